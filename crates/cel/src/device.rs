@@ -2,8 +2,8 @@
 
 use crate::environment::{ATTRIBUTES, CAPACITY, DRIVER, Environment, MULTIPLE};
 use crate::error::EvaluationError;
-use crate::functions::parse_semver;
 use crate::functions::quantity::CelQuantity;
+use crate::functions::{VersionError, parse_semver};
 use crate::value::{CelValue, Map, MapKey};
 use berth_api::Str;
 use berth_api::devices::{Device, DeviceAttribute};
@@ -34,7 +34,7 @@ fn value(
     let mut attributes = Domains::new(driver);
     for (name, attribute) in &device.attributes {
         let value = attribute_value(attribute, environment)
-            .map_err(|why| EvaluationError::Attribute(name.to_string(), why))?;
+            .map_err(|why| EvaluationError::Attribute(name.to_string(), why.to_string()))?;
         attributes.insert(name, value);
     }
     let mut capacity = Domains::new(driver);
@@ -83,20 +83,29 @@ impl<'d> Domains<'d> {
     }
 }
 
+/// The value of an attribute cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum AttributeError {
+    #[error("parse semantic version: {0}")]
+    Version(VersionError),
+    #[error("unsupported attribute value")]
+    Unsupported,
+}
+
 fn attribute_value(
     attribute: &DeviceAttribute,
     environment: Environment,
-) -> Result<CelValue, String> {
+) -> Result<CelValue, AttributeError> {
     let version = |text: &Str| {
         parse_semver(text)
             .map(|version| CelValue::Semver(Arc::new(version)))
-            .map_err(|why| format!("parse semantic version: {why}"))
+            .map_err(AttributeError::Version)
     };
     let list = |values: Vec<CelValue>| {
         if environment.list_attributes {
             Ok(CelValue::list(values))
         } else {
-            Err("unsupported attribute value".to_owned())
+            Err(AttributeError::Unsupported)
         }
     };
     match attribute {
@@ -114,6 +123,6 @@ fn attribute_value(
         DeviceAttribute::Versions(texts) => {
             list(texts.iter().map(version).collect::<Result<_, _>>()?)
         }
-        DeviceAttribute::Unknown => Err("unsupported attribute value".to_owned()),
+        DeviceAttribute::Unknown => Err(AttributeError::Unsupported),
     }
 }

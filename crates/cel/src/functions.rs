@@ -19,7 +19,7 @@ pub(crate) mod url;
 
 pub(crate) use convert::{convert, is_conversion};
 pub(crate) use format::{FormatCheck, check_format};
-pub(crate) use semver::parse as parse_semver;
+pub(crate) use semver::{VersionError, parse as parse_semver};
 pub(crate) use standard::insert_entry;
 
 use crate::declarations::Declaration;

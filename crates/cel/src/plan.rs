@@ -359,7 +359,9 @@ impl<'c> Planner<'c> {
             (name, args.get(1))
         // A constant pattern is compiled once, and its faults are reported before evaluation.
         {
-            pattern = Some(Pattern::new(text).map_err(CompileError::Constant)?);
+            let compiled = Pattern::new(text);
+            let compiled = compiled.map_err(|error| CompileError::Constant(error.to_string()));
+            pattern = Some(compiled?);
         }
         let is_constant = is_conversion(name) && matches!(&args[..], [PlanNode::Const(_)]);
         let taken = match args.first() {

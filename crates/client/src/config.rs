@@ -2,6 +2,7 @@
 
 use crate::credentials::{Exec, Impersonation, Secret};
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
+use crate::setting::CertificateError;
 use http::Uri;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -46,8 +47,26 @@ pub(crate) enum InClusterError {
     NoPod,
     #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no address: {0}")]
     Address(http::uri::InvalidUri),
-    #[error("failed to read {path}: {reason}")]
-    Authority { path: String, reason: String },
+    #[error("failed to read {path}: {error}")]
+    Read { path: String, error: std::io::Error },
+    #[error("failed to read {path}: {error}")]
+    Authority {
+        path: String,
+        error: CertificateError,
+    },
+}
+
+/// The reason why no cluster was found.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InferError {
+    /// A context is named, and the kubeconfig does not have it or cannot be used.
+    #[error(transparent)]
+    Kubeconfig(Box<KubeconfigError>),
+    #[error("{kubeconfig}; {pod}")]
+    Neither {
+        kubeconfig: Box<KubeconfigError>,
+        pod: InClusterError,
+    },
 }
 
 impl Config {
@@ -79,14 +98,16 @@ impl Config {
     ///
     /// # Errors
     /// When there is neither; both reasons.
-    pub(crate) fn infer(context: Option<&str>) -> Result<Self, String> {
+    pub(crate) fn infer(context: Option<&str>) -> Result<Self, InferError> {
         let read = Kubeconfig::read_usual().and_then(|file| file.in_context(context).config());
         let kubeconfig = match read {
             Ok(config) => return Ok(config),
-            Err(error) if context.is_some() => return Err(error.to_string()),
-            Err(error) => error,
+            Err(error) => Box::new(error),
         };
-        Self::in_cluster().map_err(|pod| format!("{kubeconfig}; {pod}"))
+        if context.is_some() {
+            return Err(InferError::Kubeconfig(kubeconfig));
+        }
+        Self::in_cluster().map_err(|pod| InferError::Neither { kubeconfig, pod })
     }
 
     /// The connection of the pod that this runs in, with its service account.
@@ -99,10 +120,12 @@ impl Config {
         let port = variable("KUBERNETES_SERVICE_PORT").ok_or(InClusterError::NoPod)?;
         let mut config = Self::new(service_url(&host, &port).map_err(InClusterError::Address)?);
         let path = format!("{SERVICE_ACCOUNT}/ca.crt");
-        let pem = std::fs::read(&path).map_err(|e| e.to_string());
-        let authorities = pem.and_then(|pem| kubeconfig::certificates(&pem));
-        let authorities =
-            authorities.map_err(|reason| InClusterError::Authority { path, reason })?;
+        let pem = match std::fs::read(&path) {
+            Ok(pem) => pem,
+            Err(error) => return Err(InClusterError::Read { path, error }),
+        };
+        let authorities = kubeconfig::certificates(&pem);
+        let authorities = authorities.map_err(|error| InClusterError::Authority { path, error })?;
         config.root_cert = Some(authorities);
         config.user.token_file = Some(format!("{SERVICE_ACCOUNT}/token").into());
         Ok(config)

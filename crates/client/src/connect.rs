@@ -53,9 +53,8 @@ impl ConfigSource {
     pub(crate) fn load(&self) -> Result<(Config, Option<PathBuf>), ConnectError> {
         let mut config = match &self.place {
             ConfigPlace::Kubeconfig(path, context) => read_kubeconfig(path, context.as_deref())?,
-            ConfigPlace::Inferred(context) => {
-                Config::infer(context.as_deref()).map_err(ConnectError::NoCluster)?
-            }
+            ConfigPlace::Inferred(context) => Config::infer(context.as_deref())
+                .map_err(|e| ConnectError::NoCluster(e.to_string()))?,
             ConfigPlace::ServiceAccount => {
                 Config::in_cluster().map_err(|e| ConnectError::NoCluster(e.to_string()))?
             }

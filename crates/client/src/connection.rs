@@ -10,7 +10,7 @@
 
 use crate::config::{ClientUser, Config};
 use crate::connect::ConfigSource;
-use crate::error::chain;
+use crate::error::{ConnectError, chain};
 use crate::http_client::{self, HttpService};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,6 +31,18 @@ pub(crate) struct Connection {
     state: Mutex<ConnectionState>,
     /// Held while the configuration is read again.
     renewing: tokio::sync::Mutex<()>,
+}
+
+/// The client could not be replaced.
+#[derive(Debug, thiserror::Error)]
+enum RenewError {
+    #[error(transparent)]
+    Config(#[from] ConnectError),
+    /// An exec plugin has not ended.
+    #[error(transparent)]
+    Ended(#[from] tokio::task::JoinError),
+    #[error("{0}")]
+    Client(String),
 }
 
 struct ConnectionState {
@@ -137,8 +149,9 @@ impl Connection {
                     "the credentials or certificates of the connection to the API server have changed; new connections use them"
                 );
             }
-            Err(error) if error == state.failure => {}
+            Err(error) if error.to_string() == state.failure => {}
             Err(error) => {
+                let error = error.to_string();
                 tracing::warn!(
                     error,
                     "failed to renew the credentials of the connection to the API server; using the previous ones"
@@ -152,15 +165,15 @@ impl Connection {
         &self,
         source: &ConfigSource,
         always: bool,
-    ) -> Result<Option<(HttpService, Material)>, String> {
-        let (config, _) = source.load().map_err(|e| e.to_string())?;
+    ) -> Result<Option<(HttpService, Material)>, RenewError> {
+        let (config, _) = source.load()?;
         let material = Material::of(&config);
         if material == self.lock().in_use && !always {
             return Ok(None);
         }
         // An exec plugin is a program, which takes its time.
         let built = tokio::task::spawn_blocking(move || http_client::service(&config)).await;
-        let service = built.map_err(|e| e.to_string())?.map_err(|e| chain(&*e))?;
+        let service = built?.map_err(|e| RenewError::Client(chain(&*e)))?;
         Ok(Some((service, material)))
     }
 

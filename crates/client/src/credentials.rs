@@ -6,6 +6,7 @@
 
 use crate::config::{ClientUser, Config};
 use crate::kubeconfig::ClusterEntry;
+use crate::setting::SettingError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -91,6 +92,49 @@ impl Impersonation {
 
 /// The characters that a header's name cannot have.
 const HEADER_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// An exec plugin has not returned credentials.
+#[derive(Debug, thiserror::Error)]
+#[error("exec plugin {command}: {fault}")]
+struct ExecError {
+    command: String,
+    fault: ExecFault,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ExecFault {
+    #[error("interactiveMode is Always, and standard input is not a terminal")]
+    NoTerminal,
+    #[error("failed to start: {0}")]
+    Start(std::io::Error),
+    /// With the hint of the kubeconfig.
+    #[error("failed to start: {0}\n{1}")]
+    NotInstalled(std::io::Error, String),
+    #[error("has no standard output")]
+    NoOutput,
+    #[error("failed to read its output: {0}")]
+    Read(std::io::Error),
+    #[error("took longer than {0} s")]
+    TooLong(u64),
+    #[error("failed to wait for its end: {0}")]
+    Wait(std::io::Error),
+    #[error("failed with {0}")]
+    Failed(ExitStatus),
+    #[error("failed to parse its output as ExecCredential: {0}")]
+    Malformed(serde_json::Error),
+    #[error("its output is {kind} {version}, not ExecCredential {expected}")]
+    OtherKind {
+        kind: String,
+        version: String,
+        expected: String,
+    },
+    #[error("its output has no status")]
+    NoStatus,
+    #[error("its output has only one of clientCertificateData and clientKeyData")]
+    HalfPair,
+    #[error("its output has neither a token nor a client certificate")]
+    NoCredentials,
+}
 
 /// An exec plugin, as in a kubeconfig.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -186,16 +230,19 @@ impl Exec {
     ///
     /// # Errors
     /// When a field cannot be used; the error begins with its name.
-    pub(crate) fn of_cluster(mut self, cluster: &ClusterEntry) -> Result<Self, String> {
+    pub(crate) fn of_cluster(mut self, cluster: &ClusterEntry) -> Result<Self, SettingError> {
         if self.command.as_os_str().is_empty() {
-            return Err("exec.command: Required value".to_owned());
+            return Err(SettingError::Required {
+                field: "exec.command",
+                because: "",
+            });
         }
         if !EXEC_VERSIONS.contains(&self.api_version.as_str()) {
-            return Err(format!(
-                "exec.apiVersion: {:?} is not supported; supported: {}",
-                self.api_version,
-                EXEC_VERSIONS.join(", ")
-            ));
+            return Err(SettingError::Unsupported {
+                field: "exec.apiVersion",
+                value: self.api_version,
+                instead: format!("supported: {}", EXEC_VERSIONS.join(", ")),
+            });
         }
         if self.provide_cluster_info {
             let mut extensions = cluster.extensions.iter();
@@ -210,7 +257,12 @@ impl Exec {
                 disable_compression: cluster.disable_compression,
                 config: extension.map(|named| &named.extension),
             };
-            self.cluster = Some(serde_json::to_value(described).map_err(|e| e.to_string())?);
+            let described = serde_json::to_value(described);
+            let described = described.map_err(|error| SettingError::Json {
+                field: "exec.provideClusterInfo",
+                error,
+            });
+            self.cluster = Some(described?);
         }
         Ok(self)
     }
@@ -219,20 +271,21 @@ impl Exec {
     ///
     /// # Errors
     /// When it cannot be started, fails, takes too long or prints no credentials.
-    fn run(&self) -> Result<ExecStatus, String> {
-        let command = self.command.display();
-        let failed = |reason: String| format!("exec plugin {command}: {reason}");
+    fn run(&self) -> Result<ExecStatus, ExecError> {
+        self.credentials().map_err(|fault| ExecError {
+            command: self.command.display().to_string(),
+            fault,
+        })
+    }
+
+    fn credentials(&self) -> Result<ExecStatus, ExecFault> {
         // The plugin may ask a person only at a terminal.
         let has_terminal = std::io::stdin().is_terminal();
         let is_interactive = match self.interactive_mode {
             InteractiveMode::Never => false,
             InteractiveMode::IfAvailable => has_terminal,
             InteractiveMode::Always if has_terminal => true,
-            InteractiveMode::Always => {
-                return Err(failed(
-                    "interactiveMode is Always, and standard input is not a terminal".to_owned(),
-                ));
-            }
+            InteractiveMode::Always => return Err(ExecFault::NoTerminal),
         };
         let mut info = json!({
             "kind": "ExecCredential",
@@ -258,42 +311,40 @@ impl Exec {
         let child = child.map_err(|error| match self.install_hint.as_str() {
             // The hint of the kubeconfig states how to install the plugin.
             hint if error.kind() == std::io::ErrorKind::NotFound && !hint.is_empty() => {
-                failed(format!("failed to start: {error}\n{hint}"))
+                ExecFault::NotInstalled(error, hint.to_owned())
             }
-            _ => failed(format!("failed to start: {error}")),
+            _ => ExecFault::Start(error),
         })?;
-        let printed = output(child).map_err(failed)?;
-        self.status(&printed).map_err(failed)
+        self.status(&output(child)?)
     }
 
-    fn status(&self, printed: &[u8]) -> Result<ExecStatus, String> {
-        let answer: ExecCredential = serde_json::from_slice(printed)
-            .map_err(|e| format!("failed to parse its output as ExecCredential: {e}"))?;
+    fn status(&self, printed: &[u8]) -> Result<ExecStatus, ExecFault> {
+        let answer: ExecCredential =
+            serde_json::from_slice(printed).map_err(ExecFault::Malformed)?;
         if answer.kind != "ExecCredential" || answer.api_version != self.api_version {
-            return Err(format!(
-                "its output is {} {}, not ExecCredential {}",
-                answer.kind, answer.api_version, self.api_version
-            ));
+            return Err(ExecFault::OtherKind {
+                kind: answer.kind,
+                version: answer.api_version,
+                expected: self.api_version.clone(),
+            });
         }
-        let status = answer.status.ok_or("its output has no status")?;
+        let status = answer.status.ok_or(ExecFault::NoStatus)?;
         let has_certificate = !status.client_certificate_data.is_empty();
         let has_key = !status.client_key_data.0.is_empty();
         if has_certificate != has_key {
-            return Err(
-                "its output has only one of clientCertificateData and clientKeyData".to_owned(),
-            );
+            return Err(ExecFault::HalfPair);
         }
         if !has_certificate && status.token.0.is_empty() {
-            return Err("its output has neither a token nor a client certificate".to_owned());
+            return Err(ExecFault::NoCredentials);
         }
         Ok(status)
     }
 }
 
 /// The output of a program, within the limit.
-fn output(mut child: Child) -> Result<Vec<u8>, String> {
+fn output(mut child: Child) -> Result<Vec<u8>, ExecFault> {
     let Some(mut stdout) = child.stdout.take() else {
-        return Err("has no standard output".to_owned());
+        return Err(ExecFault::NoOutput);
     };
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
@@ -304,18 +355,18 @@ fn output(mut child: Child) -> Result<Vec<u8>, String> {
     });
     let printed = match receiver.recv_timeout(EXEC_LIMIT) {
         Ok(Ok(printed)) => printed,
-        Ok(Err(error)) => return Err(format!("failed to read its output: {error}")),
+        Ok(Err(error)) => return Err(ExecFault::Read(error)),
         Err(_) => {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("took longer than {} s", EXEC_LIMIT.as_secs()));
+            return Err(ExecFault::TooLong(EXEC_LIMIT.as_secs()));
         }
     };
-    let status = child.wait().map_err(|e| e.to_string())?;
+    let status = child.wait().map_err(ExecFault::Wait)?;
     if status.success() {
         Ok(printed)
     } else {
-        Err(format!("failed with {status}"))
+        Err(ExecFault::Failed(status))
     }
 }
 

@@ -21,6 +21,7 @@ use crate::credentials::Secret;
 use crate::error::chain;
 use crate::http_client::{self, HttpService};
 use crate::kubeconfig;
+use crate::setting::SettingError;
 use crate::transport::collect;
 use bytes::Bytes;
 use http_body_util::Full;
@@ -147,7 +148,7 @@ impl ExtenderClient {
             reason,
         };
         let config = webhook_config(&url, &options.tls, options.enable_https);
-        let config = config.map_err(failed)?;
+        let config = config.map_err(|error| failed(error.to_string()))?;
         let client = http_client::service(&config).map_err(|e| failed(chain(&*e)))?;
         Ok(Self {
             client,
@@ -226,6 +227,9 @@ impl ExtenderClient {
     }
 }
 
+/// The fields of a webhook whose values are used together.
+const ADDRESS_AND_TLS: &str = "urlPrefix, tlsConfig";
+
 /// The connection of an extender: no proxy, and one time limit for a whole request, which the caller sets.
 ///
 /// # Errors
@@ -234,46 +238,56 @@ pub(crate) fn webhook_config(
     url: &str,
     tls: &ExtenderTlsOptions,
     enable_https: bool,
-) -> Result<Config, String> {
+) -> Result<Config, SettingError> {
     let has_ca = !tls.ca_file.is_empty() || !tls.ca_data.is_empty();
     // Both together would leave it open whether the server is verified.
     if tls.insecure && has_ca {
-        return Err(
-            "tlsConfig: certificate authorities are of no use with insecure; leave out one of them"
-                .to_owned(),
-        );
+        return Err(SettingError::Invalid {
+            field: "tlsConfig",
+            problem: "certificate authorities are of no use with insecure; leave out one of them",
+        });
     }
     // kube-scheduler does not verify an extender over HTTPS without an authority.
     let is_unchecked = tls.insecure || (enable_https && !has_ca);
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err("urlPrefix: must begin with http:// or https://".to_owned());
+        return Err(SettingError::Invalid {
+            field: "urlPrefix",
+            problem: "must begin with http:// or https://",
+        });
     }
-    let server = url
-        .parse()
-        .map_err(|e| format!("urlPrefix, tlsConfig: {url:?} is not a URL: {e}"))?;
+    let server = url.parse().map_err(|error| SettingError::Url {
+        field: ADDRESS_AND_TLS,
+        url: url.to_owned(),
+        error,
+    })?;
     let mut config = Config::new(server);
     config.accept_invalid_certs = is_unchecked;
     config.tls_server_name = Some(tls.server_name.clone()).filter(|name| !name.is_empty());
-    let failed = |reason: String| format!("urlPrefix, tlsConfig: {reason}");
-    if let Some(pem) = item(&tls.ca_data, &tls.ca_file).map_err(failed)? {
-        config.root_cert = Some(kubeconfig::certificates(&pem).map_err(failed)?);
+    if let Some(pem) = item(&tls.ca_data, &tls.ca_file)? {
+        let authorities = kubeconfig::certificates(&pem);
+        let authorities = authorities.map_err(|error| SettingError::Certificate {
+            field: ADDRESS_AND_TLS,
+            error,
+        })?;
+        config.root_cert = Some(authorities);
     }
-    let certificate = item(&tls.cert_data, &tls.cert_file).map_err(failed)?;
-    let key = item(&tls.key_data, &tls.key_file).map_err(failed)?;
+    let certificate = item(&tls.cert_data, &tls.cert_file)?;
+    let key = item(&tls.key_data, &tls.key_file)?;
     config.user.identity = match (certificate, key) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some((certificate, Secret::of(key))),
         _ => {
-            return Err(failed(
-                "a client certificate needs a key, and a key a certificate".to_owned(),
-            ));
+            return Err(SettingError::Invalid {
+                field: ADDRESS_AND_TLS,
+                problem: "a client certificate needs a key, and a key a certificate",
+            });
         }
     };
     Ok(config)
 }
 
 /// Data, or the content of a file; `None` when neither is given.
-fn item(data: &[u8], file: &str) -> Result<Option<Vec<u8>>, String> {
+fn item(data: &[u8], file: &str) -> Result<Option<Vec<u8>>, SettingError> {
     if !data.is_empty() {
         return Ok(Some(data.to_vec()));
     }
@@ -281,6 +295,9 @@ fn item(data: &[u8], file: &str) -> Result<Option<Vec<u8>>, String> {
         return Ok(None);
     }
     let read = std::fs::read(file);
-    read.map(Some)
-        .map_err(|e| format!("failed to read {file}: {e}"))
+    read.map(Some).map_err(|error| SettingError::Read {
+        field: ADDRESS_AND_TLS,
+        path: file.into(),
+        error,
+    })
 }

@@ -4,6 +4,7 @@
 
 use crate::config::{ClientUser, Config};
 use crate::credentials::{self, Exec, Secret};
+use crate::setting::{CertificateError, SettingError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
@@ -36,9 +37,9 @@ pub(crate) enum KubeconfigError {
     #[error("cluster {0:?} of the context is not in the file")]
     UnknownCluster(String),
     #[error("clusters[{0:?}].cluster.{1}")]
-    Cluster(String, String),
+    Cluster(String, SettingError),
     #[error("users[{0:?}].user.{1}")]
-    User(String, String),
+    User(String, SettingError),
 }
 
 /// A kubeconfig, or several that are merged.
@@ -340,19 +341,24 @@ impl ClusterEntry {
     ///
     /// # Errors
     /// When a field cannot be used; the error begins with its name.
-    pub(crate) fn config(&self) -> Result<Config, String> {
+    pub(crate) fn config(&self) -> Result<Config, SettingError> {
         if self.server.is_empty() {
-            return Err("server: Required value".to_owned());
+            return Err(SettingError::Required {
+                field: "server",
+                because: "",
+            });
         }
-        let server: Uri = self
-            .server
-            .parse()
-            .map_err(|e| format!("server: {:?} is not a URL: {e}", self.server))?;
+        let server = self.server.parse::<Uri>();
+        let server = server.map_err(|error| SettingError::Url {
+            field: "server",
+            url: self.server.clone(),
+            error,
+        })?;
         if server.scheme().is_none() || server.authority().is_none() {
-            return Err(format!(
-                "server: {:?} is not a URL with http:// or https://",
-                self.server
-            ));
+            return Err(SettingError::Scheme {
+                field: "server",
+                url: self.server.clone(),
+            });
         }
         let mut config = Config::new(server);
         config.accept_invalid_certs = self.insecure_skip_tls_verify;
@@ -363,7 +369,7 @@ impl ClusterEntry {
     }
 
     /// The certificate authority, as PEM; the data take precedence over the file.
-    pub(crate) fn authority_pem(&self) -> Result<Option<Vec<u8>>, String> {
+    pub(crate) fn authority_pem(&self) -> Result<Option<Vec<u8>>, SettingError> {
         data_or_file(
             "certificate-authority",
             self.certificate_authority_data.as_deref(),
@@ -371,13 +377,15 @@ impl ClusterEntry {
         )
     }
 
-    fn authorities(&self) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
+    fn authorities(&self) -> Result<Option<Vec<CertificateDer<'static>>>, SettingError> {
         let Some(pem) = self.authority_pem()? else {
             return Ok(None);
         };
-        certificates(&pem)
-            .map(Some)
-            .map_err(|reason| format!("certificate-authority: {reason}"))
+        let found = certificates(&pem).map(Some);
+        found.map_err(|error| SettingError::Certificate {
+            field: "certificate-authority",
+            error,
+        })
     }
 }
 
@@ -386,7 +394,7 @@ impl UserEntry {
     ///
     /// # Errors
     /// When a field cannot be used; the error begins with its name.
-    fn user(self, cluster: &ClusterEntry) -> Result<ClientUser, String> {
+    fn user(self, cluster: &ClusterEntry) -> Result<ClientUser, SettingError> {
         let credentials = self.credentials;
         let mut token = credentials.token.filter(|token| !token.0.is_empty());
         if let Some(provider) = &credentials.auth_provider {
@@ -415,7 +423,7 @@ impl UserEntry {
 
 impl CertificateEntry {
     /// The client certificate and its key, in PEM.
-    fn identity(&self) -> Result<Option<(Vec<u8>, Secret)>, String> {
+    fn identity(&self) -> Result<Option<(Vec<u8>, Secret)>, SettingError> {
         let certificate_pem = data_or_file(
             "client-certificate",
             self.client_certificate_data.as_deref(),
@@ -429,57 +437,65 @@ impl CertificateEntry {
         match (certificate_pem, key_pem) {
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => Ok(Some((certificate, Secret::of(key)))),
-            (Some(_), None) => {
-                Err("client-key: Required value: there is a client-certificate".to_owned())
-            }
-            (None, Some(_)) => {
-                Err("client-certificate: Required value: there is a client-key".to_owned())
-            }
+            (Some(_), None) => Err(SettingError::Required {
+                field: "client-key",
+                because: ": there is a client-certificate",
+            }),
+            (None, Some(_)) => Err(SettingError::Required {
+                field: "client-certificate",
+                because: ": there is a client-key",
+            }),
         }
     }
 }
 
 impl AuthProvider {
     /// The token of an OpenID Connect provider. It is not renewed.
-    fn token(&self) -> Result<Secret, String> {
+    fn token(&self) -> Result<Secret, SettingError> {
         let id_token = self.config.get("id-token").cloned();
         match (self.name.as_str(), id_token) {
             ("oidc", Some(token)) => Ok(Secret(token)),
-            (name, _) => Err(format!(
-                "auth-provider: {name:?} is not supported; use an exec plugin, such as kubelogin or \
-                 gke-gcloud-auth-plugin"
-            )),
+            (name, _) => Err(SettingError::Unsupported {
+                field: "auth-provider",
+                value: name.to_owned(),
+                instead: "use an exec plugin, such as kubelogin or gke-gcloud-auth-plugin"
+                    .to_owned(),
+            }),
         }
     }
 }
 
 /// Base64 data, or the content of a file; the data take precedence, as in client-go.
 fn data_or_file(
-    field: &str,
+    field: &'static str,
     data: Option<&str>,
     path: Option<&Path>,
-) -> Result<Option<Vec<u8>>, String> {
+) -> Result<Option<Vec<u8>>, SettingError> {
     if let Some(data) = data.filter(|data| !data.is_empty()) {
         // Go's decoder skips line breaks.
         let data: String = data.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
         let decoded = STANDARD.decode(data);
-        return decoded.map(Some).map_err(|e| format!("{field}-data: {e}"));
+        let decoded = decoded.map(Some);
+        return decoded.map_err(|error| SettingError::Base64 { field, error });
     }
     let Some(path) = path else { return Ok(None) };
     let read = std::fs::read(path);
-    read.map(Some)
-        .map_err(|e| format!("{field}: failed to read {}: {e}", path.display()))
+    read.map(Some).map_err(|error| SettingError::Read {
+        field,
+        path: path.to_owned(),
+        error,
+    })
 }
 
 /// The certificates in a PEM text.
 ///
 /// # Errors
 /// When there is none, or one is malformed.
-pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(|e| format!("malformed certificate in PEM: {e}"))?;
+    let found = found.map_err(CertificateError::Malformed)?;
     if found.is_empty() {
-        return Err("no certificate in PEM".to_owned());
+        return Err(CertificateError::None);
     }
     Ok(found)
 }

@@ -28,6 +28,7 @@ mod proxy;
 mod reach;
 pub mod reflector;
 pub mod request;
+mod setting;
 mod store;
 #[cfg(any(test, feature = "test-server"))]
 pub mod testing;

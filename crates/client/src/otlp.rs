@@ -7,6 +7,7 @@ use crate::extender::{ExtenderTlsOptions, webhook_config};
 use crate::http_client::{self, HttpService};
 use crate::transport::collect;
 use bytes::Bytes;
+use http::header::InvalidHeaderName;
 use http::{HeaderName, HeaderValue, Uri};
 use http_body_util::Full;
 use std::path::PathBuf;
@@ -48,6 +49,27 @@ pub struct ExportError {
     pub retry_after: Option<Duration>,
 }
 
+/// A collector cannot be used as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CollectorSetupError {
+    /// The address or the certificates.
+    #[error("{url}: {reason}")]
+    Connection {
+        /// The address.
+        url: String,
+        /// The fault.
+        reason: String,
+    },
+    /// A header of the requests.
+    #[error("header {name}: {reason}")]
+    Header {
+        /// The name of the header.
+        name: String,
+        /// The fault.
+        reason: String,
+    },
+}
+
 /// A connection to a collector.
 #[derive(Clone)]
 pub struct Collector {
@@ -62,13 +84,17 @@ impl Collector {
     ///
     /// # Errors
     /// When the address, a header or a certificate cannot be used.
-    pub async fn new(options: &CollectorOptions) -> Result<Self, String> {
+    pub async fn new(options: &CollectorOptions) -> Result<Self, CollectorSetupError> {
         let url = &options.url;
-        let uri: Uri = url
-            .parse()
-            .map_err(|e| format!("{url}: not an address: {e}"))?;
+        let failed = |reason: String| CollectorSetupError::Connection {
+            url: url.clone(),
+            reason,
+        };
+        let uri = url.parse::<Uri>();
+        let uri = uri.map_err(|e| failed(format!("not an address: {e}")))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return Err(format!("{url}: an address begins with http:// or https://"));
+            let reason = "an address begins with http:// or https://";
+            return Err(failed(reason.to_owned()));
         }
         let path = uri.path();
         // The configuration takes an origin; the path belongs to each request.
@@ -86,8 +112,8 @@ impl Collector {
             ..ExtenderTlsOptions::default()
         };
         let config = webhook_config(&origin, &tls, false);
-        let config = config.map_err(|e| format!("{url}: {e}"))?;
-        let client = http_client::service(&config).map_err(|e| format!("{url}: {}", chain(&*e)))?;
+        let config = config.map_err(|e| failed(e.to_string()))?;
+        let client = http_client::service(&config).map_err(|e| failed(chain(&*e)))?;
         let mut headers = vec![
             header("content-type", "application/json")?,
             header("user-agent", &options.user_agent)?,
@@ -155,12 +181,16 @@ impl Collector {
     }
 }
 
-fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let parsed = name.parse::<HeaderName>().map_err(|e| e.to_string());
-    let value = HeaderValue::from_str(value).map_err(|e| e.to_string());
-    parsed
-        .and_then(|name| Ok((name, value?)))
-        .map_err(|e| format!("header {name}: {e}"))
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), CollectorSetupError> {
+    let failed = |reason: String| CollectorSetupError::Header {
+        name: name.to_owned(),
+        reason,
+    };
+    let parsed = name
+        .parse()
+        .map_err(|e: InvalidHeaderName| failed(e.to_string()))?;
+    let value = HeaderValue::from_str(value).map_err(|e| failed(e.to_string()))?;
+    Ok((parsed, value))
 }
 
 #[cfg(test)]

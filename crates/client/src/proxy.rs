@@ -1,5 +1,6 @@
 //! The proxy of a connection: that of the kubeconfig, else that of the environment, by Go's rules.
 
+use crate::setting::SettingError;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use std::net::IpAddr;
@@ -8,7 +9,7 @@ use std::net::IpAddr;
 ///
 /// # Errors
 /// When it is no URL; the error begins with the name of the field or variable.
-pub(crate) fn of(configured: Option<&str>, server: &Uri) -> Result<Option<Uri>, String> {
+pub(crate) fn of(configured: Option<&str>, server: &Uri) -> Result<Option<Uri>, SettingError> {
     if let Some(url) = configured.filter(|url| !url.is_empty()) {
         return parse("proxy-url", url).map(Some);
     }
@@ -30,11 +31,11 @@ pub(crate) fn of(configured: Option<&str>, server: &Uri) -> Result<Option<Uri>, 
 }
 
 fn of_environment(
-    name: &str,
+    name: &'static str,
     proxy: &str,
     except: &str,
     server: &Uri,
-) -> Result<Option<Uri>, String> {
+) -> Result<Option<Uri>, SettingError> {
     let url = if proxy.contains("://") {
         proxy.to_owned()
     } else {
@@ -53,9 +54,12 @@ fn of_environment(
     }
 }
 
-fn parse(name: &str, url: &str) -> Result<Uri, String> {
-    url.parse()
-        .map_err(|e| format!("{name}: {url:?} is not a URL: {e}"))
+fn parse(field: &'static str, url: &str) -> Result<Uri, SettingError> {
+    url.parse().map_err(|error| SettingError::Url {
+        field,
+        url: url.to_owned(),
+        error,
+    })
 }
 
 #[cfg(test)]
@@ -84,7 +88,7 @@ mod tests {
         }
         let server = "https://api.example".parse().expect("a URL");
         let error = of_environment("HTTPS_PROXY", "http://a b", "", &server);
-        let error = error.expect_err("no URL");
+        let error = error.expect_err("no URL").to_string();
         assert!(error.starts_with("HTTPS_PROXY: \"http://a b\""), "{error}");
     }
 }

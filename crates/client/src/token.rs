@@ -28,9 +28,9 @@ impl TokenFile {
     /// # Errors
     /// When the file cannot be read, or does not hold a token.
     pub(crate) fn open(path: &Path) -> Result<Self, ConnectError> {
-        let header = read(path).map_err(|reason| ConnectError::Kubeconfig {
+        let header = read(path).map_err(|error| ConnectError::Kubeconfig {
             path: path.display().to_string(),
-            reason,
+            reason: error.to_string(),
         })?;
         let read = Instant::now();
         Ok(Self {
@@ -48,6 +48,7 @@ impl TokenFile {
             match read(&self.path) {
                 Ok(header) => state.header = header,
                 Err(error) => {
+                    let error = error.to_string();
                     tracing::warn!(file = %self.path.display(), error, "failed to read the token file again; using the previous token");
                 }
             }
@@ -68,14 +69,25 @@ impl TokenFile {
     }
 }
 
-fn read(path: &Path) -> Result<HeaderValue, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+/// A file has no token.
+#[derive(Debug, thiserror::Error)]
+enum TokenFileError {
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    #[error("the file holds no token")]
+    Empty,
+    #[error("the file does not hold a token")]
+    Malformed,
+}
+
+fn read(path: &Path) -> Result<HeaderValue, TokenFileError> {
+    let text = std::fs::read_to_string(path)?;
     let token = text.trim();
     if token.is_empty() {
-        return Err("the file holds no token".to_owned());
+        return Err(TokenFileError::Empty);
     }
-    let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| "the file does not hold a token".to_owned())?;
+    let mut header =
+        HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| TokenFileError::Malformed)?;
     header.set_sensitive(true);
     Ok(header)
 }

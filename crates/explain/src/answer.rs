@@ -1,5 +1,6 @@
 //! The answers, as the HTTP endpoint returns them in JSON. Times are RFC 3339; durations are in seconds.
 
+use berth_framework::Lack;
 use serde::{Deserialize, Serialize};
 
 /// A field that is left out when it has its default.
@@ -197,15 +198,17 @@ answers! {
         /// The node.
         node: String,
         /// The missing items.
-        lacks: Vec<Lack>,
+        lacks: Vec<LackView>,
     }
 
     /// Something that a node lacks for a pod.
-    Lack {
+    LackView {
         /// The plugin that rejects the node for it.
         plugin: String,
         /// The missing item.
         text: String,
+        /// The same for programs, from a plugin that has values.
+        value: Option<Lack>,
         /// The resource that is short.
         resource: Option<String>,
         /// The missing amount: milli-CPU for `cpu`, otherwise in the unit of the resource.
@@ -558,7 +561,7 @@ answers! {
         /// The number of pods.
         pods: usize,
         /// The resources that the node lacks for them.
-        lacks: Vec<Lack>,
+        lacks: Vec<LackView>,
     }
 
     /// The waiting pods of the queue: the answer of `/explain/queue`.

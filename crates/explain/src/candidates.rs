@@ -2,13 +2,15 @@
 
 mod devices;
 
+use crate::answer::LackView;
 use crate::change::{Less, PodRef, TaintRef, TriedChange};
+use crate::closest::Distance;
 use crate::examine::Examination;
-use crate::lacks::{self, Distance, NodeComparison, plugins};
 use crate::snapshot::Snapshot;
 use berth_api::resources::PODS;
 use berth_api::volumes;
-use berth_framework::{Code, NodeView, PodInfo, Slot};
+use berth_framework::lack::PodAffinityRule;
+use berth_framework::{Cluster, Code, Lack, NodeView, PodInfo, Slot};
 use std::collections::BTreeMap;
 
 /// From how many of the closest nodes first changes of pairs are derived.
@@ -34,10 +36,10 @@ pub(crate) fn candidates(
     which: Which,
 ) -> Vec<(TriedChange, Vec<Slot>)> {
     let mut of_nodes = OfNodes {
-        comparison: NodeComparison::new(snapshot, pod),
+        cluster: &snapshot.cluster,
         pod,
         which,
-        found: of_claims(snapshot, pod, examination, which),
+        found: of_claims(snapshot, pod, (examination, closest), which),
         of_pod: BTreeMap::new(),
         least: None,
     };
@@ -66,7 +68,7 @@ pub(crate) fn candidates(
 
 /// The changes that are derived from nodes.
 struct OfNodes<'a> {
-    comparison: NodeComparison<'a>,
+    cluster: &'a Cluster,
     pod: &'a PodInfo,
     which: Which,
     found: Vec<(TriedChange, Vec<Slot>)>,
@@ -78,24 +80,27 @@ struct OfNodes<'a> {
 
 impl OfNodes<'_> {
     fn node(&mut self, distance: &Distance, view: NodeView<'_>) {
-        let mut plugins: Vec<&str> = distance.lacks.iter().map(|l| l.plugin.as_str()).collect();
-        plugins.dedup();
         // A cordon is two rejections when the node has the taint of it as well.
-        let is_of_cordon =
-            |plugin: &&str| matches!(*plugin, plugins::UNSCHEDULABLE | plugins::TAINTS);
+        let is_of_cordon = |lack: &LackView| {
+            let value = lack.value.as_ref();
+            value.is_some_and(|value| matches!(value, Lack::Cordon | Lack::Taint(_)))
+        };
         let is_cordon = match self.which {
-            Which::Whole => plugins.iter().all(is_of_cordon),
-            Which::Parts => plugins.iter().any(is_of_cordon),
+            Which::Whole => distance.lacks.iter().all(is_of_cordon),
+            Which::Parts => distance.lacks.iter().any(is_of_cordon),
         };
         if is_cordon && view.node().spec.unschedulable {
             let node = view.name().to_string();
             self.found
                 .push((TriedChange::Uncordon { node }, vec![distance.node]));
         }
-        match (&plugins[..], self.which) {
-            ([plugin], _) => self.plugin(plugin, view),
-            (plugins, Which::Parts) => plugins.iter().for_each(|plugin| self.plugin(plugin, view)),
-            (_, Which::Whole) => {}
+        let by_plugin = distance.lacks.chunk_by(|a, b| a.plugin == b.plugin);
+        let by_plugin: Vec<&[LackView]> = by_plugin.collect();
+        if by_plugin.len() == 1 || self.which == Which::Parts {
+            for lacks in by_plugin {
+                let values: Vec<&Lack> = lacks.iter().filter_map(|l| l.value.as_ref()).collect();
+                self.plugin(&values, view);
+            }
         }
     }
 
@@ -106,86 +111,97 @@ impl OfNodes<'_> {
         of_change.1.push(view.slot());
     }
 
-    /// Changes after which one plugin may accept the node.
-    fn plugin(&mut self, plugin: &str, view: NodeView<'_>) {
-        let pod = self.pod;
-        let node = || view.name().to_string();
-        match plugin {
-            plugins::TAINTS => {
-                let taints = self.comparison.untolerated(view);
-                let taints: Vec<_> = taints.map(TaintRef::of).collect();
-                if taints.len() == 1 || self.which == Which::Parts {
-                    for taint in taints {
-                        let tolerated = taint.clone();
-                        self.add(TriedChange::Tolerate { taint: tolerated }, view);
-                        let change = TriedChange::RemoveTaint {
-                            node: node(),
-                            taint,
-                        };
-                        self.found.push((change, vec![view.slot()]));
+    /// Changes after which the plugin that reports these lacks may accept the node.
+    fn plugin(&mut self, lacks: &[&Lack], view: NodeView<'_>) {
+        self.taints(lacks, view);
+        self.resources(lacks, view);
+        self.affinity(lacks, view);
+        let mut ports = Vec::new();
+        for lack in lacks {
+            match lack {
+                Lack::PodAffinity { rule, .. } => match rule {
+                    PodAffinityRule::Affinity => self.add(TriedChange::RemovePodAffinity, view),
+                    PodAffinityRule::AntiAffinity => {
+                        self.add(TriedChange::RemovePodAntiAffinity, view);
                     }
-                }
-            }
-            plugins::RESOURCES => self.resources(view),
-            plugins::AFFINITY => {
-                let labels: Vec<_> = lacks::missing_labels(&pod.pod, view).collect();
-                let misses_affinity = self.comparison.misses_affinity(view);
-                let is_part = self.which == Which::Parts;
-                if misses_affinity && (labels.is_empty() || is_part) {
-                    self.add(TriedChange::RemoveNodeAffinity, view);
-                }
-                if !labels.is_empty() && (!misses_affinity || is_part) {
-                    let keys = labels.iter().map(|(key, _)| key.to_string()).collect();
-                    self.add(TriedChange::RemoveNodeSelector { keys }, view);
-                }
-                let of_node = labels.iter().filter(|(key, _)| !is_of_kubernetes(key));
-                if (labels.len() == 1 && !misses_affinity) || is_part {
-                    for (key, value) in of_node {
-                        let change = TriedChange::LabelNode {
-                            node: node(),
-                            key: key.to_string(),
-                            value: value.to_string(),
-                        };
-                        self.found.push((change, vec![view.slot()]));
-                    }
-                }
-            }
-            plugins::INTER_POD => {
-                self.add(TriedChange::RemovePodAffinity, view);
-                self.add(TriedChange::RemovePodAntiAffinity, view);
-            }
-            plugins::SPREAD => {
-                let constraints = pod.pod.spec.topology_spread_constraints.iter();
-                for constraint in constraints.filter(|c| c.when_unsatisfiable == "DoNotSchedule") {
-                    let topology_key = constraint.topology_key.to_string();
+                    PodAffinityRule::ExistingAntiAffinity => {}
+                },
+                Lack::Spread(spread) => {
+                    let topology_key = spread.topology_key.to_string();
                     self.add(TriedChange::RelaxSpread { topology_key }, view);
                 }
+                Lack::Port { port, .. } => ports.push(port.port),
+                _ => {}
             }
-            plugins::PORTS => {
-                let taken = pod.host_ports.iter().filter(|p| view.port_conflicts(p));
-                let ports = taken.map(|port| port.port).collect();
-                self.add(TriedChange::RemoveHostPorts { ports }, view);
-            }
-            plugins::DEVICES => {
-                for change in devices::changes(&self.comparison, pod, view) {
-                    self.add(change, view);
-                }
-            }
-            _ => {}
+        }
+        if !ports.is_empty() {
+            self.add(TriedChange::RemoveHostPorts { ports }, view);
+        }
+        for change in devices::changes(self.cluster, self.pod, view, lacks) {
+            self.add(change, view);
         }
     }
 
-    fn resources(&mut self, view: NodeView<'_>) {
-        let short = lacks::short(self.pod, view);
-        if short.iter().any(|short| short.resource == *PODS) {
+    fn taints(&mut self, lacks: &[&Lack], view: NodeView<'_>) {
+        let taints = lacks.iter().filter_map(|lack| match lack {
+            Lack::Taint(taint) => Some(TaintRef::of(taint)),
+            _ => None,
+        });
+        let taints: Vec<TaintRef> = taints.collect();
+        if taints.len() > 1 && self.which == Which::Whole {
             return;
         }
-        let sum = short.iter().map(|short| short.amount).sum();
-        let less = short.iter().map(|short| Less {
-            resource: short.resource.to_string(),
-            amount: short.amount,
+        for taint in taints {
+            let tolerated = taint.clone();
+            self.add(TriedChange::Tolerate { taint: tolerated }, view);
+            let node = view.name().to_string();
+            let change = TriedChange::RemoveTaint { node, taint };
+            self.found.push((change, vec![view.slot()]));
+        }
+    }
+
+    /// Changes of the node selector, of labels and of the required node affinity.
+    fn affinity(&mut self, lacks: &[&Lack], view: NodeView<'_>) {
+        let labels = lacks.iter().filter_map(|lack| match lack {
+            Lack::Label { key, value, .. } => Some((key, value)),
+            _ => None,
         });
-        let less = less.collect();
+        let labels: Vec<_> = labels.collect();
+        let mut lacks = lacks.iter();
+        let misses_affinity = lacks.any(|lack| matches!(lack, Lack::NodeAffinity { .. }));
+        let is_part = self.which == Which::Parts;
+        if misses_affinity && (labels.is_empty() || is_part) {
+            self.add(TriedChange::RemoveNodeAffinity, view);
+        }
+        if !labels.is_empty() && (!misses_affinity || is_part) {
+            let keys = labels.iter().map(|(key, _)| key.to_string()).collect();
+            self.add(TriedChange::RemoveNodeSelector { keys }, view);
+        }
+        if (labels.len() == 1 && !misses_affinity) || is_part {
+            for (key, value) in labels.iter().filter(|(key, _)| !is_of_kubernetes(key)) {
+                let change = TriedChange::LabelNode {
+                    node: view.name().to_string(),
+                    key: key.to_string(),
+                    value: value.to_string(),
+                };
+                self.found.push((change, vec![view.slot()]));
+            }
+        }
+    }
+
+    fn resources(&mut self, lacks: &[&Lack], view: NodeView<'_>) {
+        let short = lacks.iter().filter_map(|lack| match lack {
+            Lack::Resource { resource, .. } => Some(Less {
+                resource: resource.to_string(),
+                amount: lack.short(),
+            }),
+            _ => None,
+        });
+        let less: Vec<Less> = short.collect();
+        if less.is_empty() || less.iter().any(|less| less.resource == PODS) {
+            return;
+        }
+        let sum = less.iter().map(|less| less.amount).sum();
         let change = TriedChange::RequestLess { less };
         let is_less = self
             .least
@@ -208,21 +224,18 @@ fn is_of_kubernetes(key: &str) -> bool {
 fn of_claims(
     snapshot: &Snapshot,
     pod: &PodInfo,
-    examination: &Examination,
+    (examination, closest): (&Examination, &[Distance]),
     which: Which,
 ) -> Vec<(TriedChange, Vec<Slot>)> {
-    let rejects_volumes = |status: &berth_framework::Status| {
-        let plugin = status.plugin().map_or("", |name| name.as_str());
-        plugin.starts_with("Volume") || plugin.starts_with("NodeVolume")
-    };
+    let is_of_volumes = |lack: &LackView| lack.value.as_ref().is_some_and(Lack::is_of_volumes);
     let mut changes = of_resource_claims(snapshot, pod);
-    let of_nodes = examination.rejecting.iter();
-    let mut nodes: Vec<Slot> = of_nodes
-        .filter(|rejecting| match which {
-            Which::Whole => rejecting.statuses.iter().all(rejects_volumes),
-            Which::Parts => rejecting.statuses.iter().any(rejects_volumes),
+    let mut nodes: Vec<Slot> = closest
+        .iter()
+        .filter(|distance| match which {
+            Which::Whole => distance.lacks.iter().all(is_of_volumes),
+            Which::Parts => distance.lacks.iter().any(is_of_volumes),
         })
-        .map(|rejecting| rejecting.node)
+        .map(|distance| distance.node)
         .collect();
     let is_rejected = examination.pre_filter.as_ref();
     if is_rejected.is_some_and(|status| status.code() != Code::Error) {

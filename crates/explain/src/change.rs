@@ -315,7 +315,7 @@ impl TriedChange {
             Self::RequestLess { less } => {
                 let parts: Vec<String> = less
                     .iter()
-                    .map(|less| crate::quantity::with_name(&less.resource, less.amount))
+                    .map(|less| berth_framework::quantity::with_name(&less.resource, less.amount))
                     .collect();
                 format!("request {} less", parts.join(" and "))
             }

@@ -13,7 +13,7 @@
 //! | `examine` | what every filter answers about every node |
 //! | `devices` | what the nodes have of the devices that a pod requests, and which pods hold the others |
 //! | `gates` | ages of scheduling gates, and the usual ages at which they are removed |
-//! | `lacks` | what a node lacks for a pod, in detail |
+//! | `closest` | the nodes that lack the least for a pod, with what the plugins report of each |
 //! | `change`, `overlay` | changes, and how they are tried on the copy |
 //! | `candidates`, `remedies` | which changes are tried, and which of them let the pod be scheduled |
 //! | `preemption`, `preempts` | what preemption would do, explained and compared |
@@ -29,6 +29,7 @@
 pub mod answer;
 mod candidates;
 mod change;
+mod closest;
 pub mod codes;
 mod copied;
 mod decision;
@@ -37,13 +38,11 @@ mod examine;
 mod facts;
 mod gates;
 mod group;
-mod lacks;
 mod node;
 mod overlay;
 mod pod;
 mod preemption;
 mod preempts;
-mod quantity;
 mod queue;
 mod remedies;
 mod snapshot;

@@ -1,18 +1,19 @@
 //! The pods of a node, its free resources, and the waiting pods to which it is closest.
 
-use crate::answer::{NodeAnswer, NodeDevice, NodeResource, PodName, PodOnNode, WaitingKind};
+use crate::answer::{
+    LackView, NodeAnswer, NodeDevice, NodeResource, PodName, PodOnNode, WaitingKind,
+};
+use crate::closest::distance;
 use crate::devices::node_devices;
 use crate::examine::{Rejecting, is_possible};
-use crate::lacks::NodeComparison;
 use crate::limits::{DEVICES_LISTED_MAX, KINDS_MAX, PODS_LISTED_MAX};
 use crate::pod::count;
 use crate::preemption::violated_budgets;
-use crate::quantity;
 use crate::queue::QueueFacts;
 use crate::snapshot::Snapshot;
 use berth_api::Pod;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
-use berth_framework::{NodeView, PodInfo, Slot, Status};
+use berth_framework::{NodeView, PodInfo, Slot, Status, quantity};
 use berth_scheduler::profile::Profile;
 use std::sync::Arc;
 
@@ -164,19 +165,10 @@ fn kinds(snapshot: &mut Snapshot, slot: Slot, queue: &QueueFacts, answer: &mut N
             pods: group.pods,
             lacks: Vec::new(),
         };
-        let statuses = rejections(snapshot, &profile, &info, slot);
-        if statuses.is_empty() {
+        let lacks = lacks(snapshot, &profile, &info, slot);
+        if lacks.is_empty() {
             answer.fits.push(kind);
-            continue;
-        }
-        let rejecting = Rejecting {
-            node: slot,
-            statuses,
-        };
-        if let Some(view) = snapshot.cluster.nodes.get(slot) {
-            let lacks = NodeComparison::new(snapshot, &info)
-                .distance(view, &rejecting)
-                .lacks;
+        } else {
             lacking.push(WaitingKind { lacks, ..kind });
         }
     }
@@ -194,22 +186,27 @@ fn kinds(snapshot: &mut Snapshot, slot: Slot, queue: &QueueFacts, answer: &mut N
     answer.fits.truncate(KINDS_LISTED_MAX);
 }
 
-fn rejections(
+/// The things that the node lacks for a pod; none if the pod fits.
+fn lacks(
     snapshot: &mut Snapshot,
     profile: &Profile,
     pod: &Arc<PodInfo>,
     slot: Slot,
-) -> Vec<Status> {
-    snapshot.evaluate(profile, pod, |evaluator| match evaluator.pre_filter() {
-        Err((status, _)) => vec![status],
-        Ok(possible) => {
-            let mut statuses = evaluator.filter_node_by_all(slot);
-            if statuses.is_empty() && !is_possible(evaluator.cluster, &possible.nodes, slot) {
-                let by = possible.narrowed_by.first();
-                let status = Status::unresolvable("the node is not among those of the pod");
-                statuses.push(status.by(by.map_or("", |name| name.as_str())));
+) -> Vec<LackView> {
+    snapshot.evaluate(profile, pod, |evaluator| {
+        let statuses = match evaluator.pre_filter() {
+            Err((status, _)) => vec![status],
+            Ok(possible) => {
+                let mut statuses = evaluator.filter_node_by_all(slot);
+                if statuses.is_empty() && !is_possible(evaluator.cluster, &possible.nodes, slot) {
+                    let by = possible.narrowed_by.first();
+                    let status = Status::unresolvable("the node is not among those of the pod");
+                    statuses.push(status.by(by.map_or("", |name| name.as_str())));
+                }
+                statuses
             }
-            statuses
-        }
+        };
+        let node = slot;
+        distance(evaluator, &Rejecting { node, statuses }).lacks
     })
 }

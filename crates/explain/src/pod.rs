@@ -3,12 +3,12 @@
 use crate::answer::{
     Attempt, Call, EarlierAttempt, Gate, PodAnswer, PodState, QueuePlace, Reason, Verdict, WakeUp,
 };
+use crate::closest::{closest, listed};
 use crate::decision::decide_again;
 use crate::devices::device_requests;
 use crate::examine::examine;
 use crate::facts::PodFacts;
 use crate::gates::{gated_since, is_orphaned, usage};
-use crate::lacks;
 use crate::limits::CLOSEST_MAX;
 use crate::preemption::{nomination, preemption};
 use crate::remedies::{self, NODES_CONSIDERED_MAX};
@@ -336,8 +336,8 @@ fn explain_waiting(
         return;
     }
     answer.devices = device_requests(snapshot, &pod.pod, &mut answer.notes);
-    let closest = lacks::closest(snapshot, &pod, &examination, NODES_CONSIDERED_MAX);
-    answer.closest = lacks::listed(snapshot, &closest);
+    let closest = closest(snapshot, profile, &pod, &examination, NODES_CONSIDERED_MAX);
+    answer.closest = listed(snapshot, &closest);
     let tried = Some((profile.as_ref(), &pod, &examination));
     answer.preemption = preemption(snapshot, facts, tried);
     // The victims are evicted and have not terminated.

@@ -11,8 +11,8 @@ mod preempting;
 use crate::answer::Remedy;
 use crate::candidates::{Which, candidates};
 use crate::change::{Edit, PodRef, TriedChange};
+use crate::closest::{self, Distance};
 use crate::examine::{Examination, examine_nodes, feasible};
-use crate::lacks::{self, Distance};
 use crate::limits::{
     CHANGES_TRIED_MAX, FILTER_RUNS_MAX, FIRST_CHANGES_MAX, NODES_WITH_DELETIONS_MAX,
     PAIRS_TRIED_MAX, REMEDIES_MAX,
@@ -210,7 +210,8 @@ impl Remedies<'_> {
             with_edits(snapshot, pod, &edits, |snapshot, pod| {
                 let examination = examine_nodes(snapshot, self.profile, pod, Some(&considered));
                 self.runs += considered.len();
-                let closest = lacks::closest(snapshot, pod, &examination, NODES_CONSIDERED_MAX);
+                let (profile, max) = (self.profile, NODES_CONSIDERED_MAX);
+                let closest = closest::closest(snapshot, profile, pod, &examination, max);
                 self.singles(snapshot, pod, &examination, &closest);
             });
             self.made.pop();

@@ -1,10 +1,11 @@
 //! The answers for people.
 
 use crate::answer::{
-    ClosestNode, DecisionTable, Gate, Lack, NodeAnswer, PodAnswer, PodName, Preemption,
+    ClosestNode, DecisionTable, Gate, LackView, NodeAnswer, PodAnswer, PodName, Preemption,
     QueueAnswer, Reason,
 };
 use crate::pod::ago;
+use berth_framework::quantity;
 use std::fmt::Write as _;
 
 /// The longest message that a table shows, in characters.
@@ -24,7 +25,7 @@ pub use group::group;
 
 /// An amount of a resource in the unit of the answers, as Kubernetes writes it.
 pub fn amount(resource: &str, amount: i64) -> String {
-    crate::quantity::amount(resource, amount)
+    quantity::amount(resource, amount)
 }
 
 /// Rows in columns that are as wide as their longest cell.
@@ -52,7 +53,7 @@ fn headed(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>, indent: &s
     table(&rows, indent)
 }
 
-fn lacks(lacks: &[Lack]) -> String {
+fn lacks(lacks: &[LackView]) -> String {
     let texts: Vec<&str> = lacks.iter().map(|lack| lack.text.as_str()).collect();
     texts.join("; ")
 }

@@ -222,7 +222,7 @@ impl WhatIfWorld {
                 return;
             }
             for (id, _) in outputs.jobs {
-                let refused = Err("extenders are not asked".to_owned());
+                let refused = Err("extenders are not asked".into());
                 self.scheduler.job_done(id, refused, self.now);
             }
             for (id, call) in outputs.calls {

@@ -2,7 +2,7 @@
 
 use crate::features::Behaviour;
 use crate::{Feature, FeatureGates, NodeView};
-use berth_devices::{AllocatorFeatures, AllocatorFixes};
+use berth_devices::{AllocatorFeatures, AllocatorFixes, TargetNode};
 
 /// The feature that nodes declare whose kubelet can skip operations of devices (KEP-5945).
 const OPTIONAL_NODE_OPERATIONS: &str = "DRAOptionalNodeOperations";
@@ -30,6 +30,15 @@ pub fn allocator_features(features: &FeatureGates) -> AllocatorFeatures {
             qualified_capacity: features.has(Behaviour::QualifiedDeviceCapacity),
             pools_by_node: features.has(Behaviour::IncompletePoolsRejectTheirNode),
         },
+    }
+}
+
+/// A node as the allocator reads it.
+pub fn target(node: NodeView<'_>) -> TargetNode<'_> {
+    TargetNode {
+        name: node.name(),
+        labels: node.labels(),
+        skips_operations: skips_operations(node),
     }
 }
 

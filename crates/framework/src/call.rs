@@ -342,12 +342,11 @@ impl Response {
     ///
     /// # Errors
     /// When the answer has no object of that kind.
-    pub fn object(&self, kind: Kind) -> Result<Object, String> {
-        kind.decode(&self.body).map_err(|error| {
-            format!(
-                "failed to decode the {} in the answer: {error}",
-                kind.name()
-            )
+    pub fn object(&self, kind: Kind) -> Result<Object, NoObjectError> {
+        let decoded = kind.decode(&self.body);
+        decoded.map_err(|error| NoObjectError {
+            kind: kind.name(),
+            error,
         })
     }
 }
@@ -357,6 +356,16 @@ impl From<()> for Response {
     fn from((): ()) -> Self {
         Self::default()
     }
+}
+
+/// The answer to a call has no object of the kind that is read.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to decode the {kind} in the answer: {error}")]
+pub struct NoObjectError {
+    /// The kind.
+    pub kind: &'static str,
+    /// The fault of the answer.
+    pub error: serde_json::Error,
 }
 
 /// The outcome of a call.

@@ -369,8 +369,52 @@ impl<'a> Change<'a> {
     }
 }
 
+/// The reason why a hint has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HintError {
+    /// The change is about an object of another kind.
+    #[error("expected {expected}, got a {found:?}")]
+    OtherKind {
+        /// The kind of the registration, with its article.
+        expected: &'static str,
+        /// The kind of the object.
+        found: Kind,
+    },
+    /// The change has no object.
+    #[error("expected {expected}, got no object")]
+    NoObject {
+        /// The kind of the registration, with its article.
+        expected: &'static str,
+    },
+    /// The change has no object before it, or none after it.
+    #[error("expected two versions of {expected}")]
+    OneVersion {
+        /// The kind of the registration, with its article.
+        expected: &'static str,
+    },
+    /// The pod that waits, or the one that has changed, cannot be read.
+    #[error("{place} {pod}: {error}")]
+    Pod {
+        /// The part of the pod.
+        place: &'static str,
+        /// The pod, `namespace/name`.
+        pod: String,
+        /// The fault.
+        error: String,
+    },
+    /// The plugin failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<&str> for HintError {
+    fn from(text: &str) -> Self {
+        Self::Failed(text.to_owned())
+    }
+}
+
 /// Decides whether a change may help `pod`. An error counts as [`Hint::Queue`] and is logged.
-pub type HintFn = Arc<dyn Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync>;
+pub type HintFn = Arc<dyn Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, HintError> + Send + Sync>;
 
 /// The pods that a change can help at all (KEP-6132).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -384,7 +428,7 @@ pub enum Narrowed {
 /// Names the pods that a change can help, once per event and registration. An error counts as
 /// [`Narrowed::AllPods`] and is logged.
 pub type PreQueueingHintFn =
-    Arc<dyn Fn(&Cluster, Change<'_>) -> Result<Narrowed, String> + Send + Sync>;
+    Arc<dyn Fn(&Cluster, Change<'_>) -> Result<Narrowed, HintError> + Send + Sync>;
 
 /// The registration of a plugin: an event, and its answer for a pod when the event occurs.
 #[derive(Clone)]
@@ -420,7 +464,7 @@ impl EventRegistration {
     pub fn with_hint(
         resource: EventResource,
         action: ActionType,
-        hint: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync + 'static,
+        hint: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, HintError> + Send + Sync + 'static,
     ) -> Self {
         Self {
             event: ClusterEvent::new(resource, action),
@@ -437,7 +481,10 @@ impl EventRegistration {
     pub fn supplementary(
         resource: EventResource,
         action: ActionType,
-        supplement: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync + 'static,
+        supplement: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, HintError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         let registration =
             Self::with_hint(resource, action, |_, _, _| Ok(Hint::Skip)).supplemented_by(supplement);
@@ -451,7 +498,10 @@ impl EventRegistration {
     #[must_use]
     pub fn supplemented_by(
         mut self,
-        supplement: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync + 'static,
+        supplement: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, HintError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.supplement = Some(Arc::new(supplement));
         self
@@ -464,7 +514,7 @@ impl EventRegistration {
     #[must_use]
     pub fn narrowed_by(
         mut self,
-        narrow: impl Fn(&Cluster, Change<'_>) -> Result<Narrowed, String> + Send + Sync + 'static,
+        narrow: impl Fn(&Cluster, Change<'_>) -> Result<Narrowed, HintError> + Send + Sync + 'static,
     ) -> Self {
         self.pre_queueing_hint = Some(Arc::new(narrow));
         self

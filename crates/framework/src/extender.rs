@@ -4,7 +4,7 @@
 //! an [`Answer`] that the edge polls as a job, while the cycle is parked. The edge implements the protocol.
 
 use crate::call::PodRef;
-use crate::stage::{Job, WakeReason};
+use crate::stage::{Job, JobError, WakeReason};
 use berth_api::{Duration, Pod, Str};
 use std::any::Any;
 use std::fmt;
@@ -19,7 +19,26 @@ pub const EXTENDER: &str = "Extender";
 pub const MAX_EXTENDER_PRIORITY: i64 = 10;
 
 /// The future answer of an extender, or its error.
-pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
+pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, JobError>> + Send>>;
+
+/// The reason why an extender has not answered a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExtenderCallError {
+    /// It took longer than its timeout.
+    #[error("no answer from extender {extender} within {millis} ms")]
+    Timeout {
+        /// The name of the extender.
+        extender: Str,
+        /// The timeout.
+        millis: u128,
+    },
+    /// The answer is about something else than the question.
+    #[error("{0}")]
+    InvalidAnswer(String),
+    /// The call failed.
+    #[error(transparent)]
+    Failed(#[from] JobError),
+}
 
 /// The configuration of an extender.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,7 +76,7 @@ impl ExtenderSpec {
     }
 
     /// The log line when scheduling continues without its answer.
-    pub fn skipped(&self, error: &str) -> String {
+    pub fn skipped(&self, error: &ExtenderCallError) -> String {
         format!("Going on without extender {}: {error}", self.name)
     }
 
@@ -65,14 +84,13 @@ impl ExtenderSpec {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub fn answer<T: Any>(&self, reason: WakeReason) -> Result<T, String> {
+    pub fn answer<T: Any>(&self, reason: WakeReason) -> Result<T, ExtenderCallError> {
         match reason {
-            WakeReason::Deadline => Err(format!(
-                "no answer from extender {} within {} ms",
-                self.name,
-                self.timeout.as_millis()
-            )),
-            reason => reason.into_value(),
+            WakeReason::Deadline => Err(ExtenderCallError::Timeout {
+                extender: self.name.clone(),
+                millis: self.timeout.as_millis(),
+            }),
+            reason => Ok(reason.into_value()?),
         }
     }
 }
@@ -139,11 +157,13 @@ pub trait Extender: Send + Sync {
 /// The answer to a call that an extender does not support.
 fn nothing<T: 'static>(spec: &ExtenderSpec, verb: &str) -> Answer<T> {
     let text = format!("extender {} does not {verb}", spec.name);
-    Box::pin(async move { Err(text) })
+    Box::pin(async move { Err(JobError::Failed(text)) })
 }
 
 /// An answer as a job of the edge, whose value is the answer.
-pub fn job<T: Any + Send>(answer: impl Future<Output = Result<T, String>> + Send + 'static) -> Job {
+pub fn job<T: Any + Send>(
+    answer: impl Future<Output = Result<T, JobError>> + Send + 'static,
+) -> Job {
     Box::pin(async move {
         let value: Box<dyn Any + Send> = Box::new(answer.await?);
         Ok(value)

@@ -14,6 +14,7 @@ pub use group::{
 use crate::cluster::Cluster;
 use crate::event::{Change, EventRegistration};
 use crate::features::FeatureGates;
+use crate::lack::Lack;
 use crate::pod_info::PodInfo;
 use crate::stage::{Answer, Outbox, StageContext, Step, Wait, Wake};
 use crate::state::CycleState;
@@ -169,7 +170,19 @@ pub trait Filter: Plugin {
         node: NodeView<'_>,
     ) -> Status;
 
-    /// The same for several nodes: removes the rejected ones from `nodes`, and passes their statuses to `reject`. The
+    /// The values behind the rejection of a node: each thing that it lacks for the pod. Explanations call it for single
+    /// nodes; none, the default, leaves them with the reasons of the status.
+    fn lacking(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        _node: NodeView<'_>,
+    ) -> Vec<Lack> {
+        Vec::new()
+    }
+
+    /// Filters several nodes: removes the rejected ones from `nodes`, and passes their statuses to `reject`. The
     /// default calls [`Filter::filter`] for each node; an override must give the same answers.
     fn filter_many(
         &self,

@@ -6,13 +6,15 @@ use crate::event::{WaitKey, Wanted};
 use berth_api::aggregate;
 use berth_api::pod::{PodAffinity, PodAffinityTerm};
 use berth_api::requests::{self, Footprint};
+use berth_api::selector::SelectorError;
 use berth_api::{Labels, Pod, Resources, Selector, Str};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// A host port of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostPort {
     /// The address; `0.0.0.0` is all of them.
     pub ip: Str,
@@ -63,9 +65,9 @@ impl AffinityTerm {
     ///
     /// # Errors
     /// When a selector does not parse.
-    pub fn parse(term: &PodAffinityTerm, namespace: &Str) -> Result<Self, String> {
-        let selector = parse_selector(term.label_selector.as_ref())?;
-        let namespace_selector = parse_selector(term.namespace_selector.as_ref())?;
+    pub fn parse(term: &PodAffinityTerm, namespace: &Str) -> Result<Self, SelectorError> {
+        let selector = Selector::from_label_selector(term.label_selector.as_ref())?;
+        let namespace_selector = Selector::from_label_selector(term.namespace_selector.as_ref())?;
         let namespaces = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
             SmallVec::from_iter([namespace.clone()])
         } else {
@@ -88,12 +90,12 @@ impl AffinityTerm {
     }
 }
 
-fn parse_selector(selector: Option<&berth_api::LabelSelector>) -> Result<Selector, String> {
-    Selector::from_label_selector(selector).map_err(|e| e.to_string())
-}
-
 /// The terms of a group; none, and an error more, if one of them does not parse.
-fn or_none<T>(terms: Result<Vec<T>, String>, group: &str, errors: &mut Vec<String>) -> Vec<T> {
+fn or_none<T>(
+    terms: Result<Vec<T>, SelectorError>,
+    group: &str,
+    errors: &mut Vec<String>,
+) -> Vec<T> {
     terms.unwrap_or_else(|error| {
         errors.push(format!("{group}: {error}"));
         Vec::new()
@@ -136,7 +138,7 @@ impl AffinityTerms {
         let required = |of: &Option<PodAffinity>| {
             let terms = of.iter().flat_map(|of| &of.required);
             let terms = terms.map(|term| AffinityTerm::parse(term, namespace));
-            terms.collect::<Result<Vec<_>, String>>()
+            terms.collect::<Result<Vec<_>, SelectorError>>()
         };
         let preferred = |of: &Option<PodAffinity>| {
             let terms = of.iter().flat_map(|of| &of.preferred);
@@ -145,7 +147,7 @@ impl AffinityTerms {
                 let weight = weighted.weight;
                 Ok(WeightedAffinityTerm { weight, term })
             });
-            terms.collect::<Result<Vec<_>, String>>()
+            terms.collect::<Result<Vec<_>, SelectorError>>()
         };
         let (near, far) = (&affinity.pod_affinity, &affinity.pod_anti_affinity);
         let required_affinity = or_none(required(near), "requiredAffinityTerms", &mut errors);

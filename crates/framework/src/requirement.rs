@@ -6,7 +6,7 @@
 //! | extension point | derived as |
 //! |---|---|
 //! | PreFilter | reads the requirement once per pod; Skip without one |
-//! | Filter | checks each node against the requirement |
+//! | Filter | checks each node against the requirement; lists what a node lacks |
 //! | PreScore | reads the preference once per pod; Skip without one |
 //! | Score, NormalizeScore | rates each node by the preference, and scales the rates |
 //! | [`Keep`] | pods with equal requirements and preferences share the answers about a node |
@@ -15,6 +15,7 @@
 //! than that implements the extension points of [`plugin`](crate::plugin) itself.
 
 use crate::keep::{Fragment, Keep, Kept};
+use crate::lack::Lack;
 use crate::plugin::{
     Context, Filter, MAX_NODE_SCORE, Plugin, PreFilter, PreFilterResult, PreScore, Score,
     default_normalize,
@@ -50,6 +51,11 @@ pub trait NodeFilter: Plugin {
 
     /// Checks a node against the requirement: Success, or a rejection as in [`Filter::filter`].
     fn check(&self, requirement: &Self::Requirement, node: NodeView<'_>) -> Status;
+
+    /// The values behind a rejection by [`NodeFilter::check`]; see [`Filter::lacking`].
+    fn lacks(&self, _requirement: &Self::Requirement, _node: NodeView<'_>) -> Vec<Lack> {
+        Vec::new()
+    }
 
     /// A quick test for passes over many nodes: `true` for slots whose node meets the requirement. The slots for which
     /// it is `false` are checked.
@@ -175,6 +181,20 @@ impl<P: NodeFilter> Filter for P {
             Ok(None) => Status::success(),
             Ok(Some(requirement)) => check(&requirement),
         }
+    }
+
+    fn lacking(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Vec<Lack> {
+        if let Some(RequiredState(requirement)) = state.read::<RequiredState<P>>() {
+            return self.lacks(requirement, node);
+        }
+        let requirement = self.requirement(cx, pod).ok().flatten();
+        requirement.map_or_else(Vec::new, |requirement| self.lacks(&requirement, node))
     }
 
     fn filter_many(

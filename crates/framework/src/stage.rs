@@ -22,8 +22,37 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
+/// The reason why a job has no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// The job failed.
+    #[error("{0}")]
+    Failed(String),
+    /// The job returned a value of another type than the one that is read.
+    #[error("the job returned a value of another type")]
+    OtherType,
+    /// The job did not end before the deadline of the wait.
+    #[error("the job took too long")]
+    Deadline,
+    /// The plugin waited for something else.
+    #[error("{0}, not the job")]
+    OtherWait(&'static str),
+}
+
+impl From<String> for JobError {
+    fn from(text: String) -> Self {
+        Self::Failed(text)
+    }
+}
+
+impl From<&str> for JobError {
+    fn from(text: &str) -> Self {
+        Self::Failed(text.to_owned())
+    }
+}
+
 /// The result of a job: a value for its plugin, or why there is none.
-pub type JobResult = Result<Box<dyn Any + Send>, String>;
+pub type JobResult = Result<Box<dyn Any + Send>, JobError>;
 
 /// Work that needs I/O. The edge polls it, so it may await anything.
 pub type Job = Pin<Box<dyn Future<Output = JobResult> + Send>>;
@@ -86,17 +115,17 @@ impl WakeReason {
     ///
     /// # Errors
     /// Why there is no value: the job failed, or did not end before the deadline.
-    pub fn into_value<T: Any>(self) -> Result<T, String> {
+    pub fn into_value<T: Any>(self) -> Result<T, JobError> {
         match self {
             Self::Job(Ok(value)) => match value.downcast() {
                 Ok(value) => Ok(*value),
-                Err(_) => Err("the job returned a value of another type".to_owned()),
+                Err(_) => Err(JobError::OtherType),
             },
             Self::Job(Err(error)) => Err(error),
-            Self::Deadline => Err("the job took too long".to_owned()),
-            Self::Call(_) => Err("an API call ended, not the job".to_owned()),
-            Self::Object => Err("an object changed, not the job".to_owned()),
-            Self::Timer => Err("a timer ended, not the job".to_owned()),
+            Self::Deadline => Err(JobError::Deadline),
+            Self::Call(_) => Err(JobError::OtherWait("an API call ended")),
+            Self::Object => Err(JobError::OtherWait("an object changed")),
+            Self::Timer => Err(JobError::OtherWait("a timer ended")),
         }
     }
 
@@ -141,7 +170,7 @@ impl Wake<'_> {
     ///
     /// # Errors
     /// Why there is no value.
-    pub fn into_value<T: Any>(self) -> Result<T, String> {
+    pub fn into_value<T: Any>(self) -> Result<T, JobError> {
         self.reason().into_value()
     }
 }
@@ -387,13 +416,13 @@ pub struct StageContext<'a> {
 impl StageContext<'_> {
     /// Hands a job to the edge and waits for it, at most `limit` from now. [`Wake::into_value`] returns its value. The
     /// job is not stopped at the deadline, so it must have a limit of its own.
-    pub fn wait_for_job<T: Any + Send>(
+    pub fn wait_for_job<T: Any + Send, E: Into<JobError>>(
         &mut self,
         limit: Duration,
-        job: impl Future<Output = Result<T, String>> + Send + 'static,
+        job: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> Step {
         let job = self.outbox.job(Box::pin(async move {
-            let value: Box<dyn Any + Send> = Box::new(job.await?);
+            let value: Box<dyn Any + Send> = Box::new(job.await.map_err(Into::into)?);
             Ok(value)
         }));
         Step::Wait(Wait {
@@ -433,7 +462,7 @@ mod tests {
                 WakeReason::Job(Ok(Box::new("text"))),
                 Err("the job returned a value of another type"),
             ),
-            (WakeReason::Job(Err("refused".to_owned())), Err("refused")),
+            (WakeReason::Job(Err("refused".into())), Err("refused")),
             (WakeReason::Deadline, Err("the job took too long")),
             (
                 WakeReason::Call(Ok(Response::default())),
@@ -444,6 +473,7 @@ mod tests {
         ] {
             let case = format!("{reason:?}");
             let got = Wake::from(reason).into_value::<u32>();
+            let got = got.map_err(|error| error.to_string());
             assert_eq!(got, expected.map_err(str::to_owned), "{case}");
         }
     }

@@ -44,6 +44,31 @@ impl Lane {
     pub const ALL: [Self; 4] = [Self::Binding, Self::Deletion, Self::Write, Self::Status];
 }
 
+/// The reason why one call cannot do what two writes ask for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MergeError {
+    /// One of them is no merge patch.
+    #[error("only merge patches can be merged")]
+    NoPatch,
+    /// They patch different subresources.
+    #[error("one call cannot patch two subresources, {older:?} and {newer:?}")]
+    Subresources {
+        /// The subresource of the older write.
+        older: &'static str,
+        /// The subresource of the newer write.
+        newer: &'static str,
+    },
+    /// The function of the type refuses them.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<&str> for MergeError {
+    fn from(text: &str) -> Self {
+        Self::Refused(text.to_owned())
+    }
+}
+
 /// The handling of a waiting write when a newer one of its type is made for the same object. Two equal writes always
 /// become one call with one result.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +78,7 @@ pub enum Merge {
     /// Both are merge patches and become one; where they set the same field, the newer one takes precedence.
     Patches,
     /// The function makes one write of the older and the newer one. An error fails the newer write.
-    With(fn(&Write, &Write) -> Result<Write, String>),
+    With(fn(&Write, &Write) -> Result<Write, MergeError>),
 }
 
 /// A type of API calls. Plugins declare each of theirs as a `static`.
@@ -386,7 +411,7 @@ impl Write {
     ///
     /// # Errors
     /// Why one call cannot do both.
-    pub fn after(self, older: &Self) -> Result<Self, String> {
+    pub fn after(self, older: &Self) -> Result<Self, MergeError> {
         match self.call_type.merge {
             Merge::Replace => Ok(self),
             Merge::With(merge) => merge(older, &self),
@@ -394,15 +419,15 @@ impl Write {
         }
     }
 
-    fn patched_after(self, older: &Self) -> Result<Self, String> {
+    fn patched_after(self, older: &Self) -> Result<Self, MergeError> {
         let (Action::Patch(first), Action::Patch(second)) = (&*older.action, &*self.action) else {
-            return Err("only merge patches can be merged".to_owned());
+            return Err(MergeError::NoPatch);
         };
         if older.subresource != self.subresource {
-            return Err(format!(
-                "one call cannot patch two subresources, {:?} and {:?}",
-                older.subresource, self.subresource
-            ));
+            return Err(MergeError::Subresources {
+                older: older.subresource,
+                newer: self.subresource,
+            });
         }
         let mut body = first.clone();
         merge_patches(&mut body, second);
@@ -506,7 +531,7 @@ mod tests {
         let status = note("b", "2").to_subresource("status");
         let error = status.after(&note("a", "1")).unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "one call cannot patch two subresources, \"\" and \"status\""
         );
         let gone = Write::new(&NOTE, "", "n", Action::Delete);

@@ -8,7 +8,9 @@
 //! ```
 
 use berth_api::{Node, Pod, Str};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, Hint, HintError,
+};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Permit, PermitStep, Plugin, PreFilter, PreFilterResult,
 };
@@ -115,7 +117,7 @@ impl Permit for DeferredPodScheduling {
 }
 
 /// Returns whether the change is one of the node on which the pod runs, and of its policy: preemption is allowed now.
-fn after_node_change(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Result<Hint, String> {
+fn after_node_change(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Result<Hint, HintError> {
     let (old, new) = change.nodes()?;
     let Some(new) = new.filter(|new| *new.name() == pod.spec.node_name) else {
         return Ok(Hint::Skip);
@@ -129,7 +131,7 @@ fn after_node_change(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Resul
 }
 
 /// Less room than before on the node on which the pod runs: a resize that fitted may not fit any more.
-fn after_lost_room(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Result<Hint, String> {
+fn after_lost_room(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     let is_near = new.is_some_and(|new| new.spec.node_name == pod.spec.node_name);
     Ok(if pod.is_assigned() && is_near {

@@ -12,6 +12,7 @@
 
 mod args;
 mod bind;
+mod bind_error;
 mod claims;
 mod classes;
 mod conditions;
@@ -19,6 +20,7 @@ mod extended;
 mod filter;
 mod group;
 mod hints;
+mod lacking;
 mod node_allocatable;
 mod post_filter;
 mod state;
@@ -40,7 +42,9 @@ use berth_framework::plugin::{
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
-use berth_framework::{Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::{
+    Code, CycleState, Feature, FeatureGates, Lack, NodeView, PodInfo, Slot, Status,
+};
 use state::ClaimsState;
 use std::sync::Arc;
 
@@ -130,6 +134,17 @@ impl Filter for DynamicResources {
             return Status::error("DynamicResources: Filter ran without PreFilter");
         };
         filter::filter(&self.args, cx, state, &pod.pod, node)
+    }
+
+    fn lacking(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Vec<Lack> {
+        let state = state.read::<ClaimsState>();
+        state.map_or_else(Vec::new, |state| lacking::lacks(cx, state, node))
     }
 }
 

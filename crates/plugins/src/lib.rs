@@ -17,6 +17,8 @@ mod extended_resources;
 pub mod gang_scheduling;
 pub mod image_locality;
 pub mod inter_pod_affinity;
+#[cfg(test)]
+mod lack_tests;
 pub mod node_affinity;
 pub mod node_declared_features;
 pub mod node_name;

@@ -19,11 +19,13 @@ use crate::required_node_affinity::RequiredNodeAffinity;
 use berth_api::node_selector::{CompiledNodeSelector, CompiledPreferredTerms};
 use berth_api::pod::NodeAffinity as WireNodeAffinity;
 use berth_api::{Node, Pod, Str};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, Hint, HintError,
+};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
-use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -69,13 +71,16 @@ impl NodeAffinity {
         })
     }
 
-    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
         let (old, new) = change.nodes()?;
         let Some(new) = new.filter(|node| self.is_allowed(node)) else {
             return Ok(Hint::Skip);
         };
         let required = RequiredNodeAffinity::of(pod);
-        let matches = |node: &Node| required.matches(node).map_err(|error| error.to_string());
+        let matches = |node: &Node| {
+            let matches = required.matches(node);
+            matches.map_err(|error| HintError::Failed(error.to_string()))
+        };
         if !matches(new)? {
             return Ok(Hint::Skip);
         }
@@ -145,6 +150,20 @@ impl NodeFilter for NodeAffinity {
         } else {
             Status::unresolvable(REASON_POD)
         }
+    }
+
+    /// The affinity in the arguments is no part of the pod: only the reason names it.
+    fn lacks(&self, required: &RequiredNodeAffinity, node: NodeView<'_>) -> Vec<Lack> {
+        let (pairs, node) = (required.missing_labels(node.node()), node.node());
+        let labels = pairs.map(|(key, value)| Lack::Label {
+            key: key.clone(),
+            value: value.clone(),
+            found: node.labels().get_str(key).cloned(),
+        });
+        let terms = required.terms().cloned();
+        let terms = terms.filter(|_| !required.matches_terms(node).unwrap_or(false));
+        let affinity = terms.map(|required| Lack::NodeAffinity { required });
+        labels.chain(affinity).collect()
     }
 }
 

@@ -4,13 +4,13 @@
 //! hostNetwork: true, hostUsers: false   → only nodes that declare UserNamespacesHostNetworkSupport
 //! ```
 
-use berth_api::Pod;
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_api::{Pod, Str};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Feature, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{Feature, FeatureGates, Lack, NodeView, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn required(pod: &Pod) -> Features {
 
 /// The declared features of a node changed. As in kube-scheduler, they are not compared with those that the pod
 /// requires.
-fn declares_others(change: &Change<'_>) -> Result<bool, String> {
+fn declares_others(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.nodes()?;
     let both = old.zip(new);
     Ok(both.is_none_or(|(old, new)| old.status.declared_features != new.status.declared_features))
@@ -84,6 +84,16 @@ impl Plugin for NodeDeclaredFeatures {
     }
 }
 
+/// The required features that the node does not declare.
+fn missing<'a>(
+    required: &'a Features,
+    node: NodeView<'a>,
+) -> impl Iterator<Item = &'static str> + 'a {
+    let declared = &node.node().status.declared_features;
+    let required = required.iter().copied();
+    required.filter(|feature| !declared.iter().any(|declared| declared == feature))
+}
+
 impl NodeFilter for NodeDeclaredFeatures {
     type Requirement = Features;
 
@@ -98,13 +108,18 @@ impl NodeFilter for NodeDeclaredFeatures {
     }
 
     fn check(&self, required: &Features, node: NodeView<'_>) -> Status {
-        let declared = &node.node().status.declared_features;
-        let is_declared = |feature: &&str| declared.iter().any(|declared| declared == feature);
-        if required.iter().all(is_declared) {
+        if missing(required, node).next().is_none() {
             Status::success()
         } else {
             Status::unresolvable(REASON)
         }
+    }
+
+    fn lacks(&self, required: &Features, node: NodeView<'_>) -> Vec<Lack> {
+        let lacks = missing(required, node).map(|feature| Lack::Feature {
+            feature: Str::new(feature),
+        });
+        lacks.collect()
     }
 }
 

@@ -7,7 +7,7 @@ use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{FeatureGates, Lack, NodeView, PodInfo, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -55,6 +55,12 @@ impl NodeFilter for NodeName {
         } else {
             Status::unresolvable(REASON)
         }
+    }
+
+    fn lacks(&self, name: &Str, node: NodeView<'_>) -> Vec<Lack> {
+        let is_other = name != node.name();
+        let lack = is_other.then(|| Lack::NodeName { name: name.clone() });
+        lack.into_iter().collect()
     }
 }
 

@@ -4,13 +4,13 @@
 //! in the node's row, so dry runs of preemption change them without this plugin.
 
 use crate::change::is_assigned_or_nominated;
-use berth_api::Pod;
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_api::{Pod, Str};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::pod_info::{HostPort, host_ports};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{FeatureGates, Lack, NodeView, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -61,6 +61,24 @@ impl NodeFilter for NodePorts {
             Status::success()
         }
     }
+
+    fn lacks(&self, ports: &Self::Requirement, node: NodeView<'_>) -> Vec<Lack> {
+        let taken = ports.iter().filter(|port| node.port_conflicts(port));
+        taken
+            .map(|port| {
+                let uses = |other: &&Arc<PodInfo>| {
+                    let mut used = other.host_ports.iter();
+                    used.any(|used| port.conflicts_with(used))
+                };
+                let keys = node.pods().iter().filter(uses).map(|info| info.pod.key());
+                Lack::Port {
+                    port: port.clone(),
+                    // The order of the pods of a node is arbitrary.
+                    holder: keys.min().map(|key| Str::new(&key)),
+                }
+            })
+            .collect()
+    }
 }
 
 fn ports(pod: &Pod) -> Vec<HostPort> {
@@ -68,7 +86,7 @@ fn ports(pod: &Pod) -> Vec<HostPort> {
 }
 
 /// The ports that a deleted pod held.
-fn freed_ports(change: &Change<'_>) -> Result<Vec<HostPort>, String> {
+fn freed_ports(change: &Change<'_>) -> Result<Vec<HostPort>, HintError> {
     let (deleted, _) = change.pods()?;
     let deleted = deleted.filter(|pod| is_assigned_or_nominated(pod));
     Ok(deleted.map(ports).unwrap_or_default())

@@ -2,11 +2,11 @@
 
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Taint, TaintEffect};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -40,7 +40,7 @@ impl NodeUnschedulable {
 }
 
 /// A node was uncordoned, or a node that is not cordoned was added.
-fn opens(change: &Change<'_>) -> Result<bool, String> {
+fn opens(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.nodes()?;
     Ok(old.is_none_or(|node| node.spec.unschedulable)
         && new.is_some_and(|node| !node.spec.unschedulable))
@@ -83,6 +83,11 @@ impl NodeFilter for NodeUnschedulable {
         } else {
             Status::success()
         }
+    }
+
+    fn lacks(&self, _: &Uncordoned, node: NodeView<'_>) -> Vec<Lack> {
+        let is_cordoned = node.node().spec.unschedulable;
+        is_cordoned.then_some(Lack::Cordon).into_iter().collect()
     }
 
     fn quick_check<'a>(

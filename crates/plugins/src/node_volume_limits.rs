@@ -13,14 +13,15 @@ use berth_api::storage::CsiVolume;
 use berth_api::volumes::{PodClaim, shared_claims};
 use berth_api::{CsiDriver, CsiNode, Object, Pod, Str};
 use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, Hint, WaitKey, Wanted,
+    ActionType, Change, EventRegistration, EventResource, Hint, HintError, WaitKey, Wanted,
 };
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, Feature, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, Feature, FeatureGates, Lack, NodeView, PodInfo, Status};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -109,36 +110,82 @@ impl RequiredVolumes {
         required
     }
 
-    fn check(&self, node: NodeView<'_>) -> Status {
-        if let Some(problem) = &self.problem {
-            return problem.clone();
-        }
-        // kube-scheduler names any missing driver, Berth the first.
-        let is_missing = |(driver, is_in_tree): &&(Str, bool)| {
+    /// The drivers that the node must have and does not have.
+    fn missing_drivers<'a>(&'a self, node: NodeView<'a>) -> impl Iterator<Item = &'a Str> {
+        let missing = self.installed.iter().filter(move |(driver, is_in_tree)| {
             !node.has_csi_driver(driver) && (!is_in_tree || node.has_csi_drivers())
-        };
-        if let Some((missing, _)) = self.installed.iter().find(is_missing) {
-            return Status::unschedulable(not_installed(missing));
-        }
+        });
+        missing.map(|(driver, _)| driver)
+    }
+
+    /// The volumes that the pod adds to the node: drivers, more than once for some, and numbers of volumes.
+    fn added<'a>(&'a self, node: NodeView<'_>) -> SmallVec<[(&'a Str, usize); 4]> {
         // As in kube-scheduler, a volume that is attached though no pod uses it counts even if the pod will use it.
         let shared = self.volumes.iter();
         let shared = shared.filter(|volume| !node.uses_volume(volume));
         let shared = shared.map(|volume| (&volume.driver, 1));
         let own = self.own.iter().map(|(driver, count)| (driver, *count));
-        let new: SmallVec<[(&Str, usize); 4]> = own.chain(shared).collect();
-        let exceeds = |driver: &Str| {
-            node.volume_limit(driver).is_some_and(|limit| {
-                let of_driver = new.iter().filter(|(other, _)| *other == driver);
-                let brought: usize = of_driver.map(|(_, count)| count).sum();
-                let all = node.attached_volumes(driver).saturating_add(brought);
-                i64::try_from(all).unwrap_or(i64::MAX) > limit
-            })
-        };
-        if new.iter().any(|(driver, _)| exceeds(driver)) {
+        own.chain(shared).collect()
+    }
+
+    fn check(&self, node: NodeView<'_>) -> Status {
+        if let Some(problem) = &self.problem {
+            return problem.clone();
+        }
+        // kube-scheduler names any missing driver, Berth the first.
+        if let Some(missing) = self.missing_drivers(node).next() {
+            return Status::unschedulable(not_installed(missing));
+        }
+        let added = self.added(node);
+        let mut drivers = added.iter();
+        if drivers.any(|(driver, _)| Excess::of(driver, &added, node).is_some()) {
             Status::unschedulable(REASON)
         } else {
             Status::success()
         }
+    }
+
+    fn lacks(&self, node: NodeView<'_>) -> Vec<Lack> {
+        if self.problem.is_some() {
+            return Vec::new();
+        }
+        let missing = self.missing_drivers(node).map(|driver| Lack::CsiDriver {
+            driver: driver.clone(),
+        });
+        let mut lacks: Vec<Lack> = missing.collect();
+        let added = self.added(node);
+        let drivers: BTreeSet<&Str> = added.iter().map(|(driver, _)| *driver).collect();
+        for driver in drivers {
+            let excess = Excess::of(driver, &added, node);
+            lacks.extend(excess.map(|excess| Lack::Volumes {
+                driver: driver.clone(),
+                wanted: excess.added,
+                attached: excess.attached,
+                limit: excess.limit,
+            }));
+        }
+        lacks
+    }
+}
+
+/// More volumes of a driver than it can attach to a node.
+struct Excess {
+    added: usize,
+    attached: usize,
+    limit: i64,
+}
+
+impl Excess {
+    fn of(driver: &Str, added: &[(&Str, usize)], node: NodeView<'_>) -> Option<Self> {
+        let limit = node.volume_limit(driver)?;
+        let of_driver = added.iter().filter(|(other, _)| *other == driver);
+        let excess = Self {
+            added: of_driver.map(|(_, count)| count).sum(),
+            attached: node.attached_volumes(driver),
+            limit,
+        };
+        let all = excess.attached.saturating_add(excess.added);
+        (i64::try_from(all).unwrap_or(i64::MAX) > limit).then_some(excess)
     }
 }
 
@@ -177,7 +224,7 @@ fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Ne
         Status::unresolvable(format!("looking up PVC {claim}: {error}"))
     })?;
     if used.is_ephemeral {
-        check_owner(pod, claim).map_err(Status::error)?;
+        check_owner(pod, claim).map_err(|error| Status::error(error.to_string()))?;
     }
     Ok(cluster.storage().csi_volume_of(claim).map(|volume| {
         let is_own = cluster.is_used_by_one(&claim.metadata, &volume);
@@ -235,12 +282,18 @@ impl NodeFilter for NodeVolumeLimits {
     fn check(&self, required: &RequiredVolumes, node: NodeView<'_>) -> Status {
         required.check(node)
     }
+
+    fn lacks(&self, required: &RequiredVolumes, node: NodeView<'_>) -> Vec<Lack> {
+        required.lacks(node)
+    }
 }
 
 /// The node has a driver that it did not have before.
-fn adds_driver(change: &Change<'_>) -> Result<bool, String> {
+fn adds_driver(change: &Change<'_>) -> Result<bool, HintError> {
     let (Some(old), Some(new)) = change.versions(Object::as_csi_node, "a CSI node")? else {
-        return Err("expected two versions of a CSI node".to_owned());
+        return Err(HintError::OneVersion {
+            expected: "a CSI node",
+        });
     };
     let is_known = |name: &Str| old.spec.drivers.iter().any(|driver| driver.name == *name);
     Ok(new
@@ -251,16 +304,18 @@ fn adds_driver(change: &Change<'_>) -> Result<bool, String> {
 }
 
 /// The drivers for which a pod no longer needs a node that has them.
-fn stops_requiring(change: &Change<'_>) -> Result<bool, String> {
+fn stops_requiring(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_csi_driver, "a CSI driver")?;
     let requires = |driver: &CsiDriver| driver.spec.prevent_pod_scheduling_if_missing == Some(true);
     Ok(old.is_some_and(requires) && !new.is_some_and(requires))
 }
 
 /// A driver of the node can attach more volumes than before.
-fn raises_limit(change: &Change<'_>) -> Result<bool, String> {
+fn raises_limit(change: &Change<'_>) -> Result<bool, HintError> {
     let (Some(old), Some(new)) = change.versions(Object::as_csi_node, "a CSI node")? else {
-        return Err("expected two versions of a CSI node".to_owned());
+        return Err(HintError::OneVersion {
+            expected: "a CSI node",
+        });
     };
     let (old, new) = (limits(old), limits(new));
     let grows = |(driver, limit): (&&Str, &i64)| *limit > old.get(*driver).copied().unwrap_or(0);
@@ -268,7 +323,7 @@ fn raises_limit(change: &Change<'_>) -> Result<bool, String> {
 }
 
 /// A pod with volumes that a driver may attach was deleted.
-fn deletes_user(change: &Change<'_>) -> Result<bool, String> {
+fn deletes_user(change: &Change<'_>) -> Result<bool, HintError> {
     let (deleted, _) = change.pods()?;
     Ok(deleted.is_some_and(|deleted| {
         is_assigned_or_nominated(deleted) && deleted.spec.volumes.iter().any(may_attach)
@@ -297,14 +352,14 @@ fn attachers(pod: &Pod) -> Vec<Attacher> {
 }
 
 /// A deleted attachment helps pods with volumes of its driver in their spec, and all pods with claims.
-fn detached(change: &Change<'_>) -> Result<Vec<Attacher>, String> {
+fn detached(change: &Change<'_>) -> Result<Vec<Attacher>, HintError> {
     let (attachment, _) = change.versions(Object::as_volume_attachment, "a volume attachment")?;
     let attacher = attachment.map(|attachment| attachment.spec.attacher.clone());
     Ok([None, attacher].map(Attacher).into())
 }
 
 /// Queues the pods if the change is of the kind.
-fn if_so(is_so: Result<bool, String>) -> Result<Hint, String> {
+fn if_so(is_so: Result<bool, HintError>) -> Result<Hint, HintError> {
     is_so.map(|is_so| if is_so { Hint::Queue } else { Hint::Skip })
 }
 

@@ -3,7 +3,7 @@
 
 use berth_api::node_selector::{CompiledNodeSelector, NodeSelector, ParseError};
 use berth_api::pod::PodTemplate;
-use berth_api::{Labels, Node, Pod, Shared};
+use berth_api::{Labels, Node, Pod, Shared, Str};
 use std::cell::OnceCell;
 use std::hash::{Hash, Hasher};
 
@@ -45,18 +45,31 @@ impl RequiredNodeAffinity {
         self.terms().is_none() && self.labels().is_none_or(Labels::is_empty)
     }
 
+    /// The labels of `nodeSelector` that the node does not have.
+    pub(crate) fn missing_labels<'a>(
+        &'a self,
+        node: &'a Node,
+    ) -> impl Iterator<Item = (&'a Str, &'a Str)> {
+        let labels = self.labels().into_iter().flat_map(Labels::iter);
+        labels.filter(|(key, value)| node.labels().get(key) != Some(value.as_str()))
+    }
+
     /// Returns whether the node matches.
     ///
     /// # Errors
     /// If a term does not parse and no other one matches.
     pub(crate) fn matches(&self, node: &Node) -> Result<bool, ParseError> {
-        if let Some(labels) = self.labels()
-            && labels
-                .iter()
-                .any(|(key, value)| node.labels().get(key) != Some(value))
-        {
+        if self.missing_labels(node).next().is_some() {
             return Ok(false);
         }
+        self.matches_terms(node)
+    }
+
+    /// Returns whether the node matches a term of the node affinity, if there are any.
+    ///
+    /// # Errors
+    /// As for [`RequiredNodeAffinity::matches`].
+    pub(crate) fn matches_terms(&self, node: &Node) -> Result<bool, ParseError> {
         let Some(terms) = self.terms() else {
             return Ok(true);
         };

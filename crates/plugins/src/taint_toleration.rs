@@ -6,15 +6,15 @@
 //! ```
 
 use berth_api::pod::PodTemplate;
-use berth_api::taint::{count_intolerable_prefer_no_schedule, first_untolerated};
+use berth_api::taint::{count_intolerable_prefer_no_schedule, tolerates_taint};
 use berth_api::{Node, Pod, Shared, Taint, TaintEffect, Toleration};
 use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
+    ActionType, Change, EventRegistration, EventResource, Hint, HintError, Touched, WaitKey, Waits,
 };
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, FactoryContext, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
-use berth_framework::{Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -49,14 +49,25 @@ impl TaintToleration {
         }
     }
 
+    /// The taints of a node that keep the pod away.
+    fn untolerated<'n>(
+        &self,
+        tolerations: &[Toleration],
+        node: &'n Node,
+    ) -> impl Iterator<Item = &'n Taint> {
+        let taints = node.spec.taints.iter();
+        taints.filter(|taint| {
+            taint.effect.forbids_scheduling()
+                && !tolerates_taint(tolerations, taint, self.comparison_operators)
+        })
+    }
+
     fn tolerates(&self, tolerations: &[Toleration], node: &Node) -> bool {
-        let forbids = TaintEffect::forbids_scheduling;
-        let comparison = self.comparison_operators;
-        first_untolerated(&node.spec.taints, tolerations, forbids, comparison).is_none()
+        self.untolerated(tolerations, node).next().is_none()
     }
 
     /// The node's taints, unlike those that it had before, are tolerated.
-    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
         let (old, new) = change.nodes()?;
         let tolerates = |node: &Node| self.tolerates(&pod.spec.tolerations, node);
         let helps = !old.is_some_and(tolerates) && new.is_some_and(tolerates);
@@ -146,6 +157,11 @@ impl NodeFilter for TaintToleration {
         } else {
             Status::unresolvable(REASON)
         }
+    }
+
+    fn lacks(&self, Tolerations(of): &Tolerations, node: NodeView<'_>) -> Vec<Lack> {
+        let taints = self.untolerated(&of.tolerations, node.node());
+        taints.map(|taint| Lack::Taint(taint.clone())).collect()
     }
 
     fn quick_check<'a>(

@@ -1,7 +1,9 @@
 //! Small clusters for the tests of plugins: nodes and pods from JSON, and the extension points run in order.
 
 use berth_api::{CsiNode, Node, Object, Pod, Time};
-use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hint, HintFn};
+use berth_framework::event::{
+    ActionType, Change, ClusterEvent, EventResource, Hint, HintError, HintFn,
+};
 use berth_framework::plugin::{
     EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
@@ -175,7 +177,16 @@ impl World {
         pod: &PodInfo,
     ) -> Vec<Answer> {
         self.views()
-            .map(|node| answer(&plugin.filter(&self.context(), state, pod, node)))
+            .map(|node| {
+                let status = plugin.filter(&self.context(), state, pod, node);
+                let lacks = plugin.lacking(&self.context(), state, pod, node);
+                assert!(
+                    !status.is_success() || lacks.is_empty(),
+                    "node {} fits and lacks {lacks:?}",
+                    node.name()
+                );
+                answer(&status)
+            })
             .collect()
     }
 
@@ -371,7 +382,7 @@ pub(crate) fn hint(
     action: ActionType,
     pod: &Pod,
     changed: Changed,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let event = ClusterEvent::new(resource, action);
     let registrations = Arc::new(plugin).events(&world.features);
     let registration = registrations

@@ -24,12 +24,13 @@ pub(crate) use writes::CALLS;
 
 use crate::volumes::{claim_names, when_own_claim};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::status::Reason;
-use berth_framework::{Code, CycleState, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{Code, CycleState, FeatureGates, Lack, NodeView, PodInfo, Status};
 use claims::Claims;
 use find::{Obstacles, find};
 use std::sync::Arc;
@@ -75,9 +76,9 @@ impl Obstacles {
     /// The reasons in upstream's order.
     fn into_status(self) -> Status {
         let reasons: Vec<Reason> = [
-            (self.node_conflict, REASON_NODE_CONFLICT),
-            (self.bind_conflict, REASON_BIND_CONFLICT),
-            (self.not_enough_space, REASON_NO_SPACE),
+            (self.node_conflict.is_some(), REASON_NODE_CONFLICT),
+            (self.bind_conflict.is_some(), REASON_BIND_CONFLICT),
+            (self.not_enough_space.is_some(), REASON_NO_SPACE),
             (self.volume_missing, REASON_VOLUME_MISSING),
         ]
         .into_iter()
@@ -89,6 +90,20 @@ impl Obstacles {
         } else {
             Status::new(Code::UnschedulableAndUnresolvable, reasons)
         }
+    }
+
+    fn into_lacks(self) -> Vec<Lack> {
+        let missing = self.volume_missing.then_some(VolumeLack::Missing);
+        let lacks = [
+            self.node_conflict
+                .map(|volume| VolumeLack::NodeAffinity { volume }),
+            self.bind_conflict
+                .map(|claim| VolumeLack::Unavailable { claim }),
+            self.not_enough_space
+                .map(|claim| VolumeLack::Storage { claim }),
+            missing,
+        ];
+        lacks.into_iter().flatten().map(Lack::Volume).collect()
     }
 }
 
@@ -133,7 +148,9 @@ impl PreFilter for VolumeBinding {
         pod: &PodInfo,
     ) -> PreFilterResult {
         match claims::check_all(cx.cluster, &pod.pod) {
-            Err(error) => return PreFilterResult::Reject(Status::unresolvable(error)),
+            Err(error) => {
+                return PreFilterResult::Reject(Status::unresolvable(error.to_string()));
+            }
             Ok(false) => {
                 state.write(VolumePreFilterState {
                     claims: Claims::default(),
@@ -143,7 +160,7 @@ impl PreFilter for VolumeBinding {
             Ok(true) => {}
         }
         match Claims::of(cx.cluster, &pod.pod) {
-            Err(error) => PreFilterResult::Reject(Status::error(error)),
+            Err(error) => PreFilterResult::Reject(Status::error(error.to_string())),
             Ok(claims) if claims.has_immediate => {
                 PreFilterResult::Reject(Status::unresolvable(REASON_IMMEDIATE))
             }
@@ -168,8 +185,20 @@ impl Filter for VolumeBinding {
         };
         match find(cx.cluster, &kept.claims, node.node()) {
             Ok((_, obstacles)) => obstacles.into_status(),
-            Err(error) => Status::error(error),
+            Err(error) => Status::error(error.to_string()),
         }
+    }
+
+    fn lacking(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Vec<Lack> {
+        let kept = state.read::<VolumePreFilterState>();
+        let found = kept.and_then(|kept| find(cx.cluster, &kept.claims, node.node()).ok());
+        found.map_or_else(Vec::new, |(_, obstacles)| obstacles.into_lacks())
     }
 }
 

@@ -6,17 +6,18 @@
 //! a claim ReadWriteOncePod that some pod uses anywhere      → no node, until that pod is deleted
 //! ```
 
-use crate::volumes::{claim_names, look_up, when_own_claim};
+use crate::volumes::{VolumeError, claim_names, look_up, when_own_claim};
 use berth_api::pod::Volume;
 use berth_api::volumes::shared_claims;
 use berth_api::{Pod, Str};
 use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, WaitKey, Wanted,
+    ActionType, Change, EventRegistration, EventResource, HintError, WaitKey, Wanted,
 };
+use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -135,11 +136,29 @@ pub struct Exclusive {
     is_used: bool,
 }
 
+impl Exclusive {
+    /// The disks of the node's pods that conflict with those of the pod.
+    fn conflicts<'a>(
+        &'a self,
+        node: NodeView<'a>,
+    ) -> impl Iterator<Item = (&'a Arc<PodInfo>, Disk)> + 'a {
+        let others = node.pods_with_disks().filter(|_| !self.disks.is_empty());
+        let used = others.flat_map(|other| disks(&other.pod).map(move |disk| (other, disk)));
+        used.filter(|(_, used)| self.disks.iter().any(|disk| disk.conflicts_with(used)))
+    }
+
+    /// The claims that pods of the node use. The table counts pods that a dry run adds or removes.
+    fn used_claims<'a>(&'a self, node: NodeView<'a>) -> impl Iterator<Item = &'a Str> {
+        let claims = self.one_pod_claims.iter();
+        claims.filter(move |name| node.is_claim_used(&self.namespace, name))
+    }
+}
+
 /// The pod's claims that only one pod may use.
 ///
 /// # Errors
 /// When a claim does not exist.
-fn one_pod_claims(cluster: &Cluster, pod: &Pod) -> Result<Vec<Str>, String> {
+fn one_pod_claims(cluster: &Cluster, pod: &Pod) -> Result<Vec<Str>, VolumeError> {
     let mut names = Vec::new();
     for name in shared_claims(pod) {
         let mut modes = look_up(cluster, pod, name)?.spec.access_modes.iter();
@@ -183,7 +202,7 @@ fn held(pod: &Pod) -> Vec<Freed> {
     disks.chain(claims).collect()
 }
 
-fn freed(change: &Change<'_>) -> Result<Vec<Freed>, String> {
+fn freed(change: &Change<'_>) -> Result<Vec<Freed>, HintError> {
     let (deleted, _) = change.pods()?;
     Ok(deleted.map(held).unwrap_or_default())
 }
@@ -213,7 +232,8 @@ impl NodeFilter for VolumeRestrictions {
     /// As in kube-scheduler, none also while every claim of one pod is free: pods that are nominated do not count then.
     fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Exclusive>, Status> {
         let pod = &pod.pod;
-        let one_pod_claims = one_pod_claims(cx.cluster, pod).map_err(Status::unresolvable)?;
+        let one_pod_claims = one_pod_claims(cx.cluster, pod);
+        let one_pod_claims = one_pod_claims.map_err(|e| Status::unresolvable(e.to_string()))?;
         let disks: Vec<Disk> = disks(pod).collect();
         let namespace = pod.namespace();
         let nodes = &cx.cluster.nodes;
@@ -228,23 +248,34 @@ impl NodeFilter for VolumeRestrictions {
     }
 
     fn check(&self, exclusive: &Exclusive, node: NodeView<'_>) -> Status {
-        let conflicts = |other: Disk| {
-            exclusive
-                .disks
-                .iter()
-                .any(|disk| disk.conflicts_with(&other))
-        };
-        let mut others = node.pods_with_disks();
-        if !exclusive.disks.is_empty() && others.any(|other| disks(&other.pod).any(conflicts)) {
+        if exclusive.conflicts(node).next().is_some() {
             return Status::unschedulable(REASON_DISK);
         }
-        // The table counts pods that a dry run adds or removes.
-        let mut claims = exclusive.one_pod_claims.iter();
-        if claims.any(|name| node.is_claim_used(&exclusive.namespace, name)) {
+        if exclusive.used_claims(node).next().is_some() {
             Status::unschedulable(REASON_ONE_POD)
         } else {
             Status::success()
         }
+    }
+
+    fn lacks(&self, exclusive: &Exclusive, node: NodeView<'_>) -> Vec<Lack> {
+        let disks = exclusive.conflicts(node).map(|(other, disk)| {
+            let holder = Str::new(&other.pod.key());
+            let disk = disk.name().clone();
+            VolumeLack::DiskInUse { disk, holder }
+        });
+        let claims = exclusive.used_claims(node).map(|claim| {
+            let uses = |other: &&Arc<PodInfo>| {
+                other.pod.namespace() == &exclusive.namespace
+                    && shared_claims(&other.pod).any(|name| name == claim)
+            };
+            let holders = node.pods().iter().filter(uses);
+            VolumeLack::ClaimInUse {
+                claim: claim.clone(),
+                holder: holders.map(|other| Str::new(&other.pod.key())).min(),
+            }
+        });
+        disks.chain(claims).map(Lack::Volume).collect()
     }
 }
 

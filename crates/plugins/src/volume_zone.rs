@@ -5,16 +5,15 @@
 //! nodes without any zone or region label           → every node
 //! ```
 
-use crate::volumes::{
-    class_not_found, look_up, shared_claim_names, volume_not_found, when_own_claim,
-};
+use crate::volumes::{VolumeError, look_up, shared_claim_names, when_own_claim};
 use berth_api::volumes::shared_claims;
-use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod, Str};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
+use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -74,39 +73,37 @@ fn topologies(volume: &PersistentVolume) -> impl Iterator<Item = Topology> {
 fn of_claim(
     cluster: &Cluster,
     claim: &PersistentVolumeClaim,
-) -> Result<Option<Arc<PersistentVolume>>, String> {
+) -> Result<Option<Arc<PersistentVolume>>, VolumeError> {
     let name = &claim.spec.volume_name;
     if !name.is_empty() {
         let volume = cluster.storage().volumes().get(name);
         return volume
             .cloned()
             .map(Some)
-            .ok_or_else(|| volume_not_found(name));
+            .ok_or_else(|| VolumeError::VolumeNotFound(name.clone()));
     }
     let class = claim.class();
     if class.is_empty() {
-        return Err("PersistentVolumeClaim had no pv name and storageClass name".to_owned());
+        return Err(VolumeError::UnnamedVolumeAndClass);
     }
     let found = cluster
         .storage()
         .classes()
         .get(class)
-        .ok_or_else(|| class_not_found(class))?;
+        .ok_or_else(|| VolumeError::ClassNotFound(class.to_owned()))?;
     match &found.volume_binding_mode {
-        None => Err(format!(
-            "VolumeBindingMode not set for StorageClass {class:?}"
-        )),
+        None => Err(VolumeError::NoBindingMode(class.to_owned())),
         Some(mode) if mode == "WaitForFirstConsumer" => Ok(None),
-        Some(_) => Err("PersistentVolume had no name".to_owned()),
+        Some(_) => Err(VolumeError::UnnamedVolume),
     }
 }
 
 /// The zones and regions of all volumes of a pod.
-fn of_pod(cluster: &Cluster, pod: &Pod) -> Result<Vec<Topology>, String> {
+fn of_pod(cluster: &Cluster, pod: &Pod) -> Result<Vec<Topology>, VolumeError> {
     let mut all = Vec::new();
     for name in shared_claims(pod) {
         if name.is_empty() {
-            return Err("PersistentVolumeClaim had no name".to_owned());
+            return Err(VolumeError::UnnamedClaim);
         }
         let claim = look_up(cluster, pod, name)?;
         if let Some(volume) = of_claim(cluster, claim)? {
@@ -116,31 +113,33 @@ fn of_pod(cluster: &Cluster, pod: &Pod) -> Result<Vec<Topology>, String> {
     Ok(all)
 }
 
-/// Returns whether the node is in the zones and regions. Where nodes have none, every node is.
-fn is_within(topologies: &[Topology], labels: &Labels) -> bool {
-    if !TOPOLOGY_LABELS
+/// The zones and regions that the node is not in. Where nodes have none, every node is in all.
+fn missed<'a>(
+    topologies: &'a [Topology],
+    labels: &'a Labels,
+) -> impl Iterator<Item = (&'a Topology, Option<&'a str>)> {
+    let has_any = TOPOLOGY_LABELS
         .iter()
-        .any(|(key, _)| labels.contains_key(key))
-    {
-        return true;
-    }
-    topologies.iter().all(|topology| {
+        .any(|(key, _)| labels.contains_key(key));
+    let topologies = topologies.iter().filter(move |_| has_any);
+    let found = topologies.map(|topology| {
         let value = labels
             .get(topology.key)
             .or_else(|| labels.get(topology.stand_in?));
-        value.is_some_and(|value| topology.values.contains(value))
-    })
+        (topology, value)
+    });
+    found.filter(|(topology, value)| value.is_none_or(|value| !topology.values.contains(value)))
 }
 
 /// A class whose volumes are created for the first pod was added.
-fn adds_late_binding_class(change: &Change<'_>) -> Result<bool, String> {
+fn adds_late_binding_class(change: &Change<'_>) -> Result<bool, HintError> {
     let (_, class) = change.versions(Object::as_storage_class, "a storage class")?;
     let mode = class.and_then(|class| class.volume_binding_mode.as_ref());
     Ok(mode.is_some_and(|mode| mode != "Immediate"))
 }
 
 /// A volume was added, or is in another zone or region now.
-fn moves_volume(change: &Change<'_>) -> Result<bool, String> {
+fn moves_volume(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_persistent_volume, "a volume")?;
     let both = old.zip(new);
     Ok(both.is_none_or(|(old, new)| !topologies(old).eq(topologies(new))))
@@ -175,16 +174,33 @@ impl NodeFilter for VolumeZone {
         cx: &Context<'_>,
         pod: &PodInfo,
     ) -> Result<Option<Vec<Topology>>, Status> {
-        let topologies = of_pod(cx.cluster, &pod.pod).map_err(Status::unresolvable)?;
+        let topologies = of_pod(cx.cluster, &pod.pod);
+        let topologies = topologies.map_err(|e| Status::unresolvable(e.to_string()))?;
         Ok((!topologies.is_empty()).then_some(topologies))
     }
 
     fn check(&self, topologies: &Vec<Topology>, node: NodeView<'_>) -> Status {
-        if is_within(topologies, node.labels()) {
+        if missed(topologies, node.labels()).next().is_none() {
             Status::success()
         } else {
             Status::unresolvable(REASON)
         }
+    }
+
+    fn lacks(&self, topologies: &Vec<Topology>, node: NodeView<'_>) -> Vec<Lack> {
+        let missed = missed(topologies, node.labels());
+        let lacks = missed.map(|(topology, found)| {
+            Lack::Volume(VolumeLack::Zone {
+                key: Str::new(topology.key),
+                allowed: topology
+                    .values
+                    .iter()
+                    .map(|value| Str::new(value))
+                    .collect(),
+                found: found.map(Str::new),
+            })
+        });
+        lacks.collect()
     }
 }
 

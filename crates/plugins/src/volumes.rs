@@ -1,5 +1,6 @@
 //! Common parts of the volume plugins: looking up claims, and kube-scheduler's texts for missing objects.
 
+use berth_api::selector::SelectorError;
 use berth_api::volumes::{claims, shared_claims};
 use berth_api::{Object, PersistentVolumeClaim, Pod, Str};
 use berth_framework::Cluster;
@@ -51,19 +52,41 @@ pub(crate) fn when_own_claim(
     EventRegistration::matching(EventResource::PersistentVolumeClaim, action, used, changed)
 }
 
-/// kube-scheduler's text for a missing claim.
-pub(crate) fn claim_not_found(name: &str) -> String {
-    format!("persistentvolumeclaim {name:?} not found")
-}
-
-/// kube-scheduler's text for a missing volume.
-pub(crate) fn volume_not_found(name: &str) -> String {
-    format!("persistentvolume {name:?} not found")
-}
-
-/// kube-scheduler's text for a missing class.
-pub(crate) fn class_not_found(name: &str) -> String {
-    format!("storageclass.storage.k8s.io {name:?} not found")
+/// A claim of a pod, or what it refers to, cannot be used. The texts are kube-scheduler's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum VolumeError {
+    #[error("persistentvolumeclaim {0:?} not found")]
+    ClaimNotFound(Str),
+    /// The claim of an ephemeral volume.
+    #[error("waiting for ephemeral volume controller to create the persistentvolumeclaim {0:?}")]
+    ClaimAwaited(Str),
+    #[error("persistentvolumeclaim {claim:?} bound to non-existent persistentvolume {volume:?}")]
+    ClaimLost { claim: Str, volume: Str },
+    #[error("persistentvolumeclaim {0:?} is being deleted")]
+    ClaimDeleted(Str),
+    #[error("PVC {claim} was not created for pod {pod} (pod is not owner)")]
+    NotOwner { claim: String, pod: String },
+    #[error("PersistentVolumeClaim had no name")]
+    UnnamedClaim,
+    #[error("PersistentVolumeClaim had no pv name and storageClass name")]
+    UnnamedVolumeAndClass,
+    #[error("PersistentVolume had no name")]
+    UnnamedVolume,
+    #[error("persistentvolume {0:?} not found")]
+    VolumeNotFound(Str),
+    #[error("could not translate pv: {0}")]
+    Untranslatable(String),
+    #[error("storageclass.storage.k8s.io {0:?} not found")]
+    ClassNotFound(String),
+    /// The class of a claim that needs a new volume.
+    #[error("failed to find storage class {0:?}")]
+    ClassMissing(String),
+    #[error("no class for claim {0:?}")]
+    NoClass(String),
+    #[error("VolumeBindingMode not set for StorageClass {0:?}")]
+    NoBindingMode(String),
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
 }
 
 /// A claim of the pod's namespace.
@@ -73,20 +96,20 @@ pub(crate) fn class_not_found(name: &str) -> String {
 pub(crate) fn look_up<'a>(
     cluster: &'a Cluster,
     pod: &Pod,
-    name: &str,
-) -> Result<&'a Arc<PersistentVolumeClaim>, String> {
+    name: &Str,
+) -> Result<&'a Arc<PersistentVolumeClaim>, VolumeError> {
     cluster
         .storage()
         .claims()
         .get(pod.namespace(), name)
-        .ok_or_else(|| claim_not_found(name))
+        .ok_or_else(|| VolumeError::ClaimNotFound(name.clone()))
 }
 
 /// Checks that an ephemeral claim was created for the pod, and does not only have the name.
 ///
 /// # Errors
 /// If it was not.
-pub(crate) fn check_owner(pod: &Pod, claim: &PersistentVolumeClaim) -> Result<(), String> {
+pub(crate) fn check_owner(pod: &Pod, claim: &PersistentVolumeClaim) -> Result<(), VolumeError> {
     let meta = &claim.metadata;
     let is_owned = meta
         .controller()
@@ -94,11 +117,8 @@ pub(crate) fn check_owner(pod: &Pod, claim: &PersistentVolumeClaim) -> Result<()
     if is_owned && meta.namespace == *pod.namespace() {
         return Ok(());
     }
-    Err(format!(
-        "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
-        meta.namespace,
-        meta.name,
-        pod.namespace(),
-        pod.name()
-    ))
+    Err(VolumeError::NotOwner {
+        claim: format!("{}/{}", meta.namespace, meta.name),
+        pod: pod.key(),
+    })
 }

@@ -9,7 +9,7 @@ use crate::entry::JobValue;
 use crate::replay::{Follow, ReplayDifference};
 use berth_api::{Pod, Str};
 use berth_framework::extender::{Answer, Extender, ExtenderSpec, Extenders, Filtered};
-use berth_framework::stage::{Job, JobId, JobResult};
+use berth_framework::stage::{Job, JobError, JobId, JobResult};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -91,21 +91,21 @@ impl RecordedAnswers {
         spec: &ExtenderSpec,
         call: &'static str,
         pod: &Pod,
-    ) -> Result<JobValue, String> {
+    ) -> Result<JobValue, JobError> {
         let question = ExtenderQuestion {
             extender: spec.name.clone(),
             call,
             pod: pod.uid().clone(),
         };
         self.with(|known| match known.answers.get(&question) {
-            Some(JobValue::Failed(error)) => Err(error.clone()),
+            Some(JobValue::Failed(error)) => Err(JobError::Failed(error.clone())),
             Some(answer) => {
                 known.used.answered += 1;
                 Ok(answer.clone())
             }
             None => {
                 known.used.unanswered += 1;
-                Err("the recording contains no answer of the extender about this pod".to_owned())
+                Err("the recording contains no answer of the extender about this pod".into())
             }
         })
     }
@@ -144,7 +144,7 @@ impl AskedExtender {
         let answers = self.1.clone();
         Box::pin(async move {
             answers.with(|known| known.polled = Some(question));
-            Err("the extender is not called".to_owned())
+            Err("the extender is not called".into())
         })
     }
 }
@@ -209,7 +209,7 @@ impl Extender for Answering {
                 self.1.with(|known| known.used.unknown_nodes += unknown);
                 Ok(answer)
             }
-            _ => Err("the recorded answer is not one of a filter".to_owned()),
+            _ => Err("the recorded answer is not one of a filter".into()),
         });
         Box::pin(async move { answer })
     }
@@ -219,7 +219,7 @@ impl Extender for Answering {
         // Scores of nodes that are no candidates are ignored, and other nodes get none.
         let answer = recorded.and_then(|value| match value {
             JobValue::Scores(scores) => Ok(scores),
-            _ => Err("the recorded answer has no scores".to_owned()),
+            _ => Err("the recorded answer has no scores".into()),
         });
         Box::pin(async move { answer })
     }
@@ -262,7 +262,7 @@ mod tests {
 
         let answering = answers.answering([spec()]);
         let answering = answering.get(0).expect("the extender");
-        let filter = |pod: &Arc<Pod>, nodes: &[&str]| -> Result<Filtered, String> {
+        let filter = |pod: &Arc<Pod>, nodes: &[&str]| -> Result<Filtered, JobError> {
             let result = result_of(job(answering.filter(pod, &names(nodes))));
             let value = result.expect("it waits for nothing")?;
             Ok(*value.downcast().expect("the answer of a filter"))

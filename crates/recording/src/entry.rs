@@ -68,7 +68,7 @@ impl JobValue {
     pub fn of(result: &JobResult) -> Self {
         let value: &dyn Any = match result {
             Ok(value) => &**value,
-            Err(error) => return Self::Failed(error.clone()),
+            Err(error) => return Self::Failed(error.to_string()),
         };
         if value.is::<()>() {
             Self::Done
@@ -116,7 +116,7 @@ impl JobValue {
                 });
                 Box::new(chosen.collect::<Vec<_>>())
             }
-            Self::Failed(error) => return Some(Err(error)),
+            Self::Failed(error) => return Some(Err(error.into())),
             Self::Opaque => return None,
         }))
     }

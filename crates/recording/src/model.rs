@@ -231,7 +231,7 @@ impl Model<'_> {
             }
             for (id, job) in outputs.jobs {
                 // Extenders answer from the recording, without waiting.
-                let refused = || Err("jobs are not carried out in a model".to_owned());
+                let refused = || Err("jobs are not carried out in a model".into());
                 let result = result_of(job).unwrap_or_else(refused);
                 self.scheduler.job_done(id, result, now);
             }

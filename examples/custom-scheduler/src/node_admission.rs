@@ -213,7 +213,7 @@ mod tests {
         for (reason, notified) in [
             (WakeReason::Job(Ok(nothing)), ""),
             (
-                WakeReason::Job(Err("503 Service Unavailable".to_owned())),
+                WakeReason::Job(Err("503 Service Unavailable".into())),
                 "node n1 is not admitted: 503 Service Unavailable",
             ),
             (

@@ -9,11 +9,11 @@
 //! any other node                     →   0
 //! ```
 
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
-use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ impl RackAware {
     }
 
     /// Returns whether a node was added outside of drained racks, or left a drained rack.
-    fn opens(&self, change: &Change<'_>) -> Result<bool, String> {
+    fn opens(&self, change: &Change<'_>) -> Result<bool, HintError> {
         let (old, new) = change.nodes()?;
         let is_open = |node| !self.is_drained(node);
         Ok(new.is_some_and(is_open) && !old.is_some_and(is_open))
@@ -118,6 +118,16 @@ impl NodeFilter for RackAware {
         } else {
             Status::success()
         }
+    }
+
+    fn lacks(&self, _requirement: &(), node: NodeView<'_>) -> Vec<Lack> {
+        let rack = node.labels().get_str(RACK);
+        let rack = rack.filter(|_| self.is_drained(node.node()));
+        let lacks = rack.map(|rack| Lack::Other {
+            text: format!("rack {rack} is being drained"),
+            values: [("rack".into(), rack.clone())].into(),
+        });
+        lacks.into_iter().collect()
     }
 }
 
@@ -186,6 +196,13 @@ mod tests {
             ]
         );
         assert_eq!(answers[1].message(), DRAINED);
+        let lacks: Vec<String> = world
+            .lacks(&plugin(), &CycleState::default(), &pod("p").info())
+            .iter()
+            .flatten()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(lacks, ["rack r13 is being drained"]);
     }
 
     #[test]

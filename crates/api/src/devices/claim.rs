@@ -7,6 +7,7 @@ use crate::string::null_default;
 use crate::{ObjectMeta, Quantity, RawJson, Shared, Str, Time};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Pods whose claims have this annotation got the claim for their extended resources.
 pub const EXTENDED_RESOURCE_CLAIM_ANNOTATION: &str =
@@ -41,6 +42,13 @@ impl ResourceClaim {
     /// Returns whether devices are allocated to the claim.
     pub fn is_allocated(&self) -> bool {
         self.status.allocation.is_some()
+    }
+
+    /// The pods that may use the claim, `namespace/name`.
+    pub fn reserving_pods(&self) -> impl Iterator<Item = String> {
+        let consumers = self.status.reserved_for.iter();
+        let pods = consumers.filter(|consumer| consumer.resource == "pods");
+        pods.map(|consumer| format!("{}/{}", self.metadata.namespace, consumer.name))
     }
 
     /// Returns whether the claim contains JSON that only drivers read. API servers compare it byte by byte.
@@ -211,6 +219,16 @@ pub struct DeviceConstraint {
     pub match_attribute: Option<Str>,
     /// No two devices may have the same value of this attribute.
     pub distinct_attribute: Option<Str>,
+}
+
+impl fmt::Display for DeviceConstraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.match_attribute, &self.distinct_attribute) {
+            (Some(attribute), _) => write!(f, "matchAttribute {attribute}"),
+            (None, Some(attribute)) => write!(f, "distinctAttribute {attribute}"),
+            (None, None) => f.write_str("a constraint"),
+        }
+    }
 }
 
 /// Taints of devices that are tolerated.

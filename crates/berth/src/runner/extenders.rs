@@ -147,7 +147,7 @@ where
     T: Send + 'static,
 {
     let inner = Arc::clone(inner);
-    Box::pin(async move { ask(inner).await.map_err(|error| error.to_string()) })
+    Box::pin(async move { ask(inner).await.map_err(|error| error.to_string().into()) })
 }
 
 fn named<T>(named: Vec<(String, T)>) -> Vec<(Str, T)> {

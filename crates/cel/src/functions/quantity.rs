@@ -5,7 +5,7 @@ use crate::declarations::Declaration;
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 use berth_api::Quantity;
-use berth_api::quantity::QuantityFormat;
+use berth_api::quantity::{ParseQuantityError, QuantityFormat};
 use std::cmp::Ordering;
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
@@ -116,12 +116,9 @@ impl CelQuantity {
         }
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let quantity: Quantity = text
-            .parse()
-            .map_err(|error: berth_api::quantity::ParseQuantityError| error.to_string())?;
+    fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         Ok(Self {
-            quantity,
+            quantity: text.parse()?,
             scale: scale_of(text),
             is_computed: false,
         })
@@ -223,7 +220,7 @@ fn scale_of(text: &str) -> Option<i32> {
     (digits + fraction.len() <= DIGITS_MAX && scale >= SCALE_MIN).then_some(scale)
 }
 
-fn parse(args: &[CelValue]) -> Result<Result<CelQuantity, String>, EvaluationError> {
+fn parse(args: &[CelValue]) -> Result<Result<CelQuantity, ParseQuantityError>, EvaluationError> {
     match args {
         [CelValue::String(text)] => Ok(CelQuantity::parse(text)),
         _ => Err(EvaluationError::no_such_overload()),
@@ -233,7 +230,7 @@ fn parse(args: &[CelValue]) -> Result<Result<CelQuantity, String>, EvaluationErr
 fn quantity(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     parse(args)?
         .map(CelValue::Quantity)
-        .map_err(EvaluationError::failed)
+        .map_err(|error| EvaluationError::failed(error.to_string()))
 }
 
 fn is_quantity(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {

@@ -10,6 +10,7 @@ use crate::limits::{REGEX_NESTING_MAX, REGEX_SIZE_MAX};
 use crate::value::{CelValue, EvalResult};
 use regex::bytes::{Regex, RegexBuilder};
 use std::sync::Arc;
+use syntax::RegexError;
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
     (
@@ -48,14 +49,14 @@ impl Pattern {
     ///
     /// # Errors
     /// The fault.
-    pub(crate) fn new(pattern: &str) -> Result<Self, String> {
+    pub(crate) fn new(pattern: &str) -> Result<Self, RegexError> {
         let translated = syntax::translate(pattern)?;
         let regex = RegexBuilder::new(&translated.pattern)
             .nest_limit(REGEX_NESTING_MAX)
             .size_limit(REGEX_SIZE_MAX)
             .dfa_size_limit(REGEX_SIZE_MAX)
             .build()
-            .map_err(|_| format!("error parsing regexp: expression too large: `{pattern}`"))?;
+            .map_err(|_| syntax::error("expression too large", pattern))?;
         Ok(Self {
             regex: Arc::new(regex),
             size: translated.size,
@@ -82,7 +83,8 @@ fn search<'a>(
         Some(known) => known.clone(),
         None => {
             cx.steps.take(COMPILATION_STEPS)?;
-            let compiled = Pattern::new(pattern).map_err(EvaluationError::failed)?;
+            let compiled = Pattern::new(pattern);
+            let compiled = compiled.map_err(|error| EvaluationError::failed(error.to_string()))?;
             cx.steps.take(compiled.size)?;
             compiled
         }

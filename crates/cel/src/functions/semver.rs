@@ -70,12 +70,21 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
 ///
 /// # Errors
 /// The fault of the text.
-pub(crate) fn parse(text: &str) -> Result<Version, String> {
-    Version::parse(text).map_err(|error| error.to_string())
+pub(crate) fn parse(text: &str) -> Result<Version, VersionError> {
+    Ok(Version::parse(text)?)
+}
+
+/// A text is no version.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VersionError {
+    #[error(transparent)]
+    Malformed(#[from] semver::Error),
+    #[error("short version cannot contain PreRelease/Build meta data")]
+    ShortWithSuffix,
 }
 
 /// Reads a version that may start with `v`, lack minor and patch version, and have leading zeros.
-fn parse_normalized(text: &str) -> Result<Version, String> {
+fn parse_normalized(text: &str) -> Result<Version, VersionError> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text
         .splitn(3, '.')
@@ -93,14 +102,14 @@ fn parse_normalized(text: &str) -> Result<Version, String> {
         .collect();
     if parts.len() < 3 {
         if parts.last().is_some_and(|last| last.contains(['+', '-'])) {
-            return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+            return Err(VersionError::ShortWithSuffix);
         }
         parts.resize(3, "0".to_owned());
     }
     parse(&parts.join("."))
 }
 
-fn read(args: &[CelValue]) -> Result<Result<Version, String>, EvaluationError> {
+fn read(args: &[CelValue]) -> Result<Result<Version, VersionError>, EvaluationError> {
     match args {
         [CelValue::String(text)] | [CelValue::String(text), CelValue::Bool(false)] => {
             Ok(parse(text))
@@ -111,7 +120,7 @@ fn read(args: &[CelValue]) -> Result<Result<Version, String>, EvaluationError> {
 }
 
 fn semver(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
-    let version = read(args)?.map_err(EvaluationError::failed)?;
+    let version = read(args)?.map_err(|error| EvaluationError::failed(error.to_string()))?;
     Ok(CelValue::Semver(Arc::new(version)))
 }
 

@@ -102,7 +102,21 @@ fn hex(byte: u8) -> Option<u8> {
         .and_then(|digit| u8::try_from(digit).ok())
 }
 
-fn unescape(text: &str, place: UrlPart) -> Result<Vec<u8>, String> {
+/// A text is no URL; the messages are Go's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum UrlError {
+    #[error("invalid URL escape {0:?}")]
+    Escape(String),
+    #[error("invalid character {0:?} in host name")]
+    HostCharacter(char),
+    #[error("invalid port {0:?} after host")]
+    Port(String),
+    /// Any other fault.
+    #[error("{0}")]
+    Malformed(&'static str),
+}
+
+fn unescape(text: &str, place: UrlPart) -> Result<Vec<u8>, UrlError> {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -114,7 +128,7 @@ fn unescape(text: &str, place: UrlPart) -> Result<Vec<u8>, String> {
                 let escape = || {
                     let end = bytes.len().min(at + 3);
                     let shown = String::from_utf8_lossy(&bytes[at..end]).into_owned();
-                    format!("invalid URL escape {shown:?}")
+                    UrlError::Escape(shown)
                 };
                 let (high, low) = value.ok_or_else(escape)?;
                 let value = high << 4 | low;
@@ -139,7 +153,7 @@ fn unescape(text: &str, place: UrlPart) -> Result<Vec<u8>, String> {
                 let is_host = matches!(place, UrlPart::Host | UrlPart::Zone);
                 if is_host && byte.is_ascii() && must_escape(byte, place) {
                     let shown = char::from(byte);
-                    return Err(format!("invalid character {shown:?} in host name"));
+                    return Err(UrlError::HostCharacter(shown));
                 }
                 plain.push(byte);
             }
@@ -167,12 +181,12 @@ fn text_of(bytes: Vec<u8>) -> String {
 }
 
 /// The scheme and the rest.
-fn split_scheme(text: &str) -> Result<(&str, &str), String> {
+fn split_scheme(text: &str) -> Result<(&str, &str), UrlError> {
     for (index, byte) in text.bytes().enumerate() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' => {}
             b'0'..=b'9' | b'+' | b'-' | b'.' if index > 0 => {}
-            b':' if index == 0 => return Err("missing protocol scheme".to_owned()),
+            b':' if index == 0 => return Err(UrlError::Malformed("missing protocol scheme")),
             b':' => return Ok((&text[..index], &text[index + 1..])),
             _ => break,
         }
@@ -188,19 +202,21 @@ fn is_optional_port(text: &str) -> bool {
     }
 }
 
-fn parse_host(scheme: &str, host: &str) -> Result<String, String> {
+fn parse_host(scheme: &str, host: &str) -> Result<String, UrlError> {
     let check_port = |port: &str| {
         if is_optional_port(port) {
             Ok(())
         } else {
-            Err(format!("invalid port {port:?} after host"))
+            Err(UrlError::Port(port.to_owned()))
         }
     };
     if let Some(open) = host.rfind('[') {
         if open > 0 {
-            return Err("invalid IP-literal".to_owned());
+            return Err(UrlError::Malformed("invalid IP-literal"));
         }
-        let close = host.rfind(']').ok_or("missing ']' in host")?;
+        let close = host
+            .rfind(']')
+            .ok_or(UrlError::Malformed("missing ']' in host"))?;
         let port = &host[close + 1..];
         check_port(port)?;
         let port = text_of(unescape(port, UrlPart::Host)?);
@@ -216,11 +232,11 @@ fn parse_host(scheme: &str, host: &str) -> Result<String, String> {
         // An address may have a zone.
         let (address, zone) = name.split_once('%').unwrap_or((&name, "zone"));
         let is_address = match address.parse::<IpAddr>() {
-            Ok(IpAddr::V4(_)) => return Err("invalid IP-literal".to_owned()),
+            Ok(IpAddr::V4(_)) => return Err(UrlError::Malformed("invalid IP-literal")),
             parsed => parsed.is_ok() && !zone.is_empty(),
         };
         if !is_address {
-            return Err("invalid host".to_owned());
+            return Err(UrlError::Malformed("invalid host"));
         }
         return Ok(format!("[{name}]{port}"));
     }
@@ -244,13 +260,15 @@ fn is_user(text: &str) -> bool {
 
 impl Url {
     /// Reads a URL that has a scheme or an absolute path, as in a request, or any reference.
-    fn parse(text: &str, in_request: bool) -> Result<Self, String> {
+    fn parse(text: &str, in_request: bool) -> Result<Self, UrlError> {
         let mut url = Self::default();
         if text.bytes().any(|byte| byte.is_ascii_control()) {
-            return Err("net/url: invalid control character in URL".to_owned());
+            return Err(UrlError::Malformed(
+                "net/url: invalid control character in URL",
+            ));
         }
         if text.is_empty() && in_request {
-            return Err("empty url".to_owned());
+            return Err(UrlError::Malformed("empty url"));
         }
         if text == "*" {
             url.path = b"*".to_vec();
@@ -273,11 +291,13 @@ impl Url {
                 return Ok(url);
             }
             if in_request {
-                return Err("invalid URI for request".to_owned());
+                return Err(UrlError::Malformed("invalid URI for request"));
             }
             let segment = rest.split('/').next().unwrap_or_default();
             if segment.contains(':') {
-                return Err("first path segment in URL cannot contain colon".to_owned());
+                return Err(UrlError::Malformed(
+                    "first path segment in URL cannot contain colon",
+                ));
             }
         }
         let may_have_authority = !url.scheme.is_empty() || !in_request && !rest.starts_with("///");
@@ -296,7 +316,7 @@ impl Url {
         Ok(url)
     }
 
-    fn parse_authority(&mut self, authority: &str) -> Result<(), String> {
+    fn parse_authority(&mut self, authority: &str) -> Result<(), UrlError> {
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
@@ -306,7 +326,7 @@ impl Url {
             return Ok(());
         };
         if !is_user(user) {
-            return Err("net/url: invalid userinfo".to_owned());
+            return Err(UrlError::Malformed("net/url: invalid userinfo"));
         }
         let (name, password) = match user.split_once(':') {
             Some((name, password)) => (name, Some(unescape(password, UrlPart::User)?)),
@@ -394,7 +414,7 @@ fn text(args: &[CelValue]) -> Result<&str, EvaluationError> {
 
 fn url(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let text = text(args)?;
-    let failed = |problem: String| {
+    let failed = |problem: UrlError| {
         EvaluationError::failed(format!(
             "URL parse error during conversion from string: parse {text:?}: {problem}"
         ))

@@ -1,50 +1,56 @@
 //! Changes after which a node may have the devices that are requested.
 
 use crate::change::{PodRef, TriedChange};
-use crate::devices::{PodDevices, best, constraint_text, holders};
-use crate::lacks::NodeComparison;
+use crate::devices::needing;
 use berth_api::{Pod, Str};
-use berth_devices::{DeviceState, RequestSurvey};
-use berth_framework::{Cluster, NodeView, PodInfo};
+use berth_framework::lack::{DeviceShortage, HeldDevice};
+use berth_framework::{Cluster, Lack, NodeView, PodInfo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The changes for one node.
+/// The changes for one node that lacks devices.
 pub(super) fn changes(
-    comparison: &NodeComparison<'_>,
+    cluster: &Cluster,
     pod: &PodInfo,
     node: NodeView<'_>,
+    lacks: &[&Lack],
 ) -> Vec<TriedChange> {
-    let cluster = comparison.cluster();
-    let Some(devices) = &comparison.devices else {
-        return Vec::new();
-    };
-    let Ok(surveys) = devices.survey(cluster, node) else {
-        return Vec::new();
-    };
-    let short: Vec<&RequestSurvey> = best(&surveys)
-        .into_iter()
-        .filter(|survey| survey.missing() > 0)
-        .collect();
-    let mut changes: Vec<TriedChange> = Vec::new();
-    for survey in &short {
-        changes.extend(of_request(devices, survey));
+    let shortages = lacks.iter().filter_map(|lack| match lack {
+        Lack::Devices(shortage) => Some(shortage),
+        _ => None,
+    });
+    let shortages: Vec<&DeviceShortage> = shortages.collect();
+    let mut changes: Vec<TriedChange> = shortages.iter().flat_map(|s| of_request(s)).collect();
+    let mut lacks = lacks.iter();
+    let is_of_requests = lacks.any(|lack| {
+        matches!(
+            lack,
+            Lack::Devices(_)
+                | Lack::DeviceConstraint { .. }
+                | Lack::DeviceCompetition { .. }
+                | Lack::DevicesTogether
+        )
+    });
+    if is_of_requests {
+        changes.extend(constraints(cluster, pod));
     }
-    changes.extend(constraints(devices, &surveys));
-    changes.extend(deletion(cluster, pod, node, &short));
+    changes.extend(deletion(pod, node, &shortages));
     changes
 }
 
+/// The name of a claim of the pod, which is in its namespace.
+fn name_of(key: &str) -> String {
+    key.split_once('/').map_or(key, |(_, name)| name).to_owned()
+}
+
 /// Changes of a request.
-fn of_request(devices: &PodDevices, survey: &RequestSurvey) -> Vec<TriedChange> {
-    let claim = devices.claim(survey.claim).metadata.name.to_string();
-    let request = survey.name.to_string();
+fn of_request(shortage: &DeviceShortage) -> Vec<TriedChange> {
+    let claim = name_of(&shortage.claim);
+    let request = shortage.request.to_string();
     let mut taints: Vec<(&Str, &Str)> = Vec::new();
-    for (_, state) in &survey.selected {
-        if let DeviceState::Tainted(taint) = state
-            && !taints.contains(&(&taint.key, &taint.value))
-        {
-            taints.push((&taint.key, &taint.value));
+    for tainted in &shortage.tainted {
+        if !taints.contains(&(&tainted.key, &tainted.value)) {
+            taints.push((&tainted.key, &tainted.value));
         }
     }
     let tolerated = taints
@@ -57,70 +63,58 @@ fn of_request(devices: &PodDevices, survey: &RequestSurvey) -> Vec<TriedChange> 
         });
     let mut changes: Vec<TriedChange> = tolerated.collect();
     // Selectors are named only if they exclude a device of the class.
-    if survey.selected.len() < survey.of_class.len() {
+    if shortage.matching < shortage.exist {
         changes.push(TriedChange::RemoveDeviceSelectors {
             claim: claim.clone(),
             request: request.clone(),
         });
     }
-    let free = survey.free();
     // Fewer devices help only if some are free.
-    if free > 0 && survey.wanted.is_some() {
+    if shortage.free > 0 && shortage.wanted.is_some() {
         changes.push(TriedChange::RequestFewerDevices {
             claim,
             request,
-            count: free,
+            count: shortage.free,
         });
     }
     changes
 }
 
 /// The constraints of the claims, one by one.
-fn constraints(devices: &PodDevices, surveys: &[RequestSurvey]) -> Vec<TriedChange> {
-    let mut claims: Vec<usize> = surveys.iter().map(|survey| survey.claim).collect();
-    claims.dedup();
-    let of_claim = |claim: usize| {
-        let claim = devices.claim(claim);
+fn constraints(cluster: &Cluster, pod: &PodInfo) -> Vec<TriedChange> {
+    let claims = needing(cluster, &pod.pod);
+    let changes = claims.iter().flat_map(|claim| {
         let constraints = claim.spec.devices.constraints.iter().enumerate();
-        let changes = constraints.map(|(index, constraint)| TriedChange::RemoveDeviceConstraint {
+        constraints.map(|(index, constraint)| TriedChange::RemoveDeviceConstraint {
             claim: claim.metadata.name.to_string(),
             index,
-            constraint: constraint_text(constraint),
-        });
-        changes.collect::<Vec<_>>()
-    };
-    claims.into_iter().flat_map(of_claim).collect()
+            constraint: constraint.to_string(),
+        })
+    });
+    changes.collect()
 }
 
 /// The pods of the node that hold the missing devices: of no higher priority, and of other controllers; those of the
 /// lowest priority first.
 fn deletion(
-    cluster: &Cluster,
     pod: &PodInfo,
     node: NodeView<'_>,
-    short: &[&RequestSurvey],
+    shortages: &[&DeviceShortage],
 ) -> Option<TriedChange> {
-    let holders = holders(cluster);
     let mut victims: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
-    for survey in short {
-        let mut found: Vec<(i32, String, Vec<Arc<Pod>>)> = Vec::new();
-        for (id, state) in &survey.selected {
-            if *state != DeviceState::Held {
-                continue;
-            }
-            let holder = holders.get(id)?;
-            let pods: Option<Vec<Arc<Pod>>> = holder
-                .pods
-                .iter()
-                .map(|name| deletable(pod, node, name))
-                .collect();
+    for shortage in shortages {
+        let mut found: Vec<(i32, &Str, Vec<Arc<Pod>>)> = Vec::new();
+        for HeldDevice { claim, pods, .. } in &shortage.held {
+            let claim = claim.as_ref()?;
+            let pods = pods.iter().map(|name| deletable(pod, node, name));
+            let pods: Option<Vec<Arc<Pod>>> = pods.collect();
             if let Some(pods) = pods.filter(|pods| !pods.is_empty()) {
                 let priority = pods.iter().map(|pod| pod.priority()).max();
-                found.push((priority.unwrap_or_default(), holder.claim.key(), pods));
+                found.push((priority.unwrap_or_default(), claim, pods));
             }
         }
-        found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        let missing = survey.missing();
+        found.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        let missing = shortage.missing();
         if found.len() < missing {
             return None;
         }

@@ -5,9 +5,9 @@
 //! room.
 
 use crate::answer::{ClosestNode, Domain};
+use crate::closest::{closest, listed};
 use crate::examine::{examine_nodes, is_possible};
 use crate::group::limits::{DOMAINS_TRIED_MAX, MEMBERS_EXAMINED_MAX};
-use crate::lacks;
 use crate::limits::CLOSEST_MAX;
 use crate::snapshot::Snapshot;
 use berth_api::{Pod, Str};
@@ -350,8 +350,9 @@ impl<'a> Trial<'a> {
             self.spend(nodes.len());
             let pod = self.members[*at].pod.clone();
             let examination = examine_nodes(self.snapshot, &self.profile, &pod, Some(nodes));
-            let closest = lacks::closest(self.snapshot, &pod, &examination, CLOSEST_MAX);
-            lacking.push((*at, lacks::listed(self.snapshot, &closest)));
+            let profile = self.profile.clone();
+            let closest = closest(self.snapshot, &profile, &pod, &examination, CLOSEST_MAX);
+            lacking.push((*at, listed(self.snapshot, &closest)));
         }
         let result = LeafResult {
             placed,

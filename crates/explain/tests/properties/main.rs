@@ -52,6 +52,9 @@ fn every_remedy_frees_the_pod() {
             .map_or(0, |verdict| verdict.feasible);
         let is_gated = answer.state == PodState::Gated;
         assert!(feasible == 0 || is_gated, "seed {seed}: {answer:?}");
+        for lack in answer.closest.iter().flat_map(|node| &node.lacks) {
+            assert!(lack.value.is_some(), "seed {seed}: {lack:?}");
+        }
         for (at, remedy) in answer.remedies.iter().enumerate() {
             let Some(placed) = objects.placed_after(&remedy.changes) else {
                 panic!(

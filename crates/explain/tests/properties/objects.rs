@@ -4,6 +4,7 @@ use berth_api::{Kind, Object, Pod, TaintEffect, Time, Toleration};
 use berth_explain::answer::PodAnswer;
 use berth_explain::what_if::{WhatIfWorld, key_of};
 use berth_explain::{Edit, PodFacts, Snapshot, TriedChange, explain_pod};
+use berth_framework::registry::Registry;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use fastrand::Rng;
@@ -73,12 +74,16 @@ impl Objects {
     /// A scheduler that knows the cluster and has tried every waiting pod once. Returns the node of the pod `p`, if it
     /// was given one.
     pub(crate) fn run(&self) -> (Scheduler, Option<String>) {
+        self.run_with(&berth_plugins::in_tree())
+    }
+
+    /// The same with the default profile of these plugins.
+    pub(crate) fn run_with(&self, plugins: &Registry) -> (Scheduler, Option<String>) {
         let options = SchedulerOptions {
             seed: 7,
             ..SchedulerOptions::default()
         };
-        let mut scheduler = Scheduler::new(options, &berth_plugins::in_tree(), NOW)
-            .unwrap_or_else(|e| panic!("{e}"));
+        let mut scheduler = Scheduler::new(options, plugins, NOW).unwrap_or_else(|e| panic!("{e}"));
         let order = |object: &Object| match object.kind() {
             Kind::Pod => 2,
             Kind::Node => 1,

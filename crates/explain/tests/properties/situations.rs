@@ -9,7 +9,9 @@ use berth_explain::{
 };
 use berth_framework::CallError;
 use berth_framework::call::CallErrorKind;
-use berth_framework::testing::{node, pod};
+use berth_framework::registry::Registration;
+use berth_framework::testing::{fake, node, pod};
+use berth_framework::{Lack, NodeView, Status};
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use std::collections::BTreeSet;
 
@@ -55,6 +57,53 @@ fn queue_and_nodes_are_explained() {
         .collect();
     assert_eq!(lacks, ["500m CPU short"]);
     assert!(explain_node(&mut snapshot, &facts, "n2").is_none());
+}
+
+/// An out-of-tree plugin is explained like one of the tree: with what a node lacks, as text and as a value, and with the
+/// changes that are derived from it. A plugin without values is shown with its reason.
+#[test]
+fn plugins_of_users_are_explained_by_their_values() {
+    let mut objects = Objects::default();
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    objects.set(pod("p").object());
+    let label = Lack::Label {
+        key: "rack".into(),
+        value: "r1".into(),
+        found: None,
+    };
+    let text = "nodeSelector wants label rack=r1, the node does not have the label";
+    for (lacks, text, remedies) in [
+        (vec![label], text, vec!["label node n1 with rack=r1"]),
+        (Vec::new(), "no rack", Vec::new()),
+    ] {
+        let value = lacks.first().cloned();
+        let mut plugins = berth_plugins::in_tree();
+        let plugin = Registration::new("example.com/Racks", move |_| {
+            let lacks = lacks.clone();
+            let has_rack = |node: NodeView<'_>| node.labels().get("rack") == Some("r1");
+            let racks = fake("example.com/Racks")
+                .filter(move |_, _, node| {
+                    if has_rack(node) {
+                        Status::success()
+                    } else {
+                        Status::unresolvable("no rack")
+                    }
+                })
+                .lacks(move |_, _| lacks.clone());
+            Ok(racks.build())
+        });
+        plugins.add(plugin.by_default(None)).expect("a new name");
+        let (scheduler, placed) = objects.run_with(&plugins);
+        assert_eq!(placed, None);
+        let (answer, _, _) = explain(&scheduler, "p");
+        let lack = &answer.closest[0].lacks[0];
+        assert_eq!(
+            (lack.plugin.as_str(), lack.text.as_str(), &lack.value),
+            ("example.com/Racks", text, &value)
+        );
+        let proposed: Vec<&str> = answer.remedies.iter().map(|r| r.text.as_str()).collect();
+        assert_eq!(proposed, remedies);
+    }
 }
 
 /// The answers that the documentation shows, in short.

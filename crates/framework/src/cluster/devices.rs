@@ -4,8 +4,10 @@ use super::ResourceClaims;
 use super::namespaced::{ByName, put};
 use crate::features::{Behaviour, FeatureGates};
 use crate::table::NodeTable;
-use berth_api::{DeviceClass, DeviceTaintRule, Object, Str};
-use berth_devices::Inventory;
+use berth_api::{DeviceClass, DeviceTaintRule, Object, ResourceClaim, Str};
+use berth_devices::{DeviceId, Inventory};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// The objects that Dynamic Resource Allocation reads. The inventory follows the slices and the claims.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +33,24 @@ impl Devices {
     /// The devices that drivers publish and that are allocated.
     pub fn inventory(&self) -> &Inventory {
         &self.inventory
+    }
+
+    /// The claims that hold devices. Devices with admin access remain available to others.
+    pub fn holders(&self) -> FxHashMap<DeviceId, Arc<ResourceClaim>> {
+        let mut holders = FxHashMap::default();
+        for claim in self.claims.iter() {
+            let allocation = claim.status.allocation.iter();
+            let results = allocation.flat_map(|allocation| &allocation.devices.results);
+            for result in results.filter(|result| result.admin_access != Some(true)) {
+                let id = DeviceId {
+                    driver: result.driver.clone(),
+                    pool: result.pool.clone(),
+                    device: result.device.clone(),
+                };
+                holders.insert(id, claim.clone());
+            }
+        }
+        holders
     }
 
     /// Follows the release: what objects that are set from here on mean.

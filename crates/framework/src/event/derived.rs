@@ -1,6 +1,8 @@
 //! Registrations that are stated once: the hint and the index of an event follow from one function or value.
 
-use super::{ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits};
+use super::{
+    ActionType, Change, EventRegistration, EventResource, Hint, HintError, Touched, WaitKey, Waits,
+};
 use berth_api::{Node, Object, Pod};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -27,14 +29,16 @@ impl<'a> Change<'a> {
     pub fn versions<T>(
         &self,
         of: impl Fn(&'a Object) -> Option<&'a Arc<T>>,
-        expected: &str,
-    ) -> Result<Versions<'a, T>, String> {
+        expected: &'static str,
+    ) -> Result<Versions<'a, T>, HintError> {
         let version = |object: &'a Object| {
-            let kind = || format!("expected {expected}, got a {:?}", object.kind());
-            of(object).map(|object| &**object).ok_or_else(kind)
+            let found = object.kind();
+            of(object)
+                .map(|object| &**object)
+                .ok_or(HintError::OtherKind { expected, found })
         };
         match (self.old, self.new) {
-            (None, None) => Err(format!("expected {expected}, got no object")),
+            (None, None) => Err(HintError::NoObject { expected }),
             (old, new) => Ok((old.map(version).transpose()?, new.map(version).transpose()?)),
         }
     }
@@ -43,7 +47,7 @@ impl<'a> Change<'a> {
     ///
     /// # Errors
     /// If the change is about another kind of object.
-    pub fn pods(&self) -> Result<Versions<'a, Pod>, String> {
+    pub fn pods(&self) -> Result<Versions<'a, Pod>, HintError> {
         self.versions(Object::as_pod, "a pod")
     }
 
@@ -51,7 +55,7 @@ impl<'a> Change<'a> {
     ///
     /// # Errors
     /// If the change is about another kind of object.
-    pub fn nodes(&self) -> Result<Versions<'a, Node>, String> {
+    pub fn nodes(&self) -> Result<Versions<'a, Node>, HintError> {
         self.versions(Object::as_node, "a node")
     }
 }
@@ -65,7 +69,7 @@ impl EventRegistration {
     pub fn when(
         resource: EventResource,
         action: ActionType,
-        helps: impl Fn(&Change<'_>) -> Result<bool, String> + Clone + Send + Sync + 'static,
+        helps: impl Fn(&Change<'_>) -> Result<bool, HintError> + Clone + Send + Sync + 'static,
     ) -> Self {
         let hint = helps.clone();
         Self::with_hint(resource, action, move |_, _, change| {
@@ -106,7 +110,7 @@ impl EventRegistration {
         resource: EventResource,
         action: ActionType,
         wanted: impl Fn(&Pod) -> Vec<W> + Clone + Send + Sync + 'static,
-        provided: impl Fn(&Change<'_>) -> Result<Vec<W>, String> + Clone + Send + Sync + 'static,
+        provided: impl Fn(&Change<'_>) -> Result<Vec<W>, HintError> + Clone + Send + Sync + 'static,
     ) -> Self {
         let (hint_wanted, hint_provided) = (wanted.clone(), provided.clone());
         Self::with_hint(resource, action, move |_, pod, change| {

@@ -101,7 +101,7 @@ impl<'a> NodeView<'a> {
     }
 
     /// Those of them with a disk in their spec that pods may not be able to share.
-    pub fn pods_with_disks(&self) -> impl Iterator<Item = &'a Arc<PodInfo>> {
+    pub fn pods_with_disks(&self) -> impl Iterator<Item = &'a Arc<PodInfo>> + use<'a> {
         let pods: &[_] = if self.row.with_disks == 0 {
             &[]
         } else {

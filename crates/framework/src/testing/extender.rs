@@ -2,12 +2,12 @@
 
 use crate::call::PodRef;
 use crate::extender::{Answer, ChosenVictims, Extender, ExtenderSpec, Filtered, NodeVictims};
-use crate::stage::{Job, JobResult};
+use crate::stage::{Job, JobError, JobResult};
 use berth_api::{Duration, Pod, Str};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-type Stated<T> = Result<T, String>;
+type Stated<T> = Result<T, JobError>;
 type FilterFn = dyn Fn(&Pod, &[Str]) -> Stated<Filtered> + Send + Sync;
 type PrioritizeFn = dyn Fn(&Pod, &[Str]) -> Stated<Vec<(Str, i64)>> + Send + Sync;
 type BindFn = dyn Fn(&PodRef, &Str) -> Stated<()> + Send + Sync;
@@ -31,10 +31,10 @@ pub fn extender(name: &str) -> FakeExtender {
             timeout: Duration::from_secs(5),
             ..ExtenderSpec::default()
         },
-        filter: Arc::new(|_, _| Err("not asked to filter".to_owned())),
-        prioritize: Arc::new(|_, _| Err("not asked to prioritize".to_owned())),
-        bind: Arc::new(|_, _| Err("not asked to bind".to_owned())),
-        preempt: Arc::new(|_, _| Err("not asked to preempt".to_owned())),
+        filter: Arc::new(|_, _| Err("not asked to filter".into())),
+        prioritize: Arc::new(|_, _| Err("not asked to prioritize".into())),
+        bind: Arc::new(|_, _| Err("not asked to bind".into())),
+        preempt: Arc::new(|_, _| Err("not asked to preempt".into())),
     }
 }
 

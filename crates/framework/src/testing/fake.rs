@@ -3,6 +3,7 @@
 use crate::event::EventRegistration;
 use crate::features::FeatureGates;
 use crate::keep::{Fragment, Keep, Kept};
+use crate::lack::Lack;
 use crate::plugin::{
     Bind, Context, EnqueueExtensions, Filter, NOT_READY_FOR_SCHEDULING, NodeStatuses, Nominating,
     Permit, PermitStep, Plugin, PostBind, PostFilter, PostFilterContext, PostFilterStep, PreBind,
@@ -25,6 +26,7 @@ type LessFn = dyn Fn(QueuedPod<'_>, QueuedPod<'_>) -> bool + Send + Sync;
 type PreFilterFn = dyn Fn(&Context<'_>, &mut CycleState, &PodInfo) -> PreFilterResult + Send + Sync;
 type OtherPodFn = dyn Fn(&mut CycleState, &PodInfo, NodeView<'_>) -> Status + Send + Sync;
 type FilterFn = dyn Fn(&CycleState, &PodInfo, NodeView<'_>) -> Status + Send + Sync;
+type LacksFn = dyn Fn(&PodInfo, NodeView<'_>) -> Vec<Lack> + Send + Sync;
 type PostFilterFn = dyn Fn(&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake<'_>>) -> PostFilterStep
     + Send
     + Sync;
@@ -62,6 +64,7 @@ pub struct FakePlugin {
     add_pod: F<OtherPodFn>,
     remove_pod: F<OtherPodFn>,
     filter: F<FilterFn>,
+    lacks: F<LacksFn>,
     post_filter: F<PostFilterFn>,
     pre_score: F<PreScoreFn>,
     score: F<ScoreFn>,
@@ -110,6 +113,8 @@ setters! {
     remove_pod: (&mut CycleState, &PodInfo, NodeView<'_>) -> Status;
     /// Takes part in Filter.
     filter: (&CycleState, &PodInfo, NodeView<'_>) -> Status;
+    /// Lists what a node lacks; needs `filter` too.
+    lacks: (&PodInfo, NodeView<'_>) -> Vec<Lack>;
     /// Takes part in PostFilter; called again with what it waited for.
     post_filter: (&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake<'_>>) -> PostFilterStep;
     /// Takes part in PreScore.
@@ -301,6 +306,17 @@ impl Filter for FakePlugin {
         self.filter
             .as_ref()
             .map_or_else(Status::success, |f| f(state, pod, node))
+    }
+
+    fn lacking(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Vec<Lack> {
+        let lacks = self.lacks.as_ref();
+        lacks.map_or_else(Vec::new, |f| f(pod, node))
     }
 }
 

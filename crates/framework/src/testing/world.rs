@@ -3,8 +3,9 @@
 use super::{NodeBuilder, PodBuilder};
 use crate::call::{ApiCall, CallId, PodEvent};
 use crate::cluster::Cluster;
-use crate::event::{Change, ClusterEvent, Hint};
+use crate::event::{Change, ClusterEvent, Hint, HintError};
 use crate::features::FeatureGates;
+use crate::lack::Lack;
 use crate::plugin::{Context, EnqueueExtensions, Filter, Score};
 use crate::pod_info::PodInfo;
 use crate::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext};
@@ -106,6 +107,14 @@ impl World {
             .collect()
     }
 
+    /// The things that each node lacks for the pod, in the order in which they were added.
+    pub fn lacks(&self, plugin: &impl Filter, state: &CycleState, pod: &PodInfo) -> Vec<Vec<Lack>> {
+        let cx = self.context();
+        self.views()
+            .map(|node| plugin.lacking(&cx, state, pod, node))
+            .collect()
+    }
+
     /// The normalised score of each node, in the order in which they were added.
     ///
     /// # Errors
@@ -139,7 +148,7 @@ impl World {
         event: &ClusterEvent,
         pod: &Pod,
         (old, new): (Option<Object>, Option<Object>),
-    ) -> Result<Option<Hint>, String> {
+    ) -> Result<Option<Hint>, HintError> {
         let change = Change {
             old: old.as_ref(),
             new: new.as_ref(),

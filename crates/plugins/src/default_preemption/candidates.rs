@@ -1,6 +1,6 @@
 //! On which nodes preemption helps, and which of them is chosen.
 
-use super::results::{Cost, Results};
+use super::results::{Cost, NodeError, Results};
 use super::victims::{DryRunVictims, select};
 use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL, WantedRoom};
 use berth_api::{Str, Time};
@@ -57,7 +57,7 @@ pub(super) fn find(
     wanted: WantedRoom<'_>,
     wish: Wish,
     now: Time,
-) -> Result<FoundCandidates, String> {
+) -> Result<FoundCandidates, SearchError> {
     let WantedRoom {
         args,
         features,
@@ -83,16 +83,18 @@ pub(super) fn find(
     let found = results.search(
         (start, enough, wish == Wish::All),
         |node| match select(dry_run, &features, pod, node) {
-            Ok(victims) if victims.pods.is_empty() && !may_be_empty => Err(without_victims(
-                dry_run.cluster().nodes.get(node).map(|view| view.name()),
-            )),
+            Ok(victims) if victims.pods.is_empty() && !may_be_empty => {
+                let view = dry_run.cluster().nodes.get(node);
+                let name = view.map(|view| view.name().clone());
+                Err(NodeError::NoVictims(name.unwrap_or_default()))
+            }
             result => named(dry_run, node, result),
         },
         &mut errors,
     );
     if found.is_empty() && !errors.is_empty() {
         dry_run.keep(results);
-        return Err(berth_api::aggregate(&errors));
+        return Err(SearchError(errors));
     }
     let why_not = if found.is_empty() {
         results.hopeless().collect()
@@ -136,10 +138,14 @@ fn up_to_date(dry_run: &mut dyn DryRun, statuses: &NodeStatuses) -> Box<Results>
     results
 }
 
-/// The error of a node on which no pod would have to be evicted.
-pub(super) fn without_victims(node: Option<&Str>) -> String {
-    let node = node.map_or("", Str::as_str);
-    format!("expected at least one victim pod on node {node:?}")
+/// The failures of all nodes, if there is no candidate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", aggregated(.0))]
+pub(super) struct SearchError(Vec<NodeError>);
+
+fn aggregated(errors: &[NodeError]) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    berth_api::aggregate(&texts)
 }
 
 /// The name of a node, and the victims on it or why preemption does not help there.
@@ -150,11 +156,11 @@ fn named(
     dry_run: &dyn DryRun,
     node: Slot,
     result: Result<DryRunVictims, Status>,
-) -> Result<(Str, Result<DryRunVictims, Status>), String> {
+) -> Result<(Str, Result<DryRunVictims, Status>), NodeError> {
     let view = dry_run.cluster().nodes.get(node);
     let name = view.map(|view| view.name().clone()).unwrap_or_default();
     match result {
-        Err(status) if !status.is_rejected() => Err(status.message()),
+        Err(status) if !status.is_rejected() => Err(NodeError::Failed(status.message())),
         result => Ok((name, result)),
     }
 }

@@ -4,11 +4,14 @@
 //! the cluster changed when all have answered: no pod is evicted if the pod fits now, and a candidate that is no longer
 //! valid is dropped. If none is left, the search runs again.
 
-use super::candidates::{Candidate, Wish, choose, without_victims};
+use super::candidates::{Candidate, Wish, choose};
+use super::results::NodeError;
 use super::victims::{DryRunVictims, by_importance, select};
 use super::{PREFIX, WantedRoom, evict, make_room, not_found, unschedulable};
 use berth_api::Pod;
-use berth_framework::extender::{ChosenVictims, EXTENDER, ExtenderSpec, NodeVictims, job};
+use berth_framework::extender::{
+    ChosenVictims, EXTENDER, ExtenderCallError, ExtenderSpec, NodeVictims, job,
+};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
 use berth_framework::stage::{Wait, WaitOn, WakeReason};
 use berth_framework::{Cluster, PodInfo, Slot, Status};
@@ -143,7 +146,7 @@ fn left(
     spec: &ExtenderSpec,
     notified: &[Candidate],
     stated: Vec<ChosenVictims>,
-) -> Result<Vec<Candidate>, String> {
+) -> Result<Vec<Candidate>, ExtenderCallError> {
     let mut left = Vec::with_capacity(stated.len());
     for ChosenVictims {
         node: name,
@@ -158,21 +161,21 @@ fn left(
             .map(|view| view.slot())
             .or(reported_of.map(|of| of.node))
         else {
-            return Err(format!(
+            return Err(ExtenderCallError::InvalidAnswer(format!(
                 "nodeinfo not found for node name {:?}",
                 name.as_str()
-            ));
+            )));
         };
         let there = view.into_iter().flat_map(|view| view.pods());
         let known = there.chain(reported_of.into_iter().flat_map(|of| &of.victims.pods));
         let mut victims: Vec<Arc<PodInfo>> = Vec::with_capacity(pods.len());
         for uid in &pods {
             let Some(victim) = known.clone().find(|known| known.pod.uid() == uid) else {
-                return Err(format!(
+                return Err(ExtenderCallError::InvalidAnswer(format!(
                     "extender: {} claims to preempt pod (UID: {uid}) on node: {name}, but the pod is not found on that \
                      node",
                     spec.name
-                ));
+                )));
             };
             victims.push(victim.clone());
         }
@@ -181,7 +184,8 @@ fn left(
             if spec.ignorable {
                 continue;
             }
-            return Err(without_victims(Some(&name)));
+            let error = NodeError::NoVictims(name);
+            return Err(ExtenderCallError::InvalidAnswer(error.to_string()));
         }
         victims.sort_by(|a, b| by_importance(&a.pod, &b.pod));
         let as_reported = reported_of.filter(|of| {

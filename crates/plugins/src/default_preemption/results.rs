@@ -8,6 +8,17 @@ use berth_api::{Str, Time};
 use berth_framework::{Slot, Status};
 use std::cmp::Reverse;
 
+/// The failure of a dry run on a node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NodeError {
+    /// No pod would have to be evicted.
+    #[error("expected at least one victim pod on node {0:?}")]
+    NoVictims(Str),
+    /// A plugin failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// The number of nodes that are in a block.
 const BLOCK: usize = 64;
 
@@ -135,8 +146,8 @@ impl Results {
     pub(super) fn search(
         &mut self,
         (start, enough, all): (usize, usize, bool),
-        mut dry_run: impl FnMut(Slot) -> Result<(Str, Result<DryRunVictims, Status>), String>,
-        errors: &mut Vec<String>,
+        mut dry_run: impl FnMut(Slot) -> Result<(Str, Result<DryRunVictims, Status>), NodeError>,
+        errors: &mut Vec<NodeError>,
     ) -> Vec<(Slot, DryRunVictims)> {
         let mut range = CandidateRange {
             enough,
@@ -323,7 +334,10 @@ mod tests {
         format!("n{:03}", at * 7 % 1000).into()
     }
 
-    fn dry_run(result: Trial, at: usize) -> Result<(Str, Result<DryRunVictims, Status>), String> {
+    fn dry_run(
+        result: Trial,
+        at: usize,
+    ) -> Result<(Str, Result<DryRunVictims, Status>), NodeError> {
         match result {
             Trial::Helps {
                 priority,
@@ -333,7 +347,7 @@ mod tests {
                 let why = if one { "one" } else { "other" };
                 Ok((name_of(at), Err(Status::unresolvable(why))))
             }
-            Trial::Fails => Err("fails".to_owned()),
+            Trial::Fails => Err(NodeError::Failed("fails".to_owned())),
             Trial::RuledOut => panic!("a node that is ruled out is not tried"),
         }
     }

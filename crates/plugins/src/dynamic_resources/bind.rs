@@ -10,6 +10,7 @@
 //! An allocation that was written stays when the pod is given up: the claim has its devices then, and the next attempt
 //! uses them or frees them in PostFilter.
 
+use super::bind_error::BindError;
 use super::claims::{is_of_group, pod_consumer};
 use super::conditions::{self, Readiness};
 use super::extended::{self, Mapping, Variant};
@@ -423,13 +424,10 @@ impl Reserved {
                 self.claims[self.current].is_shared = false;
                 self.next(plugin, cx, pod)
             }
-            (Some(WakeReason::Deadline), BindStage::Appearing) => {
-                let key = self.claims[self.current].claim.key();
-                let seconds = CREATED_WAIT_MAX.as_secs();
-                Err(format!(
-                    "create claim for extended resources {key}: the watch does not show it after {seconds} s"
-                ))
-            }
+            (Some(WakeReason::Deadline), BindStage::Appearing) => Err(BindError::NotShown {
+                claim: self.claims[self.current].claim.key(),
+                seconds: CREATED_WAIT_MAX.as_secs(),
+            }),
             (
                 Some(WakeReason::Deadline),
                 BindStage::Creating
@@ -437,16 +435,13 @@ impl Reserved {
                 | BindStage::Reserving
                 | BindStage::Publishing
                 | BindStage::Counting,
-            ) => {
-                let key = self.claims[self.current].claim.key();
-                let seconds = WRITE_WAIT_MAX.as_secs();
-                Err(format!(
-                    "updating claim {key}: no answer within {seconds} s"
-                ))
-            }
+            ) => Err(BindError::NoAnswer {
+                claim: self.claims[self.current].claim.key(),
+                seconds: WRITE_WAIT_MAX.as_secs(),
+            }),
             _ => self.next(plugin, cx, pod),
         };
-        result.unwrap_or_else(|why| Step::Done(Status::error(why)))
+        result.unwrap_or_else(|error| Step::Done(Status::error(error.to_string())))
     }
 
     /// Writes the next claim, or waits for binding conditions when all are written.
@@ -455,7 +450,7 @@ impl Reserved {
         plugin: &DynamicResources,
         cx: &mut StageContext<'_>,
         pod: &Pod,
-    ) -> Result<Step, String> {
+    ) -> Result<Step, BindError> {
         while let Some(reserved) = self.claims.get_mut(self.current) {
             if let Some(created) = reserved.created.as_mut().filter(|created| !created.is_sent) {
                 created.is_sent = true;
@@ -463,10 +458,9 @@ impl Reserved {
                 self.stage = BindStage::Creating;
                 return Ok(cx.wait_for_call(WRITE_WAIT_MAX, write));
             }
-            let key = reserved.claim.key();
             let seen = look_up(cx.cluster, &reserved.claim);
             let seen = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
-            let seen = seen.ok_or_else(|| format!("claim {key} got deleted in the meantime"))?;
+            let seen = seen.ok_or_else(|| BindError::Deleted(reserved.claim.key()))?;
             let is_reserved = is_reserved(Some(seen), &reserved.consumer);
             let is_stored = seen.is_allocated() && !seen.status.is_assumed;
             if is_stored && is_reserved {
@@ -486,9 +480,7 @@ impl Reserved {
                     reserved.assumed = None;
                 }
                 Some(_) if is_stored => {
-                    return Err(format!(
-                        "claim {key} got allocated elsewhere in the meantime"
-                    ));
+                    return Err(BindError::Allocated(reserved.claim.key()));
                 }
                 Some(_) if reserved.is_shared => {
                     let until = reserved.shared_until.unwrap_or(cx.now + SHARED_WAIT_MAX);
@@ -501,9 +493,7 @@ impl Reserved {
                     }));
                 }
                 None if !is_stored => {
-                    return Err(format!(
-                        "claim {key} got deallocated elsewhere in the meantime"
-                    ));
+                    return Err(BindError::Deallocated(reserved.claim.key()));
                 }
                 Some(_) => {
                     if let Some(write) = writes::protect(seen) {
@@ -530,7 +520,7 @@ impl Reserved {
         plugin: &DynamicResources,
         cx: &mut StageContext<'_>,
         pod: &Pod,
-    ) -> Result<Step, String> {
+    ) -> Result<Step, BindError> {
         let reserved = &mut self.claims[self.current];
         let meta = &reserved.claim.metadata;
         let seen = cx
@@ -552,12 +542,9 @@ impl Reserved {
         };
         let owner = seen.metadata.controller();
         if owner.is_none_or(|owner| owner.uid != *pod.uid()) {
-            let key = seen.key();
             // Not to be deleted: it is the claim of another pod.
             reserved.created = None;
-            return Err(format!(
-                "create claim for extended resources {key}: a claim of that name exists"
-            ));
+            return Err(BindError::NameTaken(seen.key()));
         }
         reserved.claim = seen.clone();
         self.deadline = None;
@@ -570,7 +557,7 @@ impl Reserved {
         plugin: &DynamicResources,
         cx: &mut StageContext<'_>,
         pod: &Pod,
-    ) -> Result<Step, String> {
+    ) -> Result<Step, BindError> {
         if let Some(step) = self.publish(cx, pod) {
             return Ok(step);
         }
@@ -596,15 +583,12 @@ impl Reserved {
         cx: &mut StageContext<'_>,
         pod: &Pod,
         version: Option<Str>,
-    ) -> Result<Step, String> {
+    ) -> Result<Step, BindError> {
         let reserved = &mut self.claims[self.current];
         let seen = look_up(cx.cluster, &reserved.claim);
         let mut claim = match seen {
             Some(seen) => ResourceClaim::clone(seen),
-            None => {
-                let key = reserved.claim.key();
-                return Err(format!("claim {key} got deleted in the meantime"));
-            }
+            None => return Err(BindError::Deleted(reserved.claim.key())),
         };
         if let Some(version) = version.filter(|version| !claim.metadata.is_newer_than(version)) {
             claim.metadata.resource_version = version;
@@ -612,10 +596,7 @@ impl Reserved {
         let write = match &mut reserved.allocation {
             Some(_) if self.has_waited && !writes::is_assumed_for(&claim, pod) => {
                 // It was, and was freed. Another claim may have the devices by now.
-                let key = claim.key();
-                return Err(format!(
-                    "claim {key} got allocated elsewhere in the meantime"
-                ));
+                return Err(BindError::Allocated(claim.key()));
             }
             Some(allocation) => {
                 if has_binding_conditions(cx.features) {
@@ -651,17 +632,16 @@ impl Reserved {
         cx: &mut StageContext<'_>,
         pod: &Pod,
         error: &CallError,
-    ) -> Result<Step, String> {
+    ) -> Result<Step, BindError> {
         let reserved = &mut self.claims[self.current];
-        let key = reserved.claim.key();
         if self.stage == BindStage::Reserving && error.kind.is_definite() {
             reserved.write = None;
         }
         if self.stage == BindStage::Publishing {
-            let pod = pod.key();
-            return Err(format!(
-                "update pod {pod} ExtendedResourceClaimStatus: {error}"
-            ));
+            return Err(BindError::PodStatus {
+                pod: pod.key(),
+                error: error.clone(),
+            });
         }
         if self.stage != BindStage::Creating
             && is_outdated(error)
@@ -673,13 +653,17 @@ impl Reserved {
                 deadline: cx.now + CONFLICT_WAIT_MAX,
             }));
         }
-        let what = match (self.stage, &reserved.allocation) {
+        let action = match (self.stage, &reserved.allocation) {
             (BindStage::Creating, _) => "create claim for extended resources",
             (BindStage::Protecting, _) => "add finalizer to claim",
             (_, Some(_)) => "add allocation and reservation to claim",
             (_, None) => "add reservation to claim",
         };
-        Err(format!("{what} {key}: {error}"))
+        Err(BindError::Write {
+            action,
+            claim: reserved.claim.key(),
+            error: error.clone(),
+        })
     }
 
     /// Waits until the devices have reported that they are ready, if they have to.
@@ -688,7 +672,7 @@ impl Reserved {
         plugin: &DynamicResources,
         cx: &mut StageContext<'_>,
         pod: &Pod,
-    ) -> Result<Step, String> {
+    ) -> Result<Step, BindError> {
         if !has_binding_conditions(cx.features) {
             return Ok(Step::success());
         }
@@ -696,17 +680,15 @@ impl Reserved {
         let mut awaited = Vec::new();
         for reserved in &self.claims {
             let Some(claim) = look_up(cx.cluster, &reserved.claim) else {
-                let key = reserved.claim.key();
-                return Err(format!("claim {key} got deleted in the meantime"));
+                return Err(BindError::Deleted(reserved.claim.key()));
             };
             let allocation = claim.status.allocation.as_ref();
             match conditions::readiness(claim) {
                 Readiness::Ready => {}
-                Readiness::Failed(why) => return Err(why),
+                Readiness::Failed(why) => return Err(BindError::Condition(why)),
                 Readiness::Pending => {
-                    let name = &claim.metadata.name;
                     if allocation.is_some_and(|a| conditions::is_late(a, timeout, cx.now)) {
-                        return Err(format!("device binding timeout: claim={name}"));
+                        return Err(BindError::Late(claim.metadata.name.clone()));
                     }
                     awaited.push(name_of(claim));
                 }
@@ -717,7 +699,7 @@ impl Reserved {
         }
         let deadline = match self.deadline {
             Some(deadline) if deadline <= cx.now => {
-                return Err("device binding timeout: context deadline exceeded".to_owned());
+                return Err(BindError::Deadline);
             }
             Some(deadline) => deadline,
             None => {

@@ -2,13 +2,12 @@
 
 use super::claims::{self as of_pod, Claims, Lack};
 use berth_api::devices::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
-use berth_api::{Pod, ResourceClaim};
+use berth_api::{Object, Pod, ResourceClaim};
 use berth_framework::cluster::claim_names;
-use berth_framework::event::{Change, Hint, Narrowed};
+use berth_framework::event::{Change, Hint, HintError, Narrowed, Versions};
 use berth_framework::{Cluster, Feature, FeatureGates};
-use std::sync::Arc;
 
-type HintClaim<'a> = Option<&'a Arc<ResourceClaim>>;
+type HintClaim<'a> = Option<&'a ResourceClaim>;
 
 /// The claims of a pod, those of its group among them: a pod that is woken without need is evaluated again.
 fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c>> {
@@ -17,16 +16,8 @@ fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c
 }
 
 /// The claim before and after the change.
-fn claims<'a>(change: &Change<'a>) -> Result<(HintClaim<'a>, HintClaim<'a>), String> {
-    let (old, new) = (
-        change.old.and_then(|old| old.as_resource_claim()),
-        change.new.and_then(|new| new.as_resource_claim()),
-    );
-    if old.is_some() == change.old.is_some() && new.is_some() == change.new.is_some() {
-        return Ok((old, new));
-    }
-    let other = change.new.or(change.old).map(|object| object.kind());
-    Err(format!("expected a resource claim, got {other:?}"))
+fn claims<'a>(change: &Change<'a>) -> Result<Versions<'a, ResourceClaim>, HintError> {
+    change.versions(Object::as_resource_claim, "a resource claim")
 }
 
 /// Returns whether the change frees devices. kube-scheduler expects that a claim is deallocated before it is deleted;
@@ -51,7 +42,7 @@ pub(super) fn after_claim_change(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let (old, Some(new)) = claims(change)? else {
         return Ok(Hint::Skip);
     };
@@ -80,7 +71,7 @@ pub(super) fn claim_change_shows_more(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let (old, new) = claims(change)?;
     let Some(claim) = new.or(old) else {
         return Ok(Hint::Skip);
@@ -109,7 +100,7 @@ pub(super) fn claim_change_shows_more(
 }
 
 /// The same after claims were made for the pod itself.
-pub(super) fn claims_made_show_more(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn claims_made_show_more(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     Ok(match new {
         Some(new) if new.uid() == pod.uid() => Hint::Queue,
@@ -122,7 +113,7 @@ pub(super) fn claims_made_show_more(pod: &Pod, change: &Change<'_>) -> Result<Hi
 pub(super) fn helped_by_claim_change(
     cluster: &Cluster,
     change: &Change<'_>,
-) -> Result<Narrowed, String> {
+) -> Result<Narrowed, HintError> {
     let (old, new) = claims(change)?;
     let Some(claim) = new.or(old) else {
         return Ok(Narrowed::AllPods);
@@ -141,7 +132,7 @@ pub(super) fn after_claims_made(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     Ok(match new {
         Some(new) if new.uid() == pod.uid() && resolve(cluster, new).is_ok() => Hint::Queue,
@@ -155,8 +146,10 @@ mod tests {
     use super::super::tests::{allocated, claim, made_for};
     use super::*;
     use crate::testing::{World, add, full_pod, hint, node, update};
+    use berth_api::Kind;
     use berth_framework::{ActionType, EventResource};
     use serde_json::{Value, json};
+    use std::sync::Arc;
 
     fn reserved(uid: &str) -> Value {
         let mut fields = allocated();
@@ -331,7 +324,10 @@ mod tests {
         );
         assert_eq!(
             stated,
-            Err("expected a resource claim, got Some(Node)".to_owned())
+            Err(HintError::OtherKind {
+                expected: "a resource claim",
+                found: Kind::Node,
+            })
         );
     }
 

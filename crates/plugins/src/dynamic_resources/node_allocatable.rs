@@ -15,7 +15,8 @@ use berth_api::pod::{
 };
 use berth_api::requests::{SumOptions, pod_requests, pod_resources};
 use berth_api::{Pod, Quantity, ResourceClaim, Resources, Str};
-use berth_devices::{Allocator, ClaimRequests, TargetNode};
+use berth_devices::{Allocator, ClaimRequests};
+use berth_framework::allocator::target;
 use berth_framework::plugin::Context;
 use berth_framework::{Code, Feature, FeatureGates, NodeView, Status};
 use std::collections::BTreeMap;
@@ -171,11 +172,6 @@ pub(super) fn filter(
     node: NodeView<'_>,
 ) -> Status {
     let requests = state.requests(extended.as_ref().map(|(requests, _)| *requests));
-    let target = TargetNode {
-        name: node.name(),
-        labels: node.labels(),
-        skips_operations: filter::skips_operations(node),
-    };
     let allocator = Allocator::new(
         cx.cluster.devices().inventory(),
         allocator_features(cx.features),
@@ -184,7 +180,7 @@ pub(super) fn filter(
         Ok(Some(Vec::new()))
     } else {
         filter::search(args, cx, |budget| {
-            allocator.allocate(target, &requests, budget)
+            allocator.allocate(target(node), &requests, budget)
         })
     };
     let found = match found {

@@ -3,15 +3,15 @@
 use super::args::DynamicResourcesArgs;
 use super::bind::Reserved;
 use super::extended::{self, Extended};
+use super::lacking::ExplainedDevices;
 use super::{claims, classes, conditions, filter, node_allocatable, writes};
 use berth_api::devices::{
     AllocationMode, AllocationResult, CLAIM_CONSUMERS_MAX, ConsumerReference,
 };
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim};
-use berth_devices::{
-    ALTERNATIVES_MAX, AllocateError, Allocator, ClaimRequests, SharedView, TargetNode,
-};
+use berth_devices::{ALTERNATIVES_MAX, AllocateError, Allocator, ClaimRequests, SharedView};
+use berth_framework::allocator::target;
 pub(super) use berth_framework::allocator::{allocator_features, has_binding_conditions};
 use berth_framework::cluster::GroupKey;
 use berth_framework::features::Behaviour;
@@ -43,6 +43,8 @@ pub(super) struct ClaimsState {
     pub(super) preferences: RefCell<FxHashMap<Slot, i64>>,
     /// The decision of Reserve.
     pub(super) reserved: Option<Reserved>,
+    /// The values that explanations compute once for all nodes.
+    pub(super) explained: ExplainedDevices,
 }
 
 /// Results of searches by what nodes see, for one version of the devices.
@@ -257,11 +259,7 @@ impl ClaimsState {
     ) -> SearchResult {
         let devices = cx.cluster.devices().inventory();
         let requests = self.requests(extended);
-        let target = TargetNode {
-            name: node.name(),
-            labels: node.labels(),
-            skips_operations: filter::skips_operations(node),
-        };
+        let target = target(node);
         let search = || {
             let allocator = Allocator::new(devices, allocator_features(cx.features));
             filter::search(args, cx, |budget| {

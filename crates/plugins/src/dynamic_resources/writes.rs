@@ -9,7 +9,7 @@ use berth_api::devices::{
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement};
 use berth_api::pod::NodeAllocatableResourceClaimStatus;
 use berth_api::{Kind, Object, Pod, ResourceClaim, Str};
-use berth_framework::write::{Action, Merge, RawField};
+use berth_framework::write::{Action, Merge, MergeError, RawField};
 use berth_framework::{CallType, Write};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const STATUS: &str = "status";
 
 /// Reservations of several pods for one claim become one write. Of any other two writes, the newer one is made: the pod
 /// whose write was replaced decides anew.
-fn merge(older: &Write, newer: &Write) -> Result<Write, String> {
+fn merge(older: &Write, newer: &Write) -> Result<Write, MergeError> {
     let (Some(first), Some(second)) = (reservations(older), reservations(newer)) else {
         return Ok(newer.clone());
     };

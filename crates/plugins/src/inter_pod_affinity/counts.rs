@@ -48,10 +48,10 @@ impl AffinityCounts {
             .unwrap_or(0)
     }
 
-    /// The counts of all domains that the node is in.
-    pub(super) fn of_node(&self, labels: &Labels) -> impl Iterator<Item = i64> {
+    /// The counts of all domains that the node is in, by topology key.
+    pub(super) fn of_node(&self, labels: &Labels) -> impl Iterator<Item = (&Str, i64)> {
         self.by_key
             .iter()
-            .filter_map(move |(key, values)| values.get(labels.get(key)?).copied())
+            .filter_map(move |(key, values)| Some((key, *values.get(labels.get(key)?)?)))
     }
 }

@@ -3,10 +3,12 @@
 use super::InterPodAffinity;
 use super::counts::AffinityCounts;
 use super::incoming::{Incoming, PodEffect};
-use super::terms::verdict;
+use super::terms::{IncomingTerm, RequiredTerms, verdict};
 use berth_api::{Labels, Str};
+use berth_framework::lack::PodAffinityRule;
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
-use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, CycleState, Lack, NodeView, PodInfo, Status};
+use std::collections::BTreeSet;
 
 /// The counts per domain.
 #[derive(Debug, Default)]
@@ -87,8 +89,46 @@ impl AffinityPreFilterState {
         verdict(
             self.satisfies_affinity(labels),
             || self.satisfies_anti_affinity(labels),
-            || !unwelcome.any(|count| count > 0),
+            || !unwelcome.any(|(_, count)| count > 0),
         )
+    }
+
+    /// Each term that the domains of a node violate.
+    fn lacks(&self, labels: &Labels) -> Vec<Lack> {
+        let RequiredTerms {
+            affinity,
+            anti_affinity,
+            ..
+        } = &self.incoming.required;
+        let counted = &self.counted;
+        let is_in = |counts: &AffinityCounts, key: &Str| {
+            let domain = labels.get(key);
+            domain.is_some_and(|domain| counts.get(key, domain) > 0)
+        };
+        let keys = |terms: &[IncomingTerm]| -> BTreeSet<Str> {
+            let keys = terms.iter().map(IncomingTerm::topology_key);
+            keys.cloned().collect()
+        };
+        let mut required = keys(affinity);
+        required.retain(|key| !self.satisfies_affinity(labels) && !is_in(&counted.affinity, key));
+        let mut excluded = keys(anti_affinity);
+        excluded.retain(|key| is_in(&counted.anti_affinity, key));
+        let unwelcome = counted.existing_anti_affinity.of_node(labels);
+        let unwelcome = unwelcome.filter(|(_, count)| *count > 0);
+        let unwelcome: BTreeSet<Str> = unwelcome.map(|(key, _)| key.clone()).collect();
+        let rules = [
+            (PodAffinityRule::Affinity, required),
+            (PodAffinityRule::AntiAffinity, excluded),
+            (PodAffinityRule::ExistingAntiAffinity, unwelcome),
+        ];
+        let lacks = rules.into_iter().flat_map(|(rule, keys)| {
+            keys.into_iter().map(move |topology_key| Lack::PodAffinity {
+                rule,
+                domain: labels.get_str(&topology_key).cloned(),
+                topology_key,
+            })
+        });
+        lacks.collect()
     }
 }
 
@@ -152,5 +192,16 @@ impl Filter for InterPodAffinity {
             Some(kept) => kept.check(node.labels()),
             None => Status::error("InterPodAffinity: Filter ran without PreFilter"),
         }
+    }
+
+    fn lacking(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Vec<Lack> {
+        let kept = state.read::<AffinityPreFilterState>();
+        kept.map_or_else(Vec::new, |kept| kept.lacks(node.labels()))
     }
 }

@@ -8,17 +8,21 @@ use super::keys::{moves_others, namespace_labels};
 use crate::change::is_assigned_or_nominated;
 use berth_api::{Labels, Pod};
 use berth_framework::Cluster;
-use berth_framework::event::{Change, Hint};
+use berth_framework::event::{Change, Hint, HintError};
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms};
 
 fn all_match(terms: &[AffinityTerm], pod: &Pod) -> bool {
     !terms.is_empty() && terms.iter().all(|term| term.matches(pod, Labels::default))
 }
 
-pub(super) fn parsed(pod: &Pod) -> Result<AffinityTerms, String> {
+pub(super) fn parsed(pod: &Pod) -> Result<AffinityTerms, HintError> {
     let terms = AffinityTerms::parse(pod);
     match terms.error {
-        Some(error) => Err(format!("parsing pod {}: {error}", pod.key())),
+        Some(error) => Err(HintError::Pod {
+            place: "parsing pod",
+            pod: pod.key(),
+            error,
+        }),
         None => Ok(terms),
     }
 }
@@ -33,7 +37,7 @@ pub(super) fn after_pod_change(
     pod: &Pod,
     change: &Change<'_>,
     each_term: bool,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let excludes = if each_term { any_matches } else { all_match };
     let (old, new) = change.pods()?;
     if new
@@ -66,7 +70,7 @@ pub(super) fn after_pod_change(
 }
 
 /// A node that is added, or moves to another domain.
-pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let (old, new) = change.nodes()?;
     let Some(new) = new else {
         return Ok(Hint::Skip);
@@ -103,7 +107,7 @@ pub(super) fn missed_of_pods(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let (old, new) = change.pods()?;
     let placed = |pod: &'_ &Pod| is_assigned_or_nominated(pod);
     let (old, new) = (old.filter(placed), new.filter(placed));
@@ -142,7 +146,7 @@ pub(super) fn missed_of_nodes(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let (old, new) = change.nodes()?;
     let Some(new) = new else {
         return Ok(Hint::Skip);
@@ -162,8 +166,10 @@ pub(super) fn missed_of_namespaces(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
-    let (name, old, new) = namespace_labels(change).ok_or("expected a namespace")?;
+) -> Result<Hint, HintError> {
+    let (name, old, new) = namespace_labels(change).ok_or(HintError::NoObject {
+        expected: "a namespace",
+    })?;
     if old == new {
         return Ok(Hint::Skip);
     }

@@ -204,6 +204,7 @@ impl Score for InterPodAffinity {
         Ok(kept
             .points
             .of_node(node.labels())
+            .map(|(_, points)| points)
             .fold(0, i64::saturating_add))
     }
 

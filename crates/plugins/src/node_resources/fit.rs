@@ -16,6 +16,7 @@ use super::{by_amounts, hints, keys};
 use crate::extended_resources::class_of;
 use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{SumOptions, pod_resources};
+use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::{Pod, Resources, Str};
 use berth_framework::amounts::{ByAmounts, FitsByAmounts, ScoresByAmounts};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
@@ -28,7 +29,7 @@ use berth_framework::requirement::{NodeFilter, NodeScore, preferred, required};
 use berth_framework::status::Reason;
 use berth_framework::table::ResourceId;
 use berth_framework::{
-    Code, CycleState, Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status,
+    Code, CycleState, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status,
 };
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -73,61 +74,51 @@ pub(super) fn requests(pod: &Pod) -> Resources {
     pod_resources(pod, SumOptions::PENDING)
 }
 
-/// Collects what is missing on one node.
-#[derive(Debug, Default)]
-pub(super) struct Shortages {
-    reasons: SmallVec<[Reason; 2]>,
-    unresolvable: bool,
+/// A resource of which a node has too little.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shortage<'a> {
+    resource: &'a str,
+    /// The amount that the pod adds to the node.
+    wanted: i64,
+    free: i64,
+    /// Whether the node is too small even if it is empty.
+    is_hopeless: bool,
 }
 
-impl Shortages {
-    pub(super) fn too_many_pods(&mut self, pods: i64, allowed: i64) {
-        if pods.saturating_add(1) > allowed {
-            self.reasons.push(TOO_MANY_PODS.into());
+impl<'a> Shortage<'a> {
+    /// The shortage for a pod that requests so much and holds `own` of it on the node already.
+    pub(super) fn of(
+        resource: &'a str,
+        (request, own): (i64, i64),
+        (allocatable, held): (i64, i64),
+    ) -> Option<Self> {
+        let wanted = request.saturating_sub(own).max(0);
+        let free = allocatable.saturating_sub(held);
+        (request > 0 && wanted > free).then_some(Self {
+            resource,
+            wanted,
+            free,
+            is_hopeless: request > allocatable,
+        })
+    }
+
+    /// The shortage of places. As in kube-scheduler, preemption is tried even if a node allows no pod.
+    pub(super) fn of_pods(pods: i64, allowed: i64) -> Option<Self> {
+        let shortage = Self::of(PODS, (1, 0), (allowed, pods))?;
+        Some(Self {
+            is_hopeless: false,
+            ..shortage
+        })
+    }
+
+    fn reason(&self) -> Reason {
+        match self.resource {
+            PODS => TOO_MANY_PODS.into(),
+            CPU => "Insufficient cpu".into(),
+            MEMORY => "Insufficient memory".into(),
+            EPHEMERAL_STORAGE => "Insufficient ephemeral-storage".into(),
+            other => format!("Insufficient {other}").into(),
         }
-    }
-
-    /// Compares one resource. A node that is too small even if it is empty is unresolvable.
-    pub(super) fn compare(
-        &mut self,
-        request: i64,
-        allocatable: i64,
-        held: i64,
-        reason: impl FnOnce() -> Reason,
-    ) {
-        self.compare_beyond(0, request, allocatable, held, reason);
-    }
-
-    /// The same for a pod that holds `own` of the resource already.
-    fn compare_beyond(
-        &mut self,
-        own: i64,
-        request: i64,
-        allocatable: i64,
-        held: i64,
-        reason: impl FnOnce() -> Reason,
-    ) {
-        let more = request.saturating_sub(own).max(0);
-        if request > 0 && more > allocatable.saturating_sub(held) {
-            self.reasons.push(reason());
-            self.unresolvable |= request > allocatable;
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.reasons.is_empty()
-    }
-
-    fn into_status(self) -> Status {
-        if self.reasons.is_empty() {
-            return Status::success();
-        }
-        let code = if self.unresolvable {
-            Code::UnschedulableAndUnresolvable
-        } else {
-            Code::Unschedulable
-        };
-        Status::new(code, self.reasons)
     }
 }
 
@@ -174,23 +165,28 @@ impl NodeResourcesFit {
         }
     }
 
-    fn shortages(requests: &FitRequests, node: NodeView<'_>) -> Shortages {
-        let mut shortages = Shortages::default();
+    /// Passes on each resource of which the node has too little.
+    fn shortages<'a>(
+        requests: &'a FitRequests,
+        node: NodeView<'_>,
+        mut found: impl FnMut(Shortage<'a>),
+    ) {
         let pods = i64::try_from(node.pods().len()).unwrap_or(i64::MAX);
         let own = requests.resized.as_ref().and_then(|uid| {
             let mut pods = node.pods().iter();
             pods.find(|known| known.pod.uid() == uid)
         });
         let others = pods - i64::from(own.is_some());
-        shortages.too_many_pods(others, node.allocatable(ResourceId::PODS));
         let own = own.map(|own| &own.requests);
-        for (request, id, reason) in [
-            (requests.milli_cpu, ResourceId::CPU, "Insufficient cpu"),
-            (requests.memory, ResourceId::MEMORY, "Insufficient memory"),
+        let places = Shortage::of_pods(others, node.allocatable(ResourceId::PODS));
+        places.into_iter().for_each(&mut found);
+        for (resource, request, id) in [
+            (CPU, requests.milli_cpu, ResourceId::CPU),
+            (MEMORY, requests.memory, ResourceId::MEMORY),
             (
+                EPHEMERAL_STORAGE,
                 requests.ephemeral_storage,
                 ResourceId::EPHEMERAL_STORAGE,
-                "Insufficient ephemeral-storage",
             ),
         ] {
             let own = own.map_or(0, |own| match id {
@@ -198,8 +194,10 @@ impl NodeResourcesFit {
                 ResourceId::MEMORY => own.memory,
                 _ => own.ephemeral_storage,
             });
-            let (allocatable, held) = (node.allocatable(id), node.requested(id));
-            shortages.compare_beyond(own, request, allocatable, held, || reason.into());
+            let offered = (node.allocatable(id), node.requested(id));
+            Shortage::of(resource, (request, own), offered)
+                .into_iter()
+                .for_each(&mut found);
         }
         for scalar in &requests.scalars {
             let (allocatable, held) = scalar
@@ -209,16 +207,11 @@ impl NodeResourcesFit {
                 continue;
             }
             let own = own.map_or(0, |own| own.scalar(&scalar.name));
-            shortages.compare_beyond(own, scalar.amount, allocatable, held, || {
-                insufficient(&scalar.name)
-            });
+            Shortage::of(&scalar.name, (scalar.amount, own), (allocatable, held))
+                .into_iter()
+                .for_each(&mut found);
         }
-        shortages
     }
-}
-
-pub(super) fn insufficient(resource: &str) -> Reason {
-    format!("Insufficient {resource}").into()
 }
 
 /// The plugin's entry in the registry.
@@ -257,7 +250,28 @@ impl NodeFilter for NodeResourcesFit {
 
     /// The exact reasons.
     fn check(&self, requests: &FitRequests, node: NodeView<'_>) -> Status {
-        Self::shortages(requests, node).into_status()
+        let (mut reasons, mut is_hopeless) = (SmallVec::<[Reason; 2]>::new(), false);
+        Self::shortages(requests, node, |shortage| {
+            reasons.push(shortage.reason());
+            is_hopeless |= shortage.is_hopeless;
+        });
+        match (reasons.is_empty(), is_hopeless) {
+            (true, _) => Status::success(),
+            (false, true) => Status::new(Code::UnschedulableAndUnresolvable, reasons),
+            (false, false) => Status::new(Code::Unschedulable, reasons),
+        }
+    }
+
+    fn lacks(&self, requests: &FitRequests, node: NodeView<'_>) -> Vec<Lack> {
+        let mut lacks = Vec::new();
+        Self::shortages(requests, node, |shortage| {
+            lacks.push(Lack::Resource {
+                resource: Str::new(shortage.resource),
+                wanted: shortage.wanted,
+                free: shortage.free,
+            });
+        });
+        lacks
     }
 
     fn quick_check<'a>(
@@ -269,8 +283,11 @@ impl NodeFilter for NodeResourcesFit {
         move |slot| match requests.resized {
             None => room.suffices(slot),
             Some(_) => {
-                let node = nodes.get(slot);
-                node.is_some_and(|node| Self::shortages(requests, node).is_empty())
+                let mut fits = nodes.get(slot).is_some();
+                if let Some(node) = nodes.get(slot) {
+                    Self::shortages(requests, node, |_| fits = false);
+                }
+                fits
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::testing::{Changed, add, delete, full_pod, hint, node, pod, update};
-use berth_framework::event::Hint;
+use berth_framework::event::{Hint, HintError};
 
 fn ask(
     waiting: &Pod,
     resource: EventResource,
     action: ActionType,
     changed: Changed,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     hint(
         NodeResourcesFit::default(),
         &World::new(),

@@ -1,12 +1,13 @@
 //! The changes that may help a pod that `NodeResourcesFit` rejected.
 
-use super::fit::{Shortages, insufficient, requests};
+use super::fit::{Shortage, requests};
 use crate::change::is_assigned_or_nominated;
 use crate::extended_resources::{class_of, implied_resource};
 use berth_api::requests::{SumOptions, pod_resources};
+use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_api::{Node, Pod, Resources};
 use berth_framework::Cluster;
-use berth_framework::event::{Change, Hint, Touched};
+use berth_framework::event::{Change, Hint, HintError, Touched};
 
 fn queue_if(helps: bool) -> Hint {
     if helps { Hint::Queue } else { Hint::Skip }
@@ -17,7 +18,7 @@ pub(super) fn after_pod_change(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     Ok(match change.pods()? {
         (Some(deleted), None) => queue_if(is_assigned_or_nominated(deleted)),
         (_, Some(new)) if new.uid() == pod.uid() => Hint::Queue,
@@ -29,7 +30,7 @@ pub(super) fn after_pod_change(
 }
 
 /// A pod requests more than before: of the pods that wait for a resize, those on its node are evaluated again.
-pub(super) fn after_growth(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn after_growth(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     let is_near = new.is_some_and(|new| new.spec.node_name == pod.spec.node_name);
     Ok(queue_if(pod.has_deferred_resize() && is_near))
@@ -62,7 +63,7 @@ pub(super) fn after_node_change(
     has_devices: bool,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let (old, new) = change.nodes()?;
     let Some(new) = new else {
         return Ok(Hint::Skip);
@@ -91,13 +92,14 @@ pub(super) fn after_node_change(
 }
 
 /// A class that newly backs a resource that the pod requests.
-pub(super) fn after_class_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn after_class_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let Some(new) = change.new else {
         return Ok(Hint::Skip);
     };
-    let class = new
-        .as_device_class()
-        .ok_or_else(|| format!("expected a device class, got a {:?}", new.kind()))?;
+    let class = new.as_device_class().ok_or_else(|| HintError::OtherKind {
+        expected: "a device class",
+        found: new.kind(),
+    })?;
     let named = class.spec.extended_resource_name.as_ref();
     let before = change.old.and_then(|old| old.as_device_class());
     if before.is_some_and(|before| before.spec.extended_resource_name.as_ref() == named) {
@@ -117,22 +119,21 @@ pub(super) fn allocatable(node: &Node) -> Resources {
 
 /// Returns whether the pod fits the empty node. Resources that devices back are not compared.
 fn fits_empty(wanted: &Resources, offered: &Resources, by_devices: impl Fn(&str) -> bool) -> bool {
-    let mut shortages = Shortages::default();
-    shortages.too_many_pods(0, offered.pods);
-    for (request, allocatable) in [
-        (wanted.milli_cpu, offered.milli_cpu),
-        (wanted.memory, offered.memory),
-        (wanted.ephemeral_storage, offered.ephemeral_storage),
-    ] {
-        shortages.compare(request, allocatable, 0, || insufficient("a resource"));
-    }
-    for (name, request) in &wanted.scalars {
-        if by_devices(name) {
-            continue;
-        }
-        shortages.compare(*request, offered.scalar(name), 0, || insufficient(name));
-    }
-    shortages.is_empty()
+    let is_enough = |resource: &str, request, offered| {
+        Shortage::of(resource, (request, 0), (offered, 0)).is_none()
+    };
+    let mut scalars = wanted.scalars.iter();
+    Shortage::of_pods(0, offered.pods).is_none()
+        && is_enough(CPU, wanted.milli_cpu, offered.milli_cpu)
+        && is_enough(MEMORY, wanted.memory, offered.memory)
+        && is_enough(
+            EPHEMERAL_STORAGE,
+            wanted.ephemeral_storage,
+            offered.ephemeral_storage,
+        )
+        && scalars.all(|(name, request)| {
+            by_devices(name) || is_enough(name, *request, offered.scalar(name))
+        })
 }
 
 /// Returns whether `holds` for some resource that the pod requests; it receives a function that reads the amount.

@@ -4,7 +4,7 @@ use super::PodTopologySpread;
 use super::default_selector::default_selector;
 use crate::required_node_affinity::RequiredNodeAffinity;
 use berth_api::pod::TopologySpreadConstraint;
-use berth_api::selector::{Operator, Requirement};
+use berth_api::selector::{Operator, Requirement, SelectorError};
 use berth_api::taint::first_untolerated;
 use berth_api::{Labels, Node, Pod, Selector, Str, TaintEffect};
 use berth_framework::features::Behaviour;
@@ -38,17 +38,14 @@ impl Constraint {
         wire: &TopologySpreadConstraint,
         labels: &Labels,
         features: &FeatureGates,
-    ) -> Result<Self, String> {
-        let mut selector = Selector::from_label_selector(wire.label_selector.as_ref())
-            .map_err(|error| error.to_string())?;
+    ) -> Result<Self, SelectorError> {
+        let mut selector = Selector::from_label_selector(wire.label_selector.as_ref())?;
         if features.enabled(Feature::MatchLabelKeysInPodTopologySpread) {
             let mut more = Vec::new();
             for key in &wire.match_label_keys {
                 if let Some(value) = labels.get_str(key) {
                     let values = vec![value.clone()];
-                    let requirement = Requirement::new(key.clone(), Operator::In, values, "")
-                        .map_err(|error| error.to_string())?;
-                    more.push(requirement);
+                    more.push(Requirement::new(key.clone(), Operator::In, values, "")?);
                 }
             }
             selector = selector.and(more);
@@ -76,16 +73,19 @@ impl Constraint {
         })
     }
 
-    /// Returns whether the constraint holds in a domain of `there` pods with the new pod, which counts `own`. With
-    /// fewer domains than required, the missing ones count as empty.
+    /// Returns whether the constraint holds in a domain of `there` pods with the new pod, which counts `own`.
     pub(super) fn allows(&self, there: i64, own: i64, domains: usize, minimum: i64) -> bool {
+        there + own - self.fewest(domains, minimum) <= self.max_skew
+    }
+
+    /// The number of pods in the emptiest domain, of which each missing one counts as empty.
+    pub(super) fn fewest(&self, domains: usize, minimum: i64) -> i64 {
         let domains = i64::try_from(domains).unwrap_or(i64::MAX);
-        let minimum = if domains < self.min_domains {
+        if domains < self.min_domains {
             0
         } else {
             minimum
-        };
-        there + own - minimum <= self.max_skew
+        }
     }
 
     /// The cost of `count` pods in a domain for a node, in raw points.
@@ -149,7 +149,7 @@ fn parse(
     action: &str,
     pod: &Pod,
     features: &FeatureGates,
-) -> Result<Vec<Constraint>, String> {
+) -> Result<Vec<Constraint>, SelectorError> {
     wire.iter()
         .filter(|constraint| constraint.when_unsatisfiable == action)
         .map(|constraint| Constraint::parse(constraint, pod.labels(), features))
@@ -164,7 +164,7 @@ impl PodTopologySpread {
         features: &FeatureGates,
         pod: &Pod,
         action: &str,
-    ) -> Result<Vec<Constraint>, String> {
+    ) -> Result<Vec<Constraint>, SelectorError> {
         let own = &pod.spec.topology_spread_constraints;
         if !own.is_empty() {
             return parse(own, action, pod, features);

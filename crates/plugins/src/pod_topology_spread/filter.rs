@@ -4,8 +4,9 @@ use super::constraints::{Constraint, DO_NOT_SCHEDULE, Inclusion, has_all_keys};
 use super::tally::SelectorTally;
 use super::{PodTopologySpread, REASON_NO_DOMAIN, REASON_SKEW};
 use berth_api::{Pod, Str};
+use berth_framework::lack::SpreadLack;
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
-use berth_framework::{CycleState, NodeView, PodInfo, Status};
+use berth_framework::{CycleState, Lack, NodeView, PodInfo, Status};
 use rustc_hash::FxHashMap;
 
 /// A constraint with the pods of each of its domains. A domain without pods is a domain.
@@ -24,10 +25,33 @@ impl CountedConstraint {
         self.minimum = self.domains.values().copied().min().unwrap_or(0);
     }
 
-    fn has_room(&self, value: &str) -> bool {
-        let there = self.domains.get(value).copied().unwrap_or(0);
+    fn pods_in(&self, domain: &str) -> i64 {
+        self.domains.get(domain).copied().unwrap_or(0)
+    }
+
+    fn has_room(&self, domain: &str) -> bool {
+        let there = self.pods_in(domain);
         self.constraint
             .allows(there, self.own, self.domains.len(), self.minimum)
+    }
+
+    fn lack(&self, node: NodeView<'_>) -> Option<Lack> {
+        let Constraint {
+            topology_key,
+            max_skew,
+            ..
+        } = &self.constraint;
+        let domain = node.labels().get_str(topology_key);
+        if domain.is_some_and(|domain| self.has_room(domain)) {
+            return None;
+        }
+        Some(Lack::Spread(SpreadLack {
+            pods: domain.map_or(0, |domain| self.pods_in(domain)),
+            fewest: self.constraint.fewest(self.domains.len(), self.minimum),
+            topology_key: topology_key.clone(),
+            domain: domain.cloned(),
+            max_skew: *max_skew,
+        }))
     }
 }
 
@@ -170,5 +194,17 @@ impl Filter for PodTopologySpread {
             }
         }
         Status::success()
+    }
+
+    fn lacking(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Vec<Lack> {
+        let kept = state.read::<SpreadPreFilterState>().into_iter();
+        let counted = kept.flat_map(|kept| &kept.counted);
+        counted.filter_map(|counted| counted.lack(node)).collect()
     }
 }

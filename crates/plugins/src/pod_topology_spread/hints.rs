@@ -4,7 +4,7 @@ use super::PodTopologySpread;
 use super::constraints::{Constraint, DO_NOT_SCHEDULE, has_all_keys};
 use crate::change::is_assigned_or_nominated;
 use berth_api::{Node, Pod};
-use berth_framework::event::{Change, Hint};
+use berth_framework::event::{Change, Hint, HintError};
 use berth_framework::{Cluster, FeatureGates};
 
 fn queue_if(helps: bool) -> Hint {
@@ -23,9 +23,13 @@ impl PodTopologySpread {
         cluster: &Cluster,
         features: &FeatureGates,
         pod: &Pod,
-    ) -> Result<Vec<Constraint>, String> {
+    ) -> Result<Vec<Constraint>, HintError> {
         self.constraints(cluster, features, pod, DO_NOT_SCHEDULE)
-            .map_err(|error| format!("constraints of pod {}: {error}", pod.key()))
+            .map_err(|error| HintError::Pod {
+                place: "constraints of pod",
+                pod: pod.key(),
+                error: error.to_string(),
+            })
     }
 
     /// A pod that is added, deleted, or counts differently.
@@ -35,7 +39,7 @@ impl PodTopologySpread {
         features: &FeatureGates,
         pod: &Pod,
         change: &Change<'_>,
-    ) -> Result<Hint, String> {
+    ) -> Result<Hint, HintError> {
         let (old, new) = change.pods()?;
         if [old, new]
             .into_iter()
@@ -71,7 +75,7 @@ impl PodTopologySpread {
         features: &FeatureGates,
         pod: &Pod,
         change: &Change<'_>,
-    ) -> Result<Hint, String> {
+    ) -> Result<Hint, HintError> {
         let (old, new) = change.nodes()?;
         let constraints = self.hard_constraints(cluster, features, pod)?;
         let in_domains = |node: &Node| has_all_keys(&constraints, node.labels());

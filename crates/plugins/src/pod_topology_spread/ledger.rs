@@ -20,6 +20,7 @@ use super::constraints::{
 use super::score::{normalized, weight};
 use super::tally::{SelectorTally, Tallies};
 use berth_api::Pod;
+use berth_api::selector::SelectorError;
 use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
 use berth_framework::plugin::Context;
 use berth_framework::table::Topology;
@@ -406,7 +407,7 @@ impl Ledger for SpreadLedger {
 
 impl PodTopologySpread {
     /// The hard and the soft constraints of a pod.
-    fn both(&self, cx: &Context<'_>, pod: &Pod) -> Result<[Vec<Constraint>; 2], String> {
+    fn both(&self, cx: &Context<'_>, pod: &Pod) -> Result<[Vec<Constraint>; 2], SelectorError> {
         let of = |action| self.constraints(cx.cluster, cx.features, pod, action);
         Ok([of(DO_NOT_SCHEDULE)?, of(SCHEDULE_ANYWAY)?])
     }

@@ -6,7 +6,7 @@ use crate::testing::{
     Answer, World, add, delete, full_pod, hint, node, unresolvable, unschedulable, update,
 };
 use berth_api::{Node, Pod};
-use berth_framework::event::Hint;
+use berth_framework::event::{Hint, HintError};
 use berth_framework::plugin::{PreFilter, PreFilterResult};
 use berth_framework::{Code, CycleState, PodInfo};
 use serde_json::{Value, json};
@@ -579,7 +579,7 @@ fn ask(
     resource: EventResource,
     action: ActionType,
     changed: crate::testing::Changed,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     hint(
         PodTopologySpread::default(),
         &World::new(),

@@ -13,6 +13,7 @@
 use super::claims::{BoundVolume, Claims};
 use super::find::{Provision, find};
 use super::{VolumeBinding, VolumePreFilterState, writes as api};
+use crate::volumes::VolumeError;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
 use berth_framework::call::ObjectName;
@@ -61,6 +62,37 @@ fn claim_key(claim: &PersistentVolumeClaim) -> String {
     format!("{}/{}", claim.metadata.namespace, claim.metadata.name)
 }
 
+/// The claims of a pod will not be bound: the pod must be retried. The texts are kube-scheduler's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum BindError {
+    #[error("failed to get node {0:?}: node {0:?} not found")]
+    NodeNotFound(Str),
+    #[error("pod does not exist any more: pod {0:?} not found")]
+    PodNotFound(Str),
+    #[error("{failed}{error}")]
+    Volume {
+        failed: &'static str,
+        error: VolumeError,
+    },
+    #[error(
+        "pv {volume:?} node affinity doesn't match node {node:?}: no matching NodeSelectorTerms"
+    )]
+    OtherNode { volume: Str, node: Str },
+    #[error("failed to check binding: could not find v1.PersistentVolume {0:?}")]
+    VolumeNotFound(Str),
+    #[error("failed to check {checked}: could not find v1.PersistentVolumeClaim {claim:?}")]
+    ClaimNotFound {
+        checked: &'static str,
+        claim: String,
+    },
+    #[error("ClaimRef got reset for pv {0:?}")]
+    ClaimRefReset(Str),
+    #[error("selectedNode annotation reset for PVC {0:?}")]
+    SelectedNodeReset(Str),
+    #[error("provisioning failed for PVC {0:?}")]
+    NotProvisioned(Str),
+}
+
 impl Choice {
     /// Chooses volumes on a node.
     ///
@@ -68,9 +100,11 @@ impl Choice {
     /// Why there are none, or why they cannot be assumed.
     fn make(cluster: &Cluster, claims: &Claims, node: &Str) -> Result<Self, Status> {
         let Some(view) = cluster.nodes.node(node) else {
-            return Err(Status::error(node_not_found(node)));
+            let error = BindError::NodeNotFound(node.clone());
+            return Err(Status::error(error.to_string()));
         };
-        let (found, obstacles) = find(cluster, claims, view.node()).map_err(Status::error)?;
+        let (found, obstacles) =
+            find(cluster, claims, view.node()).map_err(|error| Status::error(error.to_string()))?;
         let status = obstacles.into_status();
         if !status.is_success() {
             return Err(status);
@@ -116,27 +150,24 @@ impl Choice {
     ///
     /// # Errors
     /// Why they will not be bound, with kube-scheduler's text: the pod must be retried.
-    fn progress(&self, cluster: &Cluster, pod: &PodInfo) -> Result<BindProgress, String> {
+    fn progress(&self, cluster: &Cluster, pod: &PodInfo) -> Result<BindProgress, BindError> {
         let Some(node) = cluster.nodes.node(&self.node) else {
-            return Err(node_not_found(&self.node));
+            return Err(BindError::NodeNotFound(self.node.clone()));
         };
         let pod = &pod.pod;
         if !cluster.pods.contains_key(pod.uid()) {
-            let name = pod.name().as_str();
-            return Err(format!(
-                "pod does not exist any more: pod {name:?} not found"
-            ));
+            return Err(BindError::PodNotFound(pod.name().clone()));
         }
-        let check_reach = |volume: &Arc<PersistentVolume>, failed: &str| {
+        let check_reach = |volume: &Arc<PersistentVolume>, failed: &'static str| {
             let bound = BoundVolume::of(volume);
             let is_reachable = bound.is_reachable(cluster.storage(), node.node());
-            if is_reachable.map_err(|why| format!("{failed}{why}"))? {
+            if is_reachable.map_err(|error| BindError::Volume { failed, error })? {
                 return Ok(());
             }
-            let (volume, node) = (volume.metadata.name.as_str(), self.node.as_str());
-            Err(format!(
-                "pv {volume:?} node affinity doesn't match node {node:?}: no matching NodeSelectorTerms"
-            ))
+            Err(BindError::OtherNode {
+                volume: volume.metadata.name.clone(),
+                node: self.node.clone(),
+            })
         };
         let mut bound = true;
         let mut awaited = vec![
@@ -146,12 +177,9 @@ impl Choice {
         let volume_name =
             |name: &Str| ObjectName::new(Kind::PersistentVolume, &Str::default(), name);
         for (claim, name) in &self.bindings {
-            let volume = cluster.storage().volumes().get(name).ok_or_else(|| {
-                let name = name.as_str();
-                format!("failed to check binding: could not find v1.PersistentVolume {name:?}")
-            })?;
-            let claim = look_up(cluster, claim, &mut awaited)
-                .map_err(|error| format!("failed to check binding: {error}"))?;
+            let volume = cluster.storage().volumes().get(name);
+            let volume = volume.ok_or_else(|| BindError::VolumeNotFound(name.clone()))?;
+            let claim = look_up(cluster, claim, &mut awaited, "binding")?;
             awaited.push(volume_name(name));
             if self.is_before_write(Kind::PersistentVolume, &volume.metadata) {
                 bound = false;
@@ -160,24 +188,22 @@ impl Choice {
             check_reach(volume, "failed to translate pv to csi: ")?;
             let given = volume.spec.claim_ref.as_ref();
             if given.is_none_or(|given| given.uid.is_empty()) {
-                return Err(format!("ClaimRef got reset for pv {:?}", name.as_str()));
+                return Err(BindError::ClaimRefReset(name.clone()));
             }
             bound &= claim.is_fully_bound();
         }
         for claim in &self.provisions {
-            let claim = look_up(cluster, claim, &mut awaited)
-                .map_err(|error| format!("failed to check provisioning pvc: {error}"))?;
+            let claim = look_up(cluster, claim, &mut awaited, "provisioning pvc")?;
             let meta = &claim.metadata;
             if self.is_before_write(Kind::PersistentVolumeClaim, meta) {
                 bound = false;
                 continue;
             }
-            let name = meta.name.as_str();
             if meta.annotations.is_empty() {
-                return Err(format!("selectedNode annotation reset for PVC {name:?}"));
+                return Err(BindError::SelectedNodeReset(meta.name.clone()));
             }
             if meta.annotations.get(SELECTED_NODE_ANNOTATION) != Some(self.node.as_str()) {
-                return Err(format!("provisioning failed for PVC {name:?}"));
+                return Err(BindError::NotProvisioned(meta.name.clone()));
             }
             let volume = &claim.spec.volume_name;
             if !volume.is_empty() {
@@ -224,10 +250,6 @@ fn failed(cx: &mut StageContext<'_>, operation: &'static str, status: Status) ->
     Step::Done(status)
 }
 
-fn node_not_found(node: &str) -> String {
-    format!("failed to get node {node:?}: node {node:?} not found")
-}
-
 fn out_of_sync(name: &str) -> Status {
     Status::error(format!("{name:?} is out of sync"))
 }
@@ -249,7 +271,8 @@ fn look_up<'a>(
     cluster: &'a Cluster,
     claim: &PersistentVolumeClaim,
     awaited: &mut Vec<ObjectName>,
-) -> Result<&'a Arc<PersistentVolumeClaim>, String> {
+    checked: &'static str,
+) -> Result<&'a Arc<PersistentVolumeClaim>, BindError> {
     let meta = &claim.metadata;
     let kind = Kind::PersistentVolumeClaim;
     awaited.push(ObjectName::new(kind, &meta.namespace, &meta.name));
@@ -257,9 +280,9 @@ fn look_up<'a>(
     let found = claims.get(&meta.namespace, &meta.name);
     found
         .filter(|found| found.metadata.uid == meta.uid)
-        .ok_or_else(|| {
-            let key = claim_key(claim);
-            format!("could not find v1.PersistentVolumeClaim {key:?}")
+        .ok_or_else(|| BindError::ClaimNotFound {
+            checked,
+            claim: claim_key(claim),
         })
 }
 
@@ -277,7 +300,8 @@ impl Reserve for VolumeBinding {
         let claims = match state.read::<VolumePreFilterState>() {
             Some(kept) => &kept.claims,
             None => {
-                own = Claims::of(cx.cluster, &pod.pod).map_err(Status::error);
+                let claims = Claims::of(cx.cluster, &pod.pod);
+                own = claims.map_err(|error| Status::error(error.to_string()));
                 match &own {
                     Ok(claims) => claims,
                     Err(status) => return failed(cx, "assume", status.clone()),

@@ -1,7 +1,7 @@
 //! The claims of a pod, by whether they are bound.
 
 use super::find::{given_volume, reports_capacity};
-use crate::volumes::{check_owner, claim_not_found};
+use crate::volumes::{VolumeError, check_owner};
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::volumes::{Migration, claims};
@@ -52,12 +52,16 @@ impl BoundVolume {
         }
     }
 
+    pub(super) fn name(&self) -> &Str {
+        &self.volume.metadata.name
+    }
+
     /// Returns whether a node can access the volume. The affinity of volumes has no node names; a term that does not
     /// parse matches no node.
     ///
     /// # Errors
     /// Why the volume cannot be translated to the CSI driver of the node, with kube-scheduler's text.
-    pub(super) fn is_reachable(&self, storage: &Storage, node: &Node) -> Result<bool, String> {
+    pub(super) fn is_reachable(&self, storage: &Storage, node: &Node) -> Result<bool, VolumeError> {
         let migration = self.migration.as_ref();
         let migration = migration.filter(|migration| {
             let csi_node = storage.csi_nodes().get(node.name());
@@ -67,7 +71,8 @@ impl BoundVolume {
             None => (self.volume.required_affinity(), &self.affinity),
             Some(migration) => {
                 let required = migration.affinity.as_ref();
-                let required = required.map_err(|why| format!("could not translate pv: {why}"))?;
+                let required =
+                    required.map_err(|why| VolumeError::Untranslatable(why.to_string()))?;
                 (required.as_ref(), &self.migrated_affinity)
             }
         };
@@ -82,7 +87,7 @@ impl BoundVolume {
 ///
 /// # Errors
 /// The problem of the first that cannot, with kube-scheduler's text.
-pub(super) fn check_all(cluster: &Cluster, pod: &Pod) -> Result<bool, String> {
+pub(super) fn check_all(cluster: &Cluster, pod: &Pod) -> Result<bool, VolumeError> {
     let mut has_claim = false;
     for used in claims(pod) {
         has_claim = true;
@@ -90,23 +95,19 @@ pub(super) fn check_all(cluster: &Cluster, pod: &Pod) -> Result<bool, String> {
         let claim = cluster.storage().claims().get(pod.namespace(), name);
         let claim = claim.ok_or_else(|| {
             if used.is_ephemeral {
-                format!(
-                    "waiting for ephemeral volume controller to create the persistentvolumeclaim {:?}",
-                    name.as_str()
-                )
+                VolumeError::ClaimAwaited(name.clone())
             } else {
-                claim_not_found(name)
+                VolumeError::ClaimNotFound(name.clone())
             }
         })?;
-        let name = claim.metadata.name.as_str();
         if claim.status.phase == "Lost" {
-            let volume = claim.spec.volume_name.as_str();
-            return Err(format!(
-                "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"
-            ));
+            return Err(VolumeError::ClaimLost {
+                claim: claim.metadata.name.clone(),
+                volume: claim.spec.volume_name.clone(),
+            });
         }
         if claim.metadata.deletion_timestamp.is_some() {
-            return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
+            return Err(VolumeError::ClaimDeleted(claim.metadata.name.clone()));
         }
         if used.is_ephemeral {
             check_owner(pod, claim)?;
@@ -116,7 +117,7 @@ pub(super) fn check_all(cluster: &Cluster, pod: &Pod) -> Result<bool, String> {
 }
 
 /// Returns whether the volume of the claim is chosen only when a pod needs it.
-fn is_delayed(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, String> {
+fn is_delayed(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, VolumeError> {
     let name = claim.class();
     if name.is_empty() {
         return Ok(false);
@@ -125,9 +126,7 @@ fn is_delayed(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, 
         return Ok(false);
     };
     match &class.volume_binding_mode {
-        None => Err(format!(
-            "VolumeBindingMode not set for StorageClass {name:?}"
-        )),
+        None => Err(VolumeError::NoBindingMode(name.to_owned())),
         Some(mode) => Ok(mode == "WaitForFirstConsumer"),
     }
 }
@@ -138,11 +137,11 @@ impl Claims {
     ///
     /// # Errors
     /// When a class cannot be used.
-    pub(super) fn of(cluster: &Cluster, pod: &Pod) -> Result<Self, String> {
+    pub(super) fn of(cluster: &Cluster, pod: &Pod) -> Result<Self, VolumeError> {
         let mut sorted = Self::default();
         for used in claims(pod) {
             let Some(claim) = cluster.storage().claims().get(pod.namespace(), &used.name) else {
-                return Err(claim_not_found(&used.name));
+                return Err(VolumeError::ClaimNotFound(used.name));
             };
             if claim.is_fully_bound() {
                 let volume = cluster.storage().volumes().get(&claim.spec.volume_name);

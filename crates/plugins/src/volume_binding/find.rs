@@ -1,6 +1,7 @@
 //! The volumes that a pod gets on a node: its own, available ones, or provisioned ones.
 
 use super::claims::{Claims, Delayed};
+use crate::volumes::VolumeError;
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{
@@ -12,14 +13,14 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The reason why a node is rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Obstacles {
-    /// The node cannot access a volume.
-    pub(super) node_conflict: bool,
-    /// There is no volume for some claim, and none can be provisioned.
-    pub(super) bind_conflict: bool,
-    /// There is not enough capacity for a new volume.
-    pub(super) not_enough_space: bool,
+    /// The volume that the node cannot access.
+    pub(super) node_conflict: Option<Str>,
+    /// The claim for which there is no volume, and none can be provisioned.
+    pub(super) bind_conflict: Option<Str>,
+    /// The claim for whose new volume there is not enough capacity.
+    pub(super) not_enough_space: Option<Str>,
     /// The volume of a bound claim does not exist.
     pub(super) volume_missing: bool,
 }
@@ -109,12 +110,10 @@ fn matching_volume<'a>(
     Delayed { claim, given }: &'a Delayed,
     labels: &Labels,
     taken: &[&PersistentVolume],
-) -> Result<Option<&'a Arc<PersistentVolume>>, String> {
+) -> Result<Option<&'a Arc<PersistentVolume>>, VolumeError> {
     let selector = match &claim.spec.selector {
         None => Selector::everything(),
-        Some(selector) => {
-            Selector::from_label_selector(Some(selector)).map_err(|error| error.to_string())?
-        }
+        Some(selector) => Selector::from_label_selector(Some(selector))?,
     };
     if let Some(volume) = given {
         return Ok(is_reachable(volume, labels).then_some(volume));
@@ -196,14 +195,14 @@ fn check_bound(
     claims: &Claims,
     node: &Node,
     obstacles: &mut Obstacles,
-) -> Result<(), String> {
+) -> Result<(), VolumeError> {
     for volume in &claims.bound {
         let Some(volume) = volume else {
             obstacles.volume_missing = true;
             return Ok(());
         };
         if !volume.is_reachable(cluster.storage(), node)? {
-            obstacles.node_conflict = true;
+            obstacles.node_conflict = Some(volume.name().clone());
             return Ok(());
         }
     }
@@ -216,27 +215,25 @@ fn check_provisions(
     provisions: &mut [Provision],
     labels: &Labels,
     obstacles: &mut Obstacles,
-) -> Result<(), String> {
+) -> Result<(), VolumeError> {
     for provision in provisions {
         let claim = &provision.claim;
         let name = claim.class();
         if name.is_empty() {
             let meta = &claim.metadata;
-            return Err(format!(
-                "no class for claim \"{}/{}\"",
-                meta.namespace, meta.name
-            ));
+            let key = format!("{}/{}", meta.namespace, meta.name);
+            return Err(VolumeError::NoClass(key));
         }
         let class = cluster.storage().classes().get(name);
-        let class = class.ok_or_else(|| format!("failed to find storage class {name:?}"))?;
+        let class = class.ok_or_else(|| VolumeError::ClassMissing(name.to_owned()))?;
         let has_provisioner =
             !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";
         if !has_provisioner || !allows(class, labels) {
-            obstacles.bind_conflict = true;
+            obstacles.bind_conflict = Some(claim.metadata.name.clone());
             return Ok(());
         }
         if !has_space(cluster, provision, class, labels) {
-            obstacles.not_enough_space = true;
+            obstacles.not_enough_space = Some(provision.claim.metadata.name.clone());
             return Ok(());
         }
     }
@@ -251,7 +248,7 @@ pub(super) fn find(
     cluster: &Cluster,
     claims: &Claims,
     node: &Node,
-) -> Result<(FoundVolumes, Obstacles), String> {
+) -> Result<(FoundVolumes, Obstacles), VolumeError> {
     let labels = node.labels();
     let mut obstacles = Obstacles::default();
     let mut found = FoundVolumes::default();
@@ -265,7 +262,7 @@ pub(super) fn find(
                 found.provisions.push(Provision::of(claim));
             }
             Some(_) => {
-                obstacles.bind_conflict = true;
+                obstacles.bind_conflict = Some(claim.metadata.name.clone());
                 return Ok((found, obstacles));
             }
         }

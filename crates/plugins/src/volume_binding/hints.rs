@@ -2,17 +2,17 @@
 
 use berth_api::volumes::MIGRATED_PLUGINS_ANNOTATION;
 use berth_api::{CsiDriver, CsiNode, Object, Pod, Str};
-use berth_framework::event::{Change, WaitKey, Wanted};
+use berth_framework::event::{Change, HintError, WaitKey, Wanted};
 
 /// A class was added, or its volumes can be created in other places.
-pub(super) fn changes_class(change: &Change<'_>) -> Result<bool, String> {
+pub(super) fn changes_class(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_storage_class, "a storage class")?;
     let both = old.zip(new);
     Ok(both.is_none_or(|(old, new)| old.allowed_topologies != new.allowed_topologies))
 }
 
 /// Drivers were added to a node, or other in-tree plugins are migrated there.
-pub(super) fn changes_migration(change: &Change<'_>) -> Result<bool, String> {
+pub(super) fn changes_migration(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_csi_node, "a CSI node")?;
     let migrated = |node: &CsiNode| {
         let annotations = &node.metadata.annotations;
@@ -45,7 +45,7 @@ pub(super) fn inline_drivers(pod: &Pod) -> Vec<DriverName> {
 }
 
 /// A driver whose capacity no longer counts.
-pub(super) fn stops_counting(change: &Change<'_>) -> Result<Vec<DriverName>, String> {
+pub(super) fn stops_counting(change: &Change<'_>) -> Result<Vec<DriverName>, HintError> {
     let (old, new) = change.versions(Object::as_csi_driver, "a CSI driver")?;
     let counts = |driver: &CsiDriver| driver.spec.storage_capacity == Some(true);
     let stopped = new.filter(|new| old.is_some_and(counts) && !counts(new));
@@ -56,7 +56,7 @@ pub(super) fn stops_counting(change: &Change<'_>) -> Result<Vec<DriverName>, Str
 }
 
 /// Capacity was added.
-pub(super) fn adds_capacity(change: &Change<'_>) -> Result<bool, String> {
+pub(super) fn adds_capacity(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_csi_storage_capacity, "a storage capacity")?;
     let (Some(old), Some(new)) = (old, new) else {
         return Ok(true);

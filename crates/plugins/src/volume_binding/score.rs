@@ -102,7 +102,8 @@ impl Score for VolumeBinding {
         else {
             return Err(Status::error("VolumeBinding: Score ran without PreFilter"));
         };
-        let (found, _) = find(cx.cluster, &kept.claims, node.node()).map_err(Status::error)?;
+        let (found, _) = find(cx.cluster, &kept.claims, node.node())
+            .map_err(|error| Status::error(error.to_string()))?;
         Ok(score(&by_class(&found), shape))
     }
 }

@@ -196,7 +196,7 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
         ),
     ];
     for (situation, answer, ignorable, going, nominated, stated) in cases {
-        let statement = extender("http://e").preempt(move |_, _| answer());
+        let statement = extender("http://e").preempt(move |_, _| Ok(answer()?));
         let mut w = full([if ignorable {
             statement.ignorable()
         } else {
@@ -510,7 +510,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
         let (notify, asked) = channel();
         let extender = extender("http://e").preempt(move |_, notified| {
             let _ = notify.send(());
-            statement(notified)
+            Ok(statement(notified)?)
         });
         let may_fail = situation.contains("it fails");
         let mut w = full([if may_fail {

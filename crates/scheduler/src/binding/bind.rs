@@ -109,7 +109,7 @@ impl Bindings {
                 });
                 self.bind_by_extender(core, id, at + 1);
             }
-            Err(error) => self.fail(core, id, &Status::error(error)),
+            Err(error) => self.fail(core, id, &Status::error(error.to_string())),
         }
     }
 

@@ -192,7 +192,7 @@ mod tests {
         waits.time_passed(Time::from_secs(4));
         assert_eq!(woken(&mut waits).len(), 1);
         waits.time_passed(Time::from_secs(8));
-        waits.job_ended(JobId(7), Err("late".to_owned()));
+        waits.job_ended(JobId(7), Err("late".into()));
         assert_eq!(woken(&mut waits), ["Bind(2) Deadline", "Cycle Timer"]);
         assert!(waits.waiting.is_empty());
         assert_eq!(waits.next_deadline(), None);

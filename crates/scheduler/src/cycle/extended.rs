@@ -357,7 +357,7 @@ impl Cycle {
                     5,
                     "Failed to run extender's priority function. No score given by this extender.",
                     |line| {
-                        let line = line.with("err", error).with("pod", &**pod);
+                        let line = line.with("err", error.to_string()).with("pod", &**pod);
                         line.with("extender", &*spec.name)
                     },
                 );
@@ -489,9 +489,9 @@ fn take_filtered(
         // The other nodes are tried then (C-16).
         Err(error) if search.nominated.is_some() => {
             search.names = Arc::default();
-            log_broken_nomination(core, attempt, error);
+            log_broken_nomination(core, attempt, error.to_string());
         }
-        Err(error) => return Err(Status::error(error)),
+        Err(error) => return Err(Status::error(error.to_string())),
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::status::StatusChange;
 use super::{Backlog, Dispatcher, overwritten, skipped, text};
 use berth_api::Time;
 use berth_framework::call::{CallErrorKind, Response};
-use berth_framework::write::POD_STATUS_PATCH;
+use berth_framework::write::{MergeError, POD_STATUS_PATCH};
 use berth_framework::{ApiCall, CallError, CallId, Write};
 use std::cmp::Ordering;
 
@@ -308,7 +308,7 @@ fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
 ///
 /// # Errors
 /// Why one call cannot do both; the new one stays as it was.
-pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), String> {
+pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), MergeError> {
     let changes = (StatusChange::of(&new.call), StatusChange::of(&old.call));
     if let ((Some(change), Some(earlier)), Some(pod)) = (changes, new.call.pod()) {
         new.call = change.after(earlier).into_call(pod.clone());

@@ -4,7 +4,7 @@ use super::diagnosis::Diagnosis;
 use super::{Evaluator, Tally};
 use crate::profile::Point;
 use berth_framework::plugin::{Context, DryRun};
-use berth_framework::{Code, PodInfo, Slot, Status};
+use berth_framework::{Code, Lack, PodInfo, Slot, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -189,13 +189,47 @@ impl Evaluator<'_> {
         }
     }
 
-    fn run_all_filters(&self, node: Slot) -> Vec<Status> {
-        let cx = Context {
+    /// The values behind rejections that [`Evaluator::filter_node_by_all`] has returned for a node, for each of them:
+    /// none from a plugin that has no values. Pods that are nominated to the node are counted, unless it lacks nothing
+    /// with them.
+    pub fn lacking(&mut self, node: Slot, rejections: &[Status]) -> Vec<Vec<Lack>> {
+        let nominated = self.nominated_to(node);
+        self.begin();
+        let mut added = nominated.iter();
+        let are_added = added.all(|pod| self.add_pod(node, pod).is_success());
+        let lacks = self.lacks_now(node, rejections);
+        self.rollback();
+        let is_explained = are_added && lacks.iter().any(|lacks| !lacks.is_empty());
+        if is_explained || nominated.is_empty() {
+            lacks
+        } else {
+            self.lacks_now(node, rejections)
+        }
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context {
             now: self.now,
             cluster: self.cluster,
             features: self.features,
             work: self.work,
-        };
+        }
+    }
+
+    fn lacks_now(&self, node: Slot, rejections: &[Status]) -> Vec<Vec<Lack>> {
+        let cx = self.context();
+        let lacks = rejections.iter().map(|status| {
+            let mut filters = self.profile.filter.iter();
+            let member = filters.find(|member| Some(&member.name) == status.plugin())?;
+            let view = cx.cluster.nodes.get(node)?;
+            let state = &self.evaluation.state;
+            Some(member.plugin.lacking(&cx, state, self.pod, view))
+        });
+        lacks.map(Option::unwrap_or_default).collect()
+    }
+
+    fn run_all_filters(&self, node: Slot) -> Vec<Status> {
+        let cx = self.context();
         let Some(view) = cx.cluster.nodes.get(node) else {
             return vec![Status::error("the node is gone")];
         };

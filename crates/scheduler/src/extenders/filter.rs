@@ -2,7 +2,7 @@
 
 use berth_api::Str;
 use berth_framework::Status;
-use berth_framework::extender::{EXTENDER, Filtered};
+use berth_framework::extender::{EXTENDER, ExtenderCallError, Filtered};
 use rustc_hash::FxHashSet;
 
 /// The nodes that an extender has left.
@@ -18,14 +18,18 @@ pub(crate) struct Narrowed {
 ///
 /// # Errors
 /// When it names a node that it was not asked about.
-pub(crate) fn narrow(extender: &Str, asked: &[Str], stated: Filtered) -> Result<Narrowed, String> {
+pub(crate) fn narrow(
+    extender: &Str,
+    asked: &[Str],
+    stated: Filtered,
+) -> Result<Narrowed, ExtenderCallError> {
     let known: FxHashSet<&Str> = asked.iter().collect();
     if let Some(stranger) = stated.nodes.iter().find(|name| !known.contains(name)) {
-        return Err(format!(
+        return Err(ExtenderCallError::InvalidAnswer(format!(
             "extender {:?} claims a filtered node {:?} which is not found in the input node list",
             extender.as_str(),
             stranger.as_str()
-        ));
+        )));
     }
     let left: FxHashSet<&Str> = stated.nodes.iter().collect();
     let nodes = asked.iter().filter(|name| left.contains(name)).cloned();

@@ -147,7 +147,7 @@ impl SchedulingQueue {
                             LogLine::error("PreQueueingHintFn returns error, all pods are asked")
                                 .with("plugin", plugin)
                                 .with("event", &matched.label)
-                                .with("err", error);
+                                .with("err", error.to_string());
                         self.log.push(line);
                         (NarrowingResult::AllPods, None)
                     }

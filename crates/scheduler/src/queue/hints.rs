@@ -8,7 +8,7 @@ use crate::evaluator::Stopwatch;
 use crate::log::{Log, LogLine};
 use crate::metrics::{Families as _, HistogramValue, Metric, MetricKind};
 use berth_api::Str;
-use berth_framework::event::{Change, HintFn, Touched};
+use berth_framework::event::{Change, HintError, HintFn, Touched};
 use berth_framework::{Cluster, Hint};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ impl EventQuestion<'_> {
                         .with("plugin", plugin)
                         .with("event", &self.matched.label)
                         .with("pod", &*info.pod)
-                        .with("err", error);
+                        .with("err", error.to_string());
                     log.push(line);
                 }
             }
@@ -227,7 +227,7 @@ impl EventQuestion<'_> {
 
     /// Asks a hint about a pod, or about a group: about those of its members that are asked on behalf of all, and the
     /// one that has changed.
-    fn ask(&self, hint: &HintFn, info: &QueuedPodInfo) -> Result<Hint, String> {
+    fn ask(&self, hint: &HintFn, info: &QueuedPodInfo) -> Result<Hint, HintError> {
         let Some(group) = &info.own.group else {
             return hint(self.cluster, &info.pod, self.change);
         };

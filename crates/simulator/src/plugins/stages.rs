@@ -107,7 +107,9 @@ impl PreBind for Stages {
     ) -> Step {
         match wake.map(Wake::reason) {
             None => {}
-            Some(WakeReason::Job(Err(error))) => return Step::Done(Status::error(error)),
+            Some(WakeReason::Job(Err(error))) => {
+                return Step::Done(Status::error(error.to_string()));
+            }
             Some(WakeReason::Deadline) => {
                 return Step::Done(Status::error("the job has not ended in time"));
             }

@@ -269,7 +269,7 @@ impl Run<'_, '_> {
         let result = if well {
             Ok(Box::new(()) as _)
         } else {
-            Err("the job has failed".to_owned())
+            Err("the job has failed".into())
         };
         instance.scheduler.job_done(job, result, now);
         self.after_input(at, None)

@@ -57,7 +57,7 @@ struct Repetition {
 ///
 /// # Errors
 /// The fault, as Go reports it.
-pub(super) fn translate(pattern: &str) -> Result<Translated, String> {
+pub(super) fn translate(pattern: &str) -> Result<Translated, RegexError> {
     let mut translator = Translator {
         pattern,
         rest: pattern,
@@ -77,8 +77,18 @@ pub(super) fn translate(pattern: &str) -> Result<Translated, String> {
     })
 }
 
-fn error(what: &str, at: &str) -> String {
-    format!("error parsing regexp: {what}: `{at}`")
+/// A regular expression cannot be used; the text is Go's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("error parsing regexp: {fault}: `{part}`")]
+pub(crate) struct RegexError {
+    fault: &'static str,
+    /// The part of the expression.
+    part: String,
+}
+
+pub(super) fn error(fault: &'static str, part: &str) -> RegexError {
+    let part = part.to_owned();
+    RegexError { fault, part }
 }
 
 struct Translator<'p> {
@@ -106,7 +116,7 @@ impl<'p> Translator<'p> {
     }
 
     /// Alternatives up to a closing bracket or the end.
-    fn alternatives(&mut self) -> Result<RegexPart, String> {
+    fn alternatives(&mut self) -> Result<RegexPart, RegexError> {
         let mut whole = RegexPart {
             text: String::new(),
             size: 1,
@@ -164,7 +174,7 @@ impl<'p> Translator<'p> {
     }
 
     /// Adds a part without its repetition. Flags are none, but apply to what follows.
-    fn part(&mut self, parts: &mut Vec<RegexPart>) -> Result<(), String> {
+    fn part(&mut self, parts: &mut Vec<RegexPart>) -> Result<(), RegexError> {
         let before = self.rest;
         let Some(next) = self.next() else {
             return Ok(());
@@ -216,7 +226,7 @@ impl<'p> Translator<'p> {
     }
 
     /// Reads a repetition, if one comes next.
-    fn repetition(&mut self) -> Result<Option<Repetition>, String> {
+    fn repetition(&mut self) -> Result<Option<Repetition>, RegexError> {
         let bounds = match self.rest.chars().next() {
             Some('*') => (0, None, 1),
             Some('+') => (1, None, 1),
@@ -242,7 +252,12 @@ impl<'p> Translator<'p> {
         }))
     }
 
-    fn repeated(&self, part: RegexPart, of: Repetition, shown: &str) -> Result<RegexPart, String> {
+    fn repeated(
+        &self,
+        part: RegexPart,
+        of: Repetition,
+        shown: &str,
+    ) -> Result<RegexPart, RegexError> {
         let count = of.most.unwrap_or(of.least).max(1);
         let repetitions = match of.most {
             Some(0) => 1,
@@ -258,7 +273,7 @@ impl<'p> Translator<'p> {
         })
     }
 
-    fn group(&mut self, before: &'p str) -> Result<Option<RegexPart>, String> {
+    fn group(&mut self, before: &'p str) -> Result<Option<RegexPart>, RegexError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(error("expression nests too deeply", self.pattern));
@@ -284,7 +299,7 @@ impl<'p> Translator<'p> {
         }))
     }
 
-    fn group_name(&mut self, before: &'p str) -> Result<(), String> {
+    fn group_name(&mut self, before: &'p str) -> Result<(), RegexError> {
         let Some(end) = self.rest.find('>') else {
             return Err(error("invalid named capture", before));
         };
@@ -299,7 +314,7 @@ impl<'p> Translator<'p> {
     }
 
     /// The flags of a group. Returns whether they apply to what follows instead.
-    fn group_flags(&mut self, before: &'p str) -> Result<bool, String> {
+    fn group_flags(&mut self, before: &'p str) -> Result<bool, RegexError> {
         let mut set = true;
         let mut any = false;
         let problem = |rest: &str| {
@@ -329,7 +344,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    fn escape(&mut self, before: &'p str) -> Result<RegexPart, String> {
+    fn escape(&mut self, before: &'p str) -> Result<RegexPart, RegexError> {
         let shown = |length: usize| {
             let end = before
                 .char_indices()
@@ -379,7 +394,7 @@ impl<'p> Translator<'p> {
     }
 
     /// The character of an escape whose backslash was read.
-    fn escaped_character(&mut self, before: &'p str) -> Result<char, String> {
+    fn escaped_character(&mut self, before: &'p str) -> Result<char, RegexError> {
         let invalid = |rest: &str| {
             let end = before.len() - rest.len();
             Err(error(
@@ -440,7 +455,7 @@ impl<'p> Translator<'p> {
     }
 
     /// A class of Unicode, whose backslash was read: the text for use inside of brackets.
-    fn unicode_class(&mut self, before: &'p str) -> Result<String, String> {
+    fn unicode_class(&mut self, before: &'p str) -> Result<String, RegexError> {
         let problem = |rest: &str| {
             let end = before.len() - rest.len();
             Err(error(
@@ -478,7 +493,7 @@ impl<'p> Translator<'p> {
         })
     }
 
-    fn class(&mut self, before: &'p str) -> Result<RegexPart, String> {
+    fn class(&mut self, before: &'p str) -> Result<RegexPart, RegexError> {
         let mut text = String::from("[");
         let mut size = 1;
         let unclosed = || Err(error("missing closing ]", before));
@@ -552,7 +567,7 @@ impl<'p> Translator<'p> {
         Ok(self.plain(&text, size))
     }
 
-    fn class_character(&mut self, before: &'p str) -> Result<char, String> {
+    fn class_character(&mut self, before: &'p str) -> Result<char, RegexError> {
         if self.rest.is_empty() {
             return Err(error("missing closing ]", before));
         }

@@ -217,7 +217,7 @@ fn writes_merge_by_the_rule_of_their_type() {
                     let body = json!({"pods": older + newer});
                     Ok(Write::patch(&ADDS_UP, "", "ns", body))
                 }
-                _ => Err("no patch".to_owned()),
+                _ => Err("no patch".into()),
             }
         }));
     let add = |pods: serde_json::Value| -> ApiCall {

@@ -20,7 +20,7 @@ fn narrowing(name: &str, event: &str) -> PluginEvents {
         let object = change.new.or(change.old);
         match object.and_then(|object| object.metadata().labels.get("helps")) {
             Some("all") => Ok(Narrowed::AllPods),
-            Some("error") => Err("index lost".to_owned()),
+            Some("error") => Err("index lost".into()),
             Some(names) => Ok(Narrowed::Pods(
                 names
                     .split('+')

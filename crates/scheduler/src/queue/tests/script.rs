@@ -131,7 +131,7 @@ fn registration(plugin: &str, text: &str) -> EventRegistration {
         }
         let object = change.new.or(change.old);
         match object.and_then(|object| object.metadata().labels.get("helps")) {
-            Some("error") => Err("hint failed".to_owned()),
+            Some("error") => Err("hint failed".into()),
             Some("all") => Ok(Hint::Queue),
             Some(helped) if helped.split('+').any(|name| name == plugin) => Ok(Hint::Queue),
             _ => Ok(Hint::Skip),

@@ -16,7 +16,7 @@ fn indexed(name: &str, event: &str) -> PluginEvents {
             let labels = &object.metadata().labels;
             let brought = labels.get("helps").unwrap_or("none");
             if brought == "error" {
-                return Err("hint failed".to_owned());
+                return Err("hint failed".into());
             }
             let offers = |(thing, amount): (&str, i64)| {
                 things(brought).any(|(offered, up_to)| thing == offered && amount <= up_to)

@@ -386,7 +386,7 @@ fn jobs_come_back_to_their_plugin() {
     for (situation, result, bound) in [
         ("in time", Some(Ok(Box::new(7_u8) as Box<_>)), true),
         ("another value", Some(Ok(Box::new(8_u8) as Box<_>)), false),
-        ("failed", Some(Err("no".to_owned())), false),
+        ("failed", Some(Err("no".into())), false),
         ("late", None, false),
     ] {
         let mut w = driver([plugin()]);

@@ -79,7 +79,7 @@ fn reporting(
         let mut nodes: Vec<&str> = nodes.iter().map(Str::as_str).collect();
         nodes.sort_unstable();
         let _ = notify.send(nodes.join(" "));
-        answer()
+        Ok(answer()?)
     });
     (filter, notified)
 }

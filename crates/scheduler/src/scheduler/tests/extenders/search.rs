@@ -390,7 +390,7 @@ fn a_nominated_node_is_tried_alone() {
             let mut names: Vec<&str> = nodes.iter().map(Str::as_str).collect();
             names.sort_unstable();
             let _ = notify.send(names.join(" "));
-            answer(nodes)
+            Ok(answer(nodes)?)
         });
         let mut w = extended([filter], [fits(), fake("Flat").score(|_, _, _| Ok(0))]);
         nodes(&mut w, ALL);

@@ -5,7 +5,7 @@ use berth_api::quantity::QuantityFormat;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
 /// An amount in the unit of the node table (milli-CPU, bytes, otherwise whole), as Kubernetes writes it.
-pub(crate) fn amount(resource: &str, amount: i64) -> String {
+pub fn amount(resource: &str, amount: i64) -> String {
     match resource {
         CPU => Quantity::from_milli(amount).to_string(),
         MEMORY | EPHEMERAL_STORAGE => {
@@ -16,7 +16,7 @@ pub(crate) fn amount(resource: &str, amount: i64) -> String {
 }
 
 /// The same with the resource: `500m CPU`, `2Gi memory`, `1 nvidia.com/gpu`.
-pub(crate) fn with_name(resource: &str, value: i64) -> String {
+pub fn with_name(resource: &str, value: i64) -> String {
     let name = match resource {
         CPU => "CPU",
         other => other,

@@ -1,0 +1,64 @@
+//! The faults of the settings of a connection: fields of a kubeconfig or a configuration, variables, files.
+
+use std::path::PathBuf;
+
+/// A setting of a connection cannot be used. The text begins with the name of the field or the variable.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingError {
+    #[error("{field}: Required value{because}")]
+    Required {
+        field: &'static str,
+        /// The reason, if it is not always required.
+        because: &'static str,
+    },
+    #[error("{field}: {problem}")]
+    Invalid {
+        field: &'static str,
+        problem: &'static str,
+    },
+    #[error("{field}: {value:?} is not supported; {instead}")]
+    Unsupported {
+        field: &'static str,
+        value: String,
+        /// The way out.
+        instead: String,
+    },
+    #[error("{field}: {url:?} is not a URL: {error}")]
+    Url {
+        field: &'static str,
+        url: String,
+        error: http::uri::InvalidUri,
+    },
+    #[error("{field}: {url:?} is not a URL with http:// or https://")]
+    Scheme { field: &'static str, url: String },
+    #[error("{field}: failed to read {}: {error}", path.display())]
+    Read {
+        field: &'static str,
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{field}-data: {error}")]
+    Base64 {
+        field: &'static str,
+        error: base64::DecodeError,
+    },
+    #[error("{field}: {error}")]
+    Certificate {
+        field: &'static str,
+        error: CertificateError,
+    },
+    #[error("{field}: failed to write it as JSON: {error}")]
+    Json {
+        field: &'static str,
+        error: serde_json::Error,
+    },
+}
+
+/// A PEM text has no certificates that can be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CertificateError {
+    #[error("malformed certificate in PEM: {0}")]
+    Malformed(tokio_rustls::rustls::pki_types::pem::Error),
+    #[error("no certificate in PEM")]
+    None,
+}

@@ -1,0 +1,125 @@
+//! The nodes that lack the least for a pod. The plugins that reject a node return what it lacks as values
+//! ([`Filter::lacking`](berth_framework::plugin::Filter::lacking)); a plugin without values is shown with its reasons.
+
+use crate::answer::{ClosestNode, LackView};
+use crate::examine::{Examination, Rejecting, plugin_of, texts};
+use crate::limits::CLOSEST_MAX;
+use crate::snapshot::Snapshot;
+use berth_api::Str;
+use berth_framework::{Code, Lack, PodInfo, Slot, Status};
+use berth_scheduler::evaluator::Evaluator;
+use berth_scheduler::profile::Profile;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A rejecting node with what it lacks.
+#[derive(Debug, Clone)]
+pub(crate) struct Distance {
+    pub(crate) node: Slot,
+    pub(crate) lacks: Vec<LackView>,
+}
+
+/// The things that a node lacks, by the rejection.
+type Lacking<'a> = Vec<(&'a Status, Vec<Lack>)>;
+
+/// The values behind the rejections of a node. PreFilter has run.
+fn lacking<'a>(evaluator: &mut Evaluator<'_>, rejecting: &'a Rejecting) -> Lacking<'a> {
+    let lacks = evaluator.lacking(rejecting.node, &rejecting.statuses);
+    rejecting.statuses.iter().zip(lacks).collect()
+}
+
+/// The distance of a node from fitting: how many things it lacks, and how much of resources is short, in thousandths
+/// of the requests.
+fn measured(lacking: &Lacking<'_>) -> (usize, i64) {
+    let counts = lacking.iter().map(|(status, lacks)| match lacks.len() {
+        0 => status.reasons().len().max(1),
+        count => count,
+    });
+    let lacks = lacking.iter().flat_map(|(_, lacks)| lacks);
+    let per_mille = lacks.fold(0_i64, |sum, lack| sum.saturating_add(lack.per_mille()));
+    (counts.sum(), per_mille)
+}
+
+/// The same in words.
+fn in_words(lacking: Lacking<'_>) -> Vec<LackView> {
+    let mut views = Vec::new();
+    for (status, lacks) in lacking {
+        let view = |text: String| LackView {
+            plugin: plugin_of(status),
+            text,
+            preemption_may_help: status.code() == Code::Unschedulable,
+            ..LackView::default()
+        };
+        if lacks.is_empty() {
+            views.extend(texts(status).into_iter().map(view));
+        }
+        views.extend(lacks.into_iter().map(|lack| LackView {
+            resource: match &lack {
+                Lack::Resource { resource, .. } => Some(resource.to_string()),
+                _ => None,
+            },
+            short: matches!(lack, Lack::Resource { .. }).then(|| lack.short()),
+            value: Some(lack.clone()),
+            ..view(lack.to_string())
+        }));
+    }
+    views
+}
+
+/// The things that a rejecting node lacks. PreFilter has run.
+pub(crate) fn distance(evaluator: &mut Evaluator<'_>, rejecting: &Rejecting) -> Distance {
+    Distance {
+        node: rejecting.node,
+        lacks: in_words(lacking(evaluator, rejecting)),
+    }
+}
+
+/// The distances of the rejecting nodes, the closest ones first, and no more than `max` of them. Only these are
+/// described.
+pub(crate) fn closest(
+    snapshot: &mut Snapshot,
+    profile: &Profile,
+    pod: &Arc<PodInfo>,
+    examination: &Examination,
+    max: usize,
+) -> Vec<Distance> {
+    if examination.rejecting.is_empty() {
+        return Vec::new();
+    }
+    snapshot.evaluate(profile, pod, |evaluator| {
+        // The state of the plugins is that of the examination again.
+        if evaluator.pre_filter().is_err() {
+            return Vec::new();
+        }
+        // Fewer lacks first, then less that is short, then by name.
+        let mut closest: BTreeMap<((usize, i64), Str), (Slot, Lacking<'_>)> = BTreeMap::new();
+        for rejecting in &examination.rejecting {
+            let lacking = lacking(evaluator, rejecting);
+            if let Some(view) = evaluator.cluster.nodes.get(rejecting.node) {
+                let key = (measured(&lacking), view.name().clone());
+                closest.insert(key, (rejecting.node, lacking));
+            }
+            if closest.len() > max {
+                closest.pop_last();
+            }
+        }
+        let closest = closest.into_values();
+        let distances = closest.map(|(node, lacking)| Distance {
+            node,
+            lacks: in_words(lacking),
+        });
+        distances.collect()
+    })
+}
+
+/// The closest nodes for the answer.
+pub(crate) fn listed(snapshot: &Snapshot, closest: &[Distance]) -> Vec<ClosestNode> {
+    let nodes = &snapshot.cluster.nodes;
+    let listed = closest.iter().take(CLOSEST_MAX).filter_map(|distance| {
+        Some(ClosestNode {
+            node: nodes.get(distance.node)?.name().to_string(),
+            lacks: distance.lacks.clone(),
+        })
+    });
+    listed.collect()
+}
