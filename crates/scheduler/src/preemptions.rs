@@ -289,7 +289,7 @@ pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)>
 }
 
 /// The preemptor may be tried again. It is tried now if an event had woken it before, so that its PreEnqueue plugin has
-/// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if all of them are gone.
+/// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if all of them are deleted.
 /// Otherwise the deletion of a victim that is still terminating wakes it.
 pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
     core.cache.cluster_mut().preempting.remove(&preemptor.uid);
