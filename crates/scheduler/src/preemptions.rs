@@ -289,8 +289,8 @@ pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)>
 }
 
 /// The preemptor may be tried again. It is tried now if an event had woken it before, so that its PreEnqueue plugin has
-/// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if all of them are deleted.
-/// Otherwise the deletion of a victim that is still terminating wakes it.
+/// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if no victim is left. Otherwise
+/// the deletion of a victim that is still terminating wakes it.
 pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
     core.cache.cluster_mut().preempting.remove(&preemptor.uid);
     let Some(pod) = core.cache.effective(&preemptor.uid).cloned() else {

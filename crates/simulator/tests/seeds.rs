@@ -66,6 +66,10 @@ fn no_violation_in_fresh_seeds() {
     let first = RandomState::new().hash_one(()) % (1 << 40);
     eprintln!("fresh seeds from {first} on");
     play(first..first + 500, 500, Faults::ALL);
+    let with_groups = GROUP_SEEDS.end - GROUP_SEEDS.start - 300;
+    let first = GROUP_SEEDS.start + RandomState::new().hash_one(()) % with_groups;
+    eprintln!("fresh seeds with groups from {first} on");
+    play(first..first + 300, 500, Faults::ALL);
 }
 
 /// Seeds that showed a defect once, with what went wrong.
