@@ -247,6 +247,11 @@ fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
                 let at = w.calls_text().iter().position(|c| c == "delete victim");
                 let (id, _) = w.calls.remove(at.expect("it is reported"));
                 w.complete(id, Ok(()));
+                if priority == 0 {
+                    // Its preemption has ended, and no victim of lower priority is left: it is tried once.
+                    assert_eq!(w.place_of("nominee"), Some(QueuedIn::Active));
+                    assert!(w.attempt().starts_with("0/1"), "{situation}");
+                }
                 assert_eq!(w.place_of("nominee"), Some(QueuedIn::Unschedulable));
                 end(&mut w);
             }
