@@ -77,9 +77,10 @@ pub trait PreEnqueue: Plugin {
         false
     }
 
-    /// Returns whether the plugin certainly rejects the pod now, and the change is none that the pod has to be tried for
-    /// later. `false` means that the hints decide whether the change helps. The queue asks this about every pod that the
-    /// change could help, so the answer must cost no more than a look-up.
+    /// Returns whether the queue can ignore the change for the pod: the plugin rejects the pod now, and the pod does not
+    /// have to be tried because of the change later. `false`, the default, means that the hints decide whether the change
+    /// helps. The queue asks this about every pod that the change could help, so the answer must cost no more than a
+    /// look-up.
     fn rejects_regardless(&self, _cluster: &Cluster, _pod: &Pod, _change: &Change<'_>) -> bool {
         false
     }

@@ -230,8 +230,9 @@ impl PreEnqueue for DefaultPreemption {
         true
     }
 
-    /// A preemptor waits for all of its victims, and the victims of others make room for others. When its preemption
-    /// ends, the core tries the preemptor unless it waits for a victim's deletion.
+    /// While its preemption runs, a preemptor ignores the deletions of victims: it needs all of its own, and the victims of
+    /// other preemptors make room for those. When the preemption ends, the core tries the preemptor, or the deletion of
+    /// its last victims wakes it.
     fn rejects_regardless(&self, cluster: &Cluster, pod: &Pod, change: &Change<'_>) -> bool {
         let deleted = change.old_pod().filter(|_| change.new.is_none());
         deleted.is_some_and(is_marked_for_a_preemptor) && cluster.preempting.contains(pod.uid())

@@ -312,19 +312,21 @@ pub(crate) fn is_victim(pod: &Pod) -> bool {
     pod.is_terminating() && pod.condition("DisruptionTarget").is_some()
 }
 
-/// Returns whether victims of lower priority are terminating on the node to which the pod is nominated, or the pod belongs
-/// to a group: that is woken by the deletion of any victim.
+/// Returns whether the deletion of a victim wakes the pod: victims of lower priority are terminating on the node to which
+/// it is nominated, or it is queued with its group, which the deletion of any victim wakes.
 fn awaits_victims(core: &Core, pod: &Pod) -> bool {
-    let node = core.queue.nominator().node_of(pod.uid());
+    if core.settings.is_on(Feature::GenericWorkload) && pod.pod_group_name().is_some() {
+        return true;
+    }
     let cluster = core.cache.cluster();
+    let node = core.queue.nominator().node_of(pod.uid());
     let view = node.and_then(|node| cluster.nodes.node(node));
-    pod.pod_group_name().is_some()
-        || view.is_some_and(|view| {
-            view.pods().iter().any(|counted| {
-                let known = cluster.pods.get(counted.pod.uid());
-                known.is_some_and(|known| is_victim(known) && known.priority() < pod.priority())
-            })
+    view.is_some_and(|view| {
+        view.pods().iter().any(|counted| {
+            let known = cluster.pods.get(counted.pod.uid());
+            known.is_some_and(|known| is_victim(known) && known.priority() < pod.priority())
         })
+    })
 }
 
 /// A victim is deleted, or stays after all: pods of higher priority that are nominated to its node are retried. The

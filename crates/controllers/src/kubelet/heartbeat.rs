@@ -5,7 +5,7 @@ use super::node::{SimulatedNodeShape, is_silent, reported};
 use super::{KubeletOptions, LEASE_NAMESPACE};
 use crate::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource, StoredObject};
-use berth_objects::object::{LEASE, NODE, condition, micros, name, set, uid};
+use berth_objects::object::{ControllerKey, LEASE, NODE, condition, micros, name, set, uid};
 use berth_objects::well_known::is_simulated;
 use rustc_hash::{FxHashMap, FxHasher};
 use serde_json::{Value, json};
@@ -18,13 +18,13 @@ use tokio::time::Instant;
 const LEASE_SECONDS: u32 = 40;
 /// The interval at which conditions are renewed though nothing has changed. Upstream: 5 minutes.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
-/// The number of moments in each interval at which nodes renew their leases. All nodes of a moment wake the process
-/// and the watches of leases once.
+/// The number of moments in each interval at which nodes renew their leases. Nodes that share a moment wake the process and
+/// the watches of leases once, together.
 const MOMENTS: u32 = 20;
 
 #[derive(Debug)]
 struct Beat {
-    /// The node when its status was last compared with what it is to be.
+    /// The version of the node whose status was compared last with the status to report.
     checked: Option<StoredObject>,
     /// The lease as last written, and of which node it is.
     lease: Option<StoredObject>,
@@ -125,7 +125,7 @@ impl Controller for Heartbeats {
         cx: &mut ControllerContext<String>,
         key: &String,
     ) -> Result<(), AccessError> {
-        let key_of_node = berth_objects::object::ControllerKey::new("", key);
+        let key_of_node = ControllerKey::new("", key);
         let node = cx.cache(NODE).get(&key_of_node).cloned();
         let Some(node) = node.filter(|n| is_simulated(n) && !is_silent(n)) else {
             self.beats.remove(key);
@@ -161,8 +161,9 @@ impl Controller for Heartbeats {
                 _ => {}
             }
         }
-        // The first renewal comes at the node's own moment, the others follow at equal distance.
-        let renewed_at = self.moment_from(if is_new {
+        // After the first renewal the node waits until its own moment, after the others one interval. Half a step less makes
+        // up for a late wake-up.
+        let next_renewal = self.moment_from(if is_new {
             now + share_of(self.renewal, key)
         } else {
             now + self.renewal - self.renewal / (2 * MOMENTS)
@@ -176,7 +177,7 @@ impl Controller for Heartbeats {
         }
         if beat.renew_at <= now {
             beat.lease = Some(renew(cx, beat.lease.take(), &node)?);
-            beat.renew_at = renewed_at;
+            beat.renew_at = next_renewal;
         }
         let next = beat.renew_at.min(beat.status_at);
         cx.enqueue_after(key.clone(), next.saturating_duration_since(now));

@@ -216,7 +216,8 @@ impl EventQuestion<'_> {
         strategy
     }
 
-    /// Returns whether a PreEnqueue plugin rejects the pod whatever the hints return.
+    /// Returns whether a PreEnqueue plugin rejects the pod, so that the hints need not be asked. Groups are always asked:
+    /// one answer does not hold for all members.
     pub(super) fn is_rejected_regardless(&self, info: &QueuedPodInfo) -> bool {
         let plugins = self.profile.map_or(&[][..], |profile| &profile.pre_enqueue);
         info.own.group.is_none()
