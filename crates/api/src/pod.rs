@@ -8,6 +8,7 @@ mod volume;
 use crate::node_selector::{NodeSelector, PreferredSchedulingTerm};
 use crate::shared::shareable;
 use crate::string::null_default;
+use crate::volumes::claims;
 use crate::{
     LabelSelector, Labels, ObjectMeta, PodSchedulingGroup, Quantity, ResourceList, Shared, Str,
     Time, Toleration,
@@ -69,6 +70,27 @@ impl Pod {
     pub fn pod_group_name(&self) -> Option<&Str> {
         let group = self.spec.scheduling_group.as_ref()?;
         (!group.pod_group_name.is_empty()).then_some(&group.pod_group_name)
+    }
+
+    /// Returns whether the pod uses objects of its own, claims for volumes or for devices: plugins read those as well.
+    pub fn has_claims(&self) -> bool {
+        !self.spec.resource_claims.is_empty()
+            || !self.status.resource_claim_statuses.is_empty()
+            || self.status.extended_resource_claim_status.is_some()
+            || claims(self).next().is_some()
+    }
+
+    /// Returns whether plugins read the same of another pod: they differ in name, identity and times at most, and use
+    /// no claims.
+    pub fn reads_as(&self, other: &Self) -> bool {
+        let (own, others) = (&self.metadata, &other.metadata);
+        self.spec.template == other.spec.template
+            && own.labels == others.labels
+            && own.namespace == others.namespace
+            && own.annotations == others.annotations
+            && own.owner_references == others.owner_references
+            && !self.has_claims()
+            && !other.has_claims()
     }
 
     /// Returns whether the pod has a node.

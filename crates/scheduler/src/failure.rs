@@ -183,7 +183,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     // While it was being bound here, nothing else could be written.
     let stored = core.cache.stored(&pod.uid);
     if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-        correct_status(core, &stored);
+        correct_status(core, &stored, true);
     }
     failure.into_result()
 }
@@ -258,10 +258,12 @@ fn template(
         && !keeps_room
         && core.queue.nominator().node_of(pod.uid()).is_none()
         && post_filter.all(|member| member.plugin.judges_by_template());
-    let template = follows.then(|| PodTemplateKey::of(pod)).flatten()?;
     let known = attempt.info.own.template.as_ref();
-    let known = known.filter(|known| ***known == template).cloned();
-    Some(known.unwrap_or_else(|| Arc::new(template)))
+    match known.filter(|known| known.is_of(pod)) {
+        _ if !follows => None,
+        Some(known) => Some(known.clone()),
+        None => PodTemplateKey::of(pod).map(Arc::new),
+    }
 }
 
 /// Returns whether the pod, which the same plugins rejected at its last attempt, is rejected for the same reasons: at

@@ -88,7 +88,13 @@ impl HistogramValue {
 
 /// The series of one metric, found by their labels without making any of these.
 #[derive(Debug, Clone, Default)]
-struct Series(HashTable<(LabelValues, SeriesValue)>);
+struct Series {
+    entries: Vec<(LabelValues, SeriesValue)>,
+    /// The places of the entries, by the hash of their labels.
+    places: HashTable<usize>,
+    /// The place of the entry that was found last.
+    latest: usize,
+}
 
 impl Series {
     fn hash(labels: impl Iterator<Item: AsRef<str>>) -> u64 {
@@ -106,9 +112,22 @@ impl Series {
     }
 
     fn get(&self, labels: &[&str]) -> Option<&SeriesValue> {
-        let hash = Self::hash(labels.iter());
-        let found = self.0.find(hash, |(values, _)| Self::is(values, labels));
-        found.map(|(_, value)| value)
+        let (hash, entries) = (Self::hash(labels.iter()), &self.entries);
+        let found = self
+            .places
+            .find(hash, |at| Self::is(&entries[*at].0, labels));
+        found.map(|at| &entries[*at].1)
+    }
+
+    /// The place of the labels, if they are those of the entry that was found last, or of the one that was made after
+    /// it. One pod is counted like the one before: most labels are found without a hash.
+    fn expected(&self, labels: &[&str]) -> Option<usize> {
+        let next = (self.latest + 1) % self.entries.len().max(1);
+        let mut likely = [self.latest, next].into_iter();
+        likely.find(|at| {
+            let entry = self.entries.get(*at);
+            entry.is_some_and(|(values, _)| Self::is(values, labels))
+        })
     }
 
     /// The series of these labels, made when there is none; `None` when there would be too many.
@@ -117,20 +136,31 @@ impl Series {
         labels: &[&str],
         fresh: impl FnOnce() -> SeriesValue,
     ) -> Option<&mut SeriesValue> {
-        let is_full = self.0.len() >= SERIES_MAX;
-        let entry = self.0.entry(
-            Self::hash(labels.iter()),
-            |(values, _)| Self::is(values, labels),
-            |(values, _)| Self::hash(values.iter()),
-        );
-        match entry {
-            Entry::Occupied(found) => Some(&mut found.into_mut().1),
-            Entry::Vacant(_) if is_full => None,
-            Entry::Vacant(place) => {
-                let values = labels.iter().map(|value| Str::new(value)).collect();
-                Some(&mut place.insert((values, fresh())).into_mut().1)
+        let at = match self.expected(labels) {
+            Some(at) => at,
+            None => {
+                let Self {
+                    entries, places, ..
+                } = self;
+                let entry = places.entry(
+                    Self::hash(labels.iter()),
+                    |at| Self::is(&entries[*at].0, labels),
+                    |at| Self::hash(entries[*at].0.iter()),
+                );
+                match entry {
+                    Entry::Occupied(found) => *found.get(),
+                    Entry::Vacant(_) if entries.len() >= SERIES_MAX => return None,
+                    Entry::Vacant(place) => {
+                        place.insert(entries.len());
+                        let values = labels.iter().map(|value| Str::new(value)).collect();
+                        entries.push((values, fresh()));
+                        entries.len() - 1
+                    }
+                }
             }
-        }
+        };
+        self.latest = at;
+        Some(&mut self.entries[at].1)
     }
 }
 
@@ -217,7 +247,7 @@ impl<F: Families> MetricsOf<F> {
     /// Adds counters, gauges and observations that were noted elsewhere.
     pub fn absorb(&mut self, other: &Self) {
         for (at, series) in other.series.iter().enumerate() {
-            for (values, value) in &series.0 {
+            for (values, value) in &series.entries {
                 let labels: SmallVec<[&str; 3]> = values.iter().map(Str::as_str).collect();
                 let fresh = || match value {
                     SeriesValue::Number(_) => SeriesValue::Number(0.0),
@@ -264,8 +294,7 @@ impl<F: Families> MetricsOf<F> {
             .iter()
             .zip(&self.series)
             .map(|(family, series)| {
-                let mut series: Vec<(LabelValues, SeriesValue)> =
-                    series.0.iter().cloned().collect();
+                let mut series = series.entries.clone();
                 series.sort_by(|(a, _), (b, _)| a.cmp(b));
                 FamilySnapshot { family, series }
             })

@@ -206,13 +206,15 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     })
 }
 
-/// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected.
-pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
+/// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected; so is a
+/// missing one if it `had_one`: the API server states it with the binding, and only a write that came late removes it.
+pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>, had_one: bool) {
     core.calls.dispatcher_mut().forget_status(pod.uid());
-    let denies = pod
-        .condition(POD_SCHEDULED)
-        .is_some_and(|c| c.status == "False");
-    if !denies || pod.is_terminating() {
+    let is_wrong = match pod.condition(POD_SCHEDULED) {
+        Some(condition) => condition.status == "False",
+        None => had_one,
+    };
+    if !is_wrong || pod.is_terminating() {
         return;
     }
     let call = ApiCall::PatchPodStatus {

@@ -65,7 +65,7 @@ use berth_api::{Kind, Object, Pod, Time};
 use berth_framework::event::Change;
 use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Context, Nominating};
-use berth_framework::{ActionType, ClusterEvent, EventResource, Feature};
+use berth_framework::{ClusterEvent, Feature};
 use entry::EntryId;
 use flushes::Flushes;
 use hints::{EventQuestion, HintTally, MoveStrategy};
@@ -83,6 +83,27 @@ use walk::Walk;
 
 /// The event labels of moves that no cluster event causes.
 mod label {
+    use super::Behaviour;
+    use berth_framework::FeatureGates;
+
+    /// A pod without a node was created. The events of a pod's own entry need no memory for their labels.
+    pub(super) fn of_new_pod(features: &FeatureGates) -> &'static str {
+        if features.has(Behaviour::PodEventsNameTheTarget) {
+            "UnscheduledPodAdd"
+        } else {
+            "UnschedulablePodAdd"
+        }
+    }
+
+    /// A pod without a node that the queue does not know was updated.
+    pub(super) fn of_updated_pod(features: &FeatureGates) -> &'static str {
+        if features.has(Behaviour::PodEventsNameTheTarget) {
+            "UnscheduledPodUpdate"
+        } else {
+            "UnschedulablePodUpdate"
+        }
+    }
+
     /// A failed attempt.
     pub(super) const SCHEDULE_ATTEMPT_FAILURE: &str = "ScheduleAttemptFailure";
     /// A backoff is over.
@@ -195,9 +216,8 @@ impl SchedulingQueue {
             return;
         }
         if group_of(self, &pod).is_some() {
-            let resource = EventResource::of_unassigned(&self.config.features, false);
-            let event = ClusterEvent::new(resource, ActionType::ADD).label();
-            add_member(self, cx, pod, &event);
+            let event = label::of_new_pod(&self.config.features);
+            add_member(self, cx, pod, event);
             return;
         }
         if let Some(id) = self.places.id_of(pod.namespace(), pod.name())
@@ -210,11 +230,11 @@ impl SchedulingQueue {
             }
             self.delete(&queued);
         }
-        self.enter(cx, pod, ActionType::ADD);
+        self.enter(cx, pod, label::of_new_pod(&self.config.features));
     }
 
     /// A pod enters the queue. Since 1.37, the nominated node in its status takes effect before PreEnqueue.
-    fn enter(&mut self, cx: &Context<'_>, pod: Arc<Pod>, action: ActionType) {
+    fn enter(&mut self, cx: &Context<'_>, pod: Arc<Pod>, event: &str) {
         let features = &self.config.features;
         if features.has(Behaviour::GatedPodsAreNominated) {
             self.nominator.add(cx.cluster, &pod, &Nominating::Keep);
@@ -222,9 +242,7 @@ impl SchedulingQueue {
         let id = self
             .places
             .enter(QueuedPodInfo::new(pod, cx.now), &self.profiles);
-        let resource = EventResource::of_unassigned(&self.config.features, false);
-        let event = ClusterEvent::new(resource, action).label();
-        self.move_to_active(cx, id, &event, false);
+        self.move_to_active(cx, id, event, false);
     }
 
     /// A changed pod without a node, whatever it waits for. A pod that the queue has never seen is added.
@@ -250,13 +268,16 @@ impl SchedulingQueue {
             if self.places.groups.place_of(new.uid()).is_some() {
                 return update_member(self, cx, old, new);
             }
-            let resource = EventResource::of_unassigned(&self.config.features, false);
-            let event = ClusterEvent::new(resource, ActionType::UPDATE).label();
-            add_member(self, cx, new.clone(), &event);
+            let event = label::of_updated_pod(&self.config.features);
+            add_member(self, cx, new.clone(), event);
             return events;
         }
         let Some(id) = self.places.id_of(new.namespace(), new.name()) else {
-            self.enter(cx, new.clone(), ActionType::UPDATE);
+            self.enter(
+                cx,
+                new.clone(),
+                label::of_updated_pod(&self.config.features),
+            );
             return events;
         };
         let place = self.places.detach(id);
@@ -281,9 +302,8 @@ impl SchedulingQueue {
         if features.enabled(Feature::SchedulerPreEnqueuePodStatus) {
             self.reports.shown(&entry.info, new, cx.now);
         }
-        let is_of_template =
-            |template: &Arc<PodTemplateKey>| PodTemplateKey::of(new).as_ref() == Some(template);
-        if !entry.info.own.template.as_ref().is_some_and(is_of_template) {
+        let template = entry.info.own.template.as_ref();
+        if !template.is_some_and(|template| template.is_of(new)) {
             entry.info.own.template = None;
         }
         let ended = entry
@@ -453,8 +473,7 @@ impl SchedulingQueue {
         let strategy = strategy_after_flight(self, cx, &info);
         // The pod may have changed since it was evaluated.
         let evaluated = info.own.template.take();
-        info.own.template =
-            evaluated.filter(|of| PodTemplateKey::of(&info.pod).as_ref() == Some(of));
+        info.own.template = evaluated.filter(|template| template.is_of(&info.pod));
         let template = info.own.template.clone();
         let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);

@@ -286,7 +286,12 @@ impl Driver {
             return;
         }
         match call {
-            ApiCall::BindPod { node, .. } => self.change(&name, |p| p.on(node).nominated("")),
+            // As the API server does.
+            ApiCall::BindPod { node, .. } => self.change(&name, |p| {
+                p.on(node)
+                    .nominated("")
+                    .condition("PodScheduled", "True", "", "")
+            }),
             ApiCall::PatchPodStatus {
                 conditions,
                 nominated_node,

@@ -20,4 +20,8 @@ impl Keep for VolumeBinding {
             Ok(_) | Err(_) => Kept::Never,
         }
     }
+
+    fn fragment_version(&self, _cx: &Context<'_>) -> Option<u64> {
+        Some(0)
+    }
 }

@@ -3,6 +3,7 @@
 use crate::drivers::{driver, with_spec};
 use berth_api::Kind;
 use berth_framework::testing::{node, pod};
+use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
 
 const HOST: &str = "kubernetes.io/hostname";
@@ -117,11 +118,8 @@ fn the_pod_and_the_nominated_pod_are_judged_together() {
     }
 }
 
-/// The node attaches one volume. A pod is nominated there whose claim gets a volume after an answer of the node was
-/// kept.
-#[test]
-fn the_claim_of_a_nominated_pod_counts_as_soon_as_it_has_a_volume() {
-    let mut w = driver();
+/// A node that attaches one volume.
+fn node_for_one_volume(w: &mut Driver) {
     w.node(node("n1").label(HOST, "n1"));
     let csi_node = json!({"metadata": {"name": "n1"}, "spec": {"drivers": [
         {"name": "csi.example.com", "nodeID": "n1", "allocatable": {"count": 1}}]}});
@@ -129,21 +127,36 @@ fn the_claim_of_a_nominated_pod_counts_as_soon_as_it_has_a_volume() {
     let class = json!({"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer"});
     w.object(Kind::StorageClass, class);
-    let volume = |name: &str, host: &str| {
-        json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "local", "csi": {"driver": "csi.example.com", "volumeHandle": name},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                {"key": HOST, "operator": "In", "values": [host]}]}]}}}})
+}
+
+fn volume(name: &str, host: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local", "csi": {"driver": "csi.example.com", "volumeHandle": name},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+            {"key": HOST, "operator": "In", "values": [host]}]}]}}}})
+}
+
+/// A claim that is bound to a volume, or to none.
+fn claim(name: &str, volume: &str) -> Value {
+    let annotations = match volume {
+        "" => json!({}),
+        _ => json!({"pv.kubernetes.io/bind-completed": "yes"}),
     };
-    let claim = |name: &str, volume: &str| {
-        let annotations = match volume {
-            "" => json!({}),
-            _ => json!({"pv.kubernetes.io/bind-completed": "yes"}),
-        };
-        json!({"metadata": {"name": name, "namespace": "default", "uid": name, "annotations": annotations},
-            "spec": {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "volumeName": volume,
-                "resources": {"requests": {"storage": "1Gi"}}}})
-    };
+    json!({"metadata": {"name": name, "namespace": "default", "uid": name, "annotations": annotations},
+        "spec": {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "volumeName": volume,
+            "resources": {"requests": {"storage": "1Gi"}}}})
+}
+
+fn volume_of(claim: &str) -> Value {
+    json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]})
+}
+
+/// The node attaches one volume. A pod is nominated there whose claim gets a volume after an answer of the node was
+/// kept.
+#[test]
+fn the_claim_of_a_nominated_pod_counts_as_soon_as_it_has_a_volume() {
+    let mut w = driver();
+    node_for_one_volume(&mut w);
     for name in ["v1", "v2"] {
         w.object(Kind::PersistentVolume, volume(name, "n2"));
         w.object(
@@ -153,11 +166,7 @@ fn the_claim_of_a_nominated_pod_counts_as_soon_as_it_has_a_volume() {
     }
     w.object(Kind::PersistentVolume, volume("v3", "n1"));
     w.object(Kind::PersistentVolumeClaim, claim("late", ""));
-    let using = |name: &str, claim: &str| {
-        let volumes =
-            json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]});
-        with_spec(pod(name), &volumes)
-    };
+    let using = |name: &str, claim: &str| with_spec(pod(name), &volume_of(claim));
     w.pod(using("p1", "of-v1"));
     w.pod(using("p2", "of-v2"));
     w.pod(using("nominee", "late").nominated("n1"));
@@ -172,4 +181,29 @@ fn the_claim_of_a_nominated_pod_counts_as_soon_as_it_has_a_volume() {
     w.object(Kind::PersistentVolumeClaim, claim("late", "v3"));
     let got = w.attempt();
     assert!(got.contains("1 node(s) exceed max volume count"), "{got}");
+}
+
+/// The node attaches one volume, which a pod there uses. With the nominated pod, which uses the volume of the new pod, the
+/// new pod needs no further one; without it the node has no room for the volume. The anti-affinity, which is asked later
+/// than the limit of volumes, rejects the node both times, so it is the first to do so (C-18).
+#[test]
+fn a_node_that_passes_a_filter_only_with_the_nominated_pod_is_rejected_by_the_first_pass() {
+    let mut w = driver();
+    node_for_one_volume(&mut w);
+    for name in ["v1", "v2"] {
+        w.object(Kind::PersistentVolume, volume(name, "n1"));
+        w.object(
+            Kind::PersistentVolumeClaim,
+            claim(&format!("of-{name}"), name),
+        );
+    }
+    let there = pod("there").label("app", "a").on("n1");
+    w.pod(with_spec(there, &volume_of("of-v1")));
+    let mut spec = required("podAntiAffinity", "a");
+    spec["volumes"] = volume_of("of-v2")["volumes"].clone();
+    w.pod(with_spec(pod("new"), &spec));
+    w.pod(with_spec(pod("nominee"), &volume_of("of-v2")).nominated("n1"));
+    let got = w.attempt();
+    let expected = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.";
+    assert!(got.starts_with(expected), "{got}");
 }

@@ -79,12 +79,18 @@ impl Evaluator<'_> {
     /// Asks all filters about one node, twice when pods of no lower priority are nominated to it: with them, then
     /// without (C-18).
     pub fn filter_node(&mut self, node: Slot) -> Status {
+        self.filter_in_passes(node).0
+    }
+
+    /// As [`Evaluator::filter_node`]; with it, whether the node was rejected although it passes with the pods that are
+    /// nominated to it.
+    pub(super) fn filter_in_passes(&mut self, node: Slot) -> (Status, bool) {
         if let Some(status) = &self.evaluation.broken {
-            return status.clone();
+            return (status.clone(), false);
         }
         let nominated = self.nominated_to(node);
         if nominated.is_empty() {
-            return self.run_filters(node);
+            return (self.run_filters(node), false);
         }
         self.begin();
         let mut status = Status::success();
@@ -98,10 +104,12 @@ impl Evaluator<'_> {
             status = self.run_filters(node);
         }
         self.rollback();
-        if status.is_success() {
-            status = self.run_filters(node);
+        if !status.is_success() {
+            return (status, false);
         }
-        status
+        let status = self.run_filters(node);
+        let needs_nominated = !status.is_success();
+        (status, needs_nominated)
     }
 
     /// The pods of this or a higher priority that were nominated to the node.

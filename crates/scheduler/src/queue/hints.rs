@@ -71,16 +71,23 @@ pub(super) enum MoveStrategy {
 pub(super) struct HintTally {
     stopwatch: Arc<dyn Stopwatch>,
     took: SmallVec<[(Str, HintOutcome, HistogramValue); 4]>,
-    /// The time at which the last call ended.
-    last: u64,
+    /// The time at which the last call ended, or the first began.
+    last: Option<u64>,
 }
 
 impl HintTally {
     pub(super) fn new(stopwatch: Arc<dyn Stopwatch>) -> Self {
         Self {
-            last: stopwatch.nanos(),
+            last: None,
             stopwatch,
             took: SmallVec::new(),
+        }
+    }
+
+    /// Hints are asked from now on. Most events ask none, and need no time.
+    fn begin(&mut self) {
+        if self.last.is_none() {
+            self.last = Some(self.stopwatch.nanos());
         }
     }
 
@@ -88,8 +95,8 @@ impl HintTally {
     /// would cost as much as most hints.
     fn count(&mut self, plugin: &Str, outcome: HintOutcome) {
         let now = self.stopwatch.nanos();
-        let seconds = now.saturating_sub(self.last) as f64 / 1e9;
-        self.last = now;
+        let began = self.last.replace(now).unwrap_or(now);
+        let seconds = now.saturating_sub(began) as f64 / 1e9;
         let MetricKind::Histogram(buckets) = Metric::QueueingHintExecutionDuration.family().kind
         else {
             return;
@@ -183,6 +190,7 @@ impl EventQuestion<'_> {
             if !info.is_rejected_by(plugin) || !self.is_asked(profile, at, id) {
                 continue;
             }
+            tally.begin();
             let ask = |hint: &HintFn| self.ask(hint, info);
             let answer = registration.on.hint.as_ref().map_or(Ok(Hint::Queue), ask);
             let supplement = registration.on.supplement.as_ref();

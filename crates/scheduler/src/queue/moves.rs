@@ -151,7 +151,7 @@ impl SchedulingQueue {
         let gate = info.own.gate.take();
         let stopwatch = &*self.stopwatch;
         let is_sampled = self.sampler.choose();
-        let began = stopwatch.nanos();
+        let began = stopwatch.last_nanos();
         let is_gate = |plugin: &&Arc<dyn PreEnqueue>| {
             gate.as_ref()
                 .is_some_and(|gate| plugin.name() == gate.plugin.as_str())
@@ -159,9 +159,9 @@ impl SchedulingQueue {
         let first = plugins.iter().filter(is_gate);
         let others = plugins.iter().filter(|plugin| !is_gate(plugin));
         for plugin in first.chain(others) {
-            let called = stopwatch.nanos();
+            let called = is_sampled.then(|| stopwatch.nanos());
             let status = plugin.pre_enqueue(cx, &info.pod);
-            if is_sampled {
+            if let Some(called) = called {
                 let nanos = stopwatch.nanos().saturating_sub(called);
                 self.metrics
                     .pre_enqueue_plugin(plugin.name(), status.code(), nanos);

@@ -17,15 +17,18 @@
 use super::entry::EntryId;
 use super::heap::Key;
 use berth_api::pod::PodTemplate;
-use berth_api::volumes::claims;
 use berth_api::{Labels, OwnerReference, Pod, Shared, Str};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Everything that plugins read of a pod, if it has no objects of its own (claims) and no nominated node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+///
+/// It is hashed once: a pod that begins and ends to wait is looked up several times.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodTemplateKey {
+    hash: u64,
     namespace: Str,
     labels: Labels,
     annotations: Labels,
@@ -36,19 +39,40 @@ pub struct PodTemplateKey {
 impl PodTemplateKey {
     /// The template of a pod; `None` for a pod whose answers may differ from those of all others.
     pub fn of(pod: &Pod) -> Option<Self> {
-        let status = &pod.status;
-        let is_alone = !status.nominated_node_name.is_empty()
-            || !pod.spec.resource_claims.is_empty()
-            || !status.resource_claim_statuses.is_empty()
-            || status.extended_resource_claim_status.is_some()
-            || claims(pod).next().is_some();
-        (!is_alone).then(|| Self {
-            namespace: pod.namespace().clone(),
-            labels: pod.labels().clone(),
-            annotations: pod.metadata.annotations.clone(),
-            owners: pod.metadata.owner_references.clone(),
+        let is_alone = !pod.status.nominated_node_name.is_empty() || pod.has_claims();
+        if is_alone {
+            return None;
+        }
+        let meta = &pod.metadata;
+        let mut hasher = FxHasher::default();
+        (&meta.namespace, &meta.labels, &meta.annotations).hash(&mut hasher);
+        (&meta.owner_references, &pod.spec.template).hash(&mut hasher);
+        Some(Self {
+            hash: hasher.finish(),
+            namespace: meta.namespace.clone(),
+            labels: meta.labels.clone(),
+            annotations: meta.annotations.clone(),
+            owners: meta.owner_references.clone(),
             spec: pod.spec.template.clone(),
         })
+    }
+
+    /// Returns whether this is the template of a pod.
+    pub fn is_of(&self, pod: &Pod) -> bool {
+        let meta = &pod.metadata;
+        self.spec == pod.spec.template
+            && self.labels == meta.labels
+            && self.namespace == meta.namespace
+            && self.annotations == meta.annotations
+            && self.owners == meta.owner_references
+            && pod.status.nominated_node_name.is_empty()
+            && !pod.has_claims()
+    }
+}
+
+impl Hash for PodTemplateKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 

@@ -118,7 +118,7 @@ impl Intake<'_> {
     // --- nodes ---------------------------------------------------------------------------------------------
 
     fn node_applied(&mut self, node: Arc<Node>) {
-        let began = self.nanos();
+        let began = self.stage_began();
         let old = self.core.cache.node(node.name()).cloned();
         match old {
             None => {
@@ -145,7 +145,7 @@ impl Intake<'_> {
     }
 
     fn node_deleted(&mut self, name: &str) {
-        let began = self.nanos();
+        let began = self.stage_began();
         let Some(node) = self.core.cache.node(name).cloned() else {
             return;
         };
@@ -166,7 +166,7 @@ impl Intake<'_> {
     // --- other kinds ---------------------------------------------------------------------------------------
 
     fn object_applied(&mut self, object: &Object) {
-        let began = self.nanos();
+        let began = self.stage_began();
         let (kind, now) = (object.kind(), self.core.now());
         let (old, new) = self.core.cache.set_object(object.clone());
         let dispatcher = self.core.calls.dispatcher_mut();
@@ -191,7 +191,7 @@ impl Intake<'_> {
     }
 
     fn object_deleted(&mut self, kind: Kind, namespace: &Str, name: &Str) {
-        let began = self.nanos();
+        let began = self.stage_began();
         let Some(object) = self.core.cache.remove_object(kind, namespace, name) else {
             return;
         };
@@ -217,10 +217,15 @@ impl Intake<'_> {
     /// Wakes the pods that one of several events of a change may help; its time is that of the change itself, which
     /// took `updating` nanoseconds, and its own.
     fn move_timed(&mut self, event: &ClusterEvent, (old, new): (&Object, &Object), updating: u64) {
-        let began = self.nanos();
+        let began = self.stage_began();
         self.core.move_all(event, Some(old), Some(new), None);
         let nanos = updating.saturating_add(self.nanos().saturating_sub(began));
         self.observe_handling(event, nanos);
+    }
+
+    /// The end of what was timed last: of the change before, or the beginning of the step.
+    fn stage_began(&self) -> u64 {
+        self.core.clock.laps().last_nanos()
     }
 
     fn nanos(&self) -> u64 {

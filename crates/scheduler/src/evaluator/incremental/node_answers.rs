@@ -91,6 +91,8 @@ pub(super) struct NodeAnswers {
     pub(super) known: Vec<Known>,
     grades: Grades,
     broken: FxHashSet<Slot>,
+    /// The nodes that are rejected although they pass with the pods that are nominated to them.
+    needs_nominated: FxHashSet<Slot>,
     /// The position in the changes of the table, and in those of the nominations.
     seen: (u64, u64),
     changes: Changes,
@@ -179,6 +181,7 @@ impl NodeAnswers {
             known: vec![Known::feasible()],
             grades: Grades::new(),
             broken: FxHashSet::default(),
+            needs_nominated: FxHashSet::default(),
             seen: (table.log().end(), evaluator.nominated.changes_end()),
             changes: Changes::default(),
         };
@@ -302,7 +305,8 @@ impl NodeAnswers {
         self.seen = seen;
         // The values that a plugin reads of the first pod and of the cluster may have changed. The pod at hand has the
         // fragment of these answers now.
-        if self.reads_pod_again && !scratch.dirty.is_empty() {
+        let is_read_again = self.reads_pod_again && !scratch.dirty.is_empty();
+        if is_read_again && !self.pod.pod.reads_as(&evaluator.pod.pod) {
             self.pod = neutral(evaluator.pod);
         }
         self.ask(evaluator, scratch, false)?;
@@ -340,6 +344,9 @@ impl NodeAnswers {
             if !self.broken.is_empty() {
                 self.broken.remove(slot);
             }
+            if !self.needs_nominated.is_empty() {
+                self.needs_nominated.remove(slot);
+            }
             match evaluator.cluster.nodes.get(*slot) {
                 None => self.cells[slot.index()] = Cell::NOTHING,
                 Some(view)
@@ -353,7 +360,10 @@ impl NodeAnswers {
         self.filter(evaluator, left, answered);
         for slot in with_nominations.iter() {
             let mut own = own_evaluator(&self.pod, &mut self.evaluation, evaluator);
-            let status = own.filter_node(*slot);
+            let (status, needs_nominated) = own.filter_in_passes(*slot);
+            if needs_nominated {
+                self.needs_nominated.insert(*slot);
+            }
             if status.is_success() {
                 left.push(*slot);
             } else {
@@ -385,10 +395,11 @@ impl NodeAnswers {
         has_nominations
     }
 
-    /// The answer of the filters about a node for one of the pods, whose own nomination does not count.
-    pub(super) fn ask_for(&mut self, evaluator: &mut Evaluator<'_>, slot: Slot) -> Status {
+    /// The answer of the filters about a node for one of the pods, whose own nomination does not count; and whether the
+    /// node is rejected although it passes with the other pods that are nominated to it.
+    pub(super) fn ask_for(&mut self, evaluator: &mut Evaluator<'_>, slot: Slot) -> (Status, bool) {
         let pod = evaluator.pod.clone();
-        own_evaluator(&pod, &mut self.evaluation, evaluator).filter_node(slot)
+        own_evaluator(&pod, &mut self.evaluation, evaluator).filter_in_passes(slot)
     }
 
     /// Asks the filters about nodes; those that are rejected go among the answered.
@@ -576,6 +587,11 @@ impl NodeAnswers {
     /// Returns whether a scorer, by its place, adds to the sums.
     pub(super) fn is_scored_by(&self, scorer: usize) -> bool {
         self.scorers.local.contains(&scorer)
+    }
+
+    /// Returns whether a node is rejected although it passes with the pods that are nominated to it.
+    pub(super) fn needs_nominated(&self, slot: Slot) -> bool {
+        self.needs_nominated.contains(&slot)
     }
 
     /// Returns whether a filter broke on some node: the plain evaluator has to determine the result.

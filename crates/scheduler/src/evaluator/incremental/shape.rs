@@ -84,7 +84,7 @@ pub(super) struct Shape {
     answers_of: [Vec<NodeAnswer>; GRADES],
     /// The number of nodes.
     pub(super) nodes: usize,
-    /// Nodes with nominated pods that would change the answer of a ledger.
+    /// Nodes with nominated pods that would change the answer of a ledger, or the order in which filters are asked.
     entangled: FxHashSet<Slot>,
     /// Nodes that answered for one pod alone: to be looked at again.
     stale: Vec<Slot>,
@@ -251,7 +251,7 @@ impl Shape {
             if !self.entangled.is_empty() {
                 self.entangled.remove(&slot);
             }
-            let cells = group_answers
+            let mut cells = group_answers
                 .both()
                 .map(|node_answers| node_answers.cell(slot));
             if cells.iter().any(|cell| cell.answer == NO_NODE) {
@@ -260,6 +260,10 @@ impl Shape {
             }
             if may_have_nominations {
                 self.note_entangled(evaluator, group_answers, slot);
+            }
+            // With the nominated pods, which are counted first, only the first group rejects it.
+            if cells[0].answer != FEASIBLE && group_answers.pods.needs_nominated(slot) {
+                cells[1].answer = FEASIBLE;
             }
             let (answer, score) = self.joined(cells)?;
             class.clear();
@@ -307,7 +311,8 @@ impl Shape {
         Ok((answer, 0))
     }
 
-    /// Notes whether pods are nominated to a node that concern a ledger.
+    /// Notes whether pods are nominated to a node that concern a ledger, or without which a filter rejects the node: a
+    /// ledger that rejects it anyway is asked before.
     fn note_entangled(
         &mut self,
         evaluator: &Evaluator<'_>,
@@ -323,7 +328,7 @@ impl Shape {
         let Some(view) = cx.cluster.nodes.get(slot) else {
             return;
         };
-        let mut is_entangled = false;
+        let mut is_entangled = group_answers.pods.needs_nominated(slot);
         let priority = group_answers.pods.pod.pod.priority();
         evaluator.nominated.on_node(view.name(), &mut |pod| {
             let concerns = || {
@@ -388,7 +393,10 @@ impl Shape {
     ) -> Result<(), Unkeepable> {
         self.stale.push(slot);
         self.memos.forget(slot);
-        let status = group_answers.pods.ask_for(evaluator, slot);
+        let (status, needs_nominated) = group_answers.pods.ask_for(evaluator, slot);
+        if needs_nominated {
+            self.entangled.insert(slot);
+        }
         let kept = group_answers.pods.cell(slot);
         let was = group_answers.pods.known.get(usize::from(kept.answer));
         if was.is_some_and(|known| known.status == status) {

@@ -6,7 +6,7 @@ use crate::core::ASSIGNED_POD_DELETE;
 use crate::nominations;
 use crate::pod_status::correct_status;
 use crate::preemptions::{admit, is_victim, seen_terminating, wake_nominees};
-use crate::queue::{pod_update_events, remove_pod};
+use crate::queue::{POD_SCHEDULED, pod_update_events, remove_pod};
 use berth_api::{Kind, Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Intake<'_> {
     }
 
     fn pod_added(&mut self, pod: Arc<Pod>) {
-        let began = self.nanos();
+        let began = self.stage_began();
         self.pod_seen(
             3,
             (
@@ -56,7 +56,7 @@ impl Intake<'_> {
         let is_ours = self.core.settings.is_responsible(&pod);
         if pod.is_assigned() {
             if is_ours {
-                correct_status(self.core, &pod);
+                correct_status(self.core, &pod, false);
             }
             if self.core.settings.makes_room_for_resize(&pod) {
                 let (queue, cx) = self.core.queue();
@@ -74,7 +74,7 @@ impl Intake<'_> {
     }
 
     fn pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        let began = self.nanos();
+        let began = self.stage_began();
         self.pod_update_seen(old, new);
         let is_ours = self.core.settings.is_responsible(old);
         if is_ours && !old.spec.scheduling_gates.is_empty() {
@@ -83,15 +83,16 @@ impl Intake<'_> {
         }
         let was_assumed = self.core.cache.is_assumed(new.uid());
         let change = self.cache_pod(new);
-        let updating = self.nanos().saturating_sub(began);
         let preemptors = if new.is_terminating() {
             seen_terminating(self.core, new.uid())
         } else {
             Vec::new()
         };
         if is_ours && new.is_assigned() {
-            correct_status(self.core, new);
+            let had_one = old.condition(POD_SCHEDULED).is_some();
+            correct_status(self.core, new, had_one);
         }
+        let updating = self.nanos().saturating_sub(began);
         if old.is_assigned() {
             self.resize_seen(old, new);
             let mut is_plain = false;
@@ -106,7 +107,7 @@ impl Intake<'_> {
         } else if new.is_assigned() {
             // Bound: it has left the queue for good.
             if is_ours {
-                let leaving = self.nanos();
+                let leaving = self.stage_began();
                 let (queue, cx) = self.core.queue();
                 remove_pod(queue, &cx, old);
                 self.core.explanations.forget(new.uid());
@@ -193,7 +194,7 @@ impl Intake<'_> {
     }
 
     pub(super) fn pod_deleted(&mut self, last: &Arc<Pod>) {
-        let began = self.nanos();
+        let began = self.stage_began();
         let Some(pod) = self.core.cache.stored(last.uid()).cloned() else {
             return;
         };
