@@ -2,14 +2,15 @@
 
 use crate::facts::PodFacts;
 use crate::group::GroupFacts;
-use berth_api::Time;
 use berth_api::groups::GroupSpec;
-use berth_framework::call::{ApiCall, CallId};
+use berth_api::{Pod, Str, Time};
+use berth_framework::call::{ApiCall, CallId, PodEvent};
+use berth_framework::extender::Extenders;
 use berth_framework::plugin::{
     Context, NodeStatuses, PostFilterContext, PostFilterResult, PostFilterStep,
 };
-use berth_framework::stage::{Job, JobId, Outbox, Preemption};
-use berth_framework::{Cluster, FeatureGates, PodInfo, Work};
+use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
+use berth_framework::{Cluster, FeatureGates, PodInfo, Work, Write};
 use berth_scheduler::Scheduler;
 use berth_scheduler::evaluator::{Evaluation, Evaluator, NoStopwatch};
 use berth_scheduler::profile::{Profile, Profiles};
@@ -153,7 +154,8 @@ impl Snapshot {
     }
 }
 
-/// Notes what a plugin asks for, and does nothing.
+/// Notes the preemptions that a plugin asks for. Everything else is dropped, because nothing is carried out in a
+/// snapshot.
 #[derive(Default)]
 struct Noted {
     preemptions: Vec<Preemption>,
@@ -170,5 +172,32 @@ impl Outbox for Noted {
 
     fn start_preemption(&mut self, preemption: Preemption) {
         self.preemptions.push(preemption);
+    }
+
+    fn publish(&mut self, _event: PodEvent) {}
+    fn assume(&mut self, _write: Write) {}
+    fn revert(&mut self, _write: Write) {}
+    fn give_up(&mut self, _write: Write) {}
+    fn count(&mut self, _pod: Arc<Pod>) {}
+    fn activate(&mut self, _namespace: &Str, _name: &Str) {}
+    fn observe(&mut self, _observation: Observation) {}
+    fn log(&mut self, _text: String) {}
+
+    fn waiting_pods(&self) -> Vec<WaitingPod> {
+        Vec::new()
+    }
+
+    fn allow(&mut self, _uid: &str, _plugin: &str) {}
+
+    fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
+        false
+    }
+
+    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
+        false
+    }
+
+    fn extenders(&self) -> Extenders {
+        Extenders::default()
     }
 }

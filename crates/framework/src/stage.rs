@@ -339,66 +339,52 @@ pub struct Disruption {
 
 /// The interface through which plugins hand in API calls, jobs, events, and decisions about other pods.
 ///
-/// Decisions about other pods do nothing by default, for contexts without such pods.
+/// A context in which something is impossible says so where it is implemented: nothing is ignored by default.
 pub trait Outbox {
     /// Hands an API call to the dispatcher.
     fn call(&mut self, call: ApiCall) -> CallId;
     /// Hands a job to the edge.
     fn job(&mut self, job: Job) -> JobId;
     /// Publishes an event.
-    fn publish(&mut self, _event: PodEvent) {}
+    fn publish(&mut self, event: PodEvent);
     /// Shows the object from the end of this step on as if the write had been made (see [`Write::seen_as`]): until the
     /// API shows a later version than the one that the write holds for, or until it is [reverted](Self::revert). A
     /// write for any version is shown until it is reverted. Of an object, one write is assumed at a time; a later one
     /// replaces it. Only for kinds that the scheduler follows, and not for pods and nodes. The write itself is a
     /// [call](Self::call) of its own.
-    fn assume(&mut self, _write: Write) {}
+    fn assume(&mut self, write: Write);
     /// Reverts [`Self::assume`], if the write is not made or its result is not known: the object is shown as the API
     /// has it, and the call is dropped if it was not sent.
-    fn revert(&mut self, _write: Write) {}
+    fn revert(&mut self, write: Write);
     /// Reverts [`Self::assume`] of a write that is a [call](Self::call) as well: the call is dropped if it was not
     /// sent. Otherwise the API may carry it out, also after a timeout: the assumption holds until the calls about the
     /// object that are made so far, such as one that reverts the write, have ended, or the API shows a later version.
-    fn give_up(&mut self, _write: Write) {}
+    fn give_up(&mut self, write: Write);
     /// The placed pod of the attempt counts as `pod` on its node from now on, until its binding has ended: its devices
     /// take resources of the node that its requests do not name.
-    fn count(&mut self, _pod: Arc<berth_api::Pod>) {}
+    fn count(&mut self, pod: Arc<berth_api::Pod>);
     /// Moves a pending pod to the active queue, also during its backoff, if the cycle succeeds.
-    fn activate(&mut self, _namespace: &Str, _name: &Str) {}
+    fn activate(&mut self, namespace: &Str, name: &Str);
     /// The pods that Permit plugins hold.
-    fn waiting_pods(&self) -> Vec<WaitingPod> {
-        Vec::new()
-    }
+    fn waiting_pods(&self) -> Vec<WaitingPod>;
     /// Allows a pod on behalf of a Permit plugin. The pod is bound when no plugin holds it.
-    fn allow(&mut self, _uid: &str, _plugin: &str) {}
+    fn allow(&mut self, uid: &str, plugin: &str);
     /// Rejects a pod that Permit plugins hold; false if no plugin holds it.
-    fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
-        false
-    }
+    fn reject(&mut self, uid: &str, plugin: &str, message: &str) -> bool;
     /// Stops a pod that is held by Permit or in PreBind, to free its resources; false if it is too late, and the pod
     /// must be deleted through the API.
-    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
-        false
-    }
+    fn preempt(&mut self, uid: &str, plugin: &str) -> bool;
     /// Evicts the victims, outside of the cycle: a pod that is not bound yet is stopped in memory, any other is evicted
     /// through the API. The last victim is evicted after all others. If an eviction fails, the last victim is not
     /// evicted, and the preemptor is retried. Until the last eviction the preemptor is
     /// [preempting](Cluster::preempting).
-    fn start_preemption(&mut self, preemption: Preemption) {
-        for victim in &preemption.victims {
-            if !self.preempt(&victim.event.regarding.uid, &preemption.plugin) {
-                self.call(victim.call());
-            }
-        }
-    }
+    fn start_preemption(&mut self, preemption: Preemption);
     /// Records an observation in the metrics.
-    fn observe(&mut self, _observation: Observation) {}
+    fn observe(&mut self, observation: Observation);
     /// Writes a line to the log.
-    fn log(&mut self, _text: String) {}
+    fn log(&mut self, text: String);
     /// The extenders, for a plugin that consults them. A request to one is a [job](crate::extender::job).
-    fn extenders(&self) -> Extenders {
-        Extenders::default()
-    }
+    fn extenders(&self) -> Extenders;
 }
 
 /// The state that a step can use.

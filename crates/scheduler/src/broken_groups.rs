@@ -9,37 +9,24 @@
 //! The nodes of a group are kept once, until all members whose bindings failed are bound: a group whose bindings fail again
 //! and again keeps no nodes from others.
 
-use crate::core::{Core, WaitId, Waiter};
+mod kept;
+
+pub(crate) use kept::BrokenGroups;
+
+use crate::core::{Core, Waiter};
 use crate::log::LogLine;
 use crate::nominations;
-use berth_api::{Duration, Pod, Str, Time};
+use berth_api::{Duration, Pod, Str};
 use berth_framework::ApiCall;
 use berth_framework::call::PodRef;
 use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WaitOn};
-use rustc_hash::FxHashMap;
+use kept::BrokenGroup;
 use std::collections::BTreeMap;
 
 /// The time for which the nodes of members are kept after a binding failed.
 const KEPT_MAX: Duration = Duration::from_secs(30);
-
-/// A group of which a binding failed.
-#[derive(Debug)]
-struct BrokenGroup {
-    /// The time of the first failure.
-    since: Time,
-    /// The timer; `None` if the nodes were given back.
-    timer: Option<WaitId>,
-    /// The node of each member whose binding failed, by UID.
-    members: BTreeMap<Str, Str>,
-}
-
-/// The groups of which bindings failed, until these members are bound.
-#[derive(Debug, Default)]
-pub(crate) struct BrokenGroups {
-    groups: FxHashMap<GroupKey, BrokenGroup>,
-}
 
 /// The binding of a pod to a node has failed. Returns whether the node is kept for it: if it is a member of a group that
 /// began to fail less than 30 s ago, the node did not reject it, and it is not being deleted.

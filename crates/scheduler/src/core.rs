@@ -13,6 +13,7 @@ mod gates;
 mod measure;
 mod outbound;
 mod plugin_run;
+mod progress;
 mod requests;
 mod text;
 mod trace;
@@ -22,15 +23,16 @@ pub use decisions::{DECISIONS_MAX, PodDecision};
 pub use explain::{EarlierAttempt, Explanation, RejectionReason};
 pub use gates::GateRemovals;
 pub use outbound::{ApiEvent, GroupEvent, Outputs};
+pub use progress::{Progress, RunningPreemption};
 pub use trace::{AttemptTrace, TracedPoint};
 
-pub(crate) use calls::{Calls, call_ended, note_requests, note_trial};
+pub(crate) use calls::{CallObject, Calls};
 pub(crate) use clock::{CoreClock, Moment};
 pub(crate) use decisions::SearchBegin;
 pub(crate) use explain::{Explanations, reasons};
 pub(crate) use outbound::Outbound;
 pub(crate) use plugin_run::{Answered, PointRun, Ran};
-pub(crate) use requests::PluginRequests;
+pub(crate) use requests::{Assumption, PluginRequests};
 pub(crate) use text::{event_note, go_duration};
 pub(crate) use waits::{WaitId, Waiter, Waits};
 

@@ -4,16 +4,20 @@
 //! made for it ([`post_filter`]). A cycle runs to its end within one step unless a plugin has to wait; then it is
 //! **parked** and goes on when the wait has ended. One cycle is parked at a time, and no other pod is popped meanwhile.
 
+mod attempt;
 mod extended;
 mod group;
 mod place;
 mod post_filter;
 mod resize;
 
+pub use attempt::CycleResult;
+
+pub(crate) use attempt::{AssumedPod, Attempt};
 pub(crate) use group::GroupCycle;
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
-use crate::core::{Core, Moment, PointRun, SearchBegin, TracedPoint, WaitId, Waiter};
+use crate::core::{Core, PointRun, SearchBegin, WaitId, Waiter};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{AttemptFailure, fail};
 use crate::log::LogLine;
@@ -27,69 +31,6 @@ use berth_framework::{PodInfo, Slot, Status, Work};
 use extended::ExtendedSearch;
 use post_filter::PostFilterRun;
 use std::sync::Arc;
-
-/// The result of a scheduling cycle.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CycleResult {
-    /// The pod has a node; its binding goes on beside.
-    Placed {
-        /// The node.
-        node: Str,
-    },
-    /// No node fits the pod.
-    Unschedulable {
-        /// The text of its condition.
-        message: String,
-    },
-    /// An internal error.
-    Error {
-        /// The text of its condition.
-        message: String,
-    },
-    /// The pod was dropped: it is being deleted, is placed already, or has no profile.
-    Skipped,
-}
-
-/// One attempt to schedule a pod, from the queue until it is bound or given back.
-pub(crate) struct Attempt {
-    /// The pod's entry in the queue.
-    pub(crate) info: QueuedPodInfo,
-    /// The pod, without a node.
-    pub(crate) pod: Arc<PodInfo>,
-    pub(crate) profile: Arc<Profile>,
-    pub(crate) evaluation: Evaluation,
-    pub(crate) work: Work,
-    pub(crate) began: Moment,
-    /// Whether single plugins are timed.
-    pub(crate) is_sampled: bool,
-    /// Whether other things happened during the cycle.
-    was_parked: bool,
-    /// Its extension points so far, if traces are on.
-    pub(crate) trace: Option<Vec<TracedPoint>>,
-}
-
-impl Attempt {
-    /// The pod.
-    pub(crate) fn pod_ref(&self) -> PodRef {
-        PodRef::of(&self.pod.pod)
-    }
-
-    /// Returns whether the pod has a node, and room is looked for there alone.
-    pub(crate) fn is_resize(&self) -> bool {
-        self.pod.pod.is_assigned()
-    }
-}
-
-/// A pod that is assumed on a node.
-#[derive(Debug, Clone)]
-pub(crate) struct AssumedPod {
-    /// The pod, with its node.
-    pub(crate) pod: Arc<PodInfo>,
-    /// The node.
-    pub(crate) node: Str,
-    /// The number of evaluated nodes, and the number of feasible ones.
-    pub(crate) nodes: (usize, usize),
-}
 
 /// The progress of a cycle.
 pub(crate) enum CycleStep {

@@ -1,13 +1,14 @@
 //! The handling of a pod whose attempt has failed.
 
-use crate::core::{Core, Explanation, RejectionReason, note_requests, reasons};
+use crate::call_results::note_requests;
+use crate::core::{Core, Explanation, RejectionReason, reasons};
 use crate::cycle::{Attempt, CycleResult};
 use crate::evaluator::FitError;
 use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::nominations;
-use crate::pod_status::{UNSCHEDULABLE, correct_status};
-use crate::queue::{POD_SCHEDULED, PodTemplateKey, QueuedPodInfo};
+use crate::pod_status::correct_status;
+use crate::queue::{POD_SCHEDULED, PodTemplateKey, QueuedPodInfo, UNSCHEDULABLE};
 use berth_api::Str;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_framework::plugin::Nominating;

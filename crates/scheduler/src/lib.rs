@@ -9,6 +9,7 @@
 mod binding;
 mod broken_groups;
 pub mod cache;
+mod call_results;
 pub mod config;
 mod core;
 mod cycle;
@@ -31,11 +32,11 @@ pub mod testing;
 
 pub use crate::core::{
     ApiEvent, AttemptTrace, DECISIONS_MAX, EarlierAttempt, Explanation, GateRemovals, GroupEvent,
-    Outputs, PodDecision, RejectionReason, TracedPoint,
+    Outputs, PodDecision, Progress, RejectionReason, RunningPreemption, TracedPoint,
 };
 pub use cycle::CycleResult;
 pub use log::{LogLevel, LogLine, LogValue};
 pub use scheduler::{
-    ClusterChange, ObservedInput, Observer, PodVerdict, Progress, RunningPreemption,
-    ScheduleOutcome, Scheduler, SchedulerOptions,
+    ClusterChange, ObservedInput, Observer, PodVerdict, ScheduleOutcome, Scheduler,
+    SchedulerOptions,
 };

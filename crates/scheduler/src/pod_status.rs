@@ -15,7 +15,7 @@ use crate::nominations;
 use crate::preemptions;
 use crate::queue::{
     NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, PreEnqueueReport, QueuedIn, SCHEDULING_GATED,
-    is_report,
+    UNSCHEDULABLE, is_report,
 };
 use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::ApiCall;
@@ -31,9 +31,6 @@ const NOT_READY_FOR_SCHEDULING_DELAY: Duration = Duration::from_secs(5);
 /// usually takes milliseconds, and the result of the attempt is more useful meanwhile. What lasts longer is reported
 /// like any other rejection, because KEP-5501 lets no plugin opt out.
 const LONG_REJECTION_OF_ATTEMPT: Duration = Duration::from_secs(30);
-
-/// The reason that a cycle writes when no node fits; autoscalers act on it.
-pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
 
 // --- reports of PreEnqueue ------------------------------------------------------------------------------
 

@@ -5,98 +5,21 @@
 //! preemptor must not be tried: it counts as [preempting](berth_framework::Cluster::preempting), and PreEnqueue rejects
 //! it. The event about a victim is published when the victim has been evicted.
 
+mod open;
+
+pub(crate) use open::OpenPreemptions;
+
 use crate::core::Core;
 use crate::dispatcher::Finished;
 use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
-use crate::scheduler::RunningPreemption;
-use berth_api::{Pod, Str, Time};
+use berth_api::{Pod, Str};
 use berth_framework::Feature;
-use berth_framework::call::{CallId, PodEvent, PodRef};
+use berth_framework::call::{PodEvent, PodRef};
 use berth_framework::stage::{Eviction, Preemption};
-use rustc_hash::FxHashMap;
+use open::OpenPreemption;
 use std::sync::Arc;
-
-/// A preemption that has not ended.
-#[derive(Debug)]
-struct OpenPreemption {
-    preemptor: PodRef,
-    /// The kind of the preemptor, a label of metrics.
-    kind: &'static str,
-    plugin: Str,
-    /// The reporter of the events.
-    reporter: Str,
-    began: Time,
-    /// The number of calls that have not ended.
-    pending: usize,
-    /// The victim that is evicted after the others.
-    last: Option<Eviction>,
-    has_failed: bool,
-}
-
-/// The preemptions that have not ended.
-#[derive(Debug, Default)]
-pub(crate) struct OpenPreemptions {
-    next: u64,
-    running: FxHashMap<u64, OpenPreemption>,
-    /// The preemption that a call belongs to, and the event to publish when the call has succeeded.
-    calls: FxHashMap<CallId, (u64, PodEvent)>,
-    /// Last victims that are being evicted, with their preemptions.
-    last_evicted: FxHashMap<Str, Vec<u64>>,
-}
-
-impl OpenPreemptions {
-    /// The preemptions for a pod that have not ended.
-    pub(crate) fn of(&self, uid: &str) -> Vec<RunningPreemption> {
-        let running = self.running.iter();
-        let of_pod = running.filter(|(_, running)| running.preemptor.uid == uid);
-        let views = of_pod.map(|(id, running)| {
-            let calls = self.calls.values().filter(|(of, _)| of == id);
-            let mut evicting: Vec<PodRef> =
-                calls.map(|(_, event)| event.regarding.clone()).collect();
-            evicting.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-            RunningPreemption {
-                plugin: running.plugin.clone(),
-                began: running.began,
-                evicting,
-                last: running
-                    .last
-                    .as_ref()
-                    .map(|last| last.event.regarding.clone()),
-                has_failed: running.has_failed,
-            }
-        });
-        let mut views: Vec<RunningPreemption> = views.collect();
-        views.sort_by_key(|view| view.began);
-        views
-    }
-
-    /// Checks that the books agree.
-    ///
-    /// # Errors
-    /// The first disagreement.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        for (id, running) in &self.running {
-            let calls = self.calls.values().filter(|(of, _)| of == id).count();
-            if calls != running.pending || calls == 0 {
-                return Err(format!(
-                    "{} preempts with {calls} calls, {} are noted",
-                    running.preemptor, running.pending
-                ));
-            }
-        }
-        let strays = self.calls.values().map(|(id, _)| id);
-        let waiting = self.last_evicted.values().flatten();
-        match strays
-            .chain(waiting)
-            .find(|id| !self.running.contains_key(id))
-        {
-            Some(id) => Err(format!("preemption {id} has ended and is still known")),
-            None => Ok(()),
-        }
-    }
-}
 
 /// Begins with the preemptions that plugins have asked for.
 pub(crate) fn start_preemptions(core: &mut Core) {

@@ -16,6 +16,7 @@
 
 mod backoff;
 mod config;
+mod counts;
 mod entry;
 mod events;
 mod flushes;
@@ -42,13 +43,13 @@ mod wait_index;
 mod walk;
 
 pub use config::QueueConfig;
+pub use counts::QueueCounts;
 pub use entry::{FailuresInARow, PluginSet, QueuedIn, QueuedPodInfo};
 pub use events::Moved;
 pub(crate) use gating::is_rejected_now;
 pub use group::QueuedGroup;
 pub use hooks::{EXTENDER, PluginEvents, ProfileHooks, default_registrations};
 pub use inflight::InFlight;
-pub use lookup::QueueCounts;
 pub use members::GroupEnd;
 pub(crate) use members::{group_changed, group_ended, group_untried, remove_pod};
 pub use metrics::POD_POPPED;
@@ -75,7 +76,7 @@ use members::{
 };
 use metrics::QueueMetrics;
 use report::{Gate, Reports};
-pub(crate) use report::{POD_SCHEDULED, is_report};
+pub(crate) use report::{POD_SCHEDULED, UNSCHEDULABLE, is_report};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;

@@ -16,16 +16,14 @@ mod observe;
 mod tests;
 
 pub use changes::ClusterChange;
-pub use inspect::{Progress, RunningPreemption};
 pub use judge::PodVerdict;
 pub use observe::{ObservedInput, Observer};
 
 use crate::binding::Bindings;
 use crate::broken_groups;
 use crate::cache::Cache;
-use crate::core::{
-    Core, CoreClock, Explanation, Outputs, Settings, Waiter, call_ended, note_requests,
-};
+use crate::call_results::{call_ended, note_requests};
+use crate::core::{Core, CoreClock, Explanation, Outputs, Settings, Waiter};
 use crate::cycle::{Cycle, CycleResult, CycleStep, GroupCycle};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
 use crate::evaluator::{AnswerCache, EvaluatorKind, NoStopwatch, Stopwatch};

@@ -4,11 +4,12 @@ use super::{NodeBuilder, PodBuilder};
 use crate::call::{ApiCall, CallId, PodEvent};
 use crate::cluster::Cluster;
 use crate::event::{Change, ClusterEvent, Hint, HintError};
+use crate::extender::Extenders;
 use crate::features::FeatureGates;
 use crate::lack::Lack;
 use crate::plugin::{Context, EnqueueExtensions, Filter, Score};
 use crate::pod_info::PodInfo;
-use crate::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext};
+use crate::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext, WaitingPod};
 use crate::state::CycleState;
 use crate::status::Status;
 use crate::table::{NodeView, Slot};
@@ -245,5 +246,25 @@ impl Outbox for Recorder {
 
     fn observe(&mut self, observation: Observation) {
         self.observations.push(observation);
+    }
+
+    // No test looks at these.
+    fn give_up(&mut self, _write: Write) {}
+    fn count(&mut self, _pod: Arc<Pod>) {}
+    fn log(&mut self, _text: String) {}
+
+    // There are no other pods and no extenders.
+    fn waiting_pods(&self) -> Vec<WaitingPod> {
+        Vec::new()
+    }
+
+    fn allow(&mut self, _uid: &str, _plugin: &str) {}
+
+    fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
+        false
+    }
+
+    fn extenders(&self) -> Extenders {
+        Extenders::default()
     }
 }

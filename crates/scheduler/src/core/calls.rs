@@ -1,23 +1,15 @@
 //! The API calls that the core makes, until their results are in.
 
-use super::Core;
-use super::requests::Assumption;
-use crate::dispatcher::{Dispatcher, Finished, has_calls, version_number};
-use crate::failure::return_to_queue;
-use crate::group_status;
-use crate::log::LogLine;
-use crate::metrics::Metric;
-use crate::pod_status::{follow_nomination, publish_report, show_writes};
-use crate::preemptions::{eviction_ended, start_preemptions};
+use crate::dispatcher::Dispatcher;
 use crate::queue::QueuedPodInfo;
 use berth_api::{Str, Time};
-use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, ObjectKey, ObjectName};
-use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, Write};
+use berth_framework::call::{CallId, ObjectKey, ObjectName};
+use berth_framework::{ApiCall, Write};
 use rustc_hash::FxHashMap;
 
 /// The object of a call, which the cache does not know yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum CallObject {
+pub(crate) enum CallObject {
     /// A pod, by UID.
     Pod(Str),
     /// Another object.
@@ -93,180 +85,24 @@ impl Calls {
     pub(crate) fn dispatcher_mut(&mut self) -> &mut Dispatcher {
         &mut self.dispatcher
     }
-}
 
-/// Carries out what plugins have asked for. From now on the cluster is shown as if all calls had succeeded.
-pub(crate) fn note_requests(core: &mut Core) {
-    core.note_observations();
-    start_preemptions(core);
-    for pod in core.requests.take_counted() {
-        core.cache.recount(&pod);
+    /// The objects of the calls that were made since the last time.
+    pub(crate) fn take_made(&mut self) -> Vec<CallObject> {
+        std::mem::take(&mut self.made)
     }
-    for assumption in core.requests.take_assumptions() {
-        match assumption {
-            Assumption::Made(write) => core.cache.assume_write(write),
-            Assumption::Reverted(write) => revert(core, &write),
-            Assumption::GivenUp(write) => give_up(core, write),
-        }
-    }
-    // The dispatcher compares calls with the stored objects, so it needs those that calls were made about.
-    let now = core.now();
-    for made in std::mem::take(&mut core.calls.made) {
-        let dispatcher = &mut core.calls.dispatcher;
-        match made {
-            CallObject::Pod(uid) => {
-                if let Some(stored) = core.cache.stored(&uid) {
-                    dispatcher.sync(stored, now);
-                }
-                show_writes(core, &uid);
-            }
-            CallObject::Object(name) => {
-                let stored = core.cache.object(name.kind, &name.namespace, &name.name);
-                if let Some(stored) = stored {
-                    dispatcher.sync_object(stored, now);
-                }
-            }
-        }
-    }
-}
 
-/// Shows from now on what plugins have assumed of objects, and not any more, while the members of a group are tried. No
-/// pod is woken: the reverted placements had not existed when the group was popped.
-pub(crate) fn note_trial(core: &mut Core) {
-    for assumption in core.requests.take_assumptions() {
-        match assumption {
-            Assumption::Made(write) => core.cache.assume_write(write),
-            Assumption::Reverted(write) => {
-                let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
-                let dispatcher = &mut core.calls.dispatcher;
-                dispatcher.cancel(&key, |other| *other == call, now);
-                core.cache.revert_write(&write);
-            }
-            Assumption::GivenUp(write) => give_up(core, write),
-        }
+    /// A write that its plugin has given up stays assumed while there are calls about its object.
+    pub(crate) fn keep_given_up(&mut self, write: Write) {
+        self.given_up.insert(write.key(), write);
     }
-}
 
-/// A write will not be made. Pods that were rejected because of it are retried; kube-scheduler leaves them waiting for
-/// an event that may never come.
-fn revert(core: &mut Core, write: &Write) {
-    let call = ApiCall::from(write.clone());
-    let now = core.now();
-    core.calls
-        .dispatcher
-        .cancel(&write.key(), |other| *other == call, now);
-    let Some((before, after)) = core.cache.revert_write(write) else {
-        return;
-    };
-    let resource = EventResource::of_kind(write.object().kind);
-    let event = ClusterEvent::new(resource, ActionType::UPDATE);
-    core.move_all(&event, Some(&before), Some(&after), None);
-    core.waits.object_changed(write.object());
-}
+    /// The write to an object that was given up.
+    pub(crate) fn given_up(&self, key: &ObjectKey) -> Option<&Write> {
+        self.given_up.get(key)
+    }
 
-/// A write is not wanted any more. It stays assumed while there are calls about its object, because the API may carry
-/// it out, or may have done so without an answer.
-fn give_up(core: &mut Core, write: Write) {
-    let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
-    let dispatcher = &mut core.calls.dispatcher;
-    dispatcher.cancel(&key, |other| *other == call, now);
-    if has_calls(dispatcher, &key) {
-        drop(core.calls.given_up.insert(key, write))
-    } else {
-        revert(core, &write)
-    }
-}
-
-/// A call about an object has ended. A write to the object that was given up is reverted if it was refused, or if no
-/// call is left that could show it. If this call made a later version of the object, that version ends the assumption
-/// when the watch shows it.
-fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
-    let key = call.key();
-    let Some(write) = core.calls.given_up.get(&key) else {
-        return;
-    };
-    let is_refused = |error: &CallError| write == call && error.kind.is_definite();
-    let (is_later, is_refused) = match result {
-        Ok(response) => {
-            let version = response.resource_version.as_deref();
-            let is_later = version.is_some_and(|version| write.is_outdated_by(version));
-            (is_later, false)
-        }
-        Err(error) => (false, is_refused(error)),
-    };
-    if is_later || is_refused || !has_calls(&core.calls.dispatcher, &key) {
-        let write = core.calls.given_up.remove(&key);
-        if let Some(write) = write.filter(|_| !is_later) {
-            revert(core, &write);
-        }
-    }
-}
-
-/// A call has ended: what waits for it goes on.
-pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
-    if let Some(pod) = finished.call.pod() {
-        show_writes(core, &pod.uid);
-    }
-    eviction_ended(core, &finished);
-    let (for_waiter, is_done) = (finished.for_waiter(), finished.is_done());
-    let Finished {
-        id,
-        call,
-        result,
-        took,
-    } = finished;
-    // As in kube-scheduler, these families show whether the feature is in use.
-    let is_async = core.settings.is_on(Feature::SchedulerAsyncAPICalls);
-    if let Some(took) = took.filter(|_| is_async) {
-        let result = if is_done { "success" } else { "error" };
-        let labels = [call.call_type().name(), result];
-        let seconds = took.as_secs_f64();
-        core.metrics.count(Metric::AsyncApiCallExecutions, &labels);
-        core.metrics
-            .observe(Metric::AsyncApiCallDuration, &labels, seconds);
-    }
-    match (&call, &result) {
-        (ApiCall::Write(write), _) => {
-            settle_given_up(core, write, &result);
-            group_status::write_ended(core, write, &result);
-        }
-        (ApiCall::BindPod { pod, .. }, Ok(response)) => {
-            let version = response.resource_version.as_deref();
-            if let Some(version) = version.and_then(version_number) {
-                core.cache.confirm(&pod.uid, version);
-            }
-        }
-        _ => {}
-    }
-    if core.waits.call_ended(id, for_waiter) {
-        return;
-    }
-    match &result {
-        Ok(_) => publish_report(core, &call),
-        Err(error) if error.kind.is_dropped() || is_done => {}
-        Err(error) => log_failure(core, &call, error),
-    }
-    if let Some(info) = core.calls.take_returning(id) {
-        let uid = info.pod.uid();
-        let nominated = core.queue.nominator().node_of(uid).cloned();
-        return_to_queue(core, info);
-        follow_nomination(core, &call, nominated);
-    }
-}
-
-fn log_failure(core: &mut Core, call: &ApiCall, error: &CallError) {
-    const MESSAGE: &str = "Failed to write an object";
-    let describe = |line: LogLine| {
-        let line = match call.pod() {
-            Some(pod) => line.with("pod", pod),
-            None => line.with("object", call.object().to_string()),
-        };
-        let line = line.with("callType", call.call_type().name());
-        line.with("err", error.to_string())
-    };
-    match error.kind {
-        // The pod was deleted, or is another one by now: there is nothing left to write.
-        CallErrorKind::NotFound | CallErrorKind::Conflict => core.v(4, MESSAGE, describe),
-        _ => core.log(describe(LogLine::error(MESSAGE))),
+    /// The write to an object that was given up is not assumed any longer.
+    pub(crate) fn forget_given_up(&mut self, key: &ObjectKey) -> Option<Write> {
+        self.given_up.remove(key)
     }
 }

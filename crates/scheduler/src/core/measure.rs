@@ -1,13 +1,14 @@
 //! The contents of metrics and the log for an attempt.
 
-use super::Core;
+use super::trace::POINTS_MAX;
+use super::{AttemptTrace, Core, TracedPoint};
 use crate::cycle::Attempt;
 use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::profile::Point;
-use berth_api::Str;
-use berth_framework::Feature;
+use berth_api::{Duration, Str, Time};
 use berth_framework::stage::{Disruption, Observation};
+use berth_framework::{Code, Feature};
 use smallvec::SmallVec;
 
 /// A search for a node that takes at least this many nanoseconds is logged.
@@ -143,4 +144,59 @@ impl Core {
             self.metrics.add(metric, &[preemptor], violations as f64);
         }
     }
+
+    /// Records a run of an extension point that took so long, and ended so many nanoseconds before the last reading of
+    /// the stopwatch.
+    pub(crate) fn trace_point(
+        &self,
+        attempt: &mut Attempt,
+        (point, code): (&'static str, Code),
+        nanos: u64,
+        ended_before: u64,
+    ) {
+        let Some(points) = &mut attempt.trace else {
+            return;
+        };
+        if points.len() >= POINTS_MAX {
+            return;
+        }
+        let ended = before(self.clock.last_wall(), ended_before);
+        points.push(TracedPoint {
+            point,
+            code,
+            began: before(ended, nanos),
+            ended,
+        });
+    }
+
+    /// An attempt has ended with this result. `node` is set if the pod was bound.
+    pub(crate) fn trace_ended(
+        &mut self,
+        attempt: &mut Attempt,
+        result: &'static str,
+        node: Option<&Str>,
+        message: &str,
+    ) {
+        let Some(points) = attempt.trace.take() else {
+            return;
+        };
+        let nanos = self.clock.nanos_until_last(attempt.began);
+        let ended = self.clock.last_wall();
+        self.outbound.traces.keep(AttemptTrace {
+            pod: attempt.pod_ref(),
+            profile: attempt.profile.name.clone(),
+            attempt: attempt.info.attempts,
+            result,
+            node: node.cloned(),
+            message: message.to_owned(),
+            began: before(ended, nanos),
+            ended,
+            points,
+        });
+    }
+}
+
+/// So many nanoseconds before a time.
+fn before(time: Time, nanos: u64) -> Time {
+    time - Duration::from_nanos(nanos)
 }

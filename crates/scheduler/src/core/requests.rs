@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The statement of a plugin about a write that the API does not show yet.
 #[derive(Debug)]
-pub(super) enum Assumption {
+pub(crate) enum Assumption {
     /// The object is shown as if it had been made.
     Made(Write),
     /// It will not be made.
@@ -36,12 +36,12 @@ pub(crate) struct PluginRequests {
 
 impl PluginRequests {
     /// The placed pods that count otherwise from now on.
-    pub(super) fn take_counted(&mut self) -> Vec<Arc<Pod>> {
+    pub(crate) fn take_counted(&mut self) -> Vec<Arc<Pod>> {
         std::mem::take(&mut self.counted)
     }
 
     /// The assumptions about objects to make and to end, in order.
-    pub(super) fn take_assumptions(&mut self) -> Vec<Assumption> {
+    pub(crate) fn take_assumptions(&mut self) -> Vec<Assumption> {
         std::mem::take(&mut self.assumptions)
     }
 

@@ -3,15 +3,13 @@
 //!
 //! They are off unless the edge asks for them. Then an attempt costs a few entries of a vector.
 
-use super::Core;
-use crate::cycle::Attempt;
-use berth_api::{Duration, Str, Time};
+use berth_api::{Str, Time};
 use berth_framework::Code;
 use berth_framework::call::PodRef;
 
 /// The number of extension points of an attempt that are kept. An attempt runs each of them once, and Filter and Score
 /// again when it was parked.
-const POINTS_MAX: usize = 64;
+pub(super) const POINTS_MAX: usize = 64;
 /// The number of traces that are kept until the edge takes them; further ones are dropped and counted.
 const KEPT_MAX: usize = 4 * 1024;
 
@@ -69,7 +67,7 @@ impl Traces {
         self.is_on.then(Vec::new)
     }
 
-    fn keep(&mut self, trace: AttemptTrace) {
+    pub(super) fn keep(&mut self, trace: AttemptTrace) {
         if self.ended.len() < KEPT_MAX {
             self.ended.push(trace)
         } else {
@@ -82,61 +80,4 @@ impl Traces {
         let ended = std::mem::take(&mut self.ended);
         (ended, std::mem::take(&mut self.dropped))
     }
-}
-
-impl Core {
-    /// Records a run of an extension point that took so long, and ended so many nanoseconds before the last reading of
-    /// the stopwatch.
-    pub(crate) fn trace_point(
-        &self,
-        attempt: &mut Attempt,
-        (point, code): (&'static str, Code),
-        nanos: u64,
-        ended_before: u64,
-    ) {
-        let Some(points) = &mut attempt.trace else {
-            return;
-        };
-        if points.len() >= POINTS_MAX {
-            return;
-        }
-        let ended = before(self.clock.last_wall(), ended_before);
-        points.push(TracedPoint {
-            point,
-            code,
-            began: before(ended, nanos),
-            ended,
-        });
-    }
-
-    /// An attempt has ended with this result. `node` is set if the pod was bound.
-    pub(crate) fn trace_ended(
-        &mut self,
-        attempt: &mut Attempt,
-        result: &'static str,
-        node: Option<&Str>,
-        message: &str,
-    ) {
-        let Some(points) = attempt.trace.take() else {
-            return;
-        };
-        let nanos = self.clock.nanos_until_last(attempt.began);
-        let ended = self.clock.last_wall();
-        self.outbound.traces.keep(AttemptTrace {
-            pod: attempt.pod_ref(),
-            profile: attempt.profile.name.clone(),
-            attempt: attempt.info.attempts,
-            result,
-            node: node.cloned(),
-            message: message.to_owned(),
-            began: before(ended, nanos),
-            ended,
-            points,
-        });
-    }
-}
-
-/// So many nanoseconds before a time.
-fn before(time: Time, nanos: u64) -> Time {
-    time - Duration::from_nanos(nanos)
 }

@@ -20,7 +20,8 @@ use super::{
     AssumedPod, Attempt, Cycle, CycleResult, begin_attempt, log_excluded, note_decision,
     stage_failure, undo_placement,
 };
-use crate::core::{Answered, Core, PointRun, Ran, note_trial};
+use crate::call_results::note_trial;
+use crate::core::{Answered, Core, PointRun, Ran};
 use crate::evaluator::{FitError, Found, Placement};
 use crate::group_checks;
 use crate::group_status::{self, AttemptEnd};

@@ -2,9 +2,8 @@
 
 use super::group::QueuedGroup;
 use super::hooks::ProfileId;
-use super::report::{Gate, NOT_READY_FOR_SCHEDULING, POD_SCHEDULED};
+use super::report::{Gate, NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, UNSCHEDULABLE};
 use super::templates::PodTemplateKey;
-use crate::pod_status::UNSCHEDULABLE;
 use berth_api::{Pod, Str, Time};
 use slab::Slab;
 use std::fmt;

@@ -1,8 +1,9 @@
 //! The effects of a cluster event and of the passing of time on the waiting pods.
 
 use super::entry::{EntryId, QueuedIn};
-use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy, NarrowingResult};
+use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy};
 use super::hooks::{Matched, ProfileId, Registration};
+use super::metrics::NarrowingResult;
 use super::place::QueuePlaces;
 use super::{SchedulingQueue, label};
 use crate::log::LogLine;

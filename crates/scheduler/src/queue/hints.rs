@@ -38,24 +38,6 @@ impl HintOutcome {
     }
 }
 
-/// The answer of a PreQueueingHint, as in the `result` label of its metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NarrowingResult {
-    /// Every pod may be helped.
-    AllPods,
-    /// Only the listed ones.
-    Narrowed,
-}
-
-impl NarrowingResult {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::AllPods => "all_pods",
-            Self::Narrowed => "narrowed",
-        }
-    }
-}
-
 /// The handling of a pod when an event comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MoveStrategy {

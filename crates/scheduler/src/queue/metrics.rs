@@ -1,7 +1,6 @@
 //! The metrics that the queue counts and, with a stopwatch, times.
 
 use super::entry::{QueuedIn, QueuedPodInfo};
-use super::hints::NarrowingResult;
 use crate::metrics::{Families, HistogramValue, Metric, MetricKind, Metrics};
 use berth_api::Str;
 use berth_framework::Code;
@@ -11,6 +10,24 @@ const PRE_ENQUEUE: &str = "PreEnqueue";
 
 /// The label of `inflight_events` that counts the pods in flight.
 pub const POD_POPPED: &str = "PodPopped";
+
+/// The answer of a PreQueueingHint, as in the `result` label of its metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NarrowingResult {
+    /// Every pod may be helped.
+    AllPods,
+    /// Only the listed ones.
+    Narrowed,
+}
+
+impl NarrowingResult {
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::AllPods => "all_pods",
+            Self::Narrowed => "narrowed",
+        }
+    }
+}
 
 /// The metrics of the queue, but for `pending_pods`, which is in [`super::QueueCounts`]. Durations are zero without a
 /// stopwatch.

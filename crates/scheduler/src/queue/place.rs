@@ -2,11 +2,11 @@
 
 use super::QueueConfig;
 use super::backoff::Backoff;
+use super::counts::QueueCounts;
 use super::entry::{Entry, EntryId, QueueEntries, QueuedIn, QueuedPodInfo};
 use super::group::{GroupStore, RootPlace};
 use super::heap::{Heap, HeapItem, Key, Positions};
 use super::hooks::Profiles;
-use super::lookup::QueueCounts;
 use super::names::{self, Names};
 use super::pool::Pool;
 use super::templates::{PodTemplateKey, PodTemplates};

@@ -16,6 +16,9 @@ pub use berth_framework::plugin::{NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED};
 /// The condition that states whether a pod is scheduled.
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
 
+/// The reason that a cycle writes when no node fits; autoscalers act on it.
+pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
+
 /// The report of PreEnqueue plugins about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PreEnqueueReport {

@@ -2,7 +2,8 @@
 
 use super::post_filter::GroupNominations;
 use super::{GroupCycle, GroupRun, Member, MemberFound, feasible, settled};
-use crate::core::{Core, note_trial};
+use crate::call_results::note_trial;
+use crate::core::Core;
 use crate::cycle::place::{Permitted, permit};
 use crate::cycle::{CycleResult, CycleStep, undo_placement};
 use crate::failure::{AttemptFailure, fail};
