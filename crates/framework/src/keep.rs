@@ -40,11 +40,6 @@ impl Fragment {
         &self.bytes
     }
 
-    /// Removes everything after the first so many bytes.
-    pub fn truncate(&mut self, length: usize) {
-        self.bytes.truncate(length);
-    }
-
     /// Removes everything written so far.
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -81,15 +76,6 @@ pub trait Keep: Send + Sync + 'static {
     /// Writes what the answers about `pod` depend on, other than the node: parts of the pod's spec, and whatever
     /// is read of `cx` beside the node that is asked about.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
-
-    /// A number that changes whenever [`Self::fragment`] may write something else for the same pod, because of what it
-    /// reads of `cx`. The fragments of pods of one template are then written once. It holds for pods without a node that
-    /// use no volumes and no claims; for others the fragment is always written.
-    ///
-    /// `None`, the default: there is no such number.
-    fn fragment_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        None
-    }
 
     /// Returns whether answers depend on the pods of the node, or on pods that are nominated to it, and not on the node
     /// alone.
@@ -132,11 +118,6 @@ pub struct FeasibleClass<'a> {
 pub trait Domains: Plugin {
     /// Writes what the answers about `pod` depend on, other than nodes and the pods on them.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
-
-    /// See [`Keep::fragment_version`].
-    fn fragment_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        None
-    }
 
     /// Counts the current cluster for all pods with the fragment of `pod`. `None` if the plugin accepts every node for
     /// such pods and prefers none, whatever changes.

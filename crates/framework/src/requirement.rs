@@ -49,12 +49,6 @@ pub trait NodeFilter: Plugin {
         pod: &PodInfo,
     ) -> Result<Option<Self::Requirement>, Status>;
 
-    /// A number that changes whenever the requirement of the same pod may be another one; see
-    /// [`Keep::fragment_version`].
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        None
-    }
-
     /// Checks a node against the requirement: Success, or a rejection as in [`Filter::filter`].
     fn check(&self, requirement: &Self::Requirement, node: NodeView<'_>) -> Status;
 
@@ -112,12 +106,6 @@ pub trait NodeScore: Plugin {
         cx: &Context<'_>,
         pod: &PodInfo,
     ) -> Result<Option<Self::Preference>, Status>;
-
-    /// A number that changes whenever the preference of the same pod may be another one; see
-    /// [`Keep::fragment_version`].
-    fn preference_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        None
-    }
 
     /// Returns the function that rates nodes: the raw score of the node of a slot.
     fn rate<'a>(
@@ -347,10 +335,6 @@ impl<P: NodeFilter> Keep for KeepFilter<P> {
         Kept::ByFragment
     }
 
-    fn fragment_version(&self, cx: &Context<'_>) -> Option<u64> {
-        self.0.requirement_version(cx)
-    }
-
     fn reads_pods(&self) -> bool {
         P::READS_PODS
     }
@@ -368,10 +352,6 @@ impl<P: NodeScore> Keep for KeepScore<P> {
             }
             Err(_) => Kept::Never,
         }
-    }
-
-    fn fragment_version(&self, cx: &Context<'_>) -> Option<u64> {
-        self.0.preference_version(cx)
     }
 
     fn reads_pods(&self) -> bool {
@@ -397,16 +377,6 @@ impl Keep for KeepBoth {
         // Bytes of the first part never pass for bytes of the second.
         fragment.put(&end);
         kept
-    }
-
-    /// Versions are small, and only grow.
-    fn fragment_version(&self, cx: &Context<'_>) -> Option<u64> {
-        let [first, second] = &self.0;
-        Some(
-            first
-                .fragment_version(cx)?
-                .wrapping_add(second.fragment_version(cx)?),
-        )
     }
 
     fn reads_pods(&self) -> bool {

@@ -325,11 +325,6 @@ impl Keep for DynamicResources {
         ClaimsState::fragment(cx, &pod.pod, fragment)
     }
 
-    /// Classes can provide the resources that a pod requests.
-    fn fragment_version(&self, cx: &Context<'_>) -> Option<u64> {
-        cx.cluster.devices().classes().is_empty().then_some(0)
-    }
-
     /// By the alternatives of lists.
     fn normalizes(&self) -> bool {
         true

@@ -138,10 +138,6 @@ impl NodeScore for ImageLocality {
         }))
     }
 
-    fn preference_version(&self, cx: &Context<'_>) -> Option<u64> {
-        Some(cx.cluster.nodes.images().version())
-    }
-
     fn rate<'a>(&'a self, images: &'a Images, nodes: &'a NodeTable) -> impl Fn(Slot) -> i64 + 'a {
         |slot| nodes.get(slot).map_or(0, |node| images.score(node))
     }

@@ -136,10 +136,6 @@ impl NodeFilter for NodeAffinity {
         }
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn only_nodes(&self, required: &RequiredNodeAffinity) -> Option<Vec<Str>> {
         required.terms()?.node_names()
     }
@@ -190,10 +186,6 @@ impl NodeScore for NodeAffinity {
         preferred
             .map(Some)
             .map_err(|error| Status::error(error.to_string()))
-    }
-
-    fn preference_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
     }
 
     fn rate<'a>(

@@ -107,10 +107,6 @@ impl NodeFilter for NodeDeclaredFeatures {
         Ok((!required.is_empty()).then_some(required))
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn check(&self, required: &Features, node: NodeView<'_>) -> Status {
         if missing(required, node).next().is_none() {
             Status::success()

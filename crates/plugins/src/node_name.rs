@@ -49,10 +49,6 @@ impl NodeFilter for NodeName {
         Ok((!name.is_empty()).then(|| name.clone()))
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn check(&self, name: &Str, node: NodeView<'_>) -> Status {
         if name == node.name() {
             Status::success()

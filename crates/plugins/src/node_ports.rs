@@ -54,10 +54,6 @@ impl NodeFilter for NodePorts {
         Ok((!pod.host_ports.is_empty()).then(|| pod.host_ports.clone()))
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn check(&self, ports: &Self::Requirement, node: NodeView<'_>) -> Status {
         if ports.iter().any(|port| node.port_conflicts(port)) {
             Status::unschedulable(REASON)

@@ -77,10 +77,6 @@ impl NodeFilter for NodeUnschedulable {
         Ok((!self.is_tolerated(&pod.pod, cx.features)).then_some(Uncordoned))
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn check(&self, _: &Uncordoned, node: NodeView<'_>) -> Status {
         if node.node().spec.unschedulable {
             Status::unresolvable(REASON)

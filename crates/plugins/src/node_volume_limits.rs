@@ -279,10 +279,6 @@ impl NodeFilter for NodeVolumeLimits {
         Ok(may_attach.then(|| RequiredVolumes::of(cx, pod)))
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn check(&self, required: &RequiredVolumes, node: NodeView<'_>) -> Status {
         required.check(node)
     }

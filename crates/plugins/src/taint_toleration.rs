@@ -151,10 +151,6 @@ impl NodeFilter for TaintToleration {
         Ok(Some(Tolerations(pod.pod.spec.template.clone())))
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn check(&self, Tolerations(of): &Tolerations, node: NodeView<'_>) -> Status {
         if self.tolerates(&of.tolerations, node.node()) {
             Status::success()
@@ -192,10 +188,6 @@ impl NodeScore for TaintToleration {
         let tolerations = pod.pod.spec.tolerations.iter();
         let soft = tolerations.filter(|toleration| toleration.is_about_prefer_no_schedule());
         Ok(Some(soft.cloned().collect()))
-    }
-
-    fn preference_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
     }
 
     fn rate<'a>(

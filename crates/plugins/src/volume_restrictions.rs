@@ -247,10 +247,6 @@ impl NodeFilter for VolumeRestrictions {
         }))
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn check(&self, exclusive: &Exclusive, node: NodeView<'_>) -> Status {
         if exclusive.conflicts(node).next().is_some() {
             return Status::unschedulable(REASON_DISK);

@@ -179,10 +179,6 @@ impl NodeFilter for VolumeZone {
         Ok((!topologies.is_empty()).then_some(topologies))
     }
 
-    fn requirement_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
-
     fn check(&self, topologies: &Vec<Topology>, node: NodeView<'_>) -> Status {
         if missed(topologies, node.labels()).next().is_none() {
             Status::success()

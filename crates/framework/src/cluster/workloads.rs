@@ -10,7 +10,6 @@ pub struct Workloads {
     replication_controllers: Namespaced<ReplicationController>,
     replica_sets: Namespaced<ReplicaSet>,
     stateful_sets: Namespaced<StatefulSet>,
-    version: u64,
 }
 
 impl Workloads {
@@ -34,11 +33,6 @@ impl Workloads {
         &self.stateful_sets
     }
 
-    /// Changes whenever an object of one of the kinds is set or removed.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Sets or removes an object of one of the kinds, and returns whether it is of one.
     pub(super) fn put(&mut self, object: &Object, is_there: bool) -> bool {
         let meta = object.metadata();
@@ -52,7 +46,6 @@ impl Workloads {
             Object::StatefulSet(set) => drop(self.stateful_sets.put(meta, set, is_there)),
             _ => return false,
         }
-        self.version += 1;
         true
     }
 }

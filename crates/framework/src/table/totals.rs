@@ -12,7 +12,6 @@ pub struct PodTotals {
     priorities: BTreeMap<i32, usize>,
     /// The number of times that each label is mentioned by the selectors of pods' affinity and anti-affinity terms.
     affinity_labels: BTreeMap<Str, usize>,
-    affinity_version: u64,
 }
 
 impl PodTotals {
@@ -26,12 +25,6 @@ impl PodTotals {
         self.affinity_labels.keys()
     }
 
-    /// Changes whenever [`Self::affinity_labels`] are others, or there is a pod with affinity for the first time or none
-    /// any more.
-    pub fn affinity_version(&self) -> u64 {
-        self.affinity_version
-    }
-
     /// The lowest priority.
     pub fn lowest_priority(&self) -> Option<i32> {
         self.priorities.keys().next().copied()
@@ -40,8 +33,6 @@ impl PodTotals {
     /// A pod is added (`sign` is 1) or removed (-1).
     pub(super) fn count(&mut self, pod: &PodInfo, sign: isize) {
         add(&mut self.priorities, &pod.pod.priority(), sign);
-        let labels = self.affinity_labels.len();
-        let had_any = self.with_affinity > 0;
         if pod.has_affinity() {
             self.with_affinity = self.with_affinity.saturating_add_signed(sign);
         }
@@ -49,9 +40,6 @@ impl PodTotals {
         for requirement in terms.flat_map(|term| term.selector.requirements()) {
             add(&mut self.affinity_labels, requirement.key(), sign);
         }
-        // One pod only adds labels or only removes some.
-        let differs = labels != self.affinity_labels.len() || had_any != (self.with_affinity > 0);
-        self.affinity_version += u64::from(differs);
     }
 }
 

@@ -98,11 +98,6 @@ impl Domains for InterPodAffinity {
         incoming::write(cx.cluster, pod, fragment)
     }
 
-    fn fragment_version(&self, cx: &Context<'_>) -> Option<u64> {
-        let of_terms = cx.cluster.nodes.totals().affinity_version();
-        Some(cx.cluster.namespaces().version().wrapping_add(of_terms))
-    }
-
     fn open(&self, cx: &Context<'_>, pod: &Arc<PodInfo>) -> Option<Box<dyn Ledger>> {
         let incoming = Incoming::new(&self.args, cx.cluster, pod);
         let ledger = AffinityLedger::open(incoming, &cx.cluster.nodes, Layout::default());

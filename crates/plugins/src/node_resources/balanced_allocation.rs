@@ -161,10 +161,6 @@ impl NodeScore for NodeResourcesBalancedAllocation {
         Ok(is_some.then(|| Scored::new(cx, &self.resources, requested)))
     }
 
-    fn preference_version(&self, cx: &Context<'_>) -> Option<u64> {
-        cx.cluster.devices().classes().is_empty().then_some(0)
-    }
-
     fn rate<'a>(
         &'a self,
         requested: &'a Scored,

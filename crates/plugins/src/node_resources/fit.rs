@@ -248,12 +248,6 @@ impl NodeFilter for NodeResourcesFit {
         Ok(Some(self.requests(cx, pod)))
     }
 
-    /// Resources get columns, which stay.
-    fn requirement_version(&self, cx: &Context<'_>) -> Option<u64> {
-        let columns = cx.cluster.nodes.columns().resources() as u64;
-        cx.cluster.devices().classes().is_empty().then_some(columns)
-    }
-
     /// The exact reasons.
     fn check(&self, requests: &FitRequests, node: NodeView<'_>) -> Status {
         let (mut reasons, mut is_hopeless) = (SmallVec::<[Reason; 2]>::new(), false);
@@ -307,10 +301,6 @@ impl NodeScore for NodeResourcesFit {
         let resources = &self.args.resources;
         let requested = requested(pod, resources, FOR_FIT);
         Ok(Some(Scored::new(cx, resources, requested)))
-    }
-
-    fn preference_version(&self, cx: &Context<'_>) -> Option<u64> {
-        cx.cluster.devices().classes().is_empty().then_some(0)
     }
 
     fn rate<'a>(

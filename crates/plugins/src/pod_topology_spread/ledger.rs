@@ -446,11 +446,6 @@ impl Domains for PodTopologySpread {
         Kept::ByFragment
     }
 
-    /// The default constraints select the pods of the services and controllers that select the pod.
-    fn fragment_version(&self, cx: &Context<'_>) -> Option<u64> {
-        Some(cx.cluster.workloads().version())
-    }
-
     fn open(&self, cx: &Context<'_>, pod: &Arc<PodInfo>) -> Option<Box<dyn Ledger>> {
         let [hard, soft] = self.both(cx, &pod.pod).ok()?;
         if hard.is_empty() && soft.is_empty() {

@@ -20,8 +20,4 @@ impl Keep for VolumeBinding {
             Ok(_) | Err(_) => Kept::Never,
         }
     }
-
-    fn fragment_version(&self, _cx: &Context<'_>) -> Option<u64> {
-        Some(0)
-    }
 }

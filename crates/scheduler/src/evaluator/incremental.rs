@@ -30,18 +30,17 @@ pub use examine::Examined;
 use super::plain::code_of;
 use super::{Evaluation, Evaluator, FitError, Found, Placement, SearchLimit, Tally};
 use crate::profile::Point;
-use berth_api::{Pod, Str};
+use berth_api::Str;
 use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
-use berth_framework::{Code, PodInfo, Slot, Work};
+use berth_framework::{Code, Slot, Work};
 use by_amounts::Indexes;
 use node_answers::NodeAnswers;
-use plan::{Group, Plan, Versions};
+use plan::{Group, Plan};
 use scratch::Scratch;
 use shape::{DomainCounts, GroupAnswers, Shape, Unkeepable};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use store::{Kept, Store};
 
 /// The limit of one sort of entries. Entries grow with the cluster: a set of node answers takes 8 bytes per node, a
@@ -145,31 +144,9 @@ pub struct AnswerCache {
     shapes: Store<Shape>,
     /// The keys by which the pod at hand equals others: for the two groups of plugins, and in all.
     fragments: [Fragment; 3],
-    /// The pod to which the fragments belong.
-    written_for: Option<WrittenFor>,
     indexes: Indexes,
     scratch: Scratch,
     counts: AnswerCacheCounts,
-}
-
-/// A pod for which fragments were written. They hold for each pod of which the plugins read the same, as long as what
-/// they read beside it has not changed.
-struct WrittenFor {
-    pod: Arc<PodInfo>,
-    plan: usize,
-    versions: Versions,
-    /// The number of bytes of the fragment for the ledgers.
-    of_ledgers: usize,
-}
-
-impl WrittenFor {
-    fn holds(&self, pod: &Pod, plan: usize, versions: &Versions) -> bool {
-        let own = &self.pod.pod;
-        self.plan == plan
-            && self.versions == *versions
-            && own.reads_as(pod)
-            && own.status.shared == pod.status.shared
-    }
 }
 
 /// The node answers of each group of plugins.
@@ -344,8 +321,7 @@ impl AnswerCache {
         }
         let Self {
             group_answers,
-            fragments,
-            written_for,
+            fragments: [of_node, of_pods, of_shape],
             scratch,
             counts,
             ..
@@ -357,35 +333,15 @@ impl AnswerCache {
             work: evaluator.work,
         };
         let (profile, pod) = (evaluator.profile, evaluator.pod);
-        let is_plain = !pod.pod.is_assigned() && pod.pod.spec.volumes.is_empty();
-        let versions = plan.versions(&cx).filter(|_| is_plain);
-        let written = versions.as_ref().zip(written_for.as_ref());
-        match written {
-            Some((versions, known)) if known.holds(&pod.pod, at, versions) => {
-                fragments[2].truncate(known.of_ledgers);
-                debug_assert!(
-                    {
-                        let mut fresh = Default::default();
-                        plan.write(profile, &cx, pod, &mut fresh) && fresh == *fragments
-                    },
-                    "a plugin of {} writes another fragment, though its version is the same",
-                    profile.name
-                );
-            }
-            _ => {
-                *written_for = None;
-                if !plan.write(profile, &cx, pod, fragments) {
-                    return None;
-                }
-                *written_for = versions.map(|versions| WrittenFor {
-                    pod: pod.clone(),
-                    plan: at,
-                    versions,
-                    of_ledgers: fragments[2].as_bytes().len(),
-                });
-            }
+        of_shape.clear();
+        of_shape.put(&profile.name);
+        if !plan.fragment(Group::Node, profile, &cx, pod, of_node)
+            || !plan.fragment(Group::Pods, profile, &cx, pod, of_pods)
+            || !plan.ledger_fragment(&cx, pod, of_shape)
+        {
+            return None;
         }
-        let (group, key) = (Group::Node, fragments[0].as_bytes());
+        let (group, key) = (Group::Node, of_node.as_bytes());
         let is_kept = group_answers.refresh(group, key, (evaluator, plan), scratch, counts);
         is_kept.then_some(at)
     }

@@ -28,9 +28,6 @@ pub(super) enum Group {
     Pods,
 }
 
-/// The versions of what the plugins read beside a pod, each in its place.
-pub(super) type Versions = SmallVec<[u64; 20]>;
-
 /// The plan of a profile.
 pub(super) struct Plan {
     keeps: Vec<(Group, Arc<dyn Keep>)>,
@@ -113,32 +110,8 @@ impl Plan {
         self.groups.get(id.index()).copied().flatten()
     }
 
-    /// The versions of what the plugins read of the cluster for their fragments; `None` when one of them has none.
-    pub(super) fn versions(&self, cx: &Context<'_>) -> Option<Versions> {
-        let of_keeps = self.keeps.iter().map(|(_, keep)| keep.fragment_version(cx));
-        let of_domains = self.domains.iter();
-        let of_domains = of_domains.map(|member| member.plugin.fragment_version(cx));
-        of_keeps.chain(of_domains).collect()
-    }
-
-    /// Writes what makes pods alike: to the two groups of plugins, and to the ledgers. False when the answers about this
-    /// one cannot be kept.
-    pub(super) fn write(
-        &self,
-        profile: &Profile,
-        cx: &Context<'_>,
-        pod: &PodInfo,
-        [of_node, of_pods, of_ledgers]: &mut [Fragment; 3],
-    ) -> bool {
-        of_ledgers.clear();
-        of_ledgers.put(&profile.name);
-        self.fragment(Group::Node, profile, cx, pod, of_node)
-            && self.fragment(Group::Pods, profile, cx, pod, of_pods)
-            && self.ledger_fragment(cx, pod, of_ledgers)
-    }
-
     /// Writes what makes pods alike to a group of plugins; false when the answers about this one cannot be kept.
-    fn fragment(
+    pub(super) fn fragment(
         &self,
         group: Group,
         profile: &Profile,
@@ -160,7 +133,12 @@ impl Plan {
     }
 
     /// Writes what makes pods alike to the ledgers, as [`Plan::fragment`] does.
-    fn ledger_fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> bool {
+    pub(super) fn ledger_fragment(
+        &self,
+        cx: &Context<'_>,
+        pod: &PodInfo,
+        fragment: &mut Fragment,
+    ) -> bool {
         parts(fragment, self.domains.iter(), |member, fragment| {
             member.plugin.fragment(cx, pod, fragment)
         })

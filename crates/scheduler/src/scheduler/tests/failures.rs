@@ -519,7 +519,11 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         // No patch, unlike upstream: it would state of a bound pod that it is not scheduled.
         (
             "bound by another scheduler",
-            |w| w.change("p", |p| p.on("n2")),
+            |w| {
+                w.change("p", |p| {
+                    p.on("n2").condition("PodScheduled", "True", "", "")
+                })
+            },
             None,
             0,
             true,

@@ -380,7 +380,11 @@ fn a_parked_reserve_looks_at_its_node_again() {
         ("the pod is gone", |w| w.deleted("p"), ""),
         (
             "another scheduler has bound the pod",
-            |w| w.change("p", |p| p.on("n1")),
+            |w| {
+                w.change("p", |p| {
+                    p.on("n1").condition("PodScheduled", "True", "", "")
+                })
+            },
             "",
         ),
     ];

@@ -127,7 +127,11 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
         ),
         (
             "the pod was bound by another scheduler",
-            |w| w.change("p", |p| p.on("n2")),
+            |w| {
+                w.change("p", |p| {
+                    p.on("n2").condition("PodScheduled", "True", "", "")
+                })
+            },
             &["n1"],
             String::new(),
         ),
