@@ -3,9 +3,8 @@
 use crate::AllocatorFeatures;
 use crate::budget::SearchBudget;
 use crate::inventory::Inventory;
-use crate::search::TargetNode;
 use crate::selectors::{self, Compiled};
-use crate::slice::SliceTarget;
+use crate::target::TargetNode;
 use berth_api::DeviceClass;
 
 /// The number of devices of a class that a node can use, and the number of those that are allocated. Devices that
@@ -23,11 +22,6 @@ pub fn count_devices(
     let selectors: Vec<Compiled> = selectors
         .map(|cel| selectors::compile(&cel.expression, features.environment()))
         .collect();
-    let target = SliceTarget {
-        name: node.name,
-        labels: node.labels,
-        skips_operations: node.skips_operations,
-    };
     // A node whose pools cannot be read has no devices for scores.
     let Ok(pools) = inventory.pools_for(node, features) else {
         return (0, 0);
@@ -37,7 +31,7 @@ pub fn count_devices(
         for slice in pool.slices() {
             for (index, device) in slice.devices().iter().enumerate() {
                 let mut selectors = selectors.iter();
-                let is_selected = slice.selects_for_device(index, target) == Ok(true)
+                let is_selected = slice.selects_for_device(index, node) == Ok(true)
                     && selectors.all(|selector| match selector {
                         Ok(selector) => matches!(selector.matches(slice, index, budget), Ok(true)),
                         Err(_) => false,

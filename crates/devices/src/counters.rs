@@ -2,7 +2,7 @@
 //! (KEP-5963).
 
 use crate::AllocatorFeatures;
-use crate::pools::{NodePool, PoolState};
+use crate::pool::NodePool;
 use berth_api::devices::{Device, DeviceCounterConsumption};
 use berth_api::{Quantity, Str};
 use rustc_hash::FxHashMap;
@@ -75,10 +75,7 @@ impl<'i> Counters<'i> {
     /// The counters that the allocated devices of the pool leave.
     pub(crate) fn of_pool(pool: &NodePool<'i>) -> Self {
         let mut counters = Self::default();
-        let PoolState::Usable(usable) = &pool.state else {
-            return counters;
-        };
-        for slice in &usable.counter_slices {
+        for slice in pool.counter_slices() {
             for set in &slice.slice().spec.shared_counters {
                 let values = set.counters.iter();
                 let state = CounterSetState {
@@ -94,7 +91,7 @@ impl<'i> Counters<'i> {
             return counters;
         };
         // Devices elsewhere use the counters of the pool as well.
-        for slice in usable.slices.iter().chain(&usable.elsewhere) {
+        for slice in pool.slices().chain(pool.elsewhere()) {
             for device in slice.devices() {
                 let name = device.name.as_str();
                 if allocated.is_exclusive(name) || allocated.is_shared(name) {

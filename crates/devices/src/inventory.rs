@@ -1,10 +1,11 @@
 //! The slices of all drivers by pool and by node, and the devices that are allocated.
 
+use crate::AllocatorFeatures;
 use crate::allocated::AllocatedDevices;
-use crate::pools::{NodePool, PoolView, view};
+use crate::pool::{DevicePool, NodePool, PoolView};
 use crate::selectors;
-use crate::slice::{PreparedSlice, SliceId, SliceTarget};
-use crate::{AllocatorFeatures, TargetNode};
+use crate::slice::{PreparedSlice, SliceId};
+use crate::target::TargetNode;
 use berth_api::Str;
 use berth_api::devices::{AllocationResult, Device, DeviceTaintRule, ResourceSlice};
 use rustc_hash::FxHashMap;
@@ -38,18 +39,19 @@ impl fmt::Display for PoolId {
     }
 }
 
-/// The slices of a pool, of all generations, in the order in which they became known.
-pub(crate) type PoolSlices = Vec<Arc<PreparedSlice>>;
-
-/// The slices that a node without slices of its own needs to know, except those of pools that are the same for all
-/// nodes. The same devices can be allocated on all nodes with an equal view.
+/// The devices that a node sees beside its own. The same devices can be allocated on all nodes with an equal view, if they
+/// have none of their own, or none that the claims select.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct SharedView(SmallVec<[SliceId; 8]>);
+pub struct SharedView {
+    /// The slices of pools that select nodes, sorted. The other pools are the same for all nodes.
+    slices: SmallVec<[SliceId; 8]>,
+    pub(crate) skips_operations: bool,
+}
 
 /// Slices and allocations. It is updated with each change of a ResourceSlice or of a claim's allocation.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    pools: BTreeMap<PoolId, PoolSlices>,
+    pools: BTreeMap<PoolId, DevicePool>,
     /// The pool of each slice, by the slice's name.
     pool_of: FxHashMap<Str, PoolId>,
     /// Pools with a slice for one node only, by the node's name.
@@ -64,7 +66,8 @@ pub struct Inventory {
     /// By name.
     taint_rules: BTreeMap<Str, Arc<DeviceTaintRule>>,
     version: u64,
-    shared_version: u64,
+    shared_slices_version: u64,
+    shared_allocations_version: u64,
 }
 
 impl Inventory {
@@ -76,15 +79,11 @@ impl Inventory {
             Some(before) if *before != id => self.remove_slice(name),
             Some(_) | None => self.nodes_of(&id),
         };
-        let prepared = Arc::new(PreparedSlice::new(slice.clone(), self.taint_rules.values()));
+        let prepared = PreparedSlice::new(slice.clone(), self.taint_rules.values());
         let pool = self.pools.entry(id.clone()).or_default();
-        match pool.iter_mut().find(|known| known.name() == name) {
-            Some(known) => {
-                selectors::forget(known.id());
-                let before = std::mem::replace(known, prepared);
-                self.unlist(&id, &before);
-            }
-            None => pool.push(prepared),
+        if let Some(before) = pool.set(prepared, self.allocated.of_pool(&id.driver, &id.name)) {
+            selectors::forget(before.id());
+            self.unlist(&id, &before);
         }
         self.pool_of.insert(name.clone(), id.clone());
         self.list(&id);
@@ -101,10 +100,9 @@ impl Inventory {
         let Some(pool) = self.pools.get_mut(&id) else {
             return nodes;
         };
-        let Some(at) = pool.iter().position(|slice| **slice.name() == *name) else {
+        let Some(before) = pool.remove(name) else {
             return nodes;
         };
-        let before = pool.remove(at);
         selectors::forget(before.id());
         if pool.is_empty() {
             self.pools.remove(&id);
@@ -134,45 +132,49 @@ impl Inventory {
         changed: impl Iterator<Item = &'r Arc<DeviceTaintRule>> + Clone,
     ) -> Vec<Str> {
         let mut nodes = Vec::new();
-        for (id, slices) in &mut self.pools {
+        for (id, pool) in &mut self.pools {
             let mut changed = changed.clone();
             if !changed.any(|rule| rule.concerns(&id.driver, &id.name)) {
                 continue;
             }
             self.version += 1;
-            self.shared_version +=
+            self.shared_slices_version +=
                 u64::from(self.of_any_node.contains(id) || self.broken_everywhere.contains(id));
-            for known in slices {
-                let slice = known.published().clone();
-                let prepared = PreparedSlice::new(slice, self.taint_rules.values());
+            nodes.extend(pool.slices().filter_map(|slice| slice.node_name().cloned()));
+            pool.replace(|known| {
                 selectors::forget(known.id());
-                *known = Arc::new(prepared);
-                nodes.extend(known.node_name().cloned());
-            }
+                PreparedSlice::new(known.published().clone(), self.taint_rules.values())
+            });
         }
         nodes
     }
 
     /// The nodes with slices of their own in a pool; a node may be listed more than once.
     fn nodes_of(&self, id: &PoolId) -> Vec<Str> {
-        let slices = self.pools.get(id).into_iter().flatten();
+        let slices = self.pools.get(id).into_iter().flat_map(DevicePool::slices);
         let nodes = slices.filter_map(|slice| slice.node_name().cloned());
         nodes.collect()
     }
 
-    /// Changes with every change of what nodes can allocate from pools in which they have no slices of their own.
-    pub fn shared_version(&self) -> u64 {
-        self.shared_version
+    /// Changes with every change of the slices of pools in which nodes have no slices of their own, and of the taints of
+    /// their devices. With it, views of nodes change.
+    pub fn shared_slices_version(&self) -> u64 {
+        self.shared_slices_version
+    }
+
+    /// Changes when devices of such pools are allocated or freed.
+    pub fn shared_allocations_version(&self) -> u64 {
+        self.shared_allocations_version
     }
 
     fn is_shared(&self, id: &PoolId) -> bool {
         self.of_any_node.contains(id) || self.broken_everywhere.contains(id)
     }
 
-    /// A pool is about to change, or has changed.
+    /// The slices of a pool are about to change, or have changed.
     fn touch(&mut self, id: &PoolId) {
         self.version += 1;
-        self.shared_version += u64::from(self.is_shared(id));
+        self.shared_slices_version += u64::from(self.is_shared(id));
     }
 
     /// Removes a pool from the lists that a former slice has put it in. [`Self::list`] adds it again where needed.
@@ -198,11 +200,11 @@ impl Inventory {
 
     fn list_slices(&mut self, id: &PoolId) {
         self.broken_everywhere.remove(id);
-        let Some(slices) = self.pools.get(id) else {
+        let Some(pool) = self.pools.get(id) else {
             return;
         };
         let mut has_counters = false;
-        for slice in slices {
+        for slice in pool.slices() {
             match slice.node_name() {
                 _ if slice.has_counters() => has_counters = true,
                 Some(node) => {
@@ -224,7 +226,8 @@ impl Inventory {
         if has_counters {
             let features = AllocatorFeatures::default();
             let counters_only = |slice: &PreparedSlice| Ok(slice.has_counters());
-            let view = view(slices, features, counters_only);
+            let view = pool.view(features, counters_only);
+            let view = view.as_deref();
             if !matches!(view, Ok(PoolView::Usable(_) | PoolView::Ignored)) {
                 self.broken_everywhere.insert(id.clone());
             }
@@ -253,8 +256,28 @@ impl Inventory {
             name: result.pool.clone(),
         });
         let pools: BTreeSet<PoolId> = pools.collect();
-        pools.iter().for_each(|id| self.touch(id));
+        for id in &pools {
+            self.version += 1;
+            self.shared_allocations_version += u64::from(self.is_shared(id));
+        }
+        self.follow_devices(before);
+        self.follow_devices(after);
         pools.iter().flat_map(|id| self.nodes_of(id)).collect()
+    }
+
+    /// The pools follow the allocations of the devices of a claim.
+    fn follow_devices(&mut self, allocation: Option<&AllocationResult>) {
+        let results = allocation.map_or(&[][..], |allocation| &allocation.devices.results);
+        for result in results {
+            let id = PoolId {
+                driver: result.driver.clone(),
+                name: result.pool.clone(),
+            };
+            if let Some(pool) = self.pools.get_mut(&id) {
+                let allocated = self.allocated.of_pool(&id.driver, &id.name);
+                pool.follow(&result.device, allocated);
+            }
+        }
     }
 
     /// The allocated devices.
@@ -278,7 +301,7 @@ impl Inventory {
             driver: driver.clone(),
             name: pool.clone(),
         };
-        let slices = self.pools.get(&id)?.iter();
+        let slices = self.pools.get(&id)?.slices();
         let found = slices.filter_map(|slice| {
             let mut devices = slice.devices().iter();
             let found = devices.find(|known| *known.name == *device)?;
@@ -297,31 +320,69 @@ impl Inventory {
 
     /// All slices, in the order of their pools.
     pub fn slices(&self) -> impl Iterator<Item = &Arc<PreparedSlice>> {
-        self.pools.values().flatten()
+        self.pools.values().flat_map(DevicePool::slices)
     }
 
-    /// The view of a node. `None` if the node has slices of its own, or if devices of a slice select nodes one by one.
-    pub fn shared_view(&self, node: TargetNode<'_>) -> Option<SharedView> {
-        if self.of_node.contains_key(node.name) {
-            return None;
-        }
-        let target = SliceTarget {
-            name: node.name,
-            labels: node.labels,
-            skips_operations: node.skips_operations,
-        };
-        let mut view = SmallVec::new();
-        for id in &self.selecting {
-            for slice in self.pools.get(id).into_iter().flatten() {
-                if slice.slice().spec.per_device_node_selection {
+    /// The view of a node on the devices that several nodes can use. `None` if devices of a slice select nodes one by one,
+    /// or if the node has pools of its own, and some do not meet a condition.
+    pub(crate) fn shared_view(
+        &self,
+        node: TargetNode<'_>,
+        features: AllocatorFeatures,
+        mut is_without_effect: impl FnMut(&NodePool<'_>) -> bool,
+    ) -> Option<SharedView> {
+        if let Some(own) = self.of_node.get(node.name) {
+            // Where all devices are of one node, no view is shared.
+            if own.iter().any(|id| self.is_shared(id)) || self.of_any_node.is_empty() {
+                return None;
+            }
+            let is_relevant = |slice: &PreparedSlice| slice.is_relevant(node);
+            for id in own {
+                let (id, pool) = self.pools.get_key_value(id)?;
+                let view = pool.view(features, is_relevant).ok()?;
+                let pool = NodePool::new(id, pool, view, None);
+                if pool.is_some_and(|pool| !is_without_effect(&pool)) {
                     return None;
-                }
-                if slice.is_relevant(target).ok()? {
-                    view.push(slice.id());
                 }
             }
         }
-        Some(SharedView(view))
+        let mut slices = SmallVec::new();
+        for id in &self.selecting {
+            for slice in self.pools.get(id).into_iter().flat_map(DevicePool::slices) {
+                if slice.slice().spec.per_device_node_selection {
+                    return None;
+                }
+                if slice.is_relevant(node).ok()? {
+                    slices.push(slice.id());
+                }
+            }
+        }
+        slices.sort_unstable();
+        Some(SharedView {
+            slices,
+            skips_operations: node.skips_operations,
+        })
+    }
+
+    /// The slices of the pools with devices that are not bound to one node.
+    pub(crate) fn shared_slices(&self) -> impl Iterator<Item = &PreparedSlice> {
+        let pools = self.of_any_node.iter().filter_map(|id| self.pools.get(id));
+        pools.flat_map(DevicePool::slices).map(|slice| &**slice)
+    }
+
+    /// The pools that the nodes with a view need to know, as [`Self::pools_for`] has them.
+    pub(crate) fn pools_in(
+        &self,
+        view: &SharedView,
+        features: AllocatorFeatures,
+    ) -> Result<Vec<NodePool<'_>>, String> {
+        let is_relevant = |slice: &PreparedSlice| {
+            let is_everywhere = slice.node_name().is_none() && slice.slice().spec.all_nodes;
+            Ok(slice.has_counters()
+                || is_everywhere
+                || view.slices.binary_search(&slice.id()).is_ok())
+        };
+        self.pools(None, features, is_relevant)
     }
 
     /// The pools that a node needs to know, in the order in which devices are allocated from them: by driver and name,
@@ -334,12 +395,17 @@ impl Inventory {
         node: TargetNode<'_>,
         features: AllocatorFeatures,
     ) -> Result<Vec<NodePool<'_>>, String> {
-        let target = SliceTarget {
-            name: node.name,
-            labels: node.labels,
-            skips_operations: node.skips_operations,
-        };
         let own = self.of_node.get(node.name);
+        self.pools(own, features, |slice| slice.is_relevant(node))
+    }
+
+    /// The pools with devices for one node, and those for several, as a node sees them to which some slices are relevant.
+    fn pools(
+        &self,
+        own: Option<&BTreeSet<PoolId>>,
+        features: AllocatorFeatures,
+        is_relevant: impl Fn(&PreparedSlice) -> Result<bool, String>,
+    ) -> Result<Vec<NodePool<'_>>, String> {
         let broken = features
             .partitionable_devices
             .then_some(&self.broken_everywhere);
@@ -362,12 +428,12 @@ impl Inventory {
         let mut pools = Vec::new();
         let mut with_conditions = Vec::new();
         for id in candidates {
-            let Some((id, slices)) = self.pools.get_key_value(id) else {
+            let Some((id, pool)) = self.pools.get_key_value(id) else {
                 continue;
             };
-            let relevant = |slice: &PreparedSlice| slice.is_relevant(target);
-            let view = view(slices, features, relevant)?;
-            let Some(pool) = NodePool::new(id, view, &self.allocated) else {
+            let view = pool.view(features, &is_relevant)?;
+            let allocated = self.allocated.of_pool(&id.driver, &id.name);
+            let Some(pool) = NodePool::new(id, pool, view, allocated) else {
                 continue;
             };
             if pool.has_binding_conditions() {

@@ -23,13 +23,15 @@ mod constraints;
 mod count;
 mod counters;
 mod derived;
+mod device_set;
 mod features;
 mod inventory;
-mod pools;
+mod pool;
 mod result;
 mod search;
 mod selectors;
 mod slice;
+mod target;
 
 pub use allocated::{AllocatedDevices, PoolAllocations};
 pub use budget::{OutOfSteps, SearchBudget};
@@ -37,10 +39,9 @@ pub use claims::ClaimRequests;
 pub use count::count_devices;
 pub use features::{AllocatorFeatures, AllocatorFixes};
 pub use inventory::{Inventory, PoolId, SharedView};
-pub use search::{
-    AllocateError, Allocator, DeviceId, DeviceState, RequestSurvey, SkippedDevices, TargetNode,
-};
+pub use search::{AllocateError, Allocator, DeviceId, DeviceState, RequestSurvey, SkippedDevices};
 pub use slice::PreparedSlice;
+pub use target::TargetNode;
 
 /// The most devices that can be allocated to one claim.
 pub const ALLOCATION_RESULTS_MAX: usize = 32;

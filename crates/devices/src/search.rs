@@ -7,6 +7,7 @@
 //! ```
 
 mod pick;
+mod shared;
 mod survey;
 
 pub use survey::{DeviceId, DeviceState, RequestSurvey};
@@ -17,29 +18,19 @@ use crate::constraints::{self, Constraint};
 use crate::counters::{Counters, Taken};
 use crate::derived::DerivedValues;
 use crate::inventory::Inventory;
-use crate::pools::{NodePool, PoolState};
+use crate::pool::{NodePool, PoolView};
 use crate::selectors::{Compiled, MatchError};
-use crate::slice::{PreparedSlice, SliceTarget};
+use crate::slice::PreparedSlice;
+use crate::target::TargetNode;
 use crate::{ALLOCATION_RESULTS_MAX, ALTERNATIVES_MAX, AllocatorFeatures, result};
 use berth_api::devices::{AllocationResult, Device};
-use berth_api::{Labels, Quantity, Str};
+use berth_api::{Quantity, Str};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// The stack that is left when more is allocated, and how much that is. The depth of a search is the number of devices.
 const STACK_RED_ZONE_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 1 << 20;
-
-/// The node that devices are allocated on.
-#[derive(Debug, Clone, Copy)]
-pub struct TargetNode<'n> {
-    /// Its name.
-    pub name: &'n str,
-    /// Its labels.
-    pub labels: &'n Labels,
-    /// Whether its kubelet can skip operations of devices (KEP-5945).
-    pub skips_operations: bool,
-}
 
 /// The reason why a search ended without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -140,17 +131,8 @@ impl<'i> Allocator<'i> {
         claims: &[&ClaimRequests],
         budget: &mut SearchBudget,
     ) -> Result<Option<i64>, AllocateError> {
-        let Some(solution) = self.search(node, claims, budget)? else {
-            return Ok(None);
-        };
-        let lists = claims.iter().zip(&solution.selected);
-        let lists = lists.flat_map(|(claim, selected)| claim.requests.iter().zip(selected));
-        let lists = lists.filter(|(request, _)| request.is_list);
-        Ok(Some(
-            lists
-                .map(|(_, selected)| ALTERNATIVES_MAX - *selected as i64)
-                .sum(),
-        ))
+        let solution = self.search(node, claims, budget)?;
+        Ok(solution.map(|solution| solution.preference()))
     }
 
     fn search<'a, 'b>(
@@ -162,24 +144,11 @@ impl<'i> Allocator<'i> {
     where
         'i: 'a,
     {
-        let mut search = self.start(node, claims, budget)?;
-        search.prepare()?;
-        let first = At::default();
-        if search.next(first, false, Location::default())? == BranchOutcome::Found {
-            return Ok(Some(search));
-        }
-        let mut pools = search.pools.iter();
-        if pools.any(|pool| matches!(pool.state, PoolState::Invalid)) {
-            return Err(AllocateError::InvalidPools);
-        }
-        match search.skipped {
-            Some(skipped) => Err(AllocateError::Skipped(skipped)),
-            None => Ok(None),
-        }
+        self.on(node, claims, budget)?.run()
     }
 
-    /// A search that has not begun: the pools that the node can see.
-    fn start<'a, 'b>(
+    /// A search on a node that has not begun.
+    fn on<'a, 'b>(
         &self,
         node: TargetNode<'a>,
         claims: &'a [&'a ClaimRequests],
@@ -188,19 +157,29 @@ impl<'i> Allocator<'i> {
     where
         'i: 'a,
     {
+        let pools = || self.inventory.pools_for(node, self.features);
+        self.start(node, pools, claims, budget)
+    }
+
+    /// A search that has not begun, in the pools that the node can see.
+    fn start<'a, 'b>(
+        &self,
+        target: TargetNode<'a>,
+        pools: impl FnOnce() -> Result<Vec<NodePool<'i>>, String>,
+        claims: &'a [&'a ClaimRequests],
+        budget: &'b mut SearchBudget,
+    ) -> Result<DeviceSearch<'a, 'b>, AllocateError>
+    where
+        'i: 'a,
+    {
         // Also keeps a budget that is used up from gathering pools.
         budget.step()?;
-        let pools = self.inventory.pools_for(node, self.features);
-        let pools = pools
+        let pools = pools()
             .map_err(|why| AllocateError::Failed(format!("gather pool information: {why}")))?;
-        budget.steps(pools.iter().map(|pool| pool.slices().len()).sum())?;
+        budget.steps(pools.iter().map(NodePool::len).sum())?;
         Ok(DeviceSearch {
             features: self.features,
-            target: SliceTarget {
-                name: node.name,
-                labels: node.labels,
-                skips_operations: node.skips_operations,
-            },
+            target,
             pools,
             claims,
             all_devices: FxHashMap::default(),
@@ -262,7 +241,7 @@ enum BranchOutcome {
 
 pub(crate) struct DeviceSearch<'a, 'b> {
     features: AllocatorFeatures,
-    pub(crate) target: SliceTarget<'a>,
+    pub(crate) target: TargetNode<'a>,
     pools: Vec<NodePool<'a>>,
     pub(crate) claims: &'a [&'a ClaimRequests],
     /// The devices of requests for all of them, by claim, request and alternative.
@@ -281,6 +260,33 @@ pub(crate) struct DeviceSearch<'a, 'b> {
 }
 
 impl<'a> DeviceSearch<'a, '_> {
+    /// Searches; `None` if there is no solution.
+    fn run(mut self) -> Result<Option<Self>, AllocateError> {
+        self.prepare()?;
+        let first = At::default();
+        if self.next(first, false, Location::default())? == BranchOutcome::Found {
+            return Ok(Some(self));
+        }
+        let mut pools = self.pools.iter();
+        if pools.any(|pool| matches!(pool.view(), PoolView::Invalid)) {
+            return Err(AllocateError::InvalidPools);
+        }
+        match self.skipped {
+            Some(skipped) => Err(AllocateError::Skipped(skipped)),
+            None => Ok(None),
+        }
+    }
+
+    /// The preference of the alternatives that were chosen.
+    fn preference(&self) -> i64 {
+        let lists = self.claims.iter().zip(&self.selected);
+        let lists = lists.flat_map(|(claim, selected)| claim.requests.iter().zip(selected));
+        let lists = lists.filter(|(request, _)| request.is_list);
+        lists
+            .map(|(_, selected)| ALTERNATIVES_MAX - *selected as i64)
+            .sum()
+    }
+
     /// Checks all requests and lists the devices of those for all of them.
     fn prepare(&mut self) -> Result<(), AllocateError> {
         for (claim, requests) in self.claims.iter().enumerate() {
@@ -344,10 +350,10 @@ impl<'a> DeviceSearch<'a, '_> {
         let requested = claims[at.claim].requested(at.request, at.alternative);
         let mut devices = Vec::new();
         for pool in 0..self.pools.len() {
-            let reason = match self.pools[pool].state {
-                PoolState::Usable(_) => None,
-                PoolState::Incomplete => Some("being updated"),
-                PoolState::Invalid => Some("invalid"),
+            let reason = match self.pools[pool].view() {
+                PoolView::Usable(_) | PoolView::Ignored => None,
+                PoolView::Incomplete => Some("being updated"),
+                PoolView::Invalid => Some("invalid"),
             };
             if let Some(reason) = reason {
                 let claim = claims[at.claim].claim().key();
@@ -362,7 +368,7 @@ impl<'a> DeviceSearch<'a, '_> {
                     AllocateError::Failed(why)
                 });
             }
-            for slice in 0..self.pools[pool].slices().len() {
+            for slice in 0..self.pools[pool].len() {
                 for device in 0..self.slice(pool, slice).devices().len() {
                     let location = Location {
                         pool,
@@ -385,7 +391,7 @@ impl<'a> DeviceSearch<'a, '_> {
     }
 
     fn slice(&self, pool: usize, slice: usize) -> &'a PreparedSlice {
-        self.pools[pool].slices()[slice]
+        self.pools[pool].slice(slice)
     }
 
     /// The slice and the device at a location.
@@ -492,17 +498,16 @@ impl<'a> DeviceSearch<'a, '_> {
             // The search continues where the last device was picked, so that no set of devices is tried twice.
             let is_first = pool == start.pool;
             let first_slice = if is_first { start.slice } else { 0 };
-            for slice in first_slice..self.pools[pool].slices().len() {
+            for slice in first_slice..self.pools[pool].len() {
                 let is_first = is_first && slice == start.slice;
                 let first_device = if is_first { start.device } else { 0 };
-                for device in first_device..self.slice(pool, slice).devices().len() {
-                    let location = Location {
-                        pool,
-                        slice,
-                        device,
-                    };
-                    // Each device costs a step, whatever the result, so that the search is bounded.
-                    self.budget.step()?;
+                let mut next = Location {
+                    pool,
+                    slice,
+                    device: first_device,
+                };
+                while let Some(location) = self.skip_held(at, next)? {
+                    next.device = location.device + 1;
                     if self.is_in_use(at, location)
                         || !self.is_selected(at, location)?
                         || !self.has_capacity(at, location, requested, Shares::All)?
@@ -517,6 +522,22 @@ impl<'a> DeviceSearch<'a, '_> {
             }
         }
         Ok(BranchOutcome::NotFound)
+    }
+
+    /// The first device of a slice from a location on that no claim holds, or the next one if the request can have those
+    /// that are held. Each device costs a step, also one that is skipped, so that the search is bounded.
+    fn skip_held(&mut self, at: At, from: Location) -> Result<Option<Location>, AllocateError> {
+        let devices = self.slice(from.pool, from.slice).devices().len();
+        let device = if self.alternative(at).admin_access {
+            from.device
+        } else {
+            let held = self.pools[from.pool].held(from.slice);
+            held.next_absent(from.device).min(devices)
+        };
+        let is_there = device < devices;
+        let skipped = device.saturating_sub(from.device);
+        self.budget.steps(skipped + usize::from(is_there))?;
+        Ok(is_there.then_some(Location { device, ..from }))
     }
 
     /// Picks a device and goes on; `None` if the device cannot be picked. Where that leads to no solution, the device
@@ -556,14 +577,14 @@ impl<'a> DeviceSearch<'a, '_> {
             return is_picked(&self.picks[at.claim]);
         }
         let (_, device) = self.at(location);
-        let allocated = self.pools[location.pool].allocated;
-        let is_allocated = allocated.is_some_and(|allocated| {
-            // A device of which shares are allocated may not be published as one that can be shared any more.
-            let is_for_one = !self.features.consumable_capacity
-                || self.features.fixes.qualified_capacity && !device.allow_multiple_allocations;
-            allocated.is_exclusive(&device.name) || is_for_one && allocated.is_shared(&device.name)
-        });
-        is_allocated || self.picks.iter().any(|picks| is_picked(picks))
+        let pool = &self.pools[location.pool];
+        // A device of which shares are allocated may not be published as one that can be shared any more.
+        let is_for_one = !self.features.consumable_capacity
+            || self.features.fixes.qualified_capacity && !device.allow_multiple_allocations;
+        let has_shares = || pool.allocated.is_some_and(|a| a.is_shared(&device.name));
+        pool.held(location.slice).contains(location.device)
+            || is_for_one && has_shares()
+            || self.picks.iter().any(|picks| is_picked(picks))
     }
 
     /// Returns whether the selectors of the class and of the request select the device, and it can be used on the node.

@@ -1,16 +1,19 @@
 //! A ResourceSlice with what is computed from it once.
 
+use crate::target::TargetNode;
+use berth_api::Str;
 use berth_api::devices::{Device, DeviceTaintRule, ResourceSlice};
 use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
-use berth_api::{Labels, Str};
 use berth_cel::{DeviceValue, Environment};
+use rustc_hash::FxBuildHasher;
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Identifies one version of a slice in caches. Identities are never used again and have no other meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SliceId(u64);
 
 impl SliceId {
@@ -38,27 +41,26 @@ pub struct PreparedSlice {
     values: Box<[OnceLock<DeviceValue>]>,
     /// The same for expressions that can read attributes with several values.
     list_values: OnceLock<Box<[OnceLock<DeviceValue>]>>,
+    /// The hashes of the names of the devices, in their order: a pool of many slices is searched for a name.
+    name_hashes: Box<[u32]>,
     duplicate: Option<Str>,
     has_binding_conditions: bool,
     /// Whether some of the devices use resources of their node.
     pub(crate) has_node_resources: bool,
 }
 
+/// Some bits of the hash of a name.
+fn name_hash(name: &str) -> u32 {
+    (FxBuildHasher.hash_one(name) >> 32) as u32
+}
+
 fn compile(selector: &NodeSelector) -> Compiled {
     CompiledNodeSelector::compile_strict(selector, "").map_err(|error| error.to_string())
 }
 
-/// A node as slices select it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SliceTarget<'n> {
-    pub(crate) name: &'n str,
-    pub(crate) labels: &'n Labels,
-    pub(crate) skips_operations: bool,
-}
-
 /// Returns whether a node is selected by its name, as one of all nodes, or by a selector, in this order.
 fn selects(
-    target: SliceTarget<'_>,
+    target: TargetNode<'_>,
     name: Option<&Str>,
     all: bool,
     selector: Option<&Compiled>,
@@ -123,6 +125,7 @@ impl PreparedSlice {
             // The values of devices for CEL are made when an expression needs them.
             values: spec.devices.iter().map(|_| OnceLock::new()).collect(),
             list_values: OnceLock::new(),
+            name_hashes: spec.devices.iter().map(|d| name_hash(&d.name)).collect(),
             duplicate: duplicate.map(|device| device.name.clone()),
             has_binding_conditions: spec
                 .devices
@@ -159,6 +162,16 @@ impl PreparedSlice {
         &self.slice.spec.devices
     }
 
+    /// The places of the devices of this name; more than one in an invalid slice.
+    pub(crate) fn places_of(&self, name: &str) -> impl Iterator<Item = usize> {
+        let hash = name_hash(name);
+        let hashes = self.name_hashes.iter().enumerate();
+        let alike = hashes.filter(move |(_, known)| **known == hash);
+        alike
+            .map(|(at, _)| at)
+            .filter(move |at| *self.devices()[*at].name == *name)
+    }
+
     pub(crate) fn generation(&self) -> i64 {
         self.slice.spec.pool.generation
     }
@@ -186,7 +199,7 @@ impl PreparedSlice {
     ///
     /// # Errors
     /// A node selector is invalid.
-    pub(crate) fn is_relevant(&self, target: SliceTarget<'_>) -> Result<bool, String> {
+    pub(crate) fn is_relevant(&self, target: TargetNode<'_>) -> Result<bool, String> {
         let spec = &self.slice.spec;
         if self.has_counters() {
             return Ok(true);
@@ -214,7 +227,7 @@ impl PreparedSlice {
     pub(crate) fn selects_for_device(
         &self,
         index: usize,
-        target: SliceTarget<'_>,
+        target: TargetNode<'_>,
     ) -> Result<bool, String> {
         let Some(selector) = self.device_selectors.get(index) else {
             return Ok(true);

@@ -13,6 +13,7 @@
 
 use crate::plugin::{Context, Plugin};
 use crate::pod_info::PodInfo;
+use crate::state::CycleState;
 use crate::status::Status;
 use crate::table::Slot;
 use smallvec::SmallVec;
@@ -66,6 +67,17 @@ pub enum Kept {
     ByFragment,
 }
 
+/// Whether answers depend on parts of the cluster that are neither in the fragment nor parts of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FollowOutcome {
+    /// They do not, for no pod with the fragment.
+    Nothing,
+    /// They do. The nodes whose answers may be others now were reported.
+    Changes,
+    /// They do, and it is not known which answers are others now.
+    Lost,
+}
+
 /// A plugin whose answers about a node depend on a fragment of the pod, on the node and on the node's pods.
 ///
 /// This covers all of PreFilter, Filter, PreScore and Score: where answers are kept, PreFilter and PreScore run once
@@ -76,6 +88,18 @@ pub trait Keep: Send + Sync + 'static {
     /// Writes what the answers about `pod` depend on, other than the node: parts of the pod's spec, and whatever
     /// is read of `cx` beside the node that is asked about.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
+
+    /// Follows the parts of the cluster that many nodes share, and that change too often to be in the fragment: adds the
+    /// nodes to `changed` whose answers may be others than when it was called last. It is called when PreFilter has run,
+    /// and each time before answers are used again. `state` is what PreFilter has written.
+    fn follow(
+        &self,
+        _cx: &Context<'_>,
+        _state: &mut CycleState,
+        _changed: &mut Vec<Slot>,
+    ) -> FollowOutcome {
+        FollowOutcome::Nothing
+    }
 
     /// Returns whether answers depend on the pods of the node, or on pods that are nominated to it, and not on the node
     /// alone.

@@ -84,9 +84,10 @@ impl AffinityTerm {
     /// Returns whether the term matches `pod`, whose namespace has the labels that `namespace_labels` returns. They are
     /// read only if the namespace is not listed by name.
     pub fn matches(&self, pod: &Pod, namespace_labels: impl FnOnce() -> Labels) -> bool {
-        (self.namespaces.contains(pod.namespace())
-            || self.namespace_selector.matches(&namespace_labels()))
-            && self.selector.matches(pod.labels())
+        // Most pods differ in their labels, so that nothing is looked up for them.
+        self.selector.matches(pod.labels())
+            && (self.namespaces.contains(pod.namespace())
+                || self.namespace_selector.matches(&namespace_labels()))
     }
 }
 

@@ -14,7 +14,7 @@
 //! So an answer cannot depend on a part of the pod that the answer cache does not compare. A plugin that needs more
 //! than that implements the extension points of [`plugin`](crate::plugin) itself.
 
-use crate::keep::{Fragment, Keep, Kept};
+use crate::keep::{FollowOutcome, Fragment, Keep, Kept};
 use crate::lack::Lack;
 use crate::plugin::{
     Context, Filter, MAX_NODE_SCORE, Plugin, PreFilter, PreFilterResult, PreScore, Score,
@@ -377,6 +377,20 @@ impl Keep for KeepBoth {
         // Bytes of the first part never pass for bytes of the second.
         fragment.put(&end);
         kept
+    }
+
+    fn follow(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        changed: &mut Vec<Slot>,
+    ) -> FollowOutcome {
+        let mut both = self
+            .0
+            .each_ref()
+            .map(|part| part.follow(cx, state, changed));
+        both.sort_unstable();
+        both[1]
     }
 
     fn reads_pods(&self) -> bool {

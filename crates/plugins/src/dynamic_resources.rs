@@ -23,6 +23,7 @@ mod hints;
 mod lacking;
 mod node_allocatable;
 mod post_filter;
+mod shared;
 mod state;
 mod writes;
 
@@ -33,7 +34,7 @@ use berth_api::{Kind, Pod, Str};
 use berth_framework::amounts::ByAmounts;
 use berth_framework::cluster::GroupKey;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
-use berth_framework::keep::{Fragment, Keep, Kept};
+use berth_framework::keep::{FollowOutcome, Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, GroupPostFilterResult, MAX_NODE_SCORE, NodeStatuses,
     Nominating, Plugin, PodGroupPostFilter, PodGroupPostFilterContext, PostFilter,
@@ -319,10 +320,22 @@ impl PreBind for DynamicResources {
 
 impl Keep for DynamicResources {
     /// Answers depend on what the claims request, on the nodes that can use the devices that they have, and on the
-    /// devices of the node. Devices that several nodes can use are part of the fragment. Reserve looks the claims up
-    /// again.
+    /// devices of the node. Devices that several nodes can use are part of the fragment, and their allocations are
+    /// followed. Reserve looks the claims up again.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         ClaimsState::fragment(cx, &pod.pod, fragment)
+    }
+
+    fn follow(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        changed: &mut Vec<Slot>,
+    ) -> FollowOutcome {
+        let claims = state.read_mut::<ClaimsState>();
+        claims.map_or(FollowOutcome::Nothing, |claims| {
+            claims.follow(&self.args, cx, changed)
+        })
     }
 
     /// By the alternatives of lists.

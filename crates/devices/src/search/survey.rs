@@ -1,12 +1,12 @@
 //! The devices of a node for each request of claims, each evaluated by itself: for explanations. Requests that compete
 //! for the same devices, constraints and combinations are left to the search.
 
-use super::{AllocateError, Allocator, At, DeviceSearch, Location, Shares, TargetNode};
+use super::{AllocateError, Allocator, At, DeviceSearch, Location, Shares};
 use crate::AllocatorFeatures;
 use crate::budget::SearchBudget;
 use crate::claims::{ClaimRequests, Mode};
 use crate::inventory::Inventory;
-use crate::slice::SliceTarget;
+use crate::target::TargetNode;
 use berth_api::Str;
 use berth_api::devices::{Device, DeviceTaint, RequestedDevices};
 
@@ -91,7 +91,7 @@ impl Allocator<'_> {
         claims: &[&ClaimRequests],
         budget: &mut SearchBudget,
     ) -> Result<Vec<RequestSurvey>, AllocateError> {
-        let mut search = self.start(node, claims, budget)?;
+        let mut search = self.on(node, claims, budget)?;
         let mut surveys = Vec::new();
         for (claim, requests) in claims.iter().enumerate() {
             for (request, prepared) in requests.requests.iter().enumerate() {
@@ -123,16 +123,11 @@ impl Inventory {
         node: TargetNode<'_>,
         features: AllocatorFeatures,
     ) -> Result<Vec<(DeviceId, &Device)>, String> {
-        let target = SliceTarget {
-            name: node.name,
-            labels: node.labels,
-            skips_operations: node.skips_operations,
-        };
         let mut found = Vec::new();
         for pool in self.pools_for(node, features)? {
             for slice in pool.slices() {
                 for (index, device) in slice.devices().iter().enumerate() {
-                    if slice.selects_for_device(index, target)? {
+                    if slice.selects_for_device(index, node)? {
                         let id = DeviceId {
                             driver: pool.id.driver.clone(),
                             pool: pool.id.name.clone(),
@@ -168,7 +163,7 @@ impl DeviceSearch<'_, '_> {
             selected: Vec::new(),
         };
         for pool in 0..self.pools.len() {
-            for slice in 0..self.pools[pool].slices().len() {
+            for slice in 0..self.pools[pool].len() {
                 for device in 0..self.slice(pool, slice).devices().len() {
                     let location = Location {
                         pool,

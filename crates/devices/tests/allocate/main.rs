@@ -52,30 +52,53 @@ fn inventory(slices: &[Arc<ResourceSlice>]) -> Inventory {
     inventory
 }
 
-fn search(
-    inventory: &Inventory,
-    node: &str,
-    claims: &[Arc<ResourceClaim>],
-    features: AllocatorFeatures,
-    budget: &mut SearchBudget,
-) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
+fn prepared(claims: &[Arc<ResourceClaim>], features: AllocatorFeatures) -> Vec<ClaimRequests> {
     let class = |name: &str| {
         let json = json!({"metadata": {"name": name}});
         let class: DeviceClass = serde_json::from_value(json).expect("a class");
         (name == "any").then(|| Arc::new(class))
     };
-    let claims: Vec<ClaimRequests> = claims
-        .iter()
+    let claims = claims.iter();
+    claims
         .map(|claim| ClaimRequests::new(claim, features, class))
-        .collect();
-    let claims: Vec<&ClaimRequests> = claims.iter().collect();
-    let labels = Labels::default().with("zone", node);
-    let node = TargetNode {
-        name: node,
-        labels: &labels,
+        .collect()
+}
+
+/// A node, whose name is also its zone.
+fn node<'n>(name: &'n str, labels: &'n Labels) -> TargetNode<'n> {
+    TargetNode {
+        name,
+        labels,
         skips_operations: true,
-    };
-    Allocator::new(inventory, features).allocate(node, &claims, budget)
+    }
+}
+
+fn search(
+    inventory: &Inventory,
+    name: &str,
+    claims: &[Arc<ResourceClaim>],
+    features: AllocatorFeatures,
+    budget: &mut SearchBudget,
+) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
+    let claims = prepared(claims, features);
+    let claims: Vec<&ClaimRequests> = claims.iter().collect();
+    let labels = Labels::default().with("zone", name);
+    Allocator::new(inventory, features).allocate(node(name, &labels), &claims, budget)
+}
+
+/// Whether the devices that a node shares with others satisfy the claims, or the error; `None` if some of its own could.
+fn in_view(inventory: &Inventory, name: &str, claims: &[Arc<ResourceClaim>]) -> Option<String> {
+    let labels = Labels::default().with("zone", name);
+    let claims = prepared(claims, FEATURES);
+    let claims: Vec<&ClaimRequests> = claims.iter().collect();
+    let budget = &mut SearchBudget::unlimited();
+    let allocator = Allocator::new(inventory, FEATURES);
+    let view = allocator.view(node(name, &labels), &claims, budget)?;
+    let found = allocator.preference_in(&view, &claims, budget);
+    Some(match found {
+        Ok(found) => found.is_some().to_string(),
+        Err(error) => error.to_string(),
+    })
 }
 
 /// The devices of each claim, or the error.
@@ -335,7 +358,8 @@ fn a_search_ends_with_its_budget() {
     assert_eq!(first, steps_of(), "caches make no difference");
 }
 
-/// After any sequence of changed slices, the inventory equals one that is built from the current slices.
+/// After any sequence of changed slices and allocations, the inventory equals one that is built from the current ones. What
+/// nodes without slices of their own can have is what their view has.
 #[test]
 fn an_inventory_depends_on_what_is_in_it_alone() {
     let seed = 0xd0a;
@@ -343,7 +367,8 @@ fn an_inventory_depends_on_what_is_in_it_alone() {
     let spec = |random: &mut fastrand::Rng| {
         let device = |random: &mut fastrand::Rng| json!({"name": format!("d{}", random.u8(..6))});
         let devices: Vec<Value> = (0..random.u8(1..3)).map(|_| device(random)).collect();
-        let mut spec = json!({"driver": "d", "pool": {
+        let driver = if random.u8(..4) == 0 { "e" } else { "d" };
+        let mut spec = json!({"driver": driver, "pool": {
             "name": format!("p{}", random.u8(..3)), "generation": random.u8(1..3),
             "resourceSliceCount": random.u8(1..3),
         }});
@@ -363,9 +388,11 @@ fn an_inventory_depends_on_what_is_in_it_alone() {
         spec["devices"] = Value::Array(devices);
         spec
     };
+    let mut views = 0;
     for round in 0..200 {
         let mut changed = Inventory::default();
         let mut present: Vec<Arc<ResourceSlice>> = Vec::new();
+        let mut held: [Option<AllocationResult>; 3] = Default::default();
         for _ in 0..12 {
             let name = format!("s{}", random.u8(..5));
             let known = present.iter().position(|s| *s.metadata.name == *name);
@@ -376,8 +403,9 @@ fn an_inventory_depends_on_what_is_in_it_alone() {
             }
             let new = slice(&name, spec(random));
             changed.set_slice(&new);
-            let same_pool =
-                known.is_some_and(|at| present[at].spec.pool.name == new.spec.pool.name);
+            let pool =
+                |slice: &ResourceSlice| (slice.spec.driver.clone(), slice.spec.pool.name.clone());
+            let same_pool = known.is_some_and(|at| pool(&present[at]) == pool(&new));
             match known {
                 Some(at) if same_pool => present[at] = new,
                 Some(at) => {
@@ -386,19 +414,48 @@ fn an_inventory_depends_on_what_is_in_it_alone() {
                 }
                 None => present.push(new),
             }
+            // Claims take devices and give them back, whether slices have them or not.
+            let taken = &mut held[random.usize(..3)];
+            let before = taken.take();
+            *taken = random.bool().then(|| {
+                let device = random.u8(..6);
+                let result = json!({"driver": "d", "pool": format!("p{}", random.u8(..3)), "device": format!("d{device}")});
+                serde_json::from_value(json!({"devices": {"results": [result]}})).expect("an allocation")
+            });
+            changed.set_allocation(before.as_ref(), taken.as_ref());
         }
-        let anew = inventory(&present);
+        let mut anew = Inventory::default();
+        let (early, late) = held.split_at(1);
+        early
+            .iter()
+            .for_each(|held| drop(anew.set_allocation(None, held.as_ref())));
+        present.iter().for_each(|slice| drop(anew.set_slice(slice)));
+        late.iter()
+            .for_each(|held| drop(anew.set_allocation(None, held.as_ref())));
         let all = json!({"deviceClassName": "any", "allocationMode": "All"});
         let all = claim("c", json!({"requests": [{"name": "r", "exactly": all}]}));
+        let of_driver = json!({"selectors": [{"cel": {"expression": "device.driver == 'd'"}}]});
         for node in ["n0", "n1", "n2"] {
             for claims in [
                 [count("c", 1, json!({}))],
                 [count("c", 2, json!({}))],
+                [count("c", 1, of_driver.clone())],
                 [all.clone()],
             ] {
                 let expected = allocate(&anew, node, &claims);
                 let got = allocate(&changed, node, &claims);
                 assert_eq!(got, expected, "seed {seed}, round {round}, {node}");
+                let by_view = in_view(&changed, node, &claims);
+                let is_found = match expected.as_str() {
+                    "none" => "false".to_owned(),
+                    error if error.contains("pool") => error.to_owned(),
+                    _ => "true".to_owned(),
+                };
+                assert!(
+                    by_view.as_ref().is_none_or(|found| *found == is_found),
+                    "seed {seed}, round {round}, {node}: {by_view:?} instead of {expected}"
+                );
+                views += usize::from(by_view.is_some());
             }
         }
         for name in 0..5 {
@@ -407,4 +464,5 @@ fn an_inventory_depends_on_what_is_in_it_alone() {
         assert!(changed.is_empty());
         assert_eq!(changed.slices().count(), 0);
     }
+    assert!(views > 500, "{views} views were searched");
 }

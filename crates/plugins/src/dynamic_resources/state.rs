@@ -4,20 +4,20 @@ use super::args::DynamicResourcesArgs;
 use super::bind::Reserved;
 use super::extended::{self, Extended};
 use super::lacking::ExplainedDevices;
+use super::shared::SharedResults;
 use super::{claims, classes, conditions, filter, node_allocatable, writes};
 use berth_api::devices::{
     AllocationMode, AllocationResult, CLAIM_CONSUMERS_MAX, ConsumerReference,
 };
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim};
-use berth_devices::{ALTERNATIVES_MAX, AllocateError, Allocator, ClaimRequests, SharedView};
-use berth_framework::allocator::target;
+use berth_devices::{ALTERNATIVES_MAX, ClaimRequests};
 pub(super) use berth_framework::allocator::{allocator_features, has_binding_conditions};
 use berth_framework::cluster::GroupKey;
 use berth_framework::features::Behaviour;
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
-use berth_framework::{Feature, NodeView, Slot, Status};
+use berth_framework::{Feature, Slot, Status};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) struct ClaimsState {
     /// The preference of the claims that have devices.
     pub(super) preference: i64,
     /// Results for nodes that share all their devices with others.
-    shared: RefCell<SharedResults>,
+    pub(super) shared: RefCell<SharedResults>,
     /// The claim whose devices PostFilter frees.
     pub(super) freeing: Option<Arc<ResourceClaim>>,
     /// The preference of the alternatives on a node. Filter adds them if there are lists.
@@ -46,16 +46,6 @@ pub(super) struct ClaimsState {
     /// The values that explanations compute once for all nodes.
     pub(super) explained: ExplainedDevices,
 }
-
-/// Results of searches by what nodes see, for one version of the devices.
-#[derive(Default)]
-struct SharedResults {
-    version: u64,
-    by_view: FxHashMap<(SharedView, bool), SearchResult>,
-}
-
-/// The preference of the alternatives; `None` if the devices are not available.
-type SearchResult = Result<Option<i64>, AllocateError>;
 
 /// A claim of the pod.
 #[derive(Clone)]
@@ -243,51 +233,9 @@ impl ClaimsState {
             }
         }
         if needs_devices {
-            fragment.put(&cx.cluster.devices().inventory().shared_version());
+            fragment.put(&cx.cluster.devices().inventory().shared_slices_version());
         }
         Kept::ByFragment
-    }
-
-    /// Searches the devices of a node for all claims that need some, and for those of extended resources. Nodes that
-    /// see the same devices have the same result.
-    pub(super) fn search(
-        &self,
-        args: &DynamicResourcesArgs,
-        cx: &Context<'_>,
-        extended: Option<&ClaimRequests>,
-        node: NodeView<'_>,
-    ) -> SearchResult {
-        let devices = cx.cluster.devices().inventory();
-        let requests = self.requests(extended);
-        let target = target(node);
-        let search = || {
-            let allocator = Allocator::new(devices, allocator_features(cx.features));
-            filter::search(args, cx, |budget| {
-                allocator.preference(target, &requests, budget)
-            })
-        };
-        let view = match extended {
-            None => devices.shared_view(target),
-            Some(_) => None,
-        };
-        let Some(view) = view else {
-            return search();
-        };
-        let shared = &mut *self.shared.borrow_mut();
-        if shared.version != devices.version() {
-            shared.version = devices.version();
-            shared.by_view.clear();
-        }
-        let key = (view, target.skips_operations);
-        if let Some(known) = shared.by_view.get(&key) {
-            return known.clone();
-        }
-        let result = search();
-        // Another attempt may have more budget.
-        if !matches!(result, Err(AllocateError::OutOfSteps)) {
-            shared.by_view.insert(key, result.clone());
-        }
-        result
     }
 
     /// The raw score of a node: how much the alternatives are preferred that the claims have or get there.

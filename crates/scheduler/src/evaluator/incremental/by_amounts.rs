@@ -5,6 +5,7 @@
 //! the table. A decision reads bounds of whole regions of similar nodes, and goes into those alone that may hold a best
 //! node and are not all alike ([`search`]).
 
+mod row_nodes;
 mod search;
 #[cfg(test)]
 mod tests;

@@ -273,21 +273,45 @@ impl ClassSet {
             self.best.remove(at);
             return;
         }
-        self.best[at] &= !bit;
-        if self.best[at] == 0 {
-            let mut greatest = Sum::MIN;
-            for slot in slots(block, self.members[at]) {
-                let score = scores[slot.index()];
-                let (_, bit) = split(slot);
-                if score > greatest {
-                    greatest = score;
-                    self.best[at] = bit;
-                } else if score == greatest {
-                    self.best[at] |= bit;
-                }
-            }
-            self.greatest[at] = greatest;
+        self.worsen(at, bit, scores);
+    }
+
+    /// A feasible node has another score.
+    fn rescore(&mut self, slot: Slot, scores: &[Sum]) {
+        let (block, bit) = split(slot);
+        self.touch(block);
+        let Ok(at) = self.blocks.binary_search(&block) else {
+            debug_assert!(false, "a feasible node is in a block of its class");
+            return;
+        };
+        let score = scores[slot.index()];
+        if score > self.greatest[at] {
+            (self.greatest[at], self.best[at]) = (score, bit);
+        } else if score == self.greatest[at] {
+            self.best[at] |= bit;
+        } else {
+            self.worsen(at, bit, scores);
         }
+    }
+
+    /// A node is not among the best of the block at a place, or no more.
+    fn worsen(&mut self, at: usize, bit: u64, scores: &[Sum]) {
+        self.best[at] &= !bit;
+        if self.best[at] != 0 {
+            return;
+        }
+        let mut greatest = Sum::MIN;
+        for slot in slots(self.blocks[at], self.members[at]) {
+            let score = scores[slot.index()];
+            let (_, bit) = split(slot);
+            if score > greatest {
+                greatest = score;
+                self.best[at] = bit;
+            } else if score == greatest {
+                self.best[at] |= bit;
+            }
+        }
+        self.greatest[at] = greatest;
     }
 
     /// A block changes.
@@ -419,6 +443,23 @@ impl NodeClasses {
         }
     }
 
+    /// A node of a class has another answer, or another score, which is among the `scores` by now.
+    pub(super) fn change(
+        &mut self,
+        id: ClassId,
+        slot: Slot,
+        (before, answer): (NodeAnswer, NodeAnswer),
+        scores: &[Sum],
+    ) {
+        let set = &mut self.sets[id as usize];
+        if before == FEASIBLE && answer == FEASIBLE {
+            set.rescore(slot, scores);
+        } else {
+            set.remove(slot, before, scores);
+            set.add(slot, answer, scores[slot.index()]);
+        }
+    }
+
     /// Takes a node out of its class; see [`ClassSet::remove`]. A class without nodes is given up.
     pub(super) fn remove(&mut self, id: ClassId, slot: Slot, answer: NodeAnswer, scores: &[Sum]) {
         let set = &mut self.sets[id as usize];
@@ -498,6 +539,15 @@ mod tests {
             for _ in 0..400 {
                 let at = slot_of(rng.usize(..300));
                 let slot = Slot::from_index(at as u32);
+                if let Some((class, answer)) = &mut nodes[at]
+                    && rng.bool()
+                {
+                    let id = classes.id(&smallvec![*class]).unwrap();
+                    let before = std::mem::replace(answer, rng.u16(..3));
+                    scores[at] = rng.i32(..5);
+                    classes.change(id, slot, (before, *answer), &scores);
+                    continue;
+                }
                 if let Some((class, answer)) = nodes[at].take() {
                     let id = classes.id(&smallvec![class]).unwrap();
                     classes.remove(id, slot, answer, &scores);

@@ -10,7 +10,7 @@ use super::scratch::{Note, Scratch};
 use super::shape::Unkeepable;
 use crate::evaluator::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
-use berth_framework::keep::Class;
+use berth_framework::keep::{Class, FollowOutcome, Keep};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
 use berth_framework::table::TableChange;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
@@ -84,6 +84,8 @@ pub(super) struct NodeAnswers {
     /// The kept state of the plugins; those of the other group are left out.
     pub(super) evaluation: Evaluation,
     pub(super) scorers: Scorers,
+    /// The plugins whose answers depend on what many nodes share.
+    followers: Vec<Arc<dyn Keep>>,
     /// Whether a plugin reads the pod again for each node, because its PreFilter or PreScore is not in the profile.
     reads_pod_again: bool,
     cells: Vec<Cell>,
@@ -176,6 +178,7 @@ impl NodeAnswers {
             pod: neutral(evaluator.pod),
             evaluation: Evaluation::default(),
             scorers: Scorers::default(),
+            followers: Vec::new(),
             reads_pod_again: false,
             cells: vec![Cell::NOTHING; table.slots()],
             known: vec![Known::feasible()],
@@ -216,6 +219,13 @@ impl NodeAnswers {
                 PreFilterResult::AllNodes => {}
                 PreFilterResult::Skip => skip_filter.insert(member.id),
                 PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => return Err(Unkeepable),
+            }
+        }
+        for keep in plan.keeps(self.group) {
+            match keep.follow(&cx, state, &mut Vec::new()) {
+                FollowOutcome::Nothing => {}
+                FollowOutcome::Changes => self.followers.push(keep.clone()),
+                FollowOutcome::Lost => return Err(Unkeepable),
             }
         }
         for member in &profile.filter {
@@ -263,7 +273,7 @@ impl NodeAnswers {
         let table = &evaluator.cluster.nodes;
         let nominated = evaluator.nominated;
         let seen = (table.log().end(), nominated.changes_end());
-        if seen == self.seen {
+        if seen == self.seen && self.followers.is_empty() {
             return Ok(());
         }
         let changes = table.log().since(self.seen.0).ok_or(Unkeepable)?;
@@ -302,6 +312,9 @@ impl NodeAnswers {
                 return Err(Unkeepable);
             }
         }
+        for slot in self.follow(evaluator)? {
+            scratch.note(slot, Note::Row);
+        }
         self.seen = seen;
         // The values that a plugin reads of the first pod and of the cluster may have changed. The pod at hand has the
         // fragment of these answers now.
@@ -314,6 +327,24 @@ impl NodeAnswers {
             self.changes.push(*slot);
         }
         Ok(())
+    }
+
+    /// The nodes about which the plugins may answer otherwise because of what many nodes share.
+    fn follow(&mut self, evaluator: &Evaluator<'_>) -> Result<Vec<Slot>, Unkeepable> {
+        let mut changed = Vec::new();
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+            work: evaluator.work,
+        };
+        for keep in &self.followers {
+            let state = &mut self.evaluation.state;
+            if keep.follow(&cx, state, &mut changed) == FollowOutcome::Lost {
+                return Err(Unkeepable);
+            }
+        }
+        Ok(changed)
     }
 
     /// Asks about every node that was noted; `are_there` when all of them are known to exist, and nothing is kept of

@@ -100,6 +100,13 @@ impl Plan {
         Some(plan)
     }
 
+    /// The plugins of a group.
+    pub(super) fn keeps(&self, group: Group) -> impl Iterator<Item = &Arc<dyn Keep>> {
+        let keeps = self.keeps.iter();
+        let of_group = keeps.filter(move |(of, _)| *of == group);
+        of_group.map(|(_, keep)| keep)
+    }
+
     /// Returns whether a plugin's scores are brought to scale.
     pub(super) fn normalizes(&self, id: PluginId) -> bool {
         self.normalizes.get(id.index()).copied().unwrap_or(false)
@@ -126,8 +133,7 @@ impl Plan {
             // The set of nominations that count depends on it.
             fragment.put(&pod.pod.priority());
         }
-        let keeps = self.keeps.iter().filter(|(of, _)| *of == group);
-        parts(fragment, keeps, |(_, keep), fragment| {
+        parts(fragment, self.keeps(group), |keep, fragment| {
             keep.fragment(cx, pod, fragment)
         })
     }

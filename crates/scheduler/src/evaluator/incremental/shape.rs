@@ -362,7 +362,13 @@ impl Shape {
         if let Some(before) = columns.answer(slot) {
             let id = columns.class_of[at];
             let same_class = self.classes.get(id).key == *class;
-            if same_class && before == answer && self.scores[at] == score {
+            if same_class {
+                let score_before = std::mem::replace(&mut self.scores[at], score);
+                if before != answer || score_before != score {
+                    let answers = (before, answer);
+                    self.classes.change(id, slot, answers, &self.scores);
+                    columns.answers[at] = answer;
+                }
                 return Ok(());
             }
             self.classes.remove(id, slot, before, &self.scores);

@@ -5,7 +5,7 @@ use crate::evaluator::{NoNominations, NoStopwatch};
 use crate::profile::Profile;
 use crate::testing::registered;
 use berth_api::Time;
-use berth_framework::keep::{Keep, Kept as KeptAnswers};
+use berth_framework::keep::{FollowOutcome, Keep, Kept as KeptAnswers};
 use berth_framework::plugin::{Filter, Plugin, Score};
 use berth_framework::registry::Extensions;
 use berth_framework::testing::{fake, node, pod};
@@ -67,6 +67,65 @@ impl Keep for Ranks {
 
     fn reads_pods(&self) -> bool {
         false
+    }
+}
+
+/// Keeps pods off the node that has the lease, which moves from node to node without a change of one. Zero means that
+/// the holders of before are not known.
+struct Lease {
+    holder: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
+}
+
+/// The holder when answers were given.
+struct HolderSeen(usize);
+
+impl Plugin for Lease {
+    fn name(&self) -> &str {
+        "Lease"
+    }
+}
+
+impl Filter for Lease {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if **node.name() == *format!("n{}", self.holder.load(Ordering::Relaxed)) {
+            Status::unschedulable("leased")
+        } else {
+            Status::success()
+        }
+    }
+}
+
+impl Keep for Lease {
+    fn fragment(&self, _cx: &Context<'_>, _pod: &PodInfo, _fragment: &mut Fragment) -> KeptAnswers {
+        KeptAnswers::ByFragment
+    }
+
+    fn follow(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        changed: &mut Vec<Slot>,
+    ) -> FollowOutcome {
+        let holder = self.holder.load(Ordering::Relaxed);
+        let before = state.read::<HolderSeen>().map(|seen| seen.0);
+        state.write(HolderSeen(holder));
+        if before == Some(holder) {
+            return FollowOutcome::Changes;
+        }
+        if holder == 0 && before.is_some() {
+            return FollowOutcome::Lost;
+        }
+        let both = before.into_iter().chain([holder]);
+        changed.extend(both.filter_map(|rank| cx.cluster.nodes.slot(&format!("n{rank}"))));
+        FollowOutcome::Changes
     }
 }
 
@@ -185,6 +244,32 @@ fn only_nodes_that_changed_are_asked_again() {
     assert_eq!(stated, "0/5 nodes are available: 5 closed.");
     // The fourth is as it was.
     assert_eq!((asked, is_plain), (4, false));
+}
+
+/// Answers that depend on what no node shows are computed again where their plugin reports a change: for all pods of the
+/// shape, whether a node has changed or not.
+#[test]
+fn what_a_plugin_follows_is_asked_again() {
+    let [holder, asked] = [4, 0].map(|n| Arc::new(AtomicUsize::new(n)));
+    let lease = Lease {
+        holder: holder.clone(),
+        asked: asked.clone(),
+    };
+    let mut world = World::new(vec![Extensions::of(lease).filter().keep().build()]);
+    for (situation, now, expected, asked_now) in [
+        ("the first pod", 4, "n3", 5),
+        ("nothing has changed", 4, "n3", 0),
+        ("the lease moves", 3, "n4", 2),
+        ("it moves on", 2, "n4", 2),
+        ("it moves, and it is not known from where", 0, "n4", 5),
+        ("it moves back", 4, "n3", 2),
+    ] {
+        holder.store(now, Ordering::Relaxed);
+        asked.store(0, Ordering::Relaxed);
+        let (node, _, is_plain) = world.decide("a", None);
+        assert_eq!((node.as_str(), is_plain), (expected, false), "{situation}");
+        assert_eq!(asked.load(Ordering::Relaxed), asked_now, "{situation}");
+    }
 }
 
 /// C-19: with a percentage, the search ends in kept answers where the plain evaluator's ends, and the next one begins

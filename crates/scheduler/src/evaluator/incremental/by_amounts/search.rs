@@ -1,5 +1,6 @@
 //! The best nodes of a tree, by bounds of whole regions.
 
+use super::row_nodes::{self, RowNodes};
 use super::tree::{Content, RegionId, RowId, Tree};
 use berth_framework::Slot;
 use berth_framework::amounts::{Amounts, Fits, FitsByAmounts, ScoresByAmounts};
@@ -222,33 +223,14 @@ impl Best {
 
     /// The `n`th of them in slot order; `bits` is room to work in.
     pub(super) fn nth(&self, tree: &Tree, n: usize, bits: &mut Vec<u64>) -> Option<Slot> {
-        bits.clear();
-        bits.resize(tree.slots().div_ceil(64), 0);
-        let mut mark = |nodes: &[Slot]| {
-            for slot in nodes {
-                bits[slot.index() / 64] |= 1 << (slot.index() % 64);
-            }
-        };
+        let mut rows: Vec<&RowNodes> = Vec::new();
         for tied in &self.tied {
             match tied {
-                Tied::Region(id) => each_row(tree, *id, &mut |row| mark(&tree.row(row).nodes)),
-                Tied::Row(id) => mark(&tree.row(*id).nodes),
+                Tied::Region(id) => each_row(tree, *id, &mut |row| rows.push(&tree.row(row).nodes)),
+                Tied::Row(id) => rows.push(&tree.row(*id).nodes),
             }
         }
-        let mut left = n;
-        for (at, word) in (0..).zip(bits.iter()) {
-            let here = word.count_ones() as usize;
-            if left >= here {
-                left -= here;
-                continue;
-            }
-            let mut word = *word;
-            for _ in 0..left {
-                word &= word - 1;
-            }
-            return Some(Slot::from_index(at * 64 + word.trailing_zeros()));
-        }
-        None
+        row_nodes::nth(rows.into_iter(), tree.slots(), n, bits)
     }
 }
 

@@ -4,6 +4,7 @@
 //! differ most, when it has more than [`ROWS_MAX`] rows. It knows how many nodes it has and the least and the most of
 //! each amount.
 
+use super::row_nodes::RowNodes;
 use berth_framework::Slot;
 use berth_framework::table::Columns;
 use rustc_hash::FxHashMap;
@@ -24,7 +25,7 @@ pub(super) struct Row {
     offer: u32,
     /// The requests of the pods of each node.
     pub(super) held: Box<[i64]>,
-    pub(super) nodes: Vec<Slot>,
+    pub(super) nodes: RowNodes,
     region: RegionId,
 }
 
@@ -66,8 +67,6 @@ pub(super) struct Tree {
     free_regions: Vec<RegionId>,
     /// By slot: its row.
     row_of: Vec<RowId>,
-    /// By slot: its place among the nodes of the row.
-    place_of: Vec<u32>,
     /// The number of rows that were added since the regions were made.
     added: usize,
     is_too_deep: bool,
@@ -95,7 +94,7 @@ impl Tree {
     /// One of the nodes.
     pub(super) fn some_node(&self) -> Option<Slot> {
         let mut rows = self.rows.iter();
-        rows.find_map(|row| row.nodes.first().copied())
+        rows.find_map(|row| row.nodes.some())
     }
 
     /// The number of slots that have been seen.
@@ -110,7 +109,7 @@ impl Tree {
         let region = size_of::<Region>() + 2 * amounts;
         self.rows.len() * row
             + self.regions.len() * region
-            + self.row_of.capacity() * (size_of::<RowId>() + size_of::<Slot>())
+            + self.row_of.capacity() * (size_of::<RowId>() + RowNodes::BYTES_PER_SLOT_MAX)
     }
 
     /// Puts a node where its amounts belong, or takes it out.
@@ -118,7 +117,6 @@ impl Tree {
         let at = slot.index();
         if self.row_of.len() <= at {
             self.row_of.resize(at + 1, NOWHERE);
-            self.place_of.resize(at + 1, NOWHERE);
         }
         let before = self.row_of[at];
         if !is_in {
@@ -147,9 +145,8 @@ impl Tree {
             Some(row) => row,
             None => self.add_row(offer),
         };
-        let nodes = &mut self.rows[row as usize].nodes;
-        self.place_of[at] = nodes.len() as u32;
-        nodes.push(slot);
+        let slots = self.row_of.len();
+        self.rows[row as usize].nodes.insert(slot, slots);
         self.row_of[at] = row;
         self.count(self.rows[row as usize].region, 1);
     }
@@ -180,7 +177,7 @@ impl Tree {
         let row = Row {
             offer,
             held: self.key[1..].into(),
-            nodes: Vec::new(),
+            nodes: RowNodes::default(),
             region: NOWHERE,
         };
         let id = match self.free_rows.pop() {
@@ -328,13 +325,10 @@ impl Tree {
     /// Takes a node out of its row, and the row out of its region if it was the last one.
     fn take_out(&mut self, slot: Slot, id: RowId) {
         self.row_of[slot.index()] = NOWHERE;
+        let slots = self.row_of.len();
         let row = &mut self.rows[id as usize];
-        let place = self.place_of[slot.index()];
-        row.nodes.swap_remove(place as usize);
-        if let Some(moved) = row.nodes.get(place as usize) {
-            self.place_of[moved.index()] = place;
-        }
-        let (region, is_empty) = (row.region, row.nodes.is_empty());
+        row.nodes.remove(slot, slots);
+        let (region, is_empty) = (row.region, row.nodes.len() == 0);
         self.count(region, -1);
         if !is_empty {
             return;
@@ -440,7 +434,7 @@ impl Tree {
         self.free_regions.clear();
         let mut of_offers: Vec<Vec<RowId>> = vec![Vec::new(); self.offers.len()];
         for (id, row) in (0..).zip(&self.rows) {
-            if !row.nodes.is_empty() {
+            if row.nodes.len() > 0 {
                 of_offers[row.offer as usize].push(id);
             }
         }
