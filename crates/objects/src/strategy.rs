@@ -91,12 +91,21 @@ pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
     }
     let kind = old.text("kind");
     let kept = KEPT_BY_STATUS.iter().find(|(known, _)| *known == kind);
-    let mut object = old.clone();
-    for half in ["metadata", "status"] {
-        copy_field(&mut object, new, half);
+    let (Value::Object(sent), Value::Object(stored)) = (&mut *new, old) else {
+        return *new = old.clone();
+    };
+    let is_sent = |name: &str| matches!(name, "metadata" | "status");
+    sent.retain(|name, value| match is_sent(name) {
+        true => !value.is_null(),
+        false => stored.contains_key(name),
+    });
+    // Most clients send what they may not change as it is stored.
+    for (name, value) in stored.iter().filter(|(name, _)| !is_sent(name)) {
+        if sent.get(name) != Some(value) {
+            sent.insert(name.clone(), value.clone());
+        }
     }
     for field in kept.map_or(&[][..], |(_, fields)| fields) {
-        copy_field(&mut object["metadata"], &old["metadata"], field);
+        copy_field(&mut new["metadata"], &old["metadata"], field);
     }
-    *new = object;
 }

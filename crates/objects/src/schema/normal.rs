@@ -5,7 +5,7 @@
 //! become canonical. Messages are those of kube-apiserver's decoder, which clients print.
 
 use super::Decoded;
-use super::model::{Model, ObjectType, Presence, TypeId, ValueShape};
+use super::model::{Model, ModelField, ObjectType, Presence, TypeId, ValueShape};
 use super::path::SchemaPath;
 use crate::releases::ApiRelease;
 use berth_api::quantity::ParseQuantityError;
@@ -122,23 +122,20 @@ impl Pass<'_> {
         };
         let model = self.model;
         let object_type = model.object_type(id);
-        object.retain(|name, value| {
-            let path = SchemaPath::Field(path, name);
-            let known = object_type.field(name);
-            let Some(field) = known.filter(|f| f.availability.is_in(self.api)) else {
-                if !object_type.open && self.decoded.unknown_fields.len() < ERRORS_MAX {
-                    self.decoded.unknown_fields.push(path.to_string());
-                }
-                return object_type.open;
-            };
-            if value.is_null() {
-                // Go prints these as null, and clients send that back.
-                return field.presence == Presence::AlwaysWritten
-                    && field.zero() == Some(Value::Null);
+        // Most objects that come here are in their normal form: nothing is removed.
+        let mut removed: Vec<String> = Vec::new();
+        // The fields of an object and those of its type have the same order.
+        let mut fields = object_type.fields.iter().peekable();
+        for (name, value) in object.iter_mut() {
+            while fields.next_if(|field| *field.name < **name).is_some() {}
+            let known = fields.next_if(|field| *field.name == **name);
+            if !self.is_kept(object_type, known, (name, value), path) {
+                removed.push(name.clone());
             }
-            self.value(&field.shape, value, &path, Some(object_type));
-            field.presence != Presence::OmittedWhenZero || !is_zero(value)
-        });
+        }
+        for name in &removed {
+            object.remove(name);
+        }
         for field in &object_type.fields {
             if field.presence == Presence::AlwaysWritten
                 && field.availability.is_written_in(self.api)
@@ -149,6 +146,29 @@ impl Pass<'_> {
                 object.insert(field.name.to_string(), zero);
             }
         }
+    }
+
+    /// Normalizes a member of an object. Returns whether it stays.
+    fn is_kept(
+        &mut self,
+        object_type: &ObjectType,
+        known: Option<&ModelField>,
+        (name, value): (&str, &mut Value),
+        path: &SchemaPath<'_>,
+    ) -> bool {
+        let path = SchemaPath::Field(path, name);
+        let Some(field) = known.filter(|f| f.availability.is_in(self.api)) else {
+            if !object_type.open && self.decoded.unknown_fields.len() < ERRORS_MAX {
+                self.decoded.unknown_fields.push(path.to_string());
+            }
+            return object_type.open;
+        };
+        if value.is_null() {
+            // Go prints these as null, and clients send that back.
+            return field.presence == Presence::AlwaysWritten && field.zero() == Some(Value::Null);
+        }
+        self.value(&field.shape, value, &path, Some(object_type));
+        field.presence != Presence::OmittedWhenZero || !is_zero(value)
     }
 
     fn quantity(&mut self, value: &mut Value, canonical: Canonical) {
@@ -168,6 +188,9 @@ impl Pass<'_> {
     }
 
     fn time(&mut self, text: &mut String, layout: &str, precision: usize, path: &SchemaPath<'_>) {
+        if is_canonical_time(text, precision) {
+            return;
+        }
         match text.parse::<jiff::Timestamp>() {
             Ok(time) => *text = format!("{time:.precision$}"),
             Err(_) => {
@@ -212,6 +235,59 @@ impl Pass<'_> {
             self.decoded.type_errors.push(error);
         }
     }
+}
+
+/// Returns whether this is a time as [`Pass::time`] writes it. Rare times that are, such as the last days of a month, are
+/// not recognized: they are parsed.
+fn is_canonical_time(text: &str, precision: usize) -> bool {
+    let (seconds, fraction) = match precision {
+        0 => (text.strip_suffix('Z'), None),
+        _ => {
+            let parts = text.strip_suffix('Z').and_then(|text| text.split_once('.'));
+            (parts.map(|(seconds, _)| seconds), parts.map(|(_, f)| f))
+        }
+    };
+    let is_fraction = |text: &str| text.len() == precision && text.bytes().all(is_digit);
+    let Some(
+        &[
+            y1,
+            y2,
+            y3,
+            y4,
+            b'-',
+            m1,
+            m2,
+            b'-',
+            d1,
+            d2,
+            b'T',
+            h1,
+            h2,
+            b':',
+            i1,
+            i2,
+            b':',
+            s1,
+            s2,
+        ],
+    ) = seconds.map(str::as_bytes)
+    else {
+        return false;
+    };
+    let digits = [y1, y2, y3, y4, m1, m2, d1, d2, h1, h2, i1, i2, s1, s2];
+    let number = |tens: u8, ones: u8| 10 * (tens - b'0') + (ones - b'0');
+    digits.into_iter().all(is_digit)
+        && (b'1'..=b'2').contains(&y1)
+        && (1..=12).contains(&number(m1, m2))
+        && (1..=28).contains(&number(d1, d2))
+        && number(h1, h2) < 24
+        && number(i1, i2) < 60
+        && number(s1, s2) < 60
+        && fraction.is_none_or(is_fraction)
+}
+
+fn is_digit(byte: u8) -> bool {
+    byte.is_ascii_digit()
 }
 
 /// Returns whether Go calls this a zero value.
