@@ -109,3 +109,45 @@ pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
         copy_field(&mut new["metadata"], &old["metadata"], field);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_write_of_the_status_changes_nothing_else_whatever_it_sends() {
+        let old = json!({"apiVersion": "v1", "kind": "ResourceClaim",
+            "metadata": {"name": "c", "labels": {"a": "1"}}, "spec": {"x": 1}, "status": {"y": 1}});
+        let status = json!({"y": 2});
+        for (what, sent) in [
+            (
+                "all of it",
+                json!({"apiVersion": "v1", "kind": "ResourceClaim",
+                "metadata": {"name": "c", "labels": {"a": "1"}}, "spec": {"x": 1}, "status": status}),
+            ),
+            (
+                "another spec and labels",
+                json!({"apiVersion": "v1", "kind": "ResourceClaim",
+                "metadata": {"name": "c", "labels": {"a": "2"}}, "spec": {"x": 2}, "status": status}),
+            ),
+            (
+                "no spec",
+                json!({"metadata": {"name": "c"}, "status": status}),
+            ),
+            (
+                "more fields",
+                json!({"metadata": {"name": "c"}, "data": {}, "status": status}),
+            ),
+        ] {
+            let mut new = sent;
+            keep_other_half(&mut new, &old, Subresource::Status);
+            let mut expected = old.clone();
+            expected["status"] = status.clone();
+            assert_eq!(new, expected, "{what}");
+        }
+        let mut new = json!({"metadata": {"name": "c"}, "spec": {"x": 2}, "status": null});
+        keep_other_half(&mut new, &old, Subresource::Status);
+        assert_eq!((&new["spec"], new.get("status")), (&old["spec"], None));
+    }
+}

@@ -12,6 +12,7 @@ use berth_api::quantity::ParseQuantityError;
 use berth_api::{GoDuration, Quantity};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 /// As many errors of each sort are reported.
 const ERRORS_MAX: usize = 100;
@@ -188,7 +189,7 @@ impl Pass<'_> {
     }
 
     fn time(&mut self, text: &mut String, layout: &str, precision: usize, path: &SchemaPath<'_>) {
-        if is_canonical_time(text, precision) {
+        if is_plain_time(text, precision) {
             return;
         }
         match text.parse::<jiff::Timestamp>() {
@@ -237,57 +238,38 @@ impl Pass<'_> {
     }
 }
 
-/// Returns whether this is a time as [`Pass::time`] writes it. Rare times that are, such as the last days of a month, are
-/// not recognized: they are parsed.
-fn is_canonical_time(text: &str, precision: usize) -> bool {
-    let (seconds, fraction) = match precision {
-        0 => (text.strip_suffix('Z'), None),
-        _ => {
-            let parts = text.strip_suffix('Z').and_then(|text| text.split_once('.'));
-            (parts.map(|(seconds, _)| seconds), parts.map(|(_, f)| f))
-        }
-    };
-    let is_fraction = |text: &str| text.len() == precision && text.bytes().all(is_digit);
-    let Some(
-        &[
-            y1,
-            y2,
-            y3,
-            y4,
-            b'-',
-            m1,
-            m2,
-            b'-',
-            d1,
-            d2,
-            b'T',
-            h1,
-            h2,
-            b':',
-            i1,
-            i2,
-            b':',
-            s1,
-            s2,
-        ],
-    ) = seconds.map(str::as_bytes)
-    else {
+/// The marks between the numbers of a time, with their positions, and where its seconds end.
+const TIME_MARKS: [(usize, u8); 5] = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+const SECONDS_END: usize = 19;
+
+/// Returns whether this is a time as [`Pass::time`] writes it, by a look at its numbers alone. Some that are, such as
+/// the last days of months, are not recognized; they are parsed.
+fn is_plain_time(text: &str, precision: usize) -> bool {
+    let Some(text) = text.strip_suffix('Z').map(str::as_bytes) else {
         return false;
     };
-    let digits = [y1, y2, y3, y4, m1, m2, d1, d2, h1, h2, i1, i2, s1, s2];
-    let number = |tens: u8, ones: u8| 10 * (tens - b'0') + (ones - b'0');
-    digits.into_iter().all(is_digit)
-        && (b'1'..=b'2').contains(&y1)
-        && (1..=12).contains(&number(m1, m2))
-        && (1..=28).contains(&number(d1, d2))
-        && number(h1, h2) < 24
-        && number(i1, i2) < 60
-        && number(s1, s2) < 60
-        && fraction.is_none_or(is_fraction)
-}
-
-fn is_digit(byte: u8) -> bool {
-    byte.is_ascii_digit()
+    let Some((seconds, fraction)) = text.split_at_checked(SECONDS_END) else {
+        return false;
+    };
+    let is_in = |at: usize, range: RangeInclusive<u8>| match seconds.get(at..at + 2) {
+        Some([tens @ b'0'..=b'9', ones @ b'0'..=b'9']) => {
+            range.contains(&(10 * (tens - b'0') + (ones - b'0')))
+        }
+        _ => false,
+    };
+    let is_fraction = match fraction {
+        [] => precision == 0,
+        [b'.', digits @ ..] if precision > 0 => {
+            digits.len() == precision && digits.iter().all(u8::is_ascii_digit)
+        }
+        _ => false,
+    };
+    let is_date = is_in(0, 10..=29) && is_in(2, 0..=99) && is_in(5, 1..=12) && is_in(8, 1..=28);
+    let is_time = is_in(11, 0..=23) && is_in(14, 0..=59) && is_in(17, 0..=59);
+    let has_marks = TIME_MARKS
+        .iter()
+        .all(|(at, mark)| seconds.get(*at) == Some(mark));
+    is_date && is_time && has_marks && is_fraction
 }
 
 /// Returns whether Go calls this a zero value.
@@ -335,5 +317,48 @@ fn json_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_is_recognized_without_parsing_is_in_its_normal_form() {
+        let mut recognized = 0;
+        for text in [
+            "2026-11-27T10:05:38Z",
+            "2026-11-28T23:59:59Z",
+            "2026-11-27T10:05:38.123456Z",
+            "2026-11-27T10:05:38.123Z",
+            "2026-11-27T10:05:38.Z",
+            "2026-11-27T10:05:38.12345xZ",
+            "2026-02-30T10:05:38Z",
+            "2026-11-30T10:05:38Z",
+            "2026-00-01T10:05:38Z",
+            "2026-13-01T10:05:38Z",
+            "2026-11-00T10:05:38Z",
+            "2026-11-27T24:05:38Z",
+            "2026-11-27T10:60:38Z",
+            "2026-11-27T10:05:60Z",
+            "2026-11-27t10:05:38Z",
+            "2026-11-27T10:05:38z",
+            "2026-11-27T10:05:38+01:00",
+            "2026-11-27T10:05Z",
+            "0026-11-27T10:05:38Z",
+            "+026-11-27T10:05:38Z",
+            "",
+            "Z",
+        ] {
+            for precision in [0, 6] {
+                if is_plain_time(text, precision) {
+                    let time = text.parse::<jiff::Timestamp>().expect("a time");
+                    assert_eq!(format!("{time:.precision$}"), text);
+                    recognized += 1;
+                }
+            }
+        }
+        assert_eq!(recognized, 3);
     }
 }
