@@ -29,13 +29,15 @@ use berth_objects::access::gr;
 use berth_objects::catalog::{self, ServedResource};
 use berth_objects::groups::{GROUP, finalizer};
 use berth_objects::status::{ApiError, Cause};
-use berth_objects::view::{FieldView, meta_mut};
+use berth_objects::view::{FieldView, at_path, meta_mut};
 use berth_objects::well_known::{CLAIM_PROTECTION, NOT_READY, VOLUME_PROTECTION};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The time for which pods stay on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
+/// The field of an object whose deletion was requested.
+const DELETED_AT: &str = "/metadata/deletionTimestamp";
 const TOLERATED: [&str; 2] = [NOT_READY, "node.kubernetes.io/unreachable"];
 
 /// The objects of a core resource in a namespace.
@@ -144,7 +146,7 @@ pub(crate) fn admit_valid(
 ) -> Result<(), ApiError> {
     let (resource, sub) = (attributes.resource.stored_as(), attributes.sub);
     let rules = api.admission();
-    let is_deleting = old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some());
+    let is_deleting = old.is_some_and(|old| at_path(old, DELETED_AT).is_some());
     let is_changed = old.is_some_and(|old| old.get("spec") != object.get("spec"));
     let (bounded, counted) = match (resource.resource.resource, sub) {
         _ if !resource.namespaced || resource.kind == "Event" => (false, false),
@@ -179,11 +181,7 @@ fn check_namespace(
 ) -> Result<(), ApiError> {
     let namespaces = catalog::find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
     let found = api.get(namespaces, "", namespace)?;
-    if found
-        .object()
-        .pointer("/metadata/deletionTimestamp")
-        .is_none()
-    {
+    if at_path(&found.object(), DELETED_AT).is_none() {
         return Ok(());
     }
     let name = object.part("metadata").text("name");

@@ -70,6 +70,7 @@ fn write_definition(
         sub,
         options: &options,
         by: Method::Put,
+        is_decoded: false,
     };
     // A definition that has just changed or gone is looked at again.
     if let Err(error) = api.update(&change, write) {

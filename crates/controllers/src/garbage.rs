@@ -245,6 +245,15 @@ impl Garbage {
     }
 }
 
+/// The UIDs of the owners of an object, with the references to them.
+fn owners(object: &Option<StoredObject>) -> Vec<(&str, &Value)> {
+    let references = object.as_ref().map_or(&[][..], |o| owner_references(o));
+    fn with_uid(reference: &Value) -> Option<(&str, &Value)> {
+        Some((reference["uid"].as_str()?, reference))
+    }
+    references.iter().filter_map(with_uid).collect()
+}
+
 fn finish(
     cx: &mut ControllerContext<DependantItem>,
     item: &DependantItem,
@@ -295,24 +304,17 @@ impl Controller for Garbage {
         if ServedKinds::concerns(kind, diff) {
             cx.enqueue_after(item.clone(), SERVED_AFTER);
         }
-        let owners = |o: &Option<StoredObject>| -> Vec<(String, Value)> {
-            let references = o.as_ref().map_or(&[][..], |o| owner_references(o));
-            references
-                .iter()
-                .filter_map(|r| Some((r["uid"].as_str()?.to_owned(), r.clone())))
-                .collect()
-        };
         let (before, after) = (owners(&diff.old), owners(&diff.new));
         for (owner, reference) in &before {
             if after.iter().any(|(o, r)| o == owner && r == reference) {
                 continue;
             }
             if !after.iter().any(|(o, _)| o == owner)
-                && let Some(dependants) = self.dependants.get_mut(owner)
+                && let Some(dependants) = self.dependants.get_mut(*owner)
             {
                 dependants.remove(&item);
                 if dependants.is_empty() {
-                    self.dependants.remove(owner);
+                    self.dependants.remove(*owner);
                 }
             }
             // An owner that waits for its dependants may have one less.
@@ -320,8 +322,9 @@ impl Controller for Garbage {
                 cx.enqueue(place);
             }
         }
-        for (owner, _) in &after {
-            let dependants = self.dependants.entry(owner.clone()).or_default();
+        let is_filed = |owner: &str| before.iter().any(|(o, _)| *o == owner);
+        for (owner, _) in after.iter().filter(|(owner, _)| !is_filed(owner)) {
+            let dependants = self.dependants.entry((*owner).to_owned()).or_default();
             dependants.insert(item.clone());
         }
         let Some(new) = &diff.new else {

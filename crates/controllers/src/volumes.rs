@@ -25,6 +25,7 @@ use berth_objects::access::{AccessError, GroupResource, StoredObject};
 use berth_objects::object::{
     CLAIM, ControllerKey, ControllerKind, STORAGE_CLASS, VOLUME, name, namespace,
 };
+use berth_objects::view::at_path;
 use matching::class;
 use serde_json::{Value, json};
 
@@ -55,8 +56,8 @@ pub(super) enum VolumeWork {
 
 type Cx = ControllerContext<VolumeWork>;
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    let found = object.pointer(pointer).and_then(Value::as_str);
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    let found = at_path(object, path).and_then(Value::as_str);
     found.unwrap_or_default()
 }
 

@@ -10,11 +10,14 @@ mod typed;
 
 use crate::view::{FieldView, meta, meta_mut};
 use fields::FieldSet;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
 pub(crate) use typed::Typed;
 
 /// So many managers of updates are kept apart; the oldest beyond that are merged.
 const UPDATE_MANAGERS_MAX: usize = 10;
+/// The only form of fields that entries have.
+const FIELDS_TYPE: &str = "FieldsV1";
 /// The manager of merged updates.
 const ANCIENT: &str = "ancient-changes";
 /// The manager of what was there before fields were tracked.
@@ -78,32 +81,118 @@ pub enum ApplyError {
 }
 
 /// One entry of `managedFields`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct ManagerEntry {
     manager: String,
     applied: bool,
     api_version: String,
     subresource: String,
     time: String,
-    set: FieldSet,
+    set: OwnedFields,
+}
+
+/// The fields of an entry. Most writes change few fields, and those of one entry: the text of the others is kept as it
+/// is.
+#[derive(Debug, Clone)]
+enum OwnedFields {
+    /// The text of a set that is not empty, as [`FieldSet::text`] writes it.
+    Text(String),
+    Set(FieldSet),
+}
+
+impl OwnedFields {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Set(set) => set.is_empty(),
+        }
+    }
+
+    fn set(&self) -> Cow<'_, FieldSet> {
+        match self {
+            Self::Text(text) => Cow::Owned(FieldSet::decode_text(text)),
+            Self::Set(set) => Cow::Borrowed(set),
+        }
+    }
+
+    fn set_mut(&mut self) -> &mut FieldSet {
+        if let Self::Text(text) = self {
+            *self = Self::Set(FieldSet::decode_text(text));
+        }
+        match self {
+            Self::Set(set) => set,
+            // It was made a set right above.
+            Self::Text(_) => unreachable!("a set"),
+        }
+    }
+
+    /// The number of members that it has in common with a set.
+    fn common(&self, other: &FieldSet) -> usize {
+        match self {
+            Self::Text(text) => other.count_in(text),
+            Self::Set(_) => None,
+        }
+        .unwrap_or_else(|| self.set().intersection(other).len())
+    }
+
+    fn subtract(&mut self, other: &FieldSet) {
+        if self.common(other) > 0 {
+            self.set_mut().subtract(other);
+        }
+    }
+
+    fn add(&mut self, other: FieldSet) {
+        if self.common(&other) < other.len() {
+            self.set_mut().add(other);
+        }
+    }
+
+    fn into_set(self) -> FieldSet {
+        match self {
+            Self::Text(text) => FieldSet::decode_text(&text),
+            Self::Set(set) => set,
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(one), Self::Text(other)) if one == other => true,
+            (one, other) => one.set() == other.set(),
+        }
+    }
+
+    fn into_text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Set(set) => set.text(),
+        }
+    }
 }
 
 impl ManagerEntry {
+    /// An entry as a client has written it.
     fn decode(value: &Value) -> Self {
-        let text = |field: &str| {
-            value
-                .get(field)
-                .and_then(Value::as_str)
-                .unwrap_or("")
-                .to_owned()
-        };
+        let set = FieldSet::decode(value.get("fieldsV1").unwrap_or(&Value::Null));
+        Self::read(value, OwnedFields::Set(set))
+    }
+
+    /// An entry of a stored object.
+    fn stored(value: &Value) -> Self {
+        match value.get("fieldsV1") {
+            Some(Value::String(text)) => Self::read(value, OwnedFields::Text(text.clone())),
+            _ => Self::decode(value),
+        }
+    }
+
+    fn read(value: &Value, set: OwnedFields) -> Self {
+        let text = |field: &str| value.text(field).to_owned();
         Self {
             manager: text("manager"),
-            applied: text("operation") == "Apply",
+            applied: value.text("operation") == "Apply",
             api_version: text("apiVersion"),
             subresource: text("subresource"),
             time: text("time"),
-            set: FieldSet::decode(value.get("fieldsV1").unwrap_or(&Value::Null)),
+            set,
         }
     }
 
@@ -114,24 +203,28 @@ impl ManagerEntry {
             api_version: author.api_version.to_owned(),
             subresource: author.subresource.to_owned(),
             time: author.time(),
-            set,
+            set: OwnedFields::Set(set),
         }
     }
 
-    fn encode(&self) -> Value {
-        let mut entry = json!({
-            "manager": self.manager,
-            "operation": if self.applied { "Apply" } else { "Update" },
-            "apiVersion": self.api_version,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": self.set.text(),
-        });
-        for (field, value) in [("time", &self.time), ("subresource", &self.subresource)] {
+    fn encode(self) -> Value {
+        let operation = if self.applied { "Apply" } else { "Update" };
+        let mut entry = Map::new();
+        for (field, value) in [
+            ("manager", self.manager),
+            ("operation", operation.to_owned()),
+            ("apiVersion", self.api_version),
+            ("fieldsType", FIELDS_TYPE.to_owned()),
+            ("fieldsV1", self.set.into_text()),
+        ] {
+            entry.insert(field.to_owned(), value.into());
+        }
+        for (field, value) in [("time", self.time), ("subresource", self.subresource)] {
             if !value.is_empty() {
-                entry[field] = value.as_str().into();
+                entry.insert(field.to_owned(), value.into());
             }
         }
-        entry
+        entry.into()
     }
 
     /// Returns whether this is the entry of an author. An applier has one entry whatever the version.
@@ -140,6 +233,26 @@ impl ManagerEntry {
             && self.applied == applied
             && self.subresource == author.subresource
             && (applied || self.api_version == author.api_version)
+    }
+
+    /// The order of entries: appliers first, then by time.
+    fn order(&self) -> impl Ord + '_ {
+        (
+            !self.applied,
+            &self.time,
+            &self.manager,
+            &self.api_version,
+            &self.subresource,
+        )
+    }
+
+    /// Returns whether two entries are equal but for their times.
+    fn differs_in_time_only(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.applied == other.applied
+            && self.api_version == other.api_version
+            && self.subresource == other.subresource
+            && self.set.is_same(&other.set)
     }
 
     /// The manager as conflicts name it to an author. A scale shows the version of `Scale`.
@@ -161,7 +274,8 @@ impl ManagerEntry {
 
 /// The entries of an object's `managedFields` of which `fieldsV1` is known.
 fn field_sets(object: &mut Value) -> impl Iterator<Item = &mut Value> {
-    let list = object.pointer_mut("/metadata/managedFields");
+    let metadata = object.get_mut("metadata");
+    let list = metadata.and_then(|metadata| metadata.get_mut("managedFields"));
     let list = list.and_then(Value::as_array_mut).into_iter().flatten();
     list.filter_map(|entry| entry.get_mut("fieldsV1"))
 }
@@ -186,35 +300,39 @@ pub fn fields_to_json(object: &mut Value) {
     }
 }
 
+/// `managedFields`.
+fn managed(object: &Value) -> &[Value] {
+    object.part("metadata").items("managedFields")
+}
+
+/// The entries of a stored object.
 fn entries(object: &Value) -> Vec<ManagerEntry> {
-    let list = object
-        .pointer("/metadata/managedFields")
-        .and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .map(ManagerEntry::decode)
-        .collect()
+    managed(object).iter().map(ManagerEntry::stored).collect()
+}
+
+/// The entries that a write contains. Those that the stored object has, too, need not be read.
+fn given_entries(given: &[Value], old: &Value) -> Vec<ManagerEntry> {
+    let known = managed(old);
+    let is_known = |entry: &Value| {
+        let set = entry.get("fieldsV1").filter(|set| set.is_string());
+        set.is_some() && known.iter().any(|known| known.get("fieldsV1") == set)
+    };
+    let read = |entry: &Value| match is_known(entry) {
+        true => ManagerEntry::stored(entry),
+        false => ManagerEntry::decode(entry),
+    };
+    given.iter().map(read).collect()
 }
 
 fn store(object: &mut Value, mut entries: Vec<ManagerEntry>) {
     entries.retain(|entry| !entry.set.is_empty());
     cap(&mut entries);
-    let key = |e: &ManagerEntry| {
-        let (time, manager) = (e.time.clone(), e.manager.clone());
-        (
-            !e.applied,
-            time,
-            manager,
-            e.api_version.clone(),
-            e.subresource.clone(),
-        )
-    };
-    entries.sort_by_cached_key(key);
+    entries.sort_by(|a, b| a.order().cmp(&b.order()));
     let meta = meta_mut(object);
     if entries.is_empty() {
         meta.remove("managedFields");
     } else {
-        let list: Vec<Value> = entries.iter().map(ManagerEntry::encode).collect();
+        let list: Vec<Value> = entries.into_iter().map(ManagerEntry::encode).collect();
         meta.insert("managedFields".to_owned(), list.into());
     }
 }
@@ -235,7 +353,7 @@ fn cap(entries: &mut Vec<ManagerEntry>) {
         });
         match bucket {
             Some(bucket) => {
-                bucket.set.add(oldest.set);
+                bucket.set.add(oldest.set.into_set());
                 bucket.time = oldest.time;
             }
             None => {
@@ -262,20 +380,16 @@ fn owned(mut set: FieldSet, author: &Author<'_>) -> FieldSet {
 /// Updates the owners of an object's fields after a write that was not an apply. `old` is the object before, or an
 /// empty one for a create.
 pub fn after_update(typed: Typed<'_>, old: &Value, new: &mut Value, author: &Author<'_>) {
-    let given = new
-        .pointer("/metadata/managedFields")
-        .and_then(Value::as_array);
-    let can_be_read = |entry: &Value| entry.get("fieldsType").is_some_and(|t| t == "FieldsV1");
+    let given = meta_mut(new).remove("managedFields");
+    let given = given.as_ref().and_then(Value::as_array);
+    let can_be_read = |entry: &Value| entry.get("fieldsType").is_some_and(|t| t == FIELDS_TYPE);
     // One empty entry clears the owners; a write that does not know the field keeps them.
     let mut managers: Vec<ManagerEntry> = match given.map(Vec::as_slice) {
         _ if !author.subresource.is_empty() => entries(old),
         Some([Value::Object(only)]) if only.is_empty() => Vec::new(),
-        Some(list) if !list.is_empty() && list.iter().all(can_be_read) => {
-            list.iter().map(ManagerEntry::decode).collect()
-        }
+        Some(list) if !list.is_empty() && list.iter().all(can_be_read) => given_entries(list, old),
         _ => entries(old),
     };
-    meta_mut(new).remove("managedFields");
     let is_create = meta(old, "uid").is_empty();
     // An object whose owners were cleared stays without them until something is applied.
     if managers.is_empty() && !is_create {
@@ -343,10 +457,10 @@ pub fn apply(
     if let Some(last) = &last {
         let mut owners = given;
         for entry in &managers {
-            owners.add(entry.set.clone());
+            owners.add(entry.set.set().into_owned());
         }
         // The fields that this manager applied before, and neither it nor another manager owns now.
-        let mut gone = last.set.clone().with_parents();
+        let mut gone = last.set.set().into_owned().with_parents();
         gone.subtract(&owners.with_parents());
         typed.remove(&mut merged, &gone);
     }
@@ -356,7 +470,7 @@ pub fn apply(
     let changed = owned(changed, author);
     let mut conflicts: Vec<Conflict> = Vec::new();
     for entry in &mut managers {
-        let lost = entry.set.intersection(&changed);
+        let lost = entry.set.set().intersection(&changed);
         conflicts.extend(lost.paths().into_iter().map(|field| Conflict {
             owner: entry.shown(author),
             field,
@@ -389,16 +503,14 @@ pub fn differ_in_times_only(one: &Value, other: &Value) -> bool {
         let fields = fields.into_iter().flatten();
         fields.filter(|(name, _)| *name != "managedFields")
     }
-    let timeless = |object: &Value| -> Vec<ManagerEntry> {
-        let mut list = entries(object);
-        for entry in &mut list {
-            entry.time.clear();
-        }
-        list
+    let (before, after) = (managed(one), managed(other));
+    let is_same = |(one, other): (&Value, &Value)| {
+        ManagerEntry::stored(one).differs_in_time_only(&ManagerEntry::stored(other))
     };
     fields(one).eq(fields(other))
         && metadata(one).eq(metadata(other))
-        && timeless(one) == timeless(other)
+        && before.len() == after.len()
+        && before.iter().zip(after).all(is_same)
 }
 
 /// The message about conflicts.

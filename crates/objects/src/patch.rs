@@ -140,6 +140,7 @@ pub fn apply(
     current: &Value,
     patch: &[u8],
 ) -> Result<Value, PatchError> {
+    let current = current.clone();
     apply_reporting(patch_type, group, version, kind, current, patch).map(|patched| patched.object)
 }
 
@@ -152,21 +153,17 @@ pub fn apply_reporting(
     group: &str,
     version: &str,
     kind: &str,
-    current: &Value,
+    current: Value,
     patch: &[u8],
 ) -> Result<Patched, PatchError> {
     let parsed = schema::parse_json(patch)?;
     let object = match patch_type {
-        PatchType::Json => json::apply(current.clone(), parsed.value)?,
-        PatchType::Merge => merge::apply(current.clone(), parsed.value)?,
+        PatchType::Json => json::apply(current, parsed.value)?,
+        PatchType::Merge => merge::apply(current, parsed.value)?,
         PatchType::Strategic => {
             let schemas = Schemas::get();
             let kind = schemas.find(group, version, kind);
-            strategic::apply(
-                kind.map(|id| (schemas.model(), id)),
-                current.clone(),
-                parsed.value,
-            )?
+            strategic::apply(kind.map(|id| (schemas.model(), id)), current, parsed.value)?
         }
     };
     Ok(Patched {

@@ -6,6 +6,7 @@ pub mod workload;
 
 use crate::catalog::ServedResource;
 use crate::status::ApiError;
+use crate::view::at_path;
 use berth_api::selector::{Selector, SelectorError};
 use field::FieldSelector;
 use serde_json::Value;
@@ -56,7 +57,7 @@ impl Selectors {
 
     /// Returns whether this object matches.
     pub fn matches(&self, object: &Value) -> bool {
-        let labels = object.pointer("/metadata/labels");
+        let labels = at_path(object, "/metadata/labels");
         self.fields.matches(object) && self.labels.matches_with(|key| labels?.get(key)?.as_str())
     }
 }

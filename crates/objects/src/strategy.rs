@@ -91,12 +91,63 @@ pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
     }
     let kind = old.text("kind");
     let kept = KEPT_BY_STATUS.iter().find(|(known, _)| *known == kind);
-    let mut object = old.clone();
-    for half in ["metadata", "status"] {
-        copy_field(&mut object, new, half);
+    let (Value::Object(sent), Value::Object(stored)) = (&mut *new, old) else {
+        return *new = old.clone();
+    };
+    let is_sent = |name: &str| matches!(name, "metadata" | "status");
+    sent.retain(|name, value| match is_sent(name) {
+        true => !value.is_null(),
+        false => stored.contains_key(name),
+    });
+    // Most clients send what they may not change as it is stored.
+    for (name, value) in stored.iter().filter(|(name, _)| !is_sent(name)) {
+        if sent.get(name) != Some(value) {
+            sent.insert(name.clone(), value.clone());
+        }
     }
     for field in kept.map_or(&[][..], |(_, fields)| fields) {
-        copy_field(&mut object["metadata"], &old["metadata"], field);
+        copy_field(&mut new["metadata"], &old["metadata"], field);
     }
-    *new = object;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_write_of_the_status_changes_nothing_else_whatever_it_sends() {
+        let old = json!({"apiVersion": "v1", "kind": "ResourceClaim",
+            "metadata": {"name": "c", "labels": {"a": "1"}}, "spec": {"x": 1}, "status": {"y": 1}});
+        let status = json!({"y": 2});
+        for (what, sent) in [
+            (
+                "all of it",
+                json!({"apiVersion": "v1", "kind": "ResourceClaim",
+                "metadata": {"name": "c", "labels": {"a": "1"}}, "spec": {"x": 1}, "status": status}),
+            ),
+            (
+                "another spec and labels",
+                json!({"apiVersion": "v1", "kind": "ResourceClaim",
+                "metadata": {"name": "c", "labels": {"a": "2"}}, "spec": {"x": 2}, "status": status}),
+            ),
+            (
+                "no spec",
+                json!({"metadata": {"name": "c"}, "status": status}),
+            ),
+            (
+                "more fields",
+                json!({"metadata": {"name": "c"}, "data": {}, "status": status}),
+            ),
+        ] {
+            let mut new = sent;
+            keep_other_half(&mut new, &old, Subresource::Status);
+            let mut expected = old.clone();
+            expected["status"] = status.clone();
+            assert_eq!(new, expected, "{what}");
+        }
+        let mut new = json!({"metadata": {"name": "c"}, "spec": {"x": 2}, "status": null});
+        keep_other_half(&mut new, &old, Subresource::Status);
+        assert_eq!((&new["spec"], new.get("status")), (&old["spec"], None));
+    }
 }

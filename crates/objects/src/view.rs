@@ -107,6 +107,13 @@ impl FieldView for Map<String, Value> {
     }
 }
 
+/// The value at a path of names such as `/spec/nodeName`. Unlike a JSON pointer it has neither escapes nor positions in
+/// lists, and reading it allocates nothing.
+pub fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut names = path.split('/').skip(1);
+    names.try_fold(object, |value, name| value.get(name))
+}
+
 /// Returns whether this is what Go calls a zero value: absent, `null`, empty, 0 or false.
 pub(crate) fn is_zero(value: Option<&Value>) -> bool {
     match value {
@@ -144,9 +151,11 @@ pub fn set(object: &mut Value, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// Sets a field to what another object has, or removes it where that has none.
+/// Sets a field to what another object has, or removes it where that has none. To compare costs less than to copy, and
+/// most fields are equal.
 pub fn copy_field(object: &mut Value, from: &Value, name: &str) {
     match from.field(name) {
+        value if value == object.get(name) => {}
         Some(value) => set(object, name, value.clone()),
         None => remove(object, name),
     }

@@ -2,7 +2,7 @@
 
 use crate::envelope;
 use crate::tree::{Node, Tree};
-use crate::types::{FieldShape, FieldTarget, MessageType, SchemaOr, Types};
+use crate::types::{FieldShape, FieldTarget, MessageType, ProtobufField, SchemaOr, Types};
 use crate::wire::Writer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -53,7 +53,34 @@ fn put_object<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
     }
 }
 
+/// An object with more members is encoded by looking up each field of its type.
+const MEMBERS_MAX: usize = 24;
+
 fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
+    // Objects have few of the fields of their types, so their members are looked up, and put into the order of numbers.
+    if message.embeds {
+        return put_every_field(writer, message, object);
+    }
+    let mut found: [Option<(u32, &ProtobufField, N)>; MEMBERS_MAX] = [None; MEMBERS_MAX];
+    let mut count = 0;
+    for (name, value) in object.members() {
+        let Some((number, field)) = message.named(name).filter(|_| !value.is_null()) else {
+            continue;
+        };
+        match found.get_mut(count) {
+            Some(slot) => *slot = Some((number, field, value)),
+            None => return put_every_field(writer, message, object),
+        }
+        count += 1;
+    }
+    let found = found.get_mut(..count).unwrap_or_default();
+    found.sort_unstable_by_key(|member| member.map(|(number, ..)| number));
+    for (number, field, value) in found.iter().flatten() {
+        put(writer, *number, &field.shape, *value);
+    }
+}
+
+fn put_every_field<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
     for (number, target) in message.fields() {
         match target {
             FieldTarget::Embedded(at) => {

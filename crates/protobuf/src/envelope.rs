@@ -4,7 +4,7 @@ use crate::decode::{Object, text};
 use crate::error::ProtobufError;
 use crate::order::canonical;
 use crate::types::{MessageType, Types};
-use crate::wire::{Reader, Wire, Writer};
+use crate::wire::{Reader, Wire, Writer, field_bytes};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -12,6 +12,8 @@ use serde::de::DeserializeOwned;
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// The first bytes of every envelope.
 pub const MAGIC: &[u8] = b"k8s\0";
+/// What is around a message in an envelope, or around an envelope in an event, is mostly no longer.
+const AROUND_BYTES: usize = 96;
 /// The field of an envelope with the message.
 pub(crate) const RAW: u32 = 2;
 
@@ -128,7 +130,8 @@ impl<'a> Envelope<'a> {
 
 /// Puts a message into an envelope.
 pub fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
-    let mut writer = begin(api_version, kind);
+    let mut writer = Writer::with_capacity(AROUND_BYTES + message.len());
+    write_begin(&mut writer, api_version, kind);
     writer.bytes(RAW, message);
     end(writer)
 }
@@ -142,12 +145,16 @@ pub fn around(api_version: &str, kind: &str, bytes: usize) -> (Vec<u8>, Vec<u8>)
 
 pub(crate) fn begin(api_version: &str, kind: &str) -> Writer {
     let mut writer = Writer::default();
+    write_begin(&mut writer, api_version, kind);
+    writer
+}
+
+fn write_begin(writer: &mut Writer, api_version: &str, kind: &str) {
     writer.raw(MAGIC);
     writer.message(1, |meta| {
         meta.bytes(1, api_version.as_bytes());
         meta.bytes(2, kind.as_bytes());
     });
-    writer
 }
 
 pub(crate) fn end(mut writer: Writer) -> Vec<u8> {
@@ -236,9 +243,12 @@ impl<'a> WatchEvent<'a> {
 
     /// The event without the length before it.
     pub fn write(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        writer.bytes(1, self.kind.as_bytes());
-        writer.message(2, |raw| raw.bytes(1, self.object));
+        let Self { kind, object } = self;
+        let mut writer = Writer::with_capacity(AROUND_BYTES + kind.len() + object.len());
+        writer.bytes(1, kind.as_bytes());
+        // The object is long, so it is not moved to make room for its length.
+        writer.head(2, field_bytes(object.len()));
+        writer.bytes(1, object);
         writer.into_bytes()
     }
 }

@@ -40,6 +40,10 @@ pub struct MessageType {
     pub(crate) name: &'static str,
     /// By number.
     fields: Vec<Option<FieldTarget>>,
+    /// The numbers of the fields that are not embedded, by their names in JSON.
+    by_name: FxHashMap<&'static str, u32>,
+    /// Whether fields of embedded messages are members of its objects.
+    pub(crate) embeds: bool,
 }
 
 /// The target of a field of a message.
@@ -209,6 +213,8 @@ impl Types {
         self.messages.push(MessageType {
             name,
             fields: Vec::new(),
+            by_name: FxHashMap::default(),
+            embeds: false,
         });
         self.by_name.insert(full, at);
         at
@@ -307,12 +313,25 @@ impl MessageType {
         if self.fields.len() <= number {
             self.fields.resize(number + 1, None);
         }
+        match (&target, u32::try_from(number)) {
+            (FieldTarget::Field(field), Ok(number)) => _ = self.by_name.insert(field.name, number),
+            _ => self.embeds = true,
+        }
         self.fields[number] = Some(target);
     }
 
     /// The field of a number.
     pub(crate) fn field(&self, number: u32) -> Option<&FieldTarget> {
         self.fields.get(usize::try_from(number).ok()?)?.as_ref()
+    }
+
+    /// The field of a name in JSON, with its number.
+    pub(crate) fn named(&self, name: &str) -> Option<(u32, &ProtobufField)> {
+        let number = *self.by_name.get(name)?;
+        match self.field(number)? {
+            FieldTarget::Field(field) => Some((number, field)),
+            FieldTarget::Embedded(_) => None,
+        }
     }
 
     /// All fields, by number.

@@ -215,6 +215,11 @@ impl Writer {
     }
 }
 
+/// The length of a field of so many bytes whose number is at most 15.
+pub(crate) fn field_bytes(bytes: usize) -> usize {
+    1 + varint_bytes(bytes) + bytes
+}
+
 /// The number of bytes of an integer.
 fn varint_bytes(bits: usize) -> usize {
     let significant = usize::BITS - bits.leading_zeros();

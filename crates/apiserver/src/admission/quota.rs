@@ -83,6 +83,7 @@ pub(super) fn charge(
             sub: "status",
             options: &options,
             by: Method::Patch,
+            is_decoded: false,
         };
         let compute = |quota: &Value| {
             let mut quota = charged(quota, more).map_err(|message| forbid(&message))?;

@@ -131,6 +131,7 @@ fn create(
         sub: "status",
         options: &options,
         by: Method::Put,
+        is_decoded: false,
     };
     let available = json!([{
         "type": "Available",

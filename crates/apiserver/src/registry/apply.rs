@@ -87,6 +87,7 @@ impl Api {
             sub: sub.unwrap_or(""),
             options,
             by: Method::Apply,
+            is_decoded: false,
         };
         let merge = |live: &Value| {
             let author = Author {

@@ -9,7 +9,7 @@ use berth_objects::catalog::ServedResource;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::object::{is_deleting, set, update_condition};
 use berth_objects::status::{ApiError, StatusSubject};
-use berth_objects::view::{FieldView, child_mut, meta};
+use berth_objects::view::{FieldView, at_path, child_mut, meta};
 use berth_objects::{catalog, decode};
 use serde_json::{Map, Value, json};
 
@@ -92,7 +92,7 @@ impl Api {
         }
         let node = catalog::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
         let node = node.map(|n| n.object());
-        let labels = node.as_ref().and_then(|n| n.pointer("/metadata/labels"));
+        let labels = node.as_ref().and_then(|n| at_path(n, "/metadata/labels"));
         TOPOLOGY_LABELS
             .into_iter()
             .filter_map(|key| Some((key.to_owned(), labels?.get(key)?.clone())))

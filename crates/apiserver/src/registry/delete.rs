@@ -16,7 +16,7 @@ use berth_objects::catalog::{ServedResource, find};
 use berth_objects::custom::definition;
 use berth_objects::status::ApiError;
 use berth_objects::validation::small::SYSTEM_CLASSES;
-use berth_objects::view::{FieldView, meta, meta_mut};
+use berth_objects::view::{FieldView, at_path, meta, meta_mut};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ impl Api {
     ) -> DeleteStep {
         let finalizers = request.finalizers(object);
         let is_graceful = resource.resource == gr("", "pods");
-        let marked_before = object.pointer("/metadata/deletionTimestamp").is_some();
+        let marked_before = at_path(object, "/metadata/deletionTimestamp").is_some();
         if !is_graceful {
             return if marked_before {
                 DeleteStep::Wait

@@ -125,6 +125,7 @@ fn guard(
         sub: "status",
         options: &options,
         by: Method::Put,
+        is_decoded: false,
     };
     let evicted = meta(evicted, "name");
     for _ in 0..WRITE_ATTEMPTS_MAX {

@@ -92,8 +92,9 @@ impl InProcess {
             sub,
             options: &self.options,
             by: Method::Put,
+            is_decoded: false,
         };
-        let written = self.api.update(&change, |_| Ok(object.clone()))?;
+        let written = self.api.replace(&change, object)?;
         Ok(written.version.object())
     }
 }

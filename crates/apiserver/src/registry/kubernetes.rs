@@ -115,6 +115,7 @@ fn ensure(api: &Api, group: &str, plural: &str, object: Value, path: &str) -> Re
                 sub: "",
                 options: &options,
                 by: Method::Put,
+                is_decoded: false,
             };
             api.update(&change, |current| {
                 let mut new = current.clone();

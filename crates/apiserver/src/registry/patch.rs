@@ -40,6 +40,7 @@ impl Api {
             sub: sub.unwrap_or(""),
             options,
             by: Method::Patch,
+            is_decoded: sub != Some("scale"),
         };
         let warnings = Mutex::new(Vec::new());
         let note = |faults: Vec<String>| {
@@ -56,7 +57,7 @@ impl Api {
                 let decode =
                     |after: &mut Value| Schemas::get().normalize(kind.0, kind.1, kind.2, after);
                 let patch = (patch_type, patch);
-                let (after, faults) = patched(kind, &before, patch, options, decode)?;
+                let (after, faults) = patched(kind, before, patch, options, decode)?;
                 note(faults);
                 scale::put(resource, stored, &after)
             }
@@ -71,9 +72,10 @@ impl Api {
                 }
                 let decode = |after: &mut Value| resource.decode(after);
                 let patch = (patch_type, patch);
-                let (mut after, faults) = patched(kind, &before, patch, options, decode)?;
+                let identity = ObjectIdentity::of(&before);
+                let (mut after, faults) = patched(kind, before, patch, options, decode)?;
                 note(faults);
-                same_object(&before, &after)?;
+                identity.check(&after)?;
                 // These patches leave the text of what they do not change; others write the whole object anew.
                 let is_textual = matches!(patch_type, PatchType::Json | PatchType::Merge);
                 if resource.has_raw_json() && is_textual {
@@ -93,7 +95,7 @@ impl Api {
 
 fn patched(
     (group, version, kind): (&str, &str, &str),
-    before: &Value,
+    before: Value,
     (patch_type, patch): (PatchType, &[u8]),
     options: &WriteOptions,
     decode: impl Fn(&mut Value) -> Decoded,
@@ -139,24 +141,44 @@ fn patch_error(error: &PatchError) -> ApiError {
 }
 
 /// A patch may change everything but which object it is.
-fn same_object(before: &Value, after: &Value) -> Result<(), ApiError> {
-    for field in ["apiVersion", "kind"] {
-        if before.get(field) != after.get(field) {
-            return Err(ApiError::bad_request(format!(
-                "the patch changes {field}, which cannot be changed"
-            )));
+struct ObjectIdentity {
+    api_version: Option<Value>,
+    kind: Option<Value>,
+    name: String,
+    namespace: String,
+}
+
+impl ObjectIdentity {
+    fn of(object: &Value) -> Self {
+        Self {
+            api_version: object.get("apiVersion").cloned(),
+            kind: object.get("kind").cloned(),
+            name: meta(object, "name").to_owned(),
+            namespace: meta(object, "namespace").to_owned(),
         }
     }
-    let (before_name, after_name) = (meta(before, "name"), meta(after, "name"));
-    if before_name != after_name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({after_name}) does not match the name on the URL ({before_name})"
-        )));
+
+    /// # Errors
+    /// 400 when this is another object.
+    fn check(&self, after: &Value) -> Result<(), ApiError> {
+        for (field, before) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
+            if before.as_ref() != after.get(field) {
+                return Err(ApiError::bad_request(format!(
+                    "the patch changes {field}, which cannot be changed"
+                )));
+            }
+        }
+        let (before_name, after_name) = (&self.name, meta(after, "name"));
+        if before_name != after_name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({after_name}) does not match the name on the URL ({before_name})"
+            )));
+        }
+        if self.namespace != meta(after, "namespace") {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok(())
     }
-    if meta(before, "namespace") != meta(after, "namespace") {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    Ok(())
 }

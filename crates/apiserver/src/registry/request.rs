@@ -49,6 +49,8 @@ pub(crate) struct UpdateInputs<'a> {
     pub(crate) sub: &'a str,
     pub(crate) options: &'a WriteOptions,
     pub(crate) by: Method,
+    /// Whether the new object was decoded for this request, which leaves it in its normal form.
+    pub(crate) is_decoded: bool,
 }
 
 /// The way in which a change was requested.

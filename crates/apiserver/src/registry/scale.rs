@@ -171,6 +171,7 @@ pub(crate) fn update_scale(
         sub: "scale",
         options,
         by: Method::Put,
+        is_decoded: false,
     };
     // The replicas are put into the stored object at each attempt, so other changes are kept.
     let written = api.update(&change, |stored| put(resource, stored, &scale))?;

@@ -215,6 +215,7 @@ fn write(
         sub,
         options,
         by: Method::Put,
+        is_decoded: false,
     };
     api.update(&request, |current| {
         let mut new = current.clone();

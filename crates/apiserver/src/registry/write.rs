@@ -29,7 +29,8 @@ use berth_objects::strategy::Subresource;
 use berth_objects::validation::{events, later, metadata, warnings};
 use berth_objects::view::{FieldView, child_mut, meta, meta_mut};
 use berth_objects::{apply, decode, groups};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// The number of times that a name is generated anew when it is taken.
@@ -193,16 +194,31 @@ impl Api {
             let added = add(object)?;
             return added.map_err(|_| ApiError::already_exists(resource.subject(&name)));
         };
+        let name = self.free_name(resource, namespace, &base)?;
+        // The name comes first: other fields may be made from it.
+        meta_mut(&mut object).insert("name".to_owned(), name.clone().into());
+        let object = self.prepare_create(resource, namespace, object, options)?;
+        let object = conversion::to_storage(self, resource, object)?;
+        // Another object may have got the same random name since.
+        let added = add(object)?;
+        added.map_err(|_| ApiError::generated_name_taken(resource.subject(&name)))
+    }
+
+    /// A name that begins with `base` and that no object has.
+    ///
+    /// # Errors
+    /// 409 when several names in a row are taken.
+    fn free_name(
+        &self,
+        resource: &ServedResource,
+        namespace: &str,
+        base: &str,
+    ) -> Result<String, ApiError> {
         let mut name = String::new();
         for _ in 0..GENERATE_ATTEMPTS_MAX {
-            // The name comes first: other fields may be made from it.
-            name = self.new_name(&base);
-            let mut named = object.clone();
-            meta_mut(&mut named).insert("name".to_owned(), name.clone().into());
-            let named = self.prepare_create(resource, namespace, named, options)?;
-            let named = conversion::to_storage(self, resource, named)?;
-            if let Ok(version) = add(named)? {
-                return Ok(version);
+            name = self.new_name(base);
+            if self.get(resource, namespace, &name).is_err() {
+                return Ok(name);
             }
         }
         Err(ApiError::generated_name_taken(resource.subject(&name)))
@@ -330,8 +346,9 @@ impl Api {
             sub: sub.unwrap_or(""),
             options,
             by: Method::Put,
+            is_decoded: true,
         };
-        let mut written = self.update(&change, |_| Ok(object.clone()))?;
+        let mut written = self.replace(&change, object)?;
         warnings.append(&mut written.warnings);
         let written = WriteResult {
             warnings,
@@ -365,6 +382,27 @@ impl Api {
         }
         resource.strategy().default(&mut object);
         self.create_complete(resource, namespace, object, options)
+    }
+
+    /// Stores an object in the place of its current version.
+    pub(super) fn replace(
+        &self,
+        change: &UpdateInputs<'_>,
+        object: Value,
+    ) -> Result<WriteResult, ApiError> {
+        if matches!(meta(&object, "resourceVersion"), "" | "0") {
+            return self.update(change, |_| Ok(object.clone()));
+        }
+        // An object with a version is stored at once or not at all: when another write was stored in between, its UID or
+        // its version do not fit, and nothing else of it is read.
+        let identity = json!({"metadata": {
+            "uid": meta(&object, "uid"),
+            "resourceVersion": meta(&object, "resourceVersion"),
+        }});
+        let object = Cell::new(Some(object));
+        self.update(change, |_| {
+            Ok(object.take().unwrap_or_else(|| identity.clone()))
+        })
     }
 
     /// Computes an object from its current version and stores it. `compute` gets the stored object and returns
@@ -491,7 +529,11 @@ impl Api {
         let resource = change.resource;
         let rules = resource.stored_as();
         let strategy = resource.strategy();
-        strategy.default(&mut new);
+        if change.is_decoded && !resource.is_converted() {
+            strategy.default_normal(&mut new);
+        } else {
+            strategy.default(&mut new);
+        }
         if change.by != Method::Apply {
             let author = (change.options.manager.as_str(), change.sub);
             self.track_fields(resource, Some(old), &mut new, author);

@@ -3,7 +3,7 @@
 //! A set is a tree of path elements. An element is written `f:NAME` (a field), `k:{…}` (an entry of a list by its
 //! keys), `v:VALUE` (an entry of a set) or `i:N`. A node is a member of the set or only leads to members below it.
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -36,6 +36,19 @@ impl FieldSet {
         !self.member && self.children.is_empty()
     }
 
+    /// The number of members.
+    pub(crate) fn len(&self) -> usize {
+        let below: usize = self.children.values().map(Self::len).sum();
+        usize::from(self.member) + below
+    }
+
+    /// The number of members that a set has too that was written by [`FieldSet::text`]: the parts of the text that this
+    /// set does not lead to are skipped. `None` when it cannot be read.
+    pub(crate) fn count_in(&self, text: &str) -> Option<usize> {
+        let mut parser = serde_json::Deserializer::from_str(text);
+        CommonMembers(self).deserialize(&mut parser).ok()
+    }
+
     /// Adds a set below an element, unless it is empty.
     pub(crate) fn put(&mut self, element: impl Into<Box<str>>, child: Self) {
         if child.is_empty() {
@@ -56,14 +69,22 @@ impl FieldSet {
 
     /// Reads the JSON form, or its text, as stored objects have it. What cannot be read is the empty set.
     pub(crate) fn decode(value: &Value) -> Self {
-        let set = match value {
-            Value::String(text) => serde_json::from_str(text),
-            json => Self::deserialize(json),
-        };
-        let mut set: Self = set.unwrap_or_default();
-        // The empty set has the form of a leaf.
-        set.member &= !set.children.is_empty();
-        set
+        match value {
+            Value::String(text) => Self::decode_text(text),
+            json => Self::deserialize(json).unwrap_or_default().form(),
+        }
+    }
+
+    /// Reads the text of the JSON form.
+    pub(crate) fn decode_text(text: &str) -> Self {
+        let set: Self = serde_json::from_str(text).unwrap_or_default();
+        set.form()
+    }
+
+    /// The set that was read as the outermost one: the empty set has the form of a leaf.
+    fn form(mut self) -> Self {
+        self.member &= !self.children.is_empty();
+        self
     }
 
     /// Adds the members of the other set.
@@ -215,6 +236,77 @@ impl<'de> Deserialize<'de> for FieldSet {
     }
 }
 
+/// Counts the members that a set in its JSON form has in common with this one.
+struct CommonMembers<'a>(&'a FieldSet);
+
+impl<'de> DeserializeSeed<'de> for CommonMembers<'_> {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CommonMembers<'_> {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a set of fields")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<usize, A::Error> {
+        let Self(set) = self;
+        let mut found = 0;
+        let mut is_leaf = true;
+        while let Some(element) = map.next_key_seed(ElementOf(set))? {
+            is_leaf = false;
+            match element {
+                KnownElement::Child(child) => found += map.next_value_seed(CommonMembers(child))?,
+                KnownElement::Itself => {
+                    found += usize::from(set.member);
+                    map.next_value::<IgnoredAny>()?;
+                }
+                KnownElement::Other => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(found + usize::from(is_leaf && set.member))
+    }
+}
+
+/// An element of a set in its JSON form, as another set knows it.
+enum KnownElement<'a> {
+    Itself,
+    Child(&'a FieldSet),
+    Other,
+}
+
+/// Finds an element in a set, without a copy of its text.
+struct ElementOf<'a>(&'a FieldSet);
+
+impl<'de, 'a> DeserializeSeed<'de> for ElementOf<'a> {
+    type Value = KnownElement<'a>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for ElementOf<'a> {
+    type Value = KnownElement<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an element of a path")
+    }
+
+    fn visit_str<E>(self, element: &str) -> Result<Self::Value, E> {
+        Ok(match self.0.children.get(element) {
+            _ if element == ITSELF => KnownElement::Itself,
+            Some(child) => KnownElement::Child(child),
+            None => KnownElement::Other,
+        })
+    }
+}
+
 /// An element as conflicts print it.
 pub(super) fn shown(element: &str) -> String {
     match element.split_once(':') {
@@ -295,5 +387,30 @@ mod tests {
                 ".spec.ports[port=80,protocol=\"TCP\"].port",
             ]
         );
+    }
+
+    #[test]
+    fn common_members_are_counted_in_the_text() {
+        let text = r#"{"f:a":{".":{},"f:b":{}},"f:c":{"k:{\"name\":\"x\"}":{".":{},"f:name":{}}},"f:d":{}}"#;
+        for (other, expected) in [
+            (json!({}), 0),
+            (json!({"f:a": {"f:b": {}}}), 1),
+            (json!({"f:a": {".": {}, "f:b": {}, "f:z": {}}}), 2),
+            (json!({"f:a": {}, "f:c": {}}), 1),
+            (
+                json!({"f:c": {"k:{\"name\":\"x\"}": {".": {}, "f:name": {}}}, "f:d": {}}),
+                3,
+            ),
+            (
+                json!({"f:c": {"k:{\"name\":\"y\"}": {}}, "f:d": {"f:e": {}}}),
+                0,
+            ),
+        ] {
+            let other = set(other);
+            assert_eq!(other.count_in(text), Some(expected), "{}", other.text());
+            let both = FieldSet::decode_text(text).intersection(&other);
+            assert_eq!(both.len(), expected, "{}", other.text());
+        }
+        assert_eq!(FieldSet::default().count_in("no JSON"), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::schema::Schemas;
+use serde_json::json;
 
 fn typed(group: &str, kind: &str) -> Typed<'static> {
     let schemas = Schemas::get();
@@ -116,7 +117,7 @@ fn the_oldest_managers_of_updates_are_merged() {
     assert!(names.contains(&ANCIENT) && names.contains(&"m14"));
     let mut owned = FieldSet::default();
     for entry in managers {
-        owned.add(entry.set);
+        owned.add(entry.set.into_set());
     }
     let keys = |set: &FieldSet| set.paths().iter().filter(|p| p.contains(".k")).count();
     assert_eq!(keys(&owned), 15, "no field loses its owner");
@@ -151,4 +152,60 @@ fn fields_of_unknown_objects_are_granular() {
         object["metadata"]["managedFields"][0]["fieldsV1"],
         json!({"f:spec": {"f:x": {"f:y": {}}}})
     );
+}
+
+/// Stored objects have `fieldsV1` as text, of which only the parts are read that a write concerns.
+#[test]
+fn a_write_has_the_same_owners_whether_fields_are_stored_as_text_or_as_json() {
+    let pods = typed("", "Pod");
+    let mut stored = json!({
+        "metadata": {"name": "p", "uid": "u", "labels": {"a": "1"}, "finalizers": ["x/y"]},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"},
+        "status": {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]},
+    });
+    after_update(pods, &json!({}), &mut stored, &author("creator"));
+    let mut relabelled = stored.clone();
+    relabelled["metadata"]["labels"]["b"] = "2".into();
+    after_update(pods, &stored, &mut relabelled, &author("labeller"));
+    let mut tree = relabelled.clone();
+    fields_to_json(&mut tree);
+    assert_ne!(tree, relabelled);
+
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change); 8] = [
+        ("nothing", |_| {}),
+        ("a field of one manager", |o| {
+            o["spec"]["nodeName"] = "m".into()
+        }),
+        ("a field of the other manager", |o| {
+            o["metadata"]["labels"]["b"] = "3".into()
+        }),
+        ("a new field", |o| o["spec"]["hostname"] = "h".into()),
+        ("an entry of a list", |o| {
+            o["spec"]["containers"][0]["image"] = "j".into()
+        }),
+        ("another entry of a list", |o| {
+            o["status"]["conditions"][0]["type"] = "New".into()
+        }),
+        ("a removed map", |o| o["metadata"]["labels"] = Value::Null),
+        ("an item of a set", |o| {
+            o["metadata"]["finalizers"] = json!([])
+        }),
+    ];
+    for (what, change) in changes {
+        for manager in ["creator", "labeller", "third"] {
+            let later = Author {
+                now: "2026-01-02T00:00:00Z",
+                ..author(manager)
+            };
+            let updated = |old: &Value| {
+                let mut new = old.clone();
+                change(&mut new);
+                after_update(pods, old, &mut new, &later);
+                fields_to_json(&mut new);
+                new
+            };
+            assert_eq!(updated(&relabelled), updated(&tree), "{what} by {manager}");
+        }
+    }
 }

@@ -265,10 +265,13 @@ impl<'m> Typed<'m> {
     /// The way in which an object differs from what it was.
     pub(crate) fn compare(&self, old: &Value, new: &Value) -> ObjectComparison {
         let mut found = ObjectComparison::default();
-        self.compare_values(self.root(), Some(old), Some(new), &mut found);
+        if old != new {
+            self.compare_values(self.root(), Some(old), Some(new), &mut found);
+        }
         found
     }
 
+    /// Notes how two different values differ.
     fn compare_values<'v>(
         &self,
         kind: SchemaKind<'m>,
@@ -276,9 +279,6 @@ impl<'m> Typed<'m> {
         new: Option<&'v Value>,
         found: &mut ObjectComparison,
     ) {
-        if old == new {
-            return;
-        }
         let is_empty = |value: Option<&Value>| match value {
             None | Some(Value::Null) => true,
             Some(Value::Object(map)) => map.is_empty(),

@@ -280,7 +280,7 @@ fn fields_that_stand_twice_are_reported() {
     let patch = br#"{"spec": {"priority": 1, "priority": 2}}"#;
     for patch_type in [PatchType::Merge, PatchType::Strategic] {
         let patched =
-            apply_reporting(patch_type, "", "v1", "Pod", &json!({}), patch).expect("patch");
+            apply_reporting(patch_type, "", "v1", "Pod", json!({}), patch).expect("patch");
         assert_eq!(patched.duplicate_fields, ["spec.priority"]);
         assert_eq!(patched.object, json!({"spec": {"priority": 2}}));
     }

@@ -84,6 +84,11 @@ pub fn drop_disabled(
     if api == ApiRelease::EVERY || !model.object_type(root).has_gates {
         return;
     }
+    let shape = ValueShape::Object(root);
+    // Few objects have such a field.
+    if !has_disabled(api, model, &shape, new) {
+        return;
+    }
     let mut used = FxHashSet::default();
     if let Some(old) = old {
         let mut note = |_: &SchemaPath<'_>, availability: Availability, place: TypeField| {
@@ -91,15 +96,35 @@ pub fn drop_disabled(
                 used.insert(place);
             }
         };
-        visit(
-            model,
-            &ValueShape::Object(root),
-            old,
-            &SchemaPath::Root,
-            &mut note,
-        );
+        visit(model, &shape, old, &SchemaPath::Root, &mut note);
     }
-    drop_below(api, model, &ValueShape::Object(root), new, &used);
+    drop_below(api, model, &shape, new, &used);
+}
+
+/// Returns whether a value has a field whose gate is off.
+fn has_disabled(api: ApiRelease, model: &Model, shape: &ValueShape, value: &Value) -> bool {
+    match (shape, value) {
+        (ValueShape::Object(id), Value::Object(object)) => {
+            let object_type = model.object_type(*id);
+            // Most types have no gated field below them; they are not visited.
+            object_type.has_gates
+                && object.iter().any(|(name, value)| {
+                    object_type.field(name).is_some_and(|field| {
+                        !field.availability.is_enabled(api)
+                            || has_disabled(api, model, &field.shape, value)
+                    })
+                })
+        }
+        (ValueShape::List(items), Value::Array(list)) => {
+            let mut list = list.iter();
+            list.any(|value| has_disabled(api, model, items, value))
+        }
+        (ValueShape::Map(values), Value::Object(map)) => {
+            let mut values_of = map.values();
+            values_of.any(|value| has_disabled(api, model, values, value))
+        }
+        _ => false,
+    }
 }
 
 fn drop_below(

@@ -5,13 +5,14 @@
 //! become canonical. Messages are those of kube-apiserver's decoder, which clients print.
 
 use super::Decoded;
-use super::model::{Model, ObjectType, Presence, TypeId, ValueShape};
+use super::model::{Model, ModelField, ObjectType, Presence, TypeId, ValueShape};
 use super::path::SchemaPath;
 use crate::releases::ApiRelease;
 use berth_api::quantity::ParseQuantityError;
 use berth_api::{GoDuration, Quantity};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 /// As many errors of each sort are reported.
 const ERRORS_MAX: usize = 100;
@@ -122,23 +123,20 @@ impl Pass<'_> {
         };
         let model = self.model;
         let object_type = model.object_type(id);
-        object.retain(|name, value| {
-            let path = SchemaPath::Field(path, name);
-            let known = object_type.field(name);
-            let Some(field) = known.filter(|f| f.availability.is_in(self.api)) else {
-                if !object_type.open && self.decoded.unknown_fields.len() < ERRORS_MAX {
-                    self.decoded.unknown_fields.push(path.to_string());
-                }
-                return object_type.open;
-            };
-            if value.is_null() {
-                // Go prints these as null, and clients send that back.
-                return field.presence == Presence::AlwaysWritten
-                    && field.zero() == Some(Value::Null);
+        // Most objects that come here are in their normal form: nothing is removed.
+        let mut removed: Vec<String> = Vec::new();
+        // The fields of an object and those of its type have the same order.
+        let mut fields = object_type.fields.iter().peekable();
+        for (name, value) in object.iter_mut() {
+            while fields.next_if(|field| *field.name < **name).is_some() {}
+            let known = fields.next_if(|field| *field.name == **name);
+            if !self.is_kept(object_type, known, (name, value), path) {
+                removed.push(name.clone());
             }
-            self.value(&field.shape, value, &path, Some(object_type));
-            field.presence != Presence::OmittedWhenZero || !is_zero(value)
-        });
+        }
+        for name in &removed {
+            object.remove(name);
+        }
         for field in &object_type.fields {
             if field.presence == Presence::AlwaysWritten
                 && field.availability.is_written_in(self.api)
@@ -149,6 +147,29 @@ impl Pass<'_> {
                 object.insert(field.name.to_string(), zero);
             }
         }
+    }
+
+    /// Normalizes a member of an object. Returns whether it stays.
+    fn is_kept(
+        &mut self,
+        object_type: &ObjectType,
+        known: Option<&ModelField>,
+        (name, value): (&str, &mut Value),
+        path: &SchemaPath<'_>,
+    ) -> bool {
+        let path = SchemaPath::Field(path, name);
+        let Some(field) = known.filter(|f| f.availability.is_in(self.api)) else {
+            if !object_type.open && self.decoded.unknown_fields.len() < ERRORS_MAX {
+                self.decoded.unknown_fields.push(path.to_string());
+            }
+            return object_type.open;
+        };
+        if value.is_null() {
+            // Go prints these as null, and clients send that back.
+            return field.presence == Presence::AlwaysWritten && field.zero() == Some(Value::Null);
+        }
+        self.value(&field.shape, value, &path, Some(object_type));
+        field.presence != Presence::OmittedWhenZero || !is_zero(value)
     }
 
     fn quantity(&mut self, value: &mut Value, canonical: Canonical) {
@@ -168,6 +189,9 @@ impl Pass<'_> {
     }
 
     fn time(&mut self, text: &mut String, layout: &str, precision: usize, path: &SchemaPath<'_>) {
+        if is_plain_time(text, precision) {
+            return;
+        }
         match text.parse::<jiff::Timestamp>() {
             Ok(time) => *text = format!("{time:.precision$}"),
             Err(_) => {
@@ -212,6 +236,40 @@ impl Pass<'_> {
             self.decoded.type_errors.push(error);
         }
     }
+}
+
+/// The marks between the numbers of a time, with their positions, and where its seconds end.
+const TIME_MARKS: [(usize, u8); 5] = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+const SECONDS_END: usize = 19;
+
+/// Returns whether this is a time as [`Pass::time`] writes it, by a look at its numbers alone. Some that are, such as
+/// the last days of months, are not recognized; they are parsed.
+fn is_plain_time(text: &str, precision: usize) -> bool {
+    let Some(text) = text.strip_suffix('Z').map(str::as_bytes) else {
+        return false;
+    };
+    let Some((seconds, fraction)) = text.split_at_checked(SECONDS_END) else {
+        return false;
+    };
+    let is_in = |at: usize, range: RangeInclusive<u8>| match seconds.get(at..at + 2) {
+        Some([tens @ b'0'..=b'9', ones @ b'0'..=b'9']) => {
+            range.contains(&(10 * (tens - b'0') + (ones - b'0')))
+        }
+        _ => false,
+    };
+    let is_fraction = match fraction {
+        [] => precision == 0,
+        [b'.', digits @ ..] if precision > 0 => {
+            digits.len() == precision && digits.iter().all(u8::is_ascii_digit)
+        }
+        _ => false,
+    };
+    let is_date = is_in(0, 10..=29) && is_in(2, 0..=99) && is_in(5, 1..=12) && is_in(8, 1..=28);
+    let is_time = is_in(11, 0..=23) && is_in(14, 0..=59) && is_in(17, 0..=59);
+    let has_marks = TIME_MARKS
+        .iter()
+        .all(|(at, mark)| seconds.get(*at) == Some(mark));
+    is_date && is_time && has_marks && is_fraction
 }
 
 /// Returns whether Go calls this a zero value.
@@ -259,5 +317,48 @@ fn json_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_is_recognized_without_parsing_is_in_its_normal_form() {
+        let mut recognized = 0;
+        for text in [
+            "2026-11-27T10:05:38Z",
+            "2026-11-28T23:59:59Z",
+            "2026-11-27T10:05:38.123456Z",
+            "2026-11-27T10:05:38.123Z",
+            "2026-11-27T10:05:38.Z",
+            "2026-11-27T10:05:38.12345xZ",
+            "2026-02-30T10:05:38Z",
+            "2026-11-30T10:05:38Z",
+            "2026-00-01T10:05:38Z",
+            "2026-13-01T10:05:38Z",
+            "2026-11-00T10:05:38Z",
+            "2026-11-27T24:05:38Z",
+            "2026-11-27T10:60:38Z",
+            "2026-11-27T10:05:60Z",
+            "2026-11-27t10:05:38Z",
+            "2026-11-27T10:05:38z",
+            "2026-11-27T10:05:38+01:00",
+            "2026-11-27T10:05Z",
+            "0026-11-27T10:05:38Z",
+            "+026-11-27T10:05:38Z",
+            "",
+            "Z",
+        ] {
+            for precision in [0, 6] {
+                if is_plain_time(text, precision) {
+                    let time = text.parse::<jiff::Timestamp>().expect("a time");
+                    assert_eq!(format!("{time:.precision$}"), text);
+                    recognized += 1;
+                }
+            }
+        }
+        assert_eq!(recognized, 3);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::selectable::Selectable;
 use crate::catalog::ServedResource;
+use crate::view::at_path;
 use berth_api::selector::{self, FieldTerm, SelectorError};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -44,8 +45,8 @@ impl FieldSelector {
     /// Returns whether this object matches.
     pub fn matches(&self, object: &Value) -> bool {
         self.terms.iter().all(|term| {
-            let value = object.pointer(term.field.pointer);
-            let fallback = |pointer: &str| object.pointer(pointer);
+            let value = at_path(object, term.field.pointer);
+            let fallback = |pointer: &str| at_path(object, pointer);
             let value = value
                 .filter(|value| term.field.fallback.is_none() || *value != "")
                 .or_else(|| term.field.fallback.and_then(fallback));

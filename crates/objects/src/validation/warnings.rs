@@ -7,6 +7,7 @@ use crate::view::FieldView;
 use berth_api::quantity::Quantity;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
+use std::sync::LazyLock;
 
 /// The fields without an effect.
 const DEPRECATED: &str = include_str!("../../facts/deprecated.txt");
@@ -92,9 +93,17 @@ pub fn of_update(kind: &str, new: &Value, old: &Value) -> Vec<String> {
 
 /// The deprecated names of a kind (`label`, `annotation` or `volume`), each with its warning.
 fn deprecated_names(kind: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let lines = DEPRECATED.lines();
-    let named = lines.filter_map(move |line| line.strip_prefix(kind)?.strip_prefix(' '));
-    named.filter_map(|line| line.split_once(' '))
+    /// Each line: a kind, a name and its warning.
+    static NAMES: LazyLock<Vec<[&str; 3]>> = LazyLock::new(|| {
+        let words = |line: &'static str| {
+            let (kind, rest) = line.split_once(' ')?;
+            let (name, message) = rest.split_once(' ')?;
+            Some([kind, name, message])
+        };
+        DEPRECATED.lines().filter_map(words).collect()
+    });
+    let of_kind = NAMES.iter().filter(move |[of, ..]| *of == kind);
+    of_kind.map(|[_, name, message]| (*name, *message))
 }
 
 fn deprecated(label: &str) -> Option<&'static str> {

@@ -151,6 +151,7 @@ fn write(
         sub: "status",
         options: &options,
         by: Method::Put,
+        is_decoded: false,
     };
     let now = api.now_text();
     api.update(&change, |current| {

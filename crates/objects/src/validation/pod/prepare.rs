@@ -107,20 +107,20 @@ pub(crate) fn for_status_update(new: &mut Value, old: &Value) {
             copy_field(metadata, old_metadata, name);
         }
     }
-    let old_status = old.field("status").unwrap_or(&empty).clone();
+    let old_status = old.field("status").unwrap_or(&empty);
     let Some(status) = child(new, "status") else {
         return;
     };
     // A client that does not know these fields must not delete them.
     for name in ["qosClass", "observedGeneration"] {
         if is_zero(status.field(name)) {
-            copy_field(status, &old_status, name);
+            copy_field(status, old_status, name);
         }
     }
     for name in CLAIM_STATUSES {
         // The scheduler and the controllers write these lists; a kubelet that leaves them out keeps them.
         match status.field(name) {
-            None | Some(Value::Null) => copy_field(status, &old_status, name),
+            None | Some(Value::Null) => copy_field(status, old_status, name),
             Some(given) if is_zero(Some(given)) => remove(status, name),
             Some(_) => {}
         }
