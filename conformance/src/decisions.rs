@@ -16,13 +16,15 @@ mod tests;
 use crate::cases::{self, LaterAnswers};
 use crate::cluster;
 use crate::report::CaseReport;
-use berth_api::{Release, Time};
+use berth_api::{Pod, Release, Str, Time};
+use berth_framework::call::PodEvent;
+use berth_framework::extender::Extenders;
 use berth_framework::plugin::{
     NodeStatuses, Nominating, PostFilterContext, PostFilterResult, PostFilterStep,
 };
 use berth_framework::registry::Registry;
-use berth_framework::stage::{Job, JobId, Outbox};
-use berth_framework::{ApiCall, CallId, Cluster, FeatureGates, PodInfo, Slot, Status};
+use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
+use berth_framework::{ApiCall, CallId, Cluster, FeatureGates, PodInfo, Slot, Status, Write};
 use berth_scheduler::evaluator::{
     Evaluation, Evaluator, Found, NoNominations, NoStopwatch, PreFiltered,
 };
@@ -159,7 +161,7 @@ fn from_kept(
     Ok(outcome)
 }
 
-/// Notes the pods that plugins delete.
+/// Notes the pods that plugins delete. Nothing else is asked of it here.
 #[derive(Default)]
 struct Evictions {
     pods: Vec<String>,
@@ -173,8 +175,41 @@ impl Outbox for Evictions {
         CallId(0)
     }
 
+    fn start_preemption(&mut self, preemption: Preemption) {
+        for victim in &preemption.victims {
+            self.call(victim.call());
+        }
+    }
+
     fn job(&mut self, _job: Job) -> JobId {
         JobId(0)
+    }
+
+    fn publish(&mut self, _event: PodEvent) {}
+    fn assume(&mut self, _write: Write) {}
+    fn revert(&mut self, _write: Write) {}
+    fn give_up(&mut self, _write: Write) {}
+    fn count(&mut self, _pod: Arc<Pod>) {}
+    fn activate(&mut self, _namespace: &Str, _name: &Str) {}
+    fn observe(&mut self, _observation: Observation) {}
+    fn log(&mut self, _text: String) {}
+
+    fn waiting_pods(&self) -> Vec<WaitingPod> {
+        Vec::new()
+    }
+
+    fn allow(&mut self, _uid: &str, _plugin: &str) {}
+
+    fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
+        false
+    }
+
+    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
+        false
+    }
+
+    fn extenders(&self) -> Extenders {
+        Extenders::default()
     }
 }
 
