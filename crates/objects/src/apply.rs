@@ -317,9 +317,12 @@ fn given_entries(given: &[Value], old: &Value) -> Vec<ManagerEntry> {
         let set = entry.get("fieldsV1").filter(|set| set.is_string());
         set.is_some() && known.iter().any(|known| known.get("fieldsV1") == set)
     };
-    let read = |entry: &Value| match is_known(entry) {
-        true => ManagerEntry::stored(entry),
-        false => ManagerEntry::decode(entry),
+    let read = |entry: &Value| {
+        if is_known(entry) {
+            ManagerEntry::stored(entry)
+        } else {
+            ManagerEntry::decode(entry)
+        }
     };
     given.iter().map(read).collect()
 }

@@ -95,9 +95,12 @@ pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
         return *new = old.clone();
     };
     let is_sent = |name: &str| matches!(name, "metadata" | "status");
-    sent.retain(|name, value| match is_sent(name) {
-        true => !value.is_null(),
-        false => stored.contains_key(name),
+    sent.retain(|name, value| {
+        if is_sent(name) {
+            !value.is_null()
+        } else {
+            stored.contains_key(name)
+        }
     });
     // Most clients send what they may not change as it is stored.
     for (name, value) in stored.iter().filter(|(name, _)| !is_sent(name)) {
