@@ -194,7 +194,7 @@ impl Api {
             let added = add(object)?;
             return added.map_err(|_| ApiError::already_exists(resource.subject(&name)));
         };
-        let name = self.free_name(resource, namespace, &base)?;
+        let name = free_name(self, resource, namespace, &base)?;
         // The name comes first: other fields may be made from it.
         meta_mut(&mut object).insert("name".to_owned(), name.clone().into());
         let object = self.prepare_create(resource, namespace, object, options)?;
@@ -202,26 +202,6 @@ impl Api {
         // Another object may have got the same random name since.
         let added = add(object)?;
         added.map_err(|_| ApiError::generated_name_taken(resource.subject(&name)))
-    }
-
-    /// A name that begins with `base` and that no object has.
-    ///
-    /// # Errors
-    /// 409 when several names in a row are taken.
-    fn free_name(
-        &self,
-        resource: &ServedResource,
-        namespace: &str,
-        base: &str,
-    ) -> Result<String, ApiError> {
-        let mut name = String::new();
-        for _ in 0..GENERATE_ATTEMPTS_MAX {
-            name = self.new_name(base);
-            if self.get(resource, namespace, &name).is_err() {
-                return Ok(name);
-            }
-        }
-        Err(ApiError::generated_name_taken(resource.subject(&name)))
     }
 
     /// An object with its name, as it is going to be stored.
@@ -703,4 +683,24 @@ fn bump_generation(resource: &ServedResource, new: &mut Value, old: &Value) {
         child_mut(new, "metadata")
             .insert("generation".to_owned(), generation.saturating_add(1).into());
     }
+}
+
+/// A name that begins with `base` and that no object has.
+///
+/// # Errors
+/// 409 when several names in a row are taken.
+fn free_name(
+    api: &Api,
+    resource: &ServedResource,
+    namespace: &str,
+    base: &str,
+) -> Result<String, ApiError> {
+    let mut name = String::new();
+    for _ in 0..GENERATE_ATTEMPTS_MAX {
+        name = api.new_name(base);
+        if api.get(resource, namespace, &name).is_err() {
+            return Ok(name);
+        }
+    }
+    Err(ApiError::generated_name_taken(resource.subject(&name)))
 }

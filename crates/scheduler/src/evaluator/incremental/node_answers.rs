@@ -74,6 +74,15 @@ pub(super) struct Scorers {
     pub(super) scales: Vec<usize>,
 }
 
+/// Nodes whose answer alone does not decide.
+#[derive(Debug, Default)]
+struct SpecialNodes {
+    /// Those for which a filter broke.
+    broken: FxHashSet<Slot>,
+    /// Those that are rejected although they pass with the pods that are nominated to them.
+    needs_nominated: FxHashSet<Slot>,
+}
+
 /// See the [module](self).
 pub(super) struct NodeAnswers {
     /// Never given to another set of node answers.
@@ -92,9 +101,7 @@ pub(super) struct NodeAnswers {
     /// Answers; the first means [`FEASIBLE`].
     pub(super) known: Vec<Known>,
     grades: Grades,
-    broken: FxHashSet<Slot>,
-    /// The nodes that are rejected although they pass with the pods that are nominated to them.
-    needs_nominated: FxHashSet<Slot>,
+    special: SpecialNodes,
     /// The position in the changes of the table, and in those of the nominations.
     seen: (u64, u64),
     changes: Changes,
@@ -183,8 +190,7 @@ impl NodeAnswers {
             cells: vec![Cell::NOTHING; table.slots()],
             known: vec![Known::feasible()],
             grades: Grades::new(),
-            broken: FxHashSet::default(),
-            needs_nominated: FxHashSet::default(),
+            special: SpecialNodes::default(),
             seen: (table.log().end(), evaluator.nominated.changes_end()),
             changes: Changes::default(),
         };
@@ -372,11 +378,11 @@ impl NodeAnswers {
             &scratch.dirty[..]
         };
         for slot in one_by_one {
-            if !self.broken.is_empty() {
-                self.broken.remove(slot);
+            if !self.special.broken.is_empty() {
+                self.special.broken.remove(slot);
             }
-            if !self.needs_nominated.is_empty() {
-                self.needs_nominated.remove(slot);
+            if !self.special.needs_nominated.is_empty() {
+                self.special.needs_nominated.remove(slot);
             }
             match evaluator.cluster.nodes.get(*slot) {
                 None => self.cells[slot.index()] = Cell::NOTHING,
@@ -393,7 +399,7 @@ impl NodeAnswers {
             let mut own = own_evaluator(&self.pod, &mut self.evaluation, evaluator);
             let (status, needs_nominated) = own.filter_in_passes(*slot);
             if needs_nominated {
-                self.needs_nominated.insert(*slot);
+                self.special.needs_nominated.insert(*slot);
             }
             if status.is_success() {
                 left.push(*slot);
@@ -405,7 +411,7 @@ impl NodeAnswers {
             let answer = if status.is_rejected() {
                 self.answer_of(evaluator, status)?
             } else {
-                self.broken.insert(*slot);
+                self.special.broken.insert(*slot);
                 NO_NODE
             };
             self.cells[slot.index()] = Cell {
@@ -622,12 +628,12 @@ impl NodeAnswers {
 
     /// Returns whether a node is rejected although it passes with the pods that are nominated to it.
     pub(super) fn needs_nominated(&self, slot: Slot) -> bool {
-        self.needs_nominated.contains(&slot)
+        self.special.needs_nominated.contains(&slot)
     }
 
     /// Returns whether a filter broke on some node: the plain evaluator has to determine the result.
     pub(super) fn is_broken(&self) -> bool {
-        !self.broken.is_empty()
+        !self.special.broken.is_empty()
     }
 
     /// The end of the changes.
