@@ -339,7 +339,7 @@ pub struct Disruption {
 
 /// The interface through which plugins hand in API calls, jobs, events, and decisions about other pods.
 ///
-/// A context in which something is impossible says so where it is implemented: nothing is ignored by default.
+/// A context in which something is impossible states that where it is implemented: nothing is ignored by default.
 pub trait Outbox {
     /// Hands an API call to the dispatcher.
     fn call(&mut self, call: ApiCall) -> CallId;

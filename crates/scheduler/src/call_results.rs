@@ -1,4 +1,4 @@
-//! What follows from API calls: the cluster is shown as if they had succeeded, until they end otherwise.
+//! The consequences of API calls: the cluster is shown as if they had succeeded, until they end otherwise.
 
 use crate::core::{Assumption, CallObject, Core};
 use crate::dispatcher::{Finished, has_calls, version_number};
