@@ -16,15 +16,13 @@ mod tests;
 use crate::cases::{self, LaterAnswers};
 use crate::cluster;
 use crate::report::CaseReport;
-use berth_api::{Pod, Release, Str, Time};
-use berth_framework::call::PodEvent;
-use berth_framework::extender::Extenders;
+use berth_api::{Release, Time};
 use berth_framework::plugin::{
     NodeStatuses, Nominating, PostFilterContext, PostFilterResult, PostFilterStep,
 };
 use berth_framework::registry::Registry;
-use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
-use berth_framework::{ApiCall, CallId, Cluster, FeatureGates, PodInfo, Slot, Status, Write};
+use berth_framework::stage::DryRunOutbox;
+use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
 use berth_scheduler::evaluator::{
     Evaluation, Evaluator, Found, NoNominations, NoStopwatch, PreFiltered,
 };
@@ -161,58 +159,6 @@ fn from_kept(
     Ok(outcome)
 }
 
-/// Notes the pods that plugins delete. Nothing else is asked of it here.
-#[derive(Default)]
-struct Evictions {
-    pods: Vec<String>,
-}
-
-impl Outbox for Evictions {
-    fn call(&mut self, call: ApiCall) -> CallId {
-        if let ApiCall::DeletePod { pod, .. } = &call {
-            self.pods.push(pod.to_string());
-        }
-        CallId(0)
-    }
-
-    fn start_preemption(&mut self, preemption: Preemption) {
-        for victim in &preemption.victims {
-            self.call(victim.call());
-        }
-    }
-
-    fn job(&mut self, _job: Job) -> JobId {
-        JobId(0)
-    }
-
-    fn publish(&mut self, _event: PodEvent) {}
-    fn assume(&mut self, _write: Write) {}
-    fn revert(&mut self, _write: Write) {}
-    fn give_up(&mut self, _write: Write) {}
-    fn count(&mut self, _pod: Arc<Pod>) {}
-    fn activate(&mut self, _namespace: &Str, _name: &Str) {}
-    fn observe(&mut self, _observation: Observation) {}
-    fn log(&mut self, _text: String) {}
-
-    fn waiting_pods(&self) -> Vec<WaitingPod> {
-        Vec::new()
-    }
-
-    fn allow(&mut self, _uid: &str, _plugin: &str) {}
-
-    fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
-        false
-    }
-
-    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
-        false
-    }
-
-    fn extenders(&self) -> Extenders {
-        Extenders::default()
-    }
-}
-
 /// One pod, one cluster, one profile.
 struct DecisionRun<'a> {
     profile: &'a Profile,
@@ -335,14 +281,14 @@ impl DecisionRun<'_> {
     ) -> Result<PostFiltered, String> {
         let profile = self.profile;
         let (pod, features) = (self.pod, self.features);
-        let mut evictions = Evictions::default();
+        let mut outbox = DryRunOutbox::default();
         let mut no: Option<Rejection> = None;
         for member in &profile.post_filter {
             let mut evaluator = self.evaluator(evaluation);
             let mut cx = PostFilterContext {
                 now: Time::EPOCH,
                 features,
-                outbox: &mut evictions,
+                outbox: &mut outbox,
                 dry_run: &mut evaluator,
             };
             let step = member.plugin.post_filter(&mut cx, pod, statuses, None);
@@ -354,10 +300,14 @@ impl DecisionRun<'_> {
                     Nominating::Set(node) => node.to_string(),
                     Nominating::Keep => String::new(),
                 };
-                evictions.pods.sort();
+                let evicted = outbox.preemptions.iter();
+                let evicted = evicted.flat_map(|preemption| &preemption.victims);
+                let names = evicted.map(|victim| victim.event.regarding.to_string());
+                let mut victims: Vec<String> = names.collect();
+                victims.sort();
                 return Ok(PostFiltered {
                     nominated_node_name: Some(node),
-                    victims: evictions.pods,
+                    victims,
                     status: None,
                 });
             }

@@ -2,15 +2,13 @@
 
 use crate::facts::PodFacts;
 use crate::group::GroupFacts;
+use berth_api::Time;
 use berth_api::groups::GroupSpec;
-use berth_api::{Pod, Str, Time};
-use berth_framework::call::{ApiCall, CallId, PodEvent};
-use berth_framework::extender::Extenders;
 use berth_framework::plugin::{
     Context, NodeStatuses, PostFilterContext, PostFilterResult, PostFilterStep,
 };
-use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
-use berth_framework::{Cluster, FeatureGates, PodInfo, Work, Write};
+use berth_framework::stage::{DryRunOutbox, Preemption};
+use berth_framework::{Cluster, FeatureGates, PodInfo, Work};
 use berth_scheduler::Scheduler;
 use berth_scheduler::evaluator::{Evaluation, Evaluator, NoStopwatch};
 use berth_scheduler::profile::{Profile, Profiles};
@@ -133,7 +131,7 @@ impl Snapshot {
             }
             let mut answers = Vec::new();
             for member in &profile.post_filter {
-                let mut outbox = Noted::default();
+                let mut outbox = DryRunOutbox::default();
                 let step = member.plugin.post_filter(
                     &mut PostFilterContext {
                         now,
@@ -151,53 +149,5 @@ impl Snapshot {
             }
             answers
         })
-    }
-}
-
-/// Notes the preemptions that a plugin asks for. Everything else is dropped, because nothing is carried out in a
-/// snapshot.
-#[derive(Default)]
-struct Noted {
-    preemptions: Vec<Preemption>,
-}
-
-impl Outbox for Noted {
-    fn call(&mut self, _call: ApiCall) -> CallId {
-        CallId(0)
-    }
-
-    fn job(&mut self, _job: Job) -> JobId {
-        JobId(0)
-    }
-
-    fn start_preemption(&mut self, preemption: Preemption) {
-        self.preemptions.push(preemption);
-    }
-
-    fn publish(&mut self, _event: PodEvent) {}
-    fn assume(&mut self, _write: Write) {}
-    fn revert(&mut self, _write: Write) {}
-    fn give_up(&mut self, _write: Write) {}
-    fn count(&mut self, _pod: Arc<Pod>) {}
-    fn activate(&mut self, _namespace: &Str, _name: &Str) {}
-    fn observe(&mut self, _observation: Observation) {}
-    fn log(&mut self, _text: String) {}
-
-    fn waiting_pods(&self) -> Vec<WaitingPod> {
-        Vec::new()
-    }
-
-    fn allow(&mut self, _uid: &str, _plugin: &str) {}
-
-    fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
-        false
-    }
-
-    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
-        false
-    }
-
-    fn extenders(&self) -> Extenders {
-        Extenders::default()
     }
 }

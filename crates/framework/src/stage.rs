@@ -339,7 +339,7 @@ pub struct Disruption {
 
 /// The interface through which plugins hand in API calls, jobs, events, and decisions about other pods.
 ///
-/// A context in which something is impossible states that where it is implemented: nothing is ignored by default.
+/// No method has a default: each implementation states what it ignores.
 pub trait Outbox {
     /// Hands an API call to the dispatcher.
     fn call(&mut self, call: ApiCall) -> CallId;
@@ -385,6 +385,55 @@ pub trait Outbox {
     fn log(&mut self, text: String);
     /// The extenders, for a plugin that consults them. A request to one is a [job](crate::extender::job).
     fn extenders(&self) -> Extenders;
+}
+
+/// An outbox that keeps the preemptions that plugins begin, and drops everything else: for plugins that are asked about
+/// a cluster that is not to be changed.
+#[derive(Default)]
+pub struct DryRunOutbox {
+    /// The preemptions, in order.
+    pub preemptions: Vec<Preemption>,
+}
+
+impl Outbox for DryRunOutbox {
+    fn start_preemption(&mut self, preemption: Preemption) {
+        self.preemptions.push(preemption);
+    }
+
+    fn call(&mut self, _call: ApiCall) -> CallId {
+        CallId(0)
+    }
+
+    fn job(&mut self, _job: Job) -> JobId {
+        JobId(0)
+    }
+
+    fn publish(&mut self, _event: PodEvent) {}
+    fn assume(&mut self, _write: Write) {}
+    fn revert(&mut self, _write: Write) {}
+    fn give_up(&mut self, _write: Write) {}
+    fn count(&mut self, _pod: Arc<berth_api::Pod>) {}
+    fn activate(&mut self, _namespace: &Str, _name: &Str) {}
+    fn observe(&mut self, _observation: Observation) {}
+    fn log(&mut self, _text: String) {}
+
+    fn waiting_pods(&self) -> Vec<WaitingPod> {
+        Vec::new()
+    }
+
+    fn allow(&mut self, _uid: &str, _plugin: &str) {}
+
+    fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
+        false
+    }
+
+    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
+        false
+    }
+
+    fn extenders(&self) -> Extenders {
+        Extenders::default()
+    }
 }
 
 /// The state that a step can use.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// The first bytes of every envelope.
 pub const MAGIC: &[u8] = b"k8s\0";
-/// The part that is around a message in an envelope, or around an envelope in an event, is mostly no longer.
+/// The bytes that an envelope adds to a message, or an event to an envelope, are rarely more.
 const AROUND_BYTES: usize = 96;
 /// The field of an envelope with the message.
 pub(crate) const RAW: u32 = 2;

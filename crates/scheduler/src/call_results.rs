@@ -118,7 +118,7 @@ fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
     }
 }
 
-/// A call has ended: what waits for it goes on.
+/// A call has ended: the waits for it end.
 pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
     if let Some(pod) = finished.call.pod() {
         show_writes(core, &pod.uid);

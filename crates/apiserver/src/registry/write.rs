@@ -194,14 +194,16 @@ impl Api {
             let added = add(object)?;
             return added.map_err(|_| ApiError::already_exists(resource.subject(&name)));
         };
-        let name = free_name(self, resource, namespace, &base)?;
+        let taken = |name: &str| ApiError::generated_name_taken(resource.subject(name));
+        let key_of = |name: &str| resource.key(namespace, name);
+        let name = free_name(self, store, &base, key_of).map_err(|name| taken(&name))?;
         // The name comes first: other fields may be made from it.
         meta_mut(&mut object).insert("name".to_owned(), name.clone().into());
         let object = self.prepare_create(resource, namespace, object, options)?;
         let object = conversion::to_storage(self, resource, object)?;
-        // Another object may have got the same random name since.
+        // Another object can have been created with this name since. Then the client tries again.
         let added = add(object)?;
-        added.map_err(|_| ApiError::generated_name_taken(resource.subject(&name)))
+        added.map_err(|_| taken(&name))
     }
 
     /// An object with its name, as it is going to be stored.
@@ -685,22 +687,22 @@ fn bump_generation(resource: &ServedResource, new: &mut Value, old: &Value) {
     }
 }
 
-/// A name that begins with `base` and that no object has.
+/// A name that begins with `base` and that no object in the store has. `key_of` returns the key of a name.
 ///
 /// # Errors
-/// 409 when several names in a row are taken.
+/// The last name that was tried, if several in a row are taken.
 fn free_name(
     api: &Api,
-    resource: &ServedResource,
-    namespace: &str,
+    store: usize,
     base: &str,
-) -> Result<String, ApiError> {
+    key_of: impl Fn(&str) -> String,
+) -> Result<String, String> {
     let mut name = String::new();
     for _ in 0..GENERATE_ATTEMPTS_MAX {
         name = api.new_name(base);
-        if api.get(resource, namespace, &name).is_err() {
+        if api.store.get(store, &key_of(&name)).is_none() {
             return Ok(name);
         }
     }
-    Err(ApiError::generated_name_taken(resource.subject(&name)))
+    Err(name)
 }

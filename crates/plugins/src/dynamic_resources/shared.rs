@@ -1,5 +1,5 @@
-//! Searches for the devices of nodes. Nodes that can use the same devices for the claims share one search, and its result is kept until
-//! devices that several nodes can use are allocated or freed.
+//! Searches for the devices of nodes. Nodes that can use the same devices for the claims share one search, and its result
+//! is kept until devices that several nodes can use are allocated or freed.
 
 use super::args::DynamicResourcesArgs;
 use super::filter;

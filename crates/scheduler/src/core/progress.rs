@@ -1,4 +1,4 @@
-//! Pods and preemptions on their way, as explanations show them.
+//! The progress of pods and preemptions, as explanations show it.
 
 use berth_api::{Str, Time};
 use berth_framework::call::PodRef;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The result of a scheduling cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CycleResult {
-    /// The pod has a node; its binding goes on beside.
+    /// The pod has a node. Its binding continues outside of the cycle.
     Placed {
         /// The node.
         node: Str,

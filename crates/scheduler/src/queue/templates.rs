@@ -16,8 +16,7 @@
 
 use super::entry::EntryId;
 use super::heap::Key;
-use berth_api::pod::PodTemplate;
-use berth_api::{Labels, OwnerReference, Pod, Shared, Str};
+use berth_api::{Pod, Str};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -26,21 +25,17 @@ use std::sync::Arc;
 /// Everything that plugins read of a pod, if it has no objects of its own (claims) and no nominated node.
 ///
 /// It is hashed once: a pod that begins and ends to wait is looked up several times.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct PodTemplateKey {
     hash: u64,
-    namespace: Str,
-    labels: Labels,
-    annotations: Labels,
-    owners: Shared<Vec<OwnerReference>>,
-    spec: Shared<PodTemplate>,
+    /// One of the pods.
+    pod: Arc<Pod>,
 }
 
 impl PodTemplateKey {
     /// The template of a pod; `None` for a pod whose answers may differ from those of all others.
-    pub fn of(pod: &Pod) -> Option<Self> {
-        let is_alone = !pod.status.nominated_node_name.is_empty() || pod.has_claims();
-        if is_alone {
+    pub fn of(pod: &Arc<Pod>) -> Option<Self> {
+        if !pod.status.nominated_node_name.is_empty() || pod.has_claims() {
             return None;
         }
         let meta = &pod.metadata;
@@ -49,26 +44,23 @@ impl PodTemplateKey {
         (&meta.owner_references, &pod.spec.template).hash(&mut hasher);
         Some(Self {
             hash: hasher.finish(),
-            namespace: meta.namespace.clone(),
-            labels: meta.labels.clone(),
-            annotations: meta.annotations.clone(),
-            owners: meta.owner_references.clone(),
-            spec: pod.spec.template.clone(),
+            pod: pod.clone(),
         })
     }
 
     /// Returns whether this is the template of a pod.
     pub fn is_of(&self, pod: &Pod) -> bool {
-        let meta = &pod.metadata;
-        self.spec == pod.spec.template
-            && self.labels == meta.labels
-            && self.namespace == meta.namespace
-            && self.annotations == meta.annotations
-            && self.owners == meta.owner_references
-            && pod.status.nominated_node_name.is_empty()
-            && !pod.has_claims()
+        pod.status.nominated_node_name.is_empty() && self.pod.reads_as(pod)
     }
 }
+
+impl PartialEq for PodTemplateKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.pod.reads_as(&other.pod)
+    }
+}
+
+impl Eq for PodTemplateKey {}
 
 impl Hash for PodTemplateKey {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -294,7 +294,7 @@ impl ClassSet {
         }
     }
 
-    /// A node is not among the best of the block at a place, or no more.
+    /// A node is not, or no longer, among the best of the block at a place.
     fn worsen(&mut self, at: usize, bit: u64, scores: &[Sum]) {
         self.best[at] &= !bit;
         if self.best[at] != 0 {

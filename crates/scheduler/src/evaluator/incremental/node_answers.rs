@@ -74,7 +74,7 @@ pub(super) struct Scorers {
     pub(super) scales: Vec<usize>,
 }
 
-/// Nodes whose answer alone does not decide.
+/// Nodes whose kept answer does not suffice.
 #[derive(Debug, Default)]
 struct SpecialNodes {
     /// Those for which a filter broke.

@@ -75,7 +75,7 @@ impl RowNodes {
     }
 
     /// Removes a node of the row. A row becomes a list again when it has half as many nodes as one that ceases to be a
-    /// list, so that a node that comes and goes costs little.
+    /// list, so that adding and removing a node in turns costs little.
     pub(super) fn remove(&mut self, slot: Slot, slots: usize) {
         match self {
             Self::Few(few) => {
@@ -124,7 +124,7 @@ fn slot_at(word: usize, bit: usize) -> Slot {
 }
 
 /// The node at the place `n` in the slot order of several rows, which have none in common. `slots` is the number of all
-/// slots, `listed` is room to work in.
+/// slots, `listed` is a buffer whose memory is reused.
 pub(super) fn nth<'r>(
     rows: impl Iterator<Item = &'r RowNodes>,
     slots: usize,
