@@ -11,8 +11,7 @@ use crate::shared::shareable;
 use crate::string::null_default;
 use crate::volumes::claims;
 use crate::{
-    LabelSelector, Labels, ObjectMeta, PodSchedulingGroup, Quantity, ResourceList, Shared, Str,
-    Time, Toleration,
+    LabelSelector, Labels, ObjectMeta, PodSchedulingGroup, ResourceList, Shared, Str, Toleration,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ops::{Deref, DerefMut};
