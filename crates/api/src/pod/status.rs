@@ -86,7 +86,7 @@ impl Serialize for PodStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SharedStatus {
-    /// On its way into [`PodStatus`], as the next.
+    /// Decoded here for [`PodStatus`], like the next three.
     #[serde(
         rename = "nominatedNodeName",
         deserialize_with = "null_default",
@@ -213,7 +213,7 @@ pub struct PodCondition {
     pub observed_generation: Option<i64>,
 }
 
-/// A condition with the time at which its status changed, on its way into [`PodStatus`].
+/// A condition with the time at which its status changed, as it is decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct DecodedCondition {
     condition: PodCondition,
