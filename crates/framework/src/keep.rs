@@ -82,7 +82,7 @@ pub enum FollowOutcome {
 ///
 /// This covers all of PreFilter, Filter, PreScore and Score: where answers are kept, PreFilter and PreScore run once
 /// for all pods with one fragment (PreScore is shown no nodes). Their pod has no UID and represents all of them. What
-/// they write into the [`CycleState`](crate::CycleState) is absent in later extension points. A plugin that needs it
+/// they write into the [`CycleState`] is absent in later extension points. A plugin that needs it
 /// there must return [`Kept::Never`] for such pods, or compute it again.
 pub trait Keep: Send + Sync + 'static {
     /// Writes what the answers about `pod` depend on, other than the node: parts of the pod's spec, and whatever
