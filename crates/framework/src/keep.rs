@@ -16,6 +16,7 @@ use crate::pod_info::PodInfo;
 use crate::state::CycleState;
 use crate::status::Status;
 use crate::table::Slot;
+use berth_api::Str;
 use smallvec::SmallVec;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -136,6 +137,16 @@ pub struct FeasibleClass<'a> {
     pub nodes: usize,
 }
 
+/// The classes of all nodes in a few words: nodes that are in the same domains of some topology keys have equal classes,
+/// with exceptions.
+#[derive(Debug, Clone, Default)]
+pub struct Outline {
+    /// The topology keys whose domains distinguish nodes. A node without the label is in a domain of its own kind.
+    pub topology_keys: SmallVec<[Str; 2]>,
+    /// The nodes that differ from others in their domains, in any order; nodes that do not differ may be among them.
+    pub exceptions: Vec<Slot>,
+}
+
 /// A plugin that judges nodes by what runs in their topology domains, and can keep its counts pod by pod.
 ///
 /// The ledger replaces PreFilter, Filter, PreScore and Score of the plugin, and must give the same answers.
@@ -185,8 +196,13 @@ pub trait Ledger: Send + fmt::Debug {
     fn filter(&self, class: &[i64]) -> Result<(), Status>;
 
     /// The normalised scores of the feasible nodes, by class, into `scores`; false when the plugin has no preference
-    /// (as when PreScore returns Skip); `scores` has no meaning then.
+    /// (as when PreScore returns Skip), whatever the classes; `scores` has no meaning then.
     fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool;
+
+    /// Returns how the classes are spread over the nodes, if few nodes differ from those around them.
+    fn outline(&self, _cx: &Context<'_>) -> Option<Outline> {
+        None
+    }
 
     /// Returns whether `pod` would change an answer if it were added to some node.
     fn concerns(&self, cx: &Context<'_>, pod: &PodInfo) -> bool;

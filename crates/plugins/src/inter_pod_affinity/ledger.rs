@@ -18,7 +18,9 @@ use super::incoming::{self, Incoming};
 use super::score::PointRange;
 use super::terms::verdict;
 use berth_api::Str;
-use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
+use berth_framework::keep::{
+    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, Outline,
+};
 use berth_framework::plugin::Context;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use book::{Book, Sums};
@@ -305,6 +307,24 @@ impl Ledger for AffinityLedger {
             *score = range.scale(self.points(class.class));
         }
         true
+    }
+
+    /// The few nodes with pods that count differ from the others, where each node is a domain of its own. A book with a
+    /// column distinguishes nodes by their domains.
+    fn outline(&self, cx: &Context<'_>) -> Option<Outline> {
+        let mut outline = Outline::default();
+        for book in &self.books {
+            if book.column.is_some() {
+                outline.topology_keys.push(book.key.clone());
+                continue;
+            }
+            // A required term rejects the nodes without the label.
+            let has_all = !book.is_wanted_near || book.topology.nodes() == cx.cluster.nodes.len();
+            if !has_all || !book.push_distinguished(&mut outline.exceptions) {
+                return None;
+            }
+        }
+        Some(outline)
     }
 
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {

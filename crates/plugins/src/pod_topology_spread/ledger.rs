@@ -21,7 +21,9 @@ use super::score::{normalized, weight};
 use super::tally::{SelectorTally, Tallies};
 use berth_api::Pod;
 use berth_api::selector::SelectorError;
-use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
+use berth_framework::keep::{
+    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, Outline,
+};
 use berth_framework::plugin::Context;
 use berth_framework::table::Topology;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
@@ -357,6 +359,27 @@ impl Ledger for SpreadLedger {
             };
         }
         true
+    }
+
+    /// Of hosts, and other domains of one node each, those with pods that count differ. Otherwise nodes differ by their
+    /// domains.
+    fn outline(&self, cx: &Context<'_>) -> Option<Outline> {
+        let nodes = &cx.cluster.nodes;
+        let mut outline = Outline::default();
+        let hard = self.hard.iter().map(|hard| (&hard.constraint, hard.tally, true));
+        let soft = self.soft.iter();
+        let soft = soft.map(|soft| (&soft.constraint, soft.tally, soft.is_per_host()));
+        for (constraint, tally, is_by_count) in hard.chain(soft) {
+            let key = &constraint.topology_key;
+            let topology = nodes.topology(key);
+            let is_one_each = topology.domains() == nodes.len() && topology.nodes() == nodes.len();
+            if is_by_count && is_one_each {
+                self.tallies[tally].push_counted(&mut outline.exceptions);
+            } else {
+                outline.topology_keys.push(key.clone());
+            }
+        }
+        Some(outline)
     }
 
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {

@@ -34,7 +34,7 @@ use berth_api::Str;
 use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::{Code, Slot, Work};
-use by_amounts::Indexes;
+use by_amounts::{Indexes, KeptCounts};
 use node_answers::NodeAnswers;
 use plan::{Group, Plan};
 use scratch::Scratch;
@@ -59,6 +59,12 @@ impl Limit {
         entries: 1024,
         bytes_per_node: 400,
         bytes_at_least: 32 << 20,
+    };
+    /// Of the domain counts without a shape.
+    const DOMAIN_COUNTS: Self = Self {
+        entries: 2048,
+        bytes_per_node: 200,
+        bytes_at_least: 16 << 20,
     };
     const SHAPES: Self = Self {
         entries: 4096,
@@ -142,6 +148,8 @@ pub struct AnswerCache {
     plans: Vec<(Str, Option<Plan>)>,
     group_answers: NodeAnswerStores,
     shapes: Store<Shape>,
+    /// Domain counts for pods whose nodes are found by amounts.
+    domain_counts: Store<KeptCounts>,
     /// The keys by which the pod at hand equals others: for the two groups of plugins, and in all.
     fragments: [Fragment; 3],
     indexes: Indexes,
@@ -230,7 +238,8 @@ impl AnswerCache {
     /// About how much memory the kept answers take, in bytes.
     pub fn bytes(&self) -> usize {
         let group_answers = self.group_answers.node.bytes() + self.group_answers.pods.bytes();
-        self.shapes.bytes() + group_answers + self.indexes.bytes()
+        let found_by_amounts = self.domain_counts.bytes() + self.indexes.bytes();
+        self.shapes.bytes() + group_answers + found_by_amounts
     }
 
     /// The number of shapes that are kept.

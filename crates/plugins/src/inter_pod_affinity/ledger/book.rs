@@ -133,6 +133,19 @@ impl Book {
         self.sums.get(&domain).copied().unwrap_or_default()
     }
 
+    /// Adds the nodes whose domain differs from one without pods that count to `nodes`; false when domains have several
+    /// nodes.
+    pub(super) fn push_distinguished(&self, nodes: &mut Vec<Slot>) -> bool {
+        if self.topology.nodes() != self.topology.domains() {
+            return self.sums.is_empty();
+        }
+        let usual = Sums::default().aspect();
+        let differs = |counted: &NodeSums| self.sums(counted.domain).aspect() != usual;
+        let slots = self.counted.iter().filter(|(_, counted)| differs(counted));
+        nodes.extend(slots.map(|(slot, _)| Slot::from_index(*slot)));
+        true
+    }
+
     /// Adds to the sums of a domain, and returns whether its nodes look different by that.
     fn post(&mut self, domain: u32, amount: Sums) -> bool {
         let sums = self.sums.entry(domain).or_default();

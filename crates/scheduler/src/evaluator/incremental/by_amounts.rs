@@ -4,31 +4,43 @@
 //! The nodes that the first group of plugins answers alike are filed by amounts ([`tree`]), and follow the changes of
 //! the table. A decision reads bounds of whole regions of similar nodes, and goes into those alone that may hold a best
 //! node and are not all alike ([`search`]).
+//!
+//! Ledgers distinguish nodes as well. Where the domains of few topology keys do that, and some single nodes, the nodes are
+//! filed by [`partition`] and the single ones are judged one by one ([`verdicts`]).
 
+mod partition;
 mod row_nodes;
 mod search;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod verdicts;
 
-use super::AnswerCache;
 use super::classes::{FEASIBLE, Sum};
 use super::node_answers::{Grade, NodeAnswers};
 use super::plan::{Group, Plan};
-use super::shape::DomainCounts;
+use super::scratch::Scratch;
+use super::shape::{DomainCounts, Unkeepable};
+use super::store::{self, Kept};
+use super::{AnswerCache, Limit};
 use crate::evaluator::{Evaluation, Evaluator, Found, Placement, break_tie};
 use crate::profile::Point;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
 use berth_framework::table::TableChange;
 use berth_framework::{Code, NodeTable, Slot};
+use berth_framework::table::Topology;
+use partition::{Partition, PartitionKeys};
+use row_nodes::Buffers;
 use rustc_hash::{FxHashMap, FxHasher};
-use search::{Judges, Search};
+use search::{Apart, Judges, Search};
 use std::collections::VecDeque;
 use std::hash::Hasher;
+use std::sync::Arc;
 use tree::Tree;
+use verdicts::Verdicts;
 
 /// The number of indexes that are kept: for the pods that the first group of plugins distinguishes most often.
-const INDEXES_MAX: usize = 2;
+const INDEXES_MAX: usize = 6;
 /// The number of new kinds of pods before nodes are filed for them.
 const NEW_KINDS_MIN: u32 = 6;
 /// A kind of pods that comes again within so many new ones gets answers of its own: these cost less.
@@ -43,6 +55,7 @@ struct Index {
     /// Of the node answers.
     id: u64,
     resources: usize,
+    partition: Partition,
     tree: Tree,
     /// The number of feasible nodes with these raw scores and this sum of scores.
     alike: FxHashMap<(Grade, Sum), usize>,
@@ -56,11 +69,42 @@ struct Index {
 #[derive(Default)]
 pub(super) struct Indexes {
     indexes: Vec<Index>,
+    keys: PartitionKeys,
     /// For each of the last sets of node answers: how many new kinds of pods came.
     new_kinds: VecDeque<(u64, u32)>,
     recent: VecDeque<u64>,
-    /// The nodes among which the tie is broken, a bit each.
-    tied: Vec<u64>,
+    /// The nodes that the pod at hand distinguishes one by one.
+    apart: Apart,
+    buffers: Buffers,
+}
+
+/// The domain counts for the pods that are alike to the ledgers.
+pub(super) struct KeptCounts {
+    domain_counts: Vec<DomainCounts>,
+    /// The end of the changes that were taken in.
+    seen: u64,
+}
+
+impl Kept for KeptCounts {
+    fn bytes(&self) -> usize {
+        let ledgers = self.domain_counts.iter().map(|of| of.ledger.bytes());
+        size_of::<Self>() + ledgers.sum::<usize>()
+    }
+}
+
+impl KeptCounts {
+    /// Takes in what has changed.
+    fn catch_up(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let cx = context(evaluator);
+        scratch.begin(cx.cluster.nodes.slots());
+        DomainCounts::follow_all(&mut self.domain_counts, &cx, self.seen, scratch)?;
+        self.seen = cx.cluster.nodes.log().end();
+        Ok(())
+    }
 }
 
 impl AnswerCache {
@@ -72,24 +116,38 @@ impl AnswerCache {
         (plan, opened): (usize, &mut Option<Vec<DomainCounts>>),
         rng: &mut fastrand::Rng,
     ) -> Option<Found> {
-        let [of_node, of_pods, _] = &self.fragments;
-        let is_known = self.group_answers.pods.has(of_pods.as_bytes());
+        let [of_node, of_pods, of_shape] = &self.fragments;
         let nominated = &evaluator.pod.pod.status.nominated_node_name;
-        if is_known
-            || !evaluator.nominated.is_empty()
-            || evaluator.cluster.nodes.node(nominated).is_some()
-        {
+        if !evaluator.nominated.is_empty() || evaluator.cluster.nodes.node(nominated).is_some() {
             return None;
         }
         let plan = self.plans[plan].1.as_ref()?;
         let node_answers = self.group_answers.node.get_mut(of_node.as_bytes())?;
         let indexes = &mut self.indexes;
-        if node_answers.is_broken() || !indexes.is_meant_for(node_answers.id, of_pods.as_bytes()) {
+        let kind = [of_pods.as_bytes(), of_shape.as_bytes()];
+        if node_answers.is_broken() || !indexes.is_meant_for(node_answers.id, kind) {
             return None;
         }
         let began = evaluator.stopwatch.last_nanos();
-        let domain_counts = opened.insert(DomainCounts::open(evaluator, plan));
-        let found = indexes.find(evaluator, (plan, domain_counts), node_answers, rng)?;
+        let (store, scratch) = (&mut self.domain_counts, &mut self.scratch);
+        let key = of_shape.as_bytes();
+        match store.refresh(key, |kept| kept.catch_up(evaluator, scratch)) {
+            store::Found::Kept => {}
+            store::Found::Unkeepable => return None,
+            store::Found::Missing => {
+                let kept = KeptCounts {
+                    domain_counts: DomainCounts::open(evaluator, plan),
+                    seen: evaluator.cluster.nodes.log().end(),
+                };
+                let limit = Limit::DOMAIN_COUNTS.with(evaluator.cluster.nodes.slots());
+                store.insert(key, Some(Box::new(kept)), limit);
+            }
+        }
+        let domain_counts = &store.get_mut(key)?.domain_counts;
+        let Some(found) = indexes.find(evaluator, (plan, domain_counts), node_answers, rng) else {
+            *opened = store.take(key).map(|kept| kept.domain_counts);
+            return None;
+        };
         self.counts.kept += 1;
         self.counts.by_amounts += 1;
         let nanos = evaluator.stopwatch.nanos().saturating_sub(began);
@@ -105,51 +163,62 @@ impl AnswerCache {
 }
 
 impl Index {
-    fn new(node_answers: &NodeAnswers, table: &NodeTable) -> Self {
+    /// Files all nodes; `None` when they are in too many parts.
+    fn new(node_answers: &NodeAnswers, table: &NodeTable, keys: &PartitionKeys) -> Option<Self> {
         let mut index = Self {
             id: node_answers.id,
             resources: table.columns().resources(),
+            partition: Partition::new(keys, table),
             tree: Tree::default(),
             alike: FxHashMap::default(),
             counted: Vec::new(),
             seen: (table.log().end(), node_answers.changes_end()),
         };
+        let topologies = index.partition.topologies(table);
         for slot in table.occupied() {
-            index.put(node_answers, table, slot);
+            index.put(node_answers, table, &topologies, slot)?;
         }
-        index
+        Some(index)
     }
 
-    /// Takes in what has changed; false when it cannot be known, or the amounts are others.
-    fn catch_up(&mut self, node_answers: &NodeAnswers, table: &NodeTable) -> bool {
+    /// Takes in what has changed; `None` when it cannot be known, the amounts are others, or there are too many parts.
+    fn catch_up(&mut self, node_answers: &NodeAnswers, table: &NodeTable) -> Option<()> {
         let seen = (table.log().end(), node_answers.changes_end());
         if self.resources != table.columns().resources() {
-            return false;
+            return None;
         }
-        let (Some(changes), Some(answered)) = (
-            table.log().since(self.seen.0),
-            node_answers.changes_since(self.seen.1),
-        ) else {
-            return false;
-        };
+        if seen == self.seen {
+            return Some(());
+        }
+        let changes = table.log().since(self.seen.0)?;
+        let answered = node_answers.changes_since(self.seen.1)?;
+        let topologies = self.partition.topologies(table);
         for change in changes {
             match change {
                 TableChange::Node(slot)
                 | TableChange::PodAdded(slot, _)
-                | TableChange::PodRemoved(slot, _) => self.put(node_answers, table, *slot),
+                | TableChange::PodRemoved(slot, _) => {
+                    self.put(node_answers, table, &topologies, *slot)?;
+                }
                 TableChange::Storage(_) | TableChange::Claim { .. } => {}
             }
         }
         for slot in answered {
-            self.put(node_answers, table, slot);
+            self.put(node_answers, table, &topologies, slot)?;
         }
         self.seen = seen;
         self.tree.balance();
-        true
+        Some(())
     }
 
-    /// Files a node as it is now.
-    fn put(&mut self, node_answers: &NodeAnswers, table: &NodeTable, slot: Slot) {
+    /// Files a node as it is now; `None` when there are too many parts.
+    fn put(
+        &mut self,
+        node_answers: &NodeAnswers,
+        table: &NodeTable,
+        topologies: &[Arc<Topology>],
+        slot: Slot,
+    ) -> Option<()> {
         let cell = node_answers.cell(slot);
         let is_in = cell.answer == FEASIBLE && table.get(slot).is_some();
         let scores = is_in.then_some((cell.grade, cell.score));
@@ -170,13 +239,19 @@ impl Index {
                 *self.alike.entry(scores).or_default() += 1;
             }
         }
-        self.tree.put(table.columns(), slot, is_in);
+        let part = match is_in {
+            true => Some(self.partition.part_of(topologies, slot)?),
+            false => None,
+        };
+        self.tree.put(table.columns(), slot, part);
+        Some(())
     }
 
     /// Whether the nodes differ in nothing but their amounts, and in few enough offers; then what the first group of
     /// plugins has scored them all.
     fn common_grade(&self) -> Option<Grade> {
         let most = OFFERS_ALWAYS.max(self.tree.nodes() / NODES_PER_OFFER_MIN);
+        let most = most * self.partition.len().max(1);
         let mut alike = self.alike.keys();
         match (alike.next(), alike.next()) {
             (Some((grade, _)), None) if self.tree.offers.len() <= most => Some(*grade),
@@ -192,11 +267,12 @@ impl Indexes {
         each.sum()
     }
 
-    /// Whether nodes should be found by amounts for a new kind of pods, by the fragment that makes them alike to the
-    /// second group of plugins.
-    pub(super) fn is_meant_for(&mut self, node_answers: u64, kind: &[u8]) -> bool {
+    /// Whether nodes should be found by amounts for pods of a kind, which have the same fragments, unless they came
+    /// lately.
+    fn is_meant_for(&mut self, node_answers: u64, kind: [&[u8]; 2]) -> bool {
         let mut hasher = FxHasher::default();
-        hasher.write(kind);
+        hasher.write_u64(node_answers);
+        kind.iter().for_each(|fragment| hasher.write(fragment));
         let kind = hasher.finish();
         if self.recent.contains(&kind) {
             return false;
@@ -221,34 +297,37 @@ impl Indexes {
     }
 
     /// Finds a node for the evaluator's pod as the plain evaluator would; `None` when this pod asks for more than
-    /// amounts, or fits on no node. The generator has not been touched then.
-    pub(super) fn find(
+    /// amounts and few distinctions of ledgers, or fits on no node. The generator has not been touched then.
+    fn find(
         &mut self,
         evaluator: &Evaluator<'_>,
         (plan, domain_counts): (&Plan, &[DomainCounts]),
         node_answers: &NodeAnswers,
         rng: &mut fastrand::Rng,
     ) -> Option<Found> {
-        if !domain_counts
-            .iter()
-            .all(|domain| domain.ledger.is_indifferent())
-        {
-            return None;
-        }
+        let cx = context(evaluator);
+        let table = &cx.cluster.nodes;
+        let mut verdicts = Verdicts::new(&cx, plan, domain_counts)?;
         let evaluation = prepared(evaluator, plan)?;
         let judges = judges(evaluator, plan, &evaluation)?;
-        let table = &evaluator.cluster.nodes;
-        let at = self.refresh(node_answers, table);
+        if self.keys.cover(&verdicts.topology_keys, table)? {
+            self.indexes.clear();
+        }
+        let at = self.refresh(node_answers, table)?;
         let index = &self.indexes[at];
         let grade = index.common_grade()?;
         if !is_scaled_well(evaluator, node_answers, grade, index) {
             return None;
         }
-        let search = Search::new(&index.tree, &judges);
-        let best = search.run()?;
-        let nodes = best.nodes(&index.tree);
+        let tree = &index.tree;
+        self.apart.set(tree, verdicts.take_exceptions(tree));
+        verdicts.judge(tree, index.partition.len(), &self.apart)?;
+        verdicts.score(tree, &self.apart, &judges)?;
+        let filed = verdicts.filed(tree, &self.apart);
+        let best = Search::new(filed, &judges).run(&verdicts.further(&self.apart))?;
+        let nodes = best.nodes(filed);
         let chosen = break_tie(nodes, rng);
-        let node = best.nth(&index.tree, chosen, &mut self.tied)?;
+        let node = best.nth(filed, chosen, &mut self.buffers)?;
         let view = table.get(node)?;
         Some(Found::Placed(Placement {
             node,
@@ -260,23 +339,29 @@ impl Indexes {
         }))
     }
 
-    /// Brings the index for node answers up to date, and returns its place. The one that was used last comes last.
-    fn refresh(&mut self, node_answers: &NodeAnswers, table: &NodeTable) -> usize {
+    /// Brings the index for node answers up to date, and returns its place; `None` when the nodes are in too many parts.
+    /// The index that was used last comes last.
+    fn refresh(&mut self, node_answers: &NodeAnswers, table: &NodeTable) -> Option<usize> {
         let known = self
             .indexes
             .iter()
             .position(|index| index.id == node_answers.id);
         let known = known.map(|at| self.indexes.remove(at));
         let known = known.and_then(|mut index| {
-            let is_fresh = index.catch_up(node_answers, table);
-            is_fresh.then_some(index)
+            index.catch_up(node_answers, table)?;
+            Some(index)
         });
-        let index = known.unwrap_or_else(|| Index::new(node_answers, table));
+        let index = known.or_else(|| Index::new(node_answers, table, &self.keys));
+        let Some(index) = index else {
+            self.keys.give_up_all();
+            self.indexes.clear();
+            return None;
+        };
         if self.indexes.len() >= INDEXES_MAX {
             self.indexes.remove(0);
         }
         self.indexes.push(index);
-        self.indexes.len() - 1
+        Some(self.indexes.len() - 1)
     }
 }
 

@@ -207,15 +207,7 @@ impl Shape {
             Arc::make_mut(&mut self.columns).resize(slots);
             self.scores.resize(slots, 0);
         }
-        let changes = table.log().since(self.seen.table).ok_or(Unkeepable)?;
-        for change in changes.filter(|change| matches!(change, TableChange::Node(_))) {
-            if let Some(slot) = change.slot() {
-                scratch.note(slot, Note::Node);
-            }
-        }
-        for domain in &mut self.domain_counts {
-            domain.follow(&cx, self.seen.table, scratch)?;
-        }
+        DomainCounts::follow_all(&mut self.domain_counts, &cx, self.seen.table, scratch)?;
         for (node_answers, seen) in group_answers
             .both()
             .into_iter()
@@ -568,6 +560,24 @@ impl DomainCounts {
             })
         });
         opened.collect()
+    }
+
+    /// Passes the changes of the table since `seen` to ledgers, and notes the nodes that have changed, or whose class may
+    /// have.
+    pub(super) fn follow_all(
+        all: &mut [Self],
+        cx: &Context<'_>,
+        seen: u64,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let changes = cx.cluster.nodes.log().since(seen).ok_or(Unkeepable)?;
+        for change in changes {
+            if let TableChange::Node(slot) = change {
+                scratch.note(*slot, Note::Node);
+            }
+        }
+        all.iter_mut()
+            .try_for_each(|domain| domain.follow(cx, seen, scratch))
     }
 
     /// Passes the changes since `seen` to the ledger, and notes the nodes whose class may have changed. The nodes

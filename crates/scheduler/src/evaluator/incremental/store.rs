@@ -94,16 +94,16 @@ impl<T: Kept> Store<T> {
         self.entries.put(key.into(), entry);
     }
 
-    /// Whether anything is known under a fragment; this is no use of it.
-    pub(super) fn has(&self, key: &[u8]) -> bool {
-        self.entries.contains(key)
-    }
-
     /// Forgets something.
     pub(super) fn remove(&mut self, key: &[u8]) {
-        if let Some(entry) = self.entries.pop(key) {
-            self.bytes = self.bytes.saturating_sub(entry.bytes);
-        }
+        self.take(key);
+    }
+
+    /// Takes something out.
+    pub(super) fn take(&mut self, key: &[u8]) -> Option<Box<T>> {
+        let entry = self.entries.pop(key)?;
+        self.bytes = self.bytes.saturating_sub(entry.bytes);
+        entry.value
     }
 
     /// The kept entry; this is no use of it.

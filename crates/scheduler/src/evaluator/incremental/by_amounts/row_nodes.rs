@@ -50,12 +50,14 @@ impl RowNodes {
         }
     }
 
-    /// One of the nodes.
-    pub(super) fn some(&self) -> Option<Slot> {
-        match self {
-            Self::Few(slots) => slots.first().copied(),
-            Self::Many(bits) => bits.slots().next(),
-        }
+    /// The nodes, in slot order.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        let (few, many) = match self {
+            Self::Few(slots) => (Some(slots), None),
+            Self::Many(bits) => (None, Some(bits)),
+        };
+        let few = few.into_iter().flatten().copied();
+        few.chain(many.into_iter().flat_map(SlotBits::slots))
     }
 
     /// Adds a node that is not in the row; `slots` is the number of all slots.
@@ -123,40 +125,77 @@ fn slot_at(word: usize, bit: usize) -> Slot {
     Slot::from_index((word * WORD_SLOTS + bit) as u32)
 }
 
-/// The node at the place `n` in the slot order of several rows, which have none in common. `slots` is the number of all
-/// slots, `listed` is a buffer whose memory is reused.
-pub(super) fn nth<'r>(
-    rows: impl Iterator<Item = &'r RowNodes>,
+/// Some of the nodes of several rows.
+#[derive(Debug)]
+pub(super) struct Selected<'r> {
+    /// They have no node in common.
+    pub(super) rows: SmallVec<[&'r RowNodes; 8]>,
+    /// Nodes of these rows that do not count.
+    pub(super) without: Vec<Slot>,
+    /// Nodes that count besides them.
+    pub(super) more: Vec<Slot>,
+}
+
+/// Buffers whose memory is reused: a bit for each slot.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    listed: Vec<u64>,
+    without: Vec<u64>,
+}
+
+fn fill<'n>(bits: &mut Vec<u64>, slots: usize, nodes: impl Iterator<Item = &'n Slot>) {
+    bits.clear();
+    bits.resize(slots.div_ceil(WORD_SLOTS), 0);
+    set(bits, nodes);
+}
+
+fn set<'n>(bits: &mut [u64], nodes: impl Iterator<Item = &'n Slot>) {
+    for slot in nodes {
+        bits[slot.index() / WORD_SLOTS] |= 1 << (slot.index() % WORD_SLOTS);
+    }
+}
+
+/// The node at the place `n` in the slot order of those selected. `slots` is the number of all slots.
+pub(super) fn nth(
+    selected: &Selected<'_>,
     slots: usize,
     n: usize,
-    listed: &mut Vec<u64>,
+    buffers: &mut Buffers,
 ) -> Option<Slot> {
-    listed.clear();
-    listed.resize(slots.div_ceil(WORD_SLOTS), 0);
-    let mut counted: SmallVec<[&SlotBits; 8]> = SmallVec::new();
-    for row in rows {
+    let Buffers { listed, without } = buffers;
+    let (mut few, mut counted) = (
+        SmallVec::<[&[Slot]; 8]>::new(),
+        SmallVec::<[&SlotBits; 8]>::new(),
+    );
+    for row in &selected.rows {
         match row {
-            RowNodes::Few(few) => {
-                for slot in few {
-                    listed[slot.index() / WORD_SLOTS] |= 1 << (slot.index() % WORD_SLOTS);
-                }
-            }
+            RowNodes::Few(slots) => few.push(slots),
             RowNodes::Many(bits) => counted.push(bits),
         }
     }
+    fill(listed, slots, few.iter().copied().flatten());
+    fill(without, slots, selected.without.iter());
+    // Nodes that do not count are either in lists or in counted bits.
+    for (listed, without) in listed.iter_mut().zip(without.iter_mut()) {
+        (*listed, *without) = (*listed & !*without, *without & !*listed);
+    }
+    set(listed, selected.more.iter());
     // Whole blocks are passed over by their counts, then whole words by their bits.
     let mut left = n;
-    for (block, listed) in listed.chunks(BLOCK_WORDS).enumerate() {
-        let in_lists: u32 = listed.iter().map(|word| word.count_ones()).sum();
+    let blocks = listed.chunks(BLOCK_WORDS).zip(without.chunks(BLOCK_WORDS));
+    for (block, (listed, without)) in blocks.enumerate() {
+        let ones = |words: &[u64]| words.iter().map(|word| word.count_ones()).sum::<u32>();
         let in_bits = counted.iter().filter_map(|bits| bits.blocks.get(block));
-        let here = (in_lists + in_bits.sum::<u32>()) as usize;
+        let here = (ones(listed) + in_bits.sum::<u32>() - ones(without)) as usize;
         if left >= here {
             left -= here;
             continue;
         }
-        for (at, word) in (block * BLOCK_WORDS..).zip(listed) {
+        let words = (block * BLOCK_WORDS..).zip(listed.iter().zip(without));
+        for (at, (listed, without)) in words {
             let in_bits = counted.iter().filter_map(|bits| bits.words.get(at));
-            let mut word = in_bits.fold(*word, |all, bits| all | bits);
+            let in_bits = in_bits.fold(0, |all, bits| all | bits);
+            let mut word = listed | (in_bits & !without);
             let here = word.count_ones() as usize;
             if left >= here {
                 left -= here;
@@ -184,7 +223,7 @@ mod tests {
         let mut rows: [RowNodes; 3] = Default::default();
         let mut lists: [BTreeSet<Slot>; 3] = Default::default();
         let mut row_of = vec![3; SLOTS];
-        let (mut room, mut were_many) = (Vec::new(), [0; 3]);
+        let (mut buffers, mut were_many) = (Buffers::default(), [0; 3]);
         for round in 0..200 {
             // Rows fill and drain by turns.
             for _ in 0..1500 {
@@ -202,7 +241,26 @@ mod tests {
                 }
             }
             for of in [&[0][..], &[0, 1], &[2], &[0, 1, 2]] {
-                let all: BTreeSet<Slot> = of.iter().flat_map(|row| lists[*row].clone()).collect();
+                let mut all: BTreeSet<Slot> =
+                    of.iter().flat_map(|row| lists[*row].clone()).collect();
+                let mut selected = Selected {
+                    rows: of.iter().map(|row| &rows[*row]).collect(),
+                    without: Vec::new(),
+                    more: Vec::new(),
+                };
+                // Some of the nodes do not count, others do besides, and some of both.
+                for slot in all.clone() {
+                    if rng.u8(..16) == 0 {
+                        selected.without.push(slot);
+                        all.remove(&slot);
+                    }
+                }
+                for slot in (0..SLOTS as u32).map(Slot::from_index) {
+                    if rng.u8(..64) == 0 && !all.contains(&slot) {
+                        selected.more.push(slot);
+                    }
+                }
+                all.extend(&selected.more);
                 let all: Vec<Slot> = all.into_iter().collect();
                 for n in [
                     0,
@@ -210,7 +268,7 @@ mod tests {
                     all.len().max(1) - 1,
                     all.len(),
                 ] {
-                    let found = nth(of.iter().map(|row| &rows[*row]), SLOTS, n, &mut room);
+                    let found = nth(&selected, SLOTS, n, &mut buffers);
                     assert_eq!(
                         found,
                         all.get(n).copied(),
@@ -220,7 +278,7 @@ mod tests {
             }
             for (row, list) in rows.iter().zip(&lists) {
                 assert_eq!(row.len(), list.len());
-                assert_eq!(row.some().is_some(), !list.is_empty());
+                assert!(row.slots().eq(list.iter().copied()));
             }
             let many = rows.each_ref().map(|row| matches!(row, RowNodes::Many(_)));
             for (count, is_many) in were_many.iter_mut().zip(many) {

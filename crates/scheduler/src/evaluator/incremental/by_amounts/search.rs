@@ -1,9 +1,12 @@
 //! The best nodes of a tree, by bounds of whole regions.
 
-use super::row_nodes::{self, RowNodes};
+use super::partition::PartId;
+use super::row_nodes::{self, Buffers, Selected};
 use super::tree::{Content, RegionId, RowId, Tree};
 use berth_framework::Slot;
 use berth_framework::amounts::{Amounts, Fits, FitsByAmounts, ScoresByAmounts};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 /// The answers of the plugins about amounts.
 #[derive(Default)]
@@ -26,11 +29,77 @@ struct RegionBounds {
 enum Tied {
     Region(RegionId),
     Row(RowId),
+    Node(Slot),
+}
+
+/// Nodes that a search does not find with their rows: they are judged one by one.
+#[derive(Debug, Default)]
+pub(super) struct Apart {
+    pub(super) nodes: Vec<Slot>,
+    of_rows: Vec<u32>,
+    of_regions: Vec<u32>,
+}
+
+impl Apart {
+    /// Takes the place of those before. All of the nodes are in the tree, each once.
+    pub(super) fn set(&mut self, tree: &Tree, nodes: Vec<Slot>) {
+        self.nodes = nodes;
+        self.of_rows.clear();
+        self.of_regions.clear();
+        if self.nodes.is_empty() {
+            return;
+        }
+        self.of_rows.resize(tree.rows(), 0);
+        self.of_regions.resize(tree.regions(), 0);
+        for row in self.nodes.iter().filter_map(|slot| tree.row_of(*slot)) {
+            self.of_rows[row as usize] += 1;
+        }
+        for (row, nodes) in (0..).zip(&self.of_rows).filter(|(_, nodes)| **nodes > 0) {
+            for region in tree.regions_around(row) {
+                self.of_regions[region as usize] += nodes;
+            }
+        }
+    }
+
+    fn of_row(&self, row: RowId) -> usize {
+        self.of_rows.get(row as usize).map_or(0, |n| *n as usize)
+    }
+
+    fn of_region(&self, region: RegionId) -> usize {
+        let nodes = self.of_regions.get(region as usize);
+        nodes.map_or(0, |n| *n as usize)
+    }
+}
+
+/// The nodes of a tree that a search looks at, and what they score besides the scores by amounts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Filed<'a> {
+    pub(super) tree: &'a Tree,
+    /// By part: the further score of its nodes; `None` when they are rejected.
+    pub(super) parts: &'a [Option<i64>],
+    pub(super) apart: &'a Apart,
+}
+
+impl Filed<'_> {
+    fn nodes_of_region(&self, id: RegionId) -> usize {
+        self.tree.region(id).nodes - self.apart.of_region(id)
+    }
+
+    fn nodes_of_row(&self, id: RowId) -> usize {
+        self.tree.row(id).nodes.len() - self.apart.of_row(id)
+    }
+}
+
+/// What all nodes of a tree offer, and what they score besides the scores by amounts.
+#[derive(Debug, Clone, Copy)]
+struct Offered<'a> {
+    amounts: &'a [i64],
+    further: i64,
 }
 
 /// See the [module](self).
 pub(super) struct Search<'a> {
-    tree: &'a Tree,
+    filed: Filed<'a>,
     judges: &'a Judges<'a>,
     /// The least score of the best node.
     best: i64,
@@ -83,9 +152,9 @@ impl Judges<'_> {
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(tree: &'a Tree, judges: &'a Judges<'a>) -> Self {
+    pub(super) fn new(filed: Filed<'a>, judges: &'a Judges<'a>) -> Self {
         Self {
-            tree,
+            filed,
             judges,
             best: i64::MIN,
             tied: Vec::new(),
@@ -94,12 +163,39 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The best nodes; `None` without a feasible one, or when a plugin was not exact.
-    pub(super) fn run(mut self) -> Option<Best> {
-        for offer in &self.tree.offers {
-            if let Some(root) = offer.root {
-                let bounds = self.of_region(root, &offer.offered, false);
-                self.visit(root, &offer.offered, bounds, false);
+    /// The best nodes: of the rows, and of those apart, given with their further scores. `None` without a feasible one, or
+    /// when a plugin was not exact.
+    pub(super) fn run(mut self, apart: &[(Slot, i64)]) -> Option<Best> {
+        let mut roots: SmallVec<[_; 8]> = SmallVec::new();
+        for offer in &self.filed.tree.offers {
+            let further = self.filed.parts.get(usize::from(offer.part));
+            if let (Some(root), Some(Some(further))) = (offer.root, further) {
+                let offered = Offered {
+                    amounts: &offer.offered,
+                    further: *further,
+                };
+                roots.push((root, offered, self.of_region(root, offered, false)));
+            }
+        }
+        // What may be best comes first: it may spare the others.
+        roots.sort_by_key(|(_, _, bounds)| std::cmp::Reverse(bounds.most));
+        for (root, offered, bounds) in roots {
+            self.visit(root, offered, bounds, false);
+        }
+        let mut of_rows: FxHashMap<RowId, RegionBounds> = FxHashMap::default();
+        for (slot, further) in apart {
+            let Some(id) = self.filed.tree.row_of(*slot) else {
+                continue;
+            };
+            let bounds = *of_rows.entry(id).or_insert_with(|| self.of_row(id));
+            if !self.is_exact(bounds) {
+                continue;
+            }
+            self.feasible += 1;
+            let total = bounds.least + further;
+            if total >= self.best {
+                self.raise(total);
+                self.tied.push(Tied::Node(*slot));
             }
         }
         (self.feasible > 0 && !self.is_vague).then_some(Best {
@@ -108,19 +204,70 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn of_region(&self, id: RegionId, offered: &[i64], is_known_to_fit: bool) -> RegionBounds {
-        let region = self.tree.region(id);
-        let amounts = Amounts::new(offered, &region.least, &region.most);
-        self.judges.bounds(&amounts, is_known_to_fit)
+    /// The number of feasible nodes in the rows of a part; `None` when a plugin was not exact.
+    pub(super) fn feasible_in(mut self, part: PartId) -> Option<usize> {
+        let offers = &self.filed.tree.offers;
+        for offer in offers.iter().filter(|offer| offer.part == part) {
+            if let Some(root) = offer.root {
+                self.count(root, &offer.offered);
+            }
+        }
+        (!self.is_vague).then_some(self.feasible)
+    }
+
+    /// Whether the pod fits on a node apart; `None` when a plugin was not exact.
+    pub(super) fn fits(&mut self, slot: Slot) -> Option<bool> {
+        let bounds = self.of_row(self.filed.tree.row_of(slot)?);
+        let fits = self.is_exact(bounds);
+        (!self.is_vague).then_some(fits)
+    }
+
+    fn of_region(
+        &self,
+        id: RegionId,
+        offered: Offered<'_>,
+        is_known_to_fit: bool,
+    ) -> RegionBounds {
+        let region = self.filed.tree.region(id);
+        let amounts = Amounts::new(offered.amounts, &region.least, &region.most);
+        let mut bounds = self.judges.bounds(&amounts, is_known_to_fit);
+        bounds.least += offered.further;
+        bounds.most += offered.further;
+        bounds
+    }
+
+    fn of_row(&self, id: RowId) -> RegionBounds {
+        let row = self.filed.tree.row(id);
+        let offered = &self.filed.tree.offer_of(row).offered;
+        let amounts = Amounts::new(offered, &row.held, &row.held);
+        self.judges.bounds(&amounts, false)
+    }
+
+    /// Returns whether nodes fit with a known score; notes it when that is not known.
+    fn is_exact(&mut self, bounds: RegionBounds) -> bool {
+        if bounds.fits != Fits::None {
+            self.is_vague |= bounds.fits == Fits::Some || bounds.least != bounds.most;
+        }
+        bounds.fits == Fits::All
     }
 
     /// Looks for better nodes in a region. `is_counted`: all of its nodes are feasible, and have been counted.
-    fn visit(&mut self, id: RegionId, offered: &[i64], bounds: RegionBounds, mut is_counted: bool) {
+    fn visit(
+        &mut self,
+        id: RegionId,
+        offered: Offered<'_>,
+        bounds: RegionBounds,
+        mut is_counted: bool,
+    ) {
+        let nodes = self.filed.nodes_of_region(id);
+        if nodes == 0 {
+            return;
+        }
         if !is_counted {
             match bounds.fits {
                 Fits::None => return,
                 Fits::All => {
-                    self.feasible += self.tree.region(id).nodes;
+                    self.feasible += nodes;
                     is_counted = true;
                 }
                 Fits::Some => {}
@@ -128,7 +275,7 @@ impl<'a> Search<'a> {
         }
         if bounds.most < self.best {
             if !is_counted {
-                self.count(id, offered);
+                self.count(id, offered.amounts);
             }
             return;
         }
@@ -139,7 +286,7 @@ impl<'a> Search<'a> {
                 return;
             }
         }
-        match &self.tree.region(id).content {
+        match &self.filed.tree.region(id).content {
             Content::Rows(rows) => {
                 for row in rows {
                     self.visit_row(*row, offered, is_counted);
@@ -158,20 +305,23 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn visit_row(&mut self, id: RowId, offered: &[i64], is_counted: bool) {
-        let row = self.tree.row(id);
-        let amounts = Amounts::new(offered, &row.held, &row.held);
-        let bounds = self.judges.bounds(&amounts, is_counted);
-        if !is_counted {
-            match bounds.fits {
-                Fits::None => return,
-                Fits::All => self.feasible += row.nodes.len(),
-                Fits::Some => self.is_vague = true,
-            }
+    fn visit_row(&mut self, id: RowId, offered: Offered<'_>, is_counted: bool) {
+        let nodes = self.filed.nodes_of_row(id);
+        if nodes == 0 {
+            return;
         }
-        self.is_vague |= bounds.least != bounds.most;
-        if bounds.most >= self.best {
-            self.raise(bounds.least);
+        let row = self.filed.tree.row(id);
+        let amounts = Amounts::new(offered.amounts, &row.held, &row.held);
+        let bounds = self.judges.bounds(&amounts, is_counted);
+        if !self.is_exact(bounds) {
+            return;
+        }
+        if !is_counted {
+            self.feasible += nodes;
+        }
+        let total = bounds.most + offered.further;
+        if total >= self.best {
+            self.raise(total);
             self.tied.push(Tied::Row(id));
         }
     }
@@ -186,23 +336,27 @@ impl<'a> Search<'a> {
 
     /// Counts the feasible nodes of a region in which none can be among the best.
     fn count(&mut self, id: RegionId, offered: &[i64]) {
-        let region = self.tree.region(id);
+        let nodes = self.filed.nodes_of_region(id);
+        if nodes == 0 {
+            return;
+        }
+        let region = self.filed.tree.region(id);
         let amounts = Amounts::new(offered, &region.least, &region.most);
         match (self.judges.fits(&amounts), &region.content) {
             (Fits::None, _) => {}
-            (Fits::All, _) => self.feasible += region.nodes,
+            (Fits::All, _) => self.feasible += nodes,
             (Fits::Some, Content::Halves(halves, ..)) => {
                 for half in halves {
                     self.count(*half, offered);
                 }
             }
             (Fits::Some, Content::Rows(rows)) => {
-                for row in rows {
-                    let row = self.tree.row(*row);
+                for id in rows {
+                    let row = self.filed.tree.row(*id);
                     let amounts = Amounts::new(offered, &row.held, &row.held);
                     match self.judges.fits(&amounts) {
                         Fits::None => {}
-                        Fits::All => self.feasible += row.nodes.len(),
+                        Fits::All => self.feasible += self.filed.nodes_of_row(*id),
                         Fits::Some => self.is_vague = true,
                     }
                 }
@@ -212,25 +366,41 @@ impl<'a> Search<'a> {
 }
 
 impl Best {
-    /// The number of the best nodes.
-    pub(super) fn nodes(&self, tree: &Tree) -> usize {
+    /// The number of the best nodes, of those that were searched.
+    pub(super) fn nodes(&self, filed: Filed<'_>) -> usize {
         let each = self.tied.iter().map(|tied| match tied {
-            Tied::Region(id) => tree.region(*id).nodes,
-            Tied::Row(id) => tree.row(*id).nodes.len(),
+            Tied::Region(id) => filed.nodes_of_region(*id),
+            Tied::Row(id) => filed.nodes_of_row(*id),
+            Tied::Node(_) => 1,
         });
         each.sum()
     }
 
-    /// The `n`th of them in slot order; `bits` is room to work in.
-    pub(super) fn nth(&self, tree: &Tree, n: usize, bits: &mut Vec<u64>) -> Option<Slot> {
-        let mut rows: Vec<&RowNodes> = Vec::new();
+    /// The `n`th of them in slot order.
+    pub(super) fn nth(&self, filed: Filed<'_>, n: usize, buffers: &mut Buffers) -> Option<Slot> {
+        let Filed { tree, apart, .. } = filed;
+        let (mut rows, mut more) = (Vec::new(), Vec::new());
         for tied in &self.tied {
             match tied {
-                Tied::Region(id) => each_row(tree, *id, &mut |row| rows.push(&tree.row(row).nodes)),
-                Tied::Row(id) => rows.push(&tree.row(*id).nodes),
+                Tied::Region(id) => each_row(tree, *id, &mut |row| rows.push(row)),
+                Tied::Row(id) => rows.push(*id),
+                Tied::Node(slot) => more.push(*slot),
             }
         }
-        row_nodes::nth(rows.into_iter(), tree.slots(), n, bits)
+        let mut selected = Selected {
+            rows: rows.iter().map(|id| &tree.row(*id).nodes).collect(),
+            without: Vec::new(),
+            more,
+        };
+        // The rows of which some nodes are judged one by one.
+        let divided = rows.iter().copied().filter(|id| apart.of_row(*id) > 0);
+        let divided: FxHashSet<RowId> = divided.collect();
+        if !divided.is_empty() {
+            let is_divided = |slot: &Slot| tree.row_of(*slot).is_some_and(|id| divided.contains(&id));
+            let nodes = apart.nodes.iter().copied();
+            selected.without.extend(nodes.filter(is_divided));
+        }
+        row_nodes::nth(&selected, tree.slots(), n, buffers)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Trees and searches against plain lists.
 
-use super::search::{Judges, Search};
+use super::partition::{PARTS_MAX, Partition, PartitionKeys};
+use super::row_nodes::Buffers;
+use super::search::{Apart, Filed, Judges, Search};
 use super::tree::Tree;
+use berth_api::Str;
 use berth_framework::amounts::{Amounts, Fits};
 use berth_framework::table::ResourceId;
 use berth_framework::testing::{node, pod};
@@ -38,10 +41,14 @@ fn judges() -> Judges<'static> {
     judges
 }
 
-/// The feasible nodes and the best of them, one by one.
-fn plainly(table: &NodeTable, filed: &[bool]) -> (usize, Vec<Slot>) {
+/// The feasible nodes and the best of them, one by one. `further` has what each node scores besides, if it is there and not
+/// rejected.
+fn plainly(table: &NodeTable, further: &[Option<i64>]) -> (usize, Vec<Slot>) {
     let (mut feasible, mut greatest, mut best) = (0, i64::MIN, Vec::new());
-    for view in table.iter().filter(|view| filed[view.slot().index()]) {
+    for view in table.iter() {
+        let Some(further) = further[view.slot().index()] else {
+            continue;
+        };
         let used = |id| (view.allocatable(id), view.requested(id));
         let (cpu, held) = used(ResourceId::CPU);
         if held + 100 > cpu {
@@ -49,7 +56,7 @@ fn plainly(table: &NodeTable, filed: &[bool]) -> (usize, Vec<Slot>) {
         }
         feasible += 1;
         let (memory, held_memory) = used(ResourceId::MEMORY);
-        let total = 3 * hundreds(cpu, held) + hundreds(memory, held_memory);
+        let total = 3 * hundreds(cpu, held) + hundreds(memory, held_memory) + further;
         if total > greatest {
             greatest = total;
             best.clear();
@@ -68,10 +75,16 @@ fn pod_of(at: usize, rng: &mut fastrand::Rng) -> Arc<PodInfo> {
     pod.request("memory", &format!("{memory}Mi")).info()
 }
 
+/// What nodes score besides: mostly little, or they are rejected.
+fn some_further(rng: &mut fastrand::Rng) -> Option<i64> {
+    (rng.u8(..4) > 0).then(|| rng.i64(0..3) * 20)
+}
+
 #[test]
 fn the_best_nodes_are_those_of_a_plain_list() {
+    const PARTS: usize = 3;
     let judges = judges();
-    for seed in 0..12 {
+    for seed in 0..24 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let nodes = rng.usize(1..150);
         let mut table = NodeTable::default();
@@ -80,11 +93,12 @@ fn the_best_nodes_are_those_of_a_plain_list() {
             let node = node(&format!("n{at}")).capacity(cpu, "8Gi", "99");
             table.set_node(Arc::new(node.build()));
         }
-        let (mut tree, mut bits) = (Tree::default(), Vec::new());
-        let mut filed = vec![true; nodes];
+        let (mut tree, mut buffers) = (Tree::default(), Buffers::default());
         let slots: Vec<Slot> = table.occupied().collect();
+        let mut parts: Vec<Option<u16>> =
+            slots.iter().map(|_| Some(rng.u16(..PARTS as u16))).collect();
         for slot in &slots {
-            tree.put(table.columns(), *slot, true);
+            tree.put(table.columns(), *slot, parts[slot.index()]);
         }
         let mut placed: Vec<(Slot, Arc<PodInfo>)> = Vec::new();
         for step in 0..400 {
@@ -93,33 +107,107 @@ fn the_best_nodes_are_those_of_a_plain_list() {
                 0 if !placed.is_empty() => {
                     let (slot, pod) = placed.swap_remove(rng.usize(..placed.len()));
                     table.remove_pod_at(slot, pod.pod.uid());
-                    tree.put(table.columns(), slot, filed[slot.index()]);
+                    tree.put(table.columns(), slot, parts[slot.index()]);
                 }
                 1 => {
-                    filed[slot.index()] ^= true;
-                    tree.put(table.columns(), slot, filed[slot.index()]);
+                    let part = rng.u16(..=PARTS as u16);
+                    parts[slot.index()] = (usize::from(part) < PARTS).then_some(part);
+                    tree.put(table.columns(), slot, parts[slot.index()]);
                 }
                 _ => {
                     let pod = pod_of(step, &mut rng);
                     table.add_pod_at(slot, pod.clone());
                     placed.push((slot, pod));
-                    tree.put(table.columns(), slot, filed[slot.index()]);
+                    tree.put(table.columns(), slot, parts[slot.index()]);
                 }
             }
             tree.balance();
-            let (feasible, best) = plainly(&table, &filed);
-            let found = Search::new(&tree, &judges).run();
+            // Some nodes are judged one by one, in every other step.
+            let mut of_parts = [Some(0); PARTS];
+            let mut apart = Apart::default();
+            let mut of_apart = Vec::new();
+            if step % 2 == 0 {
+                of_parts = std::array::from_fn(|_| some_further(&mut rng));
+                let is_apart = |slot: &Slot| parts[slot.index()].is_some() && rng.u8(..3) == 0;
+                let nodes: Vec<Slot> = slots.iter().copied().filter(is_apart).collect();
+                of_apart.extend(nodes.iter().map(|slot| (*slot, some_further(&mut rng))));
+                apart.set(&tree, nodes);
+            }
+            let mut further: Vec<Option<i64>> = parts
+                .iter()
+                .map(|part| of_parts[usize::from((*part)?)])
+                .collect();
+            for (slot, of_node) in &of_apart {
+                further[slot.index()] = *of_node;
+            }
+            let of_apart: Vec<(Slot, i64)> = of_apart
+                .into_iter()
+                .filter_map(|(slot, further)| Some((slot, further?)))
+                .collect();
+            let (feasible, best) = plainly(&table, &further);
+            let filed = Filed {
+                tree: &tree,
+                parts: &of_parts,
+                apart: &apart,
+            };
             let context = format!("seed {seed}, step {step}");
+            let in_parts = (0..PARTS as u16).filter(|part| of_parts[usize::from(*part)].is_some());
+            let in_parts = in_parts.map(|part| Search::new(filed, &judges).feasible_in(part));
+            let counted: usize = in_parts.map(|nodes| nodes.expect("exact judges")).sum();
+            let mut search = Search::new(filed, &judges);
+            let fitting = of_apart.iter().filter(|(slot, _)| search.fits(*slot) == Some(true));
+            assert_eq!(counted + fitting.count(), feasible, "{context}");
+            let found = Search::new(filed, &judges).run(&of_apart);
             let Some(found) = found else {
                 assert_eq!(feasible, 0, "{context}");
                 continue;
             };
             assert_eq!(found.feasible, feasible, "{context}");
-            assert_eq!(found.nodes(&tree), best.len(), "{context}");
+            assert_eq!(found.nodes(filed), best.len(), "{context}");
             for (n, slot) in best.iter().enumerate() {
-                assert_eq!(found.nth(&tree, n, &mut bits), Some(*slot), "{context}");
+                assert_eq!(found.nth(filed, n, &mut buffers), Some(*slot), "{context}");
             }
-            assert_eq!(found.nth(&tree, best.len(), &mut bits), None, "{context}");
+            assert_eq!(found.nth(filed, best.len(), &mut buffers), None, "{context}");
         }
     }
+}
+
+#[test]
+fn nodes_are_parted_by_few_keys_with_few_domains() {
+    let mut table = NodeTable::default();
+    for at in 0..60 {
+        let node = node(&format!("n{at}"))
+            .label("zone", &format!("z{}", at % 3))
+            .label("rack", &format!("r{}", at % 9))
+            .label("host", &format!("h{at}"));
+        let node = if at % 2 == 0 { node.label("disk", "ssd") } else { node };
+        table.set_node(Arc::new(node.build()));
+    }
+    let key = |name: &str| Str::new(name);
+    let mut keys = PartitionKeys::default();
+    assert_eq!(keys.cover(&[key("zone")], &table), Some(true));
+    assert_eq!(keys.cover(&[key("zone")], &table), Some(false));
+    assert_eq!(keys.cover(&[key("host")], &table), None, "too many domains");
+    assert_eq!(keys.cover(&[key("rack"), key("zone")], &table), Some(true));
+    assert_eq!(keys.cover(&[key("disk")], &table), None, "18 parts");
+    let mut partition = Partition::new(&keys, &table);
+    let topologies = partition.topologies(&table);
+    for slot in table.occupied() {
+        let part = partition.part_of(&topologies, slot);
+        assert_eq!(part, Some((slot.index() % 9) as u16));
+    }
+    assert_eq!(partition.len(), 9);
+    // More racks come than there may be parts.
+    for at in 0..PARTS_MAX {
+        let node = node(&format!("m{at}")).label("rack", &format!("more-{at}"));
+        table.set_node(Arc::new(node.build()));
+    }
+    let topologies = partition.topologies(&table);
+    let parts: Vec<_> = table
+        .occupied()
+        .map(|slot| partition.part_of(&topologies, slot))
+        .collect();
+    assert!(parts.contains(&None));
+    keys.give_up_all();
+    assert_eq!(keys.cover(&[key("zone")], &table), None);
 }

@@ -1,9 +1,10 @@
 //! Nodes by amounts: those with equal amounts are a row, and rows with similar amounts are in one region.
 //!
-//! The regions of the nodes that offer the same are a tree. A region is cut in two, by the amount in which its rows
+//! The regions of the nodes of one part that offer the same are a tree. A region is cut in two, by the amount in which its rows
 //! differ most, when it has more than [`ROWS_MAX`] rows. It knows how many nodes it has and the least and the most of
 //! each amount.
 
+use super::partition::PartId;
 use super::row_nodes::RowNodes;
 use berth_framework::Slot;
 use berth_framework::table::Columns;
@@ -47,9 +48,10 @@ pub(super) struct Region {
     pub(super) content: Content,
 }
 
-/// The nodes that offer the same.
+/// The nodes of one part that offer the same.
 #[derive(Debug)]
 pub(super) struct Offer {
+    pub(super) part: PartId,
     pub(super) offered: Box<[i64]>,
     /// The region of all of them, if there are any.
     pub(super) root: Option<RegionId>,
@@ -59,6 +61,7 @@ pub(super) struct Offer {
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) offers: Vec<Offer>,
+    /// By part and what is offered.
     offer_ids: FxHashMap<Box<[i64]>, u32>,
     rows: Vec<Row>,
     free_rows: Vec<RowId>,
@@ -80,6 +83,24 @@ impl Tree {
         &self.rows[id as usize]
     }
 
+    /// The row that a node is in, if it is in the tree.
+    pub(super) fn row_of(&self, slot: Slot) -> Option<RowId> {
+        let row = self.row_of.get(slot.index()).copied()?;
+        (row != NOWHERE).then_some(row)
+    }
+
+    /// What the nodes of a row offer, and their part.
+    pub(super) fn offer_of(&self, row: &Row) -> &Offer {
+        &self.offers[row.offer as usize]
+    }
+
+    /// The region of a row, and all regions around it.
+    pub(super) fn regions_around(&self, row: RowId) -> impl Iterator<Item = RegionId> {
+        let known = |id: RegionId| (id != NOWHERE).then_some(id);
+        let first = known(self.row(row).region);
+        std::iter::successors(first, move |id| known(self.region(*id).parent))
+    }
+
     /// A region.
     pub(super) fn region(&self, id: RegionId) -> &Region {
         &self.regions[id as usize]
@@ -94,7 +115,40 @@ impl Tree {
     /// One of the nodes.
     pub(super) fn some_node(&self) -> Option<Slot> {
         let mut rows = self.rows.iter();
-        rows.find_map(|row| row.nodes.some())
+        rows.find_map(|row| row.nodes.slots().next())
+    }
+
+    /// One of the nodes of a part that is suitable.
+    pub(super) fn some_node_of(
+        &self,
+        part: PartId,
+        is_suitable: impl Fn(Slot) -> bool,
+    ) -> Option<Slot> {
+        let offers = self.offers.iter().filter(|offer| offer.part == part);
+        let mut regions: Vec<RegionId> = offers.filter_map(|offer| offer.root).collect();
+        while let Some(region) = regions.pop() {
+            match &self.region(region).content {
+                Content::Halves(halves, ..) => regions.extend(halves),
+                Content::Rows(rows) => {
+                    let nodes = rows.iter().flat_map(|row| self.row(*row).nodes.slots());
+                    let found = { nodes }.find(|slot| is_suitable(*slot));
+                    if found.is_some() {
+                        return found;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The number of rows, unused numbers included.
+    pub(super) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The number of regions, unused numbers included.
+    pub(super) fn regions(&self) -> usize {
+        self.regions.len()
     }
 
     /// The number of slots that have been seen.
@@ -112,24 +166,25 @@ impl Tree {
             + self.row_of.capacity() * (size_of::<RowId>() + RowNodes::BYTES_PER_SLOT_MAX)
     }
 
-    /// Puts a node where its amounts belong, or takes it out.
-    pub(super) fn put(&mut self, columns: &Columns, slot: Slot, is_in: bool) {
+    /// Puts a node of a part where its amounts belong, or takes it out when it is in none.
+    pub(super) fn put(&mut self, columns: &Columns, slot: Slot, part: Option<PartId>) {
         let at = slot.index();
         if self.row_of.len() <= at {
             self.row_of.resize(at + 1, NOWHERE);
         }
         let before = self.row_of[at];
-        if !is_in {
+        let Some(part) = part else {
             if before != NOWHERE {
                 self.take_out(slot, before);
             }
             return;
-        }
+        };
         self.offered.clear();
+        self.offered.push(i64::from(part));
         self.offered.extend(columns.offered(slot));
         let offer = match self.offer_ids.get(&self.offered[..]) {
             Some(offer) => *offer,
-            None => self.add_offer(),
+            None => self.add_offer(part),
         };
         self.key.clear();
         self.key.push(i64::from(offer));
@@ -151,12 +206,13 @@ impl Tree {
         self.count(self.rows[row as usize].region, 1);
     }
 
-    fn add_offer(&mut self) -> u32 {
+    /// Adds what was looked up last.
+    fn add_offer(&mut self, part: PartId) -> u32 {
         let id = self.offers.len() as u32;
-        let offered: Box<[i64]> = self.offered[..].into();
-        self.offer_ids.insert(offered.clone(), id);
+        self.offer_ids.insert(self.offered[..].into(), id);
         self.offers.push(Offer {
-            offered,
+            part,
+            offered: self.offered[1..].into(),
             root: None,
         });
         id
