@@ -1,4 +1,5 @@
-//! Clusters in which hardly two pods are alike: nodes are found by their amounts.
+//! Clusters in which hardly two pods are alike: nodes are found by their amounts. In every other one, pods also have affinity
+//! terms and spread constraints.
 
 use berth_api::{Duration, Kind, Time};
 use berth_framework::ApiCall;
@@ -21,6 +22,59 @@ struct Cluster {
     pods: BTreeMap<String, Value>,
     made: usize,
     offers: usize,
+    has_constraints: bool,
+}
+
+/// One or two affinity terms or spread constraints.
+fn constrain(rng: &mut Rng, pod: &mut Value) {
+    let group = |rng: &mut Rng| format!("g{}", rng.u8(..5));
+    let labels = json!({"group": group(rng)});
+    pod["metadata"]["labels"]["group"] = labels["group"].clone();
+    let keys = [
+        "zone",
+        "zone",
+        "kubernetes.io/hostname",
+        "kubernetes.io/hostname",
+        "rack",
+    ];
+    for _ in 0..rng.usize(..3) {
+        let key = keys[rng.usize(..keys.len())];
+        // Mostly its own group.
+        let selector = match rng.u8(..4) {
+            0 => json!({"matchLabels": {"group": group(rng)}}),
+            _ => json!({"matchLabels": labels}),
+        };
+        let mut term = json!({"labelSelector": selector, "topologyKey": key});
+        if rng.u8(..4) == 0 {
+            term["namespaceSelector"] = json!({});
+        }
+        let spread = |action: &str, skew: i32| {
+            json!({"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": action,
+                "labelSelector": selector})
+        };
+        let (required, preferred) = (
+            "requiredDuringSchedulingIgnoredDuringExecution",
+            "preferredDuringSchedulingIgnoredDuringExecution",
+        );
+        let weighted = json!([{"weight": rng.i32(1..100), "podAffinityTerm": term}]);
+        match rng.u8(..8) {
+            0 if key != "kubernetes.io/hostname" => {
+                pod["spec"]["affinity"]["podAffinity"][required] = json!([term]);
+            }
+            0 | 1 if key != "zone" => {
+                pod["spec"]["affinity"]["podAntiAffinity"][required] = json!([term]);
+            }
+            0..=2 => pod["spec"]["affinity"]["podAffinity"][preferred] = weighted,
+            3 => pod["spec"]["affinity"]["podAntiAffinity"][preferred] = weighted,
+            4 | 5 => {
+                pod["spec"]["topologySpreadConstraints"] =
+                    json!([spread("DoNotSchedule", rng.i32(1..4))]);
+            }
+            _ => {
+                pod["spec"]["topologySpreadConstraints"] = json!([spread("ScheduleAnyway", 1)]);
+            }
+        }
+    }
 }
 
 /// Profiles whose scores by resources differ.
@@ -62,6 +116,7 @@ impl Cluster {
             pods: BTreeMap::new(),
             made: 0,
             offers,
+            has_constraints: seed % 2 == 1,
         };
         for _ in 0..cluster.rng.usize(10..40) {
             cluster.set_node();
@@ -100,10 +155,20 @@ impl Cluster {
         if offer == 2 {
             allocatable["example.com/gpu"] = json!("3");
         }
+        let mut labels = json!({});
+        if !self.has_constraints || self.rng.u8(..40) != 0 {
+            labels["kubernetes.io/hostname"] = json!(format!("node-{at}"));
+        }
+        if self.has_constraints {
+            labels["zone"] = json!(format!("zone-{}", at % 3));
+            if self.rng.u8(..8) != 0 {
+                labels["rack"] = json!(format!("rack-{}", at % 7));
+            }
+        }
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": format!("node-{at}"), "uid": format!("uid-node-{at}"),
-                "labels": {"kubernetes.io/hostname": format!("node-{at}")}},
+                "labels": labels},
             "spec": {"taints": taints, "unschedulable": self.rng.u8(..20) == 0},
             "status": {"allocatable": allocatable},
         });
@@ -144,6 +209,9 @@ impl Cluster {
                     pod["spec"]["priority"] = json!(5);
                 }
                 _ => {}
+            }
+            if self.has_constraints {
+                constrain(&mut self.rng, &mut pod);
             }
             self.show(&pod, true);
             self.pods.insert(uid, pod);
@@ -218,7 +286,7 @@ impl Cluster {
 }
 
 fn play(seeds: impl Iterator<Item = u64>) {
-    let (mut clusters, mut kept, mut by_amounts) = (0, 0, 0);
+    let (mut clusters, mut kept, mut by_amounts) = ([0; 2], [0; 2], [0; 2]);
     for seed in seeds {
         let played = std::panic::catch_unwind(|| {
             let mut cluster = Cluster::new(seed);
@@ -229,17 +297,23 @@ fn play(seeds: impl Iterator<Item = u64>) {
             eprintln!("seed {seed}");
             std::panic::resume_unwind(cause)
         });
-        clusters += 1;
-        kept += counts.kept;
-        by_amounts += counts.by_amounts;
+        let of = usize::from(seed % 2 == 1);
+        clusters[of] += 1;
+        kept[of] += counts.kept;
+        by_amounts[of] += counts.by_amounts;
     }
-    eprintln!("{clusters} clusters: {by_amounts} of {kept} decisions by amounts");
-    assert!(by_amounts >= 30 * clusters, "only {by_amounts} of {kept}");
+    for (of, constraints) in ["without", "with"].into_iter().enumerate() {
+        let (clusters, kept, by_amounts) = (clusters[of], kept[of], by_amounts[of]);
+        eprintln!(
+            "{clusters} clusters {constraints} constraints: {by_amounts} of {kept} decisions by amounts"
+        );
+        assert!(by_amounts >= 30 * clusters, "only {by_amounts} of {kept}");
+    }
 }
 
 #[test]
 fn nodes_found_by_amounts_are_those_of_the_plain_evaluator() {
-    play(0..8);
+    play(0..12);
 }
 
 /// Other clusters in each run.

@@ -4,8 +4,9 @@ use berth_api::{CsiNode, Node, Object, Pod, Time};
 use berth_framework::event::{
     ActionType, Change, ClusterEvent, EventResource, Hint, HintError, HintFn,
 };
+use berth_framework::keep::{Class, Ledger};
 use berth_framework::plugin::{
-    EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
+    Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
 use berth_framework::testing::{NodeBuilder, PodBuilder};
 use berth_framework::{Code, CycleState, FeatureGates, PodInfo, Slot, Status};
@@ -17,6 +18,33 @@ pub(crate) use berth_framework::testing::Recorder;
 
 /// The answer of a filter for a node: nothing when the pod fits, else the code and the reasons.
 pub(crate) type Answer = Option<(Code, Vec<String>)>;
+
+/// Checks that nodes in the same domains have the same class by the outline of a ledger, with the exceptions that it names.
+/// Returns the number of exceptions; `None` if there is no outline.
+pub(crate) fn check_outline(ledger: &dyn Ledger, cx: &Context<'_>) -> Option<usize> {
+    let outline = ledger.outline(cx)?;
+    let nodes = &cx.cluster.nodes;
+    let keys = outline.topology_keys.iter();
+    let topologies: Vec<_> = keys.map(|key| nodes.topology(key)).collect();
+    let mut class_of: BTreeMap<Vec<Option<u32>>, (Slot, Class)> = BTreeMap::new();
+    for slot in nodes.occupied() {
+        if outline.exceptions.contains(&slot) {
+            continue;
+        }
+        let mut class = Class::new();
+        ledger.class(slot, &mut class);
+        let domains = topologies.iter().map(|topology| topology.domain(slot));
+        let (first, of_first) = class_of
+            .entry(domains.collect())
+            .or_insert_with(|| (slot, class.clone()));
+        assert_eq!(
+            *of_first, class,
+            "{first:?} and {slot:?} are in the same domains of {:?}: {ledger:#?}",
+            outline.topology_keys
+        );
+    }
+    Some(outline.exceptions.len())
+}
 
 /// A rejection that preemption may turn.
 pub(crate) fn unschedulable(reason: &str) -> Answer {

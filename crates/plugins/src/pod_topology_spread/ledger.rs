@@ -361,22 +361,28 @@ impl Ledger for SpreadLedger {
         true
     }
 
-    /// Of hosts, and other domains of one node each, those with pods that count differ. Otherwise nodes differ by their
-    /// domains.
+    /// Hosts are distinguished by their pods, as are other domains of one node each for hard constraints: those with pods
+    /// that count differ. Otherwise nodes differ by their domains.
     fn outline(&self, cx: &Context<'_>) -> Option<Outline> {
         let nodes = &cx.cluster.nodes;
         let mut outline = Outline::default();
-        let hard = self.hard.iter().map(|hard| (&hard.constraint, hard.tally, true));
-        let soft = self.soft.iter();
-        let soft = soft.map(|soft| (&soft.constraint, soft.tally, soft.is_per_host()));
-        for (constraint, tally, is_by_count) in hard.chain(soft) {
-            let key = &constraint.topology_key;
+        for hard in &self.hard {
+            let key = &hard.constraint.topology_key;
             let topology = nodes.topology(key);
-            let is_one_each = topology.domains() == nodes.len() && topology.nodes() == nodes.len();
-            if is_by_count && is_one_each {
-                self.tallies[tally].push_counted(&mut outline.exceptions);
+            if [topology.nodes(), topology.domains()] == [nodes.len(); 2] {
+                self.tallies[hard.tally].push_counted(&mut outline.exceptions);
             } else {
                 outline.topology_keys.push(key.clone());
+            }
+        }
+        for soft in &self.soft {
+            let key = &soft.constraint.topology_key;
+            if !soft.is_per_host() {
+                outline.topology_keys.push(key.clone());
+            } else if nodes.topology(key).nodes() == nodes.len() {
+                self.tallies[soft.tally].push_counted(&mut outline.exceptions);
+            } else {
+                return None;
             }
         }
         Some(outline)

@@ -222,12 +222,7 @@ impl<'a> Search<'a> {
         (!self.is_vague).then_some(fits)
     }
 
-    fn of_region(
-        &self,
-        id: RegionId,
-        offered: Offered<'_>,
-        is_known_to_fit: bool,
-    ) -> RegionBounds {
+    fn of_region(&self, id: RegionId, offered: Offered<'_>, is_known_to_fit: bool) -> RegionBounds {
         let region = self.filed.tree.region(id);
         let amounts = Amounts::new(offered.amounts, &region.least, &region.most);
         let mut bounds = self.judges.bounds(&amounts, is_known_to_fit);
@@ -396,7 +391,8 @@ impl Best {
         let divided = rows.iter().copied().filter(|id| apart.of_row(*id) > 0);
         let divided: FxHashSet<RowId> = divided.collect();
         if !divided.is_empty() {
-            let is_divided = |slot: &Slot| tree.row_of(*slot).is_some_and(|id| divided.contains(&id));
+            let is_divided =
+                |slot: &Slot| tree.row_of(*slot).is_some_and(|id| divided.contains(&id));
             let nodes = apart.nodes.iter().copied();
             selected.without.extend(nodes.filter(is_divided));
         }

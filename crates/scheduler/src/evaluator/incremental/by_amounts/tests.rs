@@ -95,8 +95,10 @@ fn the_best_nodes_are_those_of_a_plain_list() {
         }
         let (mut tree, mut buffers) = (Tree::default(), Buffers::default());
         let slots: Vec<Slot> = table.occupied().collect();
-        let mut parts: Vec<Option<u16>> =
-            slots.iter().map(|_| Some(rng.u16(..PARTS as u16))).collect();
+        let mut parts: Vec<Option<u16>> = slots
+            .iter()
+            .map(|_| Some(rng.u16(..PARTS as u16)))
+            .collect();
         for slot in &slots {
             tree.put(table.columns(), *slot, parts[slot.index()]);
         }
@@ -155,7 +157,9 @@ fn the_best_nodes_are_those_of_a_plain_list() {
             let in_parts = in_parts.map(|part| Search::new(filed, &judges).feasible_in(part));
             let counted: usize = in_parts.map(|nodes| nodes.expect("exact judges")).sum();
             let mut search = Search::new(filed, &judges);
-            let fitting = of_apart.iter().filter(|(slot, _)| search.fits(*slot) == Some(true));
+            let fitting = of_apart
+                .iter()
+                .filter(|(slot, _)| search.fits(*slot) == Some(true));
             assert_eq!(counted + fitting.count(), feasible, "{context}");
             let found = Search::new(filed, &judges).run(&of_apart);
             let Some(found) = found else {
@@ -167,7 +171,11 @@ fn the_best_nodes_are_those_of_a_plain_list() {
             for (n, slot) in best.iter().enumerate() {
                 assert_eq!(found.nth(filed, n, &mut buffers), Some(*slot), "{context}");
             }
-            assert_eq!(found.nth(filed, best.len(), &mut buffers), None, "{context}");
+            assert_eq!(
+                found.nth(filed, best.len(), &mut buffers),
+                None,
+                "{context}"
+            );
         }
     }
 }
@@ -180,7 +188,11 @@ fn nodes_are_parted_by_few_keys_with_few_domains() {
             .label("zone", &format!("z{}", at % 3))
             .label("rack", &format!("r{}", at % 9))
             .label("host", &format!("h{at}"));
-        let node = if at % 2 == 0 { node.label("disk", "ssd") } else { node };
+        let node = if at % 2 == 0 {
+            node.label("disk", "ssd")
+        } else {
+            node
+        };
         table.set_node(Arc::new(node.build()));
     }
     let key = |name: &str| Str::new(name);
