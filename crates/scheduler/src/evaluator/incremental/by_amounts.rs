@@ -310,8 +310,8 @@ impl Indexes {
         let mut verdicts = Verdicts::new(&cx, plan, domain_counts)?;
         let evaluation = prepared(evaluator, plan)?;
         let judges = judges(evaluator, plan, &evaluation)?;
-        if self.keys.cover(&verdicts.topology_keys, table)? {
-            self.indexes.clear();
+        if !self.keys.cover(&verdicts.topology_keys, table) {
+            return None;
         }
         let at = self.refresh(node_answers, table)?;
         let index = &self.indexes[at];
@@ -347,6 +347,7 @@ impl Indexes {
             .iter()
             .position(|index| index.id == node_answers.id);
         let known = known.map(|at| self.indexes.remove(at));
+        let known = known.filter(|index| index.partition.is_by(&self.keys));
         let known = known.and_then(|mut index| {
             index.catch_up(node_answers, table)?;
             Some(index)

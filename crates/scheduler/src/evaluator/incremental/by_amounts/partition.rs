@@ -26,9 +26,8 @@ pub(super) struct PartitionKeys {
 }
 
 impl PartitionKeys {
-    /// Adds the keys that are missing; `None` if there would be too many parts. True when keys were added.
-    pub(super) fn cover(&mut self, wanted: &[Str], table: &NodeTable) -> Option<bool> {
-        let mut is_changed = false;
+    /// Adds the keys that are missing; false if there would be too many parts.
+    pub(super) fn cover(&mut self, wanted: &[Str], table: &NodeTable) -> bool {
         for key in wanted {
             if self.keys.contains(key) {
                 continue;
@@ -37,7 +36,7 @@ impl PartitionKeys {
                 || self.unsuitable.contains(key)
                 || table.topology(key).domains() > PARTS_MAX
             {
-                return None;
+                return false;
             }
             self.keys.push(key.clone());
             let mut parts = FxHashSet::default();
@@ -46,11 +45,10 @@ impl PartitionKeys {
             parts.extend(all.map(|slot| domains(&topologies, slot)));
             if parts.len() > PARTS_MAX {
                 self.give_up(key);
-                return None;
+                return false;
             }
-            is_changed = true;
         }
-        Some(is_changed)
+        true
     }
 
     /// Gives up all keys: there are too many parts by now.
@@ -97,6 +95,11 @@ impl Partition {
             _held: topologies.iter().map(|topology| topology.hold()).collect(),
             parts: Vec::new(),
         }
+    }
+
+    /// Returns whether nodes are still parted by these keys.
+    pub(super) fn is_by(&self, keys: &PartitionKeys) -> bool {
+        self.keys == keys.keys
     }
 
     /// The number of parts.
