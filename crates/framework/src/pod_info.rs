@@ -3,6 +3,7 @@
 mod memo;
 
 use crate::event::{WaitKey, Wanted};
+use crate::table::Mark;
 use berth_api::aggregate;
 use berth_api::pod::{PodAffinity, PodAffinityTerm};
 use berth_api::requests::{self, Footprint};
@@ -11,7 +12,7 @@ use berth_api::{Labels, Pod, Resources, Selector, Str};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A host port of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -185,6 +186,7 @@ pub struct PodInfo {
     /// The pod.
     pub pod: Arc<Pod>,
     computed: Arc<Computed>,
+    mark: OnceLock<Mark>,
 }
 
 /// The values that scheduling computes from a pod: its parsed terms and the sums of its requests.
@@ -200,6 +202,8 @@ pub struct Computed {
     pub host_ports: SmallVec<[HostPort; 1]>,
     /// The terms; absent when the pod has neither affinity nor anti-affinity to pods.
     pub affinity: Option<Box<AffinityTerms>>,
+    /// The bits in the mark of a pod that the first term matches, and of one that any other term matches.
+    pub matched_by_terms: [Mark; 2],
 }
 
 impl Deref for PodInfo {
@@ -220,7 +224,14 @@ impl PodInfo {
         Self {
             computed: memo::computed(&pod, footprint),
             pod,
+            mark: OnceLock::new(),
         }
+    }
+
+    /// The mark of the pod's namespace and labels; computed at the first use.
+    pub fn mark(&self) -> Mark {
+        let mark = || Mark::of(self.pod.namespace(), self.pod.labels());
+        *self.mark.get_or_init(mark)
     }
 
     /// The computed values, shared with other pods of the template.
@@ -233,6 +244,7 @@ impl PodInfo {
         Self {
             pod: self.pod.clone(),
             computed: other.computed.clone(),
+            mark: self.mark.clone(),
         }
     }
 
@@ -279,6 +291,7 @@ impl Computed {
             requests,
             non_zero_milli_cpu,
             non_zero_memory,
+            matched_by_terms: Mark::required_by(affinity.iter().flat_map(|terms| terms.all())),
             affinity,
         }
     }

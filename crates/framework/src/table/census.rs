@@ -47,8 +47,24 @@ impl Mark {
         Self(exact.fold(namespace.map_or(0, Self::namespace), |mark, bit| mark | bit))
     }
 
-    fn is_in(self, all: Self) -> bool {
+    /// Returns whether another mark has all bits of this one.
+    pub fn is_in(self, all: Self) -> bool {
         self.0 & !all.0 == 0
+    }
+
+    /// The bits in the mark of a pod that the first of some terms matches, and of one that any other term matches.
+    pub(crate) fn required_by<'a>(terms: impl Iterator<Item = &'a AffinityTerm>) -> [Self; 2] {
+        let mut marks = terms
+            .filter(|term| !term.selector.is_nothing())
+            .map(|term| {
+                let only = term
+                    .namespaces
+                    .first()
+                    .filter(|_| term.namespaces.len() == 1 && term.namespace_selector.is_nothing());
+                Self::required(only.map(Str::as_str), &term.selector)
+            });
+        let first = marks.next().unwrap_or(Self::IMPOSSIBLE);
+        [first, marks.fold(Self::IMPOSSIBLE, Self::common)]
     }
 
     fn common(self, other: Self) -> Self {
@@ -216,21 +232,6 @@ struct Terms {
     crowds: Crowds,
 }
 
-/// The bits in the mark of a pod that the first of some terms matches, and of one that any other term matches.
-fn required_by<'a>(terms: impl Iterator<Item = &'a AffinityTerm>) -> [Mark; 2] {
-    let mut marks = terms
-        .filter(|term| !term.selector.is_nothing())
-        .map(|term| {
-            let only = term
-                .namespaces
-                .first()
-                .filter(|_| term.namespaces.len() == 1 && term.namespace_selector.is_nothing());
-            Mark::required(only.map(Str::as_str), &term.selector)
-        });
-    let first = marks.next().unwrap_or(Mark::IMPOSSIBLE);
-    [first, marks.fold(Mark::IMPOSSIBLE, Mark::common)]
-}
-
 impl Terms {
     fn add(&mut self, slot: Slot, computed: &Arc<Computed>) {
         let address = Arc::as_ptr(computed) as usize;
@@ -242,8 +243,7 @@ impl Terms {
                     self.computed.push(None);
                     self.marks.push([Mark::IMPOSSIBLE; 2]);
                 }
-                let terms = computed.affinity.iter().flat_map(|terms| terms.all());
-                self.marks[kind as usize] = required_by(terms);
+                self.marks[kind as usize] = computed.matched_by_terms;
                 self.computed[kind as usize] = Some(computed.clone());
                 self.kinds.insert(address, kind);
                 kind

@@ -76,10 +76,11 @@ impl IncomingTerm {
 
     pub(super) fn matches<'a>(&self, other: impl Into<AffinityLook<'a>>) -> bool {
         let other = other.into();
-        (self.everywhere
-            || self.term.namespaces.contains(other.namespace)
-            || self.selected.contains(other.namespace))
-            && self.term.selector.matches(other.labels)
+        // Most pods differ in their labels, so that nothing is looked up for them.
+        self.term.selector.matches(other.labels)
+            && (self.everywhere
+                || self.term.namespaces.contains(other.namespace)
+                || self.selected.contains(other.namespace))
     }
 }
 

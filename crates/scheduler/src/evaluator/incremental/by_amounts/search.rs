@@ -35,13 +35,14 @@ enum Tied {
 /// Nodes that a search does not find with their rows: they are judged one by one.
 #[derive(Debug, Default)]
 pub(super) struct Apart {
+    /// In slot order.
     pub(super) nodes: Vec<Slot>,
     of_rows: Vec<u32>,
     of_regions: Vec<u32>,
 }
 
 impl Apart {
-    /// Takes the place of those before. All of the nodes are in the tree, each once.
+    /// Takes the place of those before. The nodes are in slot order, each once, and in the tree.
     pub(super) fn set(&mut self, tree: &Tree, nodes: Vec<Slot>) {
         self.nodes = nodes;
         self.of_rows.clear();

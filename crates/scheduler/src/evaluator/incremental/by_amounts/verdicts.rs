@@ -10,7 +10,7 @@ use berth_api::Str;
 use berth_framework::Slot;
 use berth_framework::keep::{Class, FeasibleClass};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// With more nodes that differ from their parts, and more than a part of all nodes, kept answers cost less.
 const EXCEPTIONS_ALWAYS: usize = 256;
@@ -31,9 +31,14 @@ pub(super) struct Verdicts<'a> {
     plan: &'a Plan,
     domain_counts: &'a [DomainCounts],
     pub(super) topology_keys: Vec<Str>,
-    exceptions: FxHashSet<Slot>,
+    /// In slot order, each once.
+    exceptions: Vec<Slot>,
     classes: Vec<NodeClass>,
     ids: FxHashMap<Class, usize>,
+    /// The class that was asked for last.
+    latest: usize,
+    /// A buffer whose memory is reused.
+    key: Class,
     /// The class of each part, and of each node apart.
     of_parts: Vec<Option<usize>>,
     of_apart: Vec<usize>,
@@ -52,9 +57,11 @@ impl<'a> Verdicts<'a> {
             plan,
             domain_counts,
             topology_keys: Vec::new(),
-            exceptions: FxHashSet::default(),
+            exceptions: Vec::new(),
             classes: Vec::new(),
             ids: FxHashMap::default(),
+            latest: 0,
+            key: Class::new(),
             of_parts: Vec::new(),
             of_apart: Vec::new(),
             parts: Vec::new(),
@@ -66,22 +73,29 @@ impl<'a> Verdicts<'a> {
             }
             let outline = domain.ledger.outline(cx)?;
             verdicts.topology_keys.extend(outline.topology_keys);
-            verdicts.exceptions.extend(outline.exceptions);
+            if verdicts.exceptions.is_empty() {
+                verdicts.exceptions = outline.exceptions;
+            } else {
+                verdicts.exceptions.extend(outline.exceptions);
+            }
         }
+        verdicts.exceptions.sort_unstable();
+        verdicts.exceptions.dedup();
         let most = EXCEPTIONS_ALWAYS.max(nodes / NODES_PER_EXCEPTION_MIN);
         (verdicts.exceptions.len() <= most).then_some(verdicts)
     }
 
-    /// The nodes of the tree that differ from their parts.
+    /// The nodes of the tree that differ from their parts, in slot order.
     pub(super) fn take_exceptions(&mut self, tree: &Tree) -> Vec<Slot> {
-        self.exceptions.retain(|slot| tree.row_of(*slot).is_some());
-        self.exceptions.iter().copied().collect()
+        let mut exceptions = std::mem::take(&mut self.exceptions);
+        exceptions.retain(|slot| tree.row_of(*slot).is_some());
+        exceptions
     }
 
     /// Asks the ledgers about each of the parts and each node apart; `None` when a filter fails.
     pub(super) fn judge(&mut self, tree: &Tree, parts: usize, apart: &Apart) -> Option<()> {
         for part in 0..parts {
-            let is_usual = |slot: Slot| !self.exceptions.contains(&slot);
+            let is_usual = |slot: Slot| apart.nodes.binary_search(&slot).is_err();
             let part = PartId::try_from(part).ok()?;
             let class = match tree.some_node_of(part, is_usual) {
                 Some(slot) => Some(self.class_of(slot)?),
@@ -99,19 +113,31 @@ impl<'a> Verdicts<'a> {
 
     /// The class of a node, judged if it is new; `None` when a filter fails.
     fn class_of(&mut self, slot: Slot) -> Option<usize> {
-        let mut key = Class::new();
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
         key.resize(GRADES, 0);
         let ledgers = self.domain_counts.iter().map(|domain| &domain.ledger);
         ledgers.for_each(|ledger| ledger.class(slot, &mut key));
-        if let Some(class) = self.ids.get(&key) {
-            return Some(*class);
-        }
+        // Most of the nodes that differ do so in the same way.
+        let class = match self.classes.get(self.latest) {
+            Some(latest) if latest.key == key => self.latest,
+            _ => match self.ids.get(&key).copied() {
+                Some(class) => class,
+                None => self.add_class(&key)?,
+            },
+        };
+        (self.key, self.latest) = (key, class);
+        Some(class)
+    }
+
+    /// Adds a class; `None` when a filter fails.
+    fn add_class(&mut self, key: &Class) -> Option<usize> {
         let mut is_rejected = false;
         for domain in self.domain_counts {
             if self.plan.domains[domain.member].filter.is_none() {
                 continue;
             }
-            if let Err(status) = domain.ledger.filter(own(domain, &key)) {
+            if let Err(status) = domain.ledger.filter(own(domain, key)) {
                 if !status.is_rejected() {
                     return None;
                 }
@@ -120,7 +146,7 @@ impl<'a> Verdicts<'a> {
         }
         self.ids.insert(key.clone(), self.classes.len());
         self.classes.push(NodeClass {
-            key,
+            key: key.clone(),
             is_rejected,
             score: 0,
         });
