@@ -239,9 +239,10 @@ impl Index {
                 *self.alike.entry(scores).or_default() += 1;
             }
         }
-        let part = match is_in {
-            true => Some(self.partition.part_of(topologies, slot)?),
-            false => None,
+        let part = if is_in {
+            Some(self.partition.part_of(topologies, slot)?)
+        } else {
+            None
         };
         self.tree.put(table.columns(), slot, part);
         Some(())
