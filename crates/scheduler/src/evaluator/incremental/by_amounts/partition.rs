@@ -16,7 +16,7 @@ const UNSUITABLE_MAX: usize = 16;
 pub(super) type PartId = u16;
 
 /// The number of a domain for each key; [`Topology::NOWHERE`] without the label.
-type Domains = SmallVec<[u32; 2]>;
+type PartDomains = SmallVec<[u32; 2]>;
 
 /// The topology keys by which the nodes of all indexes are parted.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl PartitionKeys {
     }
 }
 
-fn domains(topologies: &[Arc<Topology>], slot: Slot) -> Domains {
+fn domains(topologies: &[Arc<Topology>], slot: Slot) -> PartDomains {
     let domains = topologies.iter().map(|topology| topology.domain(slot));
     domains
         .map(|domain| domain.unwrap_or(Topology::NOWHERE))
@@ -84,7 +84,7 @@ pub(super) struct Partition {
     keys: Vec<Str>,
     /// Keep the numbers of the domains as they are.
     _held: Vec<Held>,
-    parts: Vec<Domains>,
+    parts: Vec<PartDomains>,
 }
 
 impl Partition {

@@ -127,7 +127,7 @@ fn slot_at(word: usize, bit: usize) -> Slot {
 
 /// Some of the nodes of several rows.
 #[derive(Debug)]
-pub(super) struct Selected<'r> {
+pub(super) struct SelectedNodes<'r> {
     /// They have no node in common.
     pub(super) rows: SmallVec<[&'r RowNodes; 8]>,
     /// Nodes of these rows that do not count.
@@ -157,7 +157,7 @@ fn set<'n>(bits: &mut [u64], nodes: impl Iterator<Item = &'n Slot>) {
 
 /// The node at the place `n` in the slot order of those selected. `slots` is the number of all slots.
 pub(super) fn nth(
-    selected: &Selected<'_>,
+    selected: &SelectedNodes<'_>,
     slots: usize,
     n: usize,
     buffers: &mut Buffers,
@@ -243,7 +243,7 @@ mod tests {
             for of in [&[0][..], &[0, 1], &[2], &[0, 1, 2]] {
                 let mut all: BTreeSet<Slot> =
                     of.iter().flat_map(|row| lists[*row].clone()).collect();
-                let mut selected = Selected {
+                let mut selected = SelectedNodes {
                     rows: of.iter().map(|row| &rows[*row]).collect(),
                     without: Vec::new(),
                     more: Vec::new(),

@@ -1,7 +1,7 @@
 //! The best nodes of a tree, by bounds of whole regions.
 
 use super::partition::PartId;
-use super::row_nodes::{self, Buffers, Selected};
+use super::row_nodes::{self, Buffers, SelectedNodes};
 use super::tree::{Content, RegionId, RowId, Tree};
 use berth_framework::Slot;
 use berth_framework::amounts::{Amounts, Fits, FitsByAmounts, ScoresByAmounts};
@@ -91,7 +91,7 @@ impl Filed<'_> {
     }
 }
 
-/// What all nodes of a tree offer, and what they score besides the scores by amounts.
+/// The amounts that all nodes of a tree offer, and their score besides the scores by amounts.
 #[derive(Debug, Clone, Copy)]
 struct Offered<'a> {
     amounts: &'a [i64],
@@ -178,7 +178,7 @@ impl<'a> Search<'a> {
                 roots.push((root, offered, self.of_region(root, offered, false)));
             }
         }
-        // What may be best comes first: it may spare the others.
+        // The tree that may have the best nodes comes first: it may spare the others.
         roots.sort_by_key(|(_, _, bounds)| std::cmp::Reverse(bounds.most));
         for (root, offered, bounds) in roots {
             self.visit(root, offered, bounds, false);
@@ -383,7 +383,7 @@ impl Best {
                 Tied::Node(slot) => more.push(*slot),
             }
         }
-        let mut selected = Selected {
+        let mut selected = SelectedNodes {
             rows: rows.iter().map(|id| &tree.row(*id).nodes).collect(),
             without: Vec::new(),
             more,

@@ -75,7 +75,7 @@ fn pod_of(at: usize, rng: &mut fastrand::Rng) -> Arc<PodInfo> {
     pod.request("memory", &format!("{memory}Mi")).info()
 }
 
-/// What nodes score besides: mostly little, or they are rejected.
+/// The further score of nodes: mostly little, or they are rejected.
 fn some_further(rng: &mut fastrand::Rng) -> Option<i64> {
     (rng.u8(..4) > 0).then(|| rng.i64(0..3) * 20)
 }

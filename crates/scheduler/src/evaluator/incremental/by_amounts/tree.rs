@@ -89,7 +89,7 @@ impl Tree {
         (row != NOWHERE).then_some(row)
     }
 
-    /// What the nodes of a row offer, and their part.
+    /// The amounts that the nodes of a row offer, and their part.
     pub(super) fn offer_of(&self, row: &Row) -> &Offer {
         &self.offers[row.offer as usize]
     }
