@@ -129,7 +129,7 @@ fn slot_at(word: usize, bit: usize) -> Slot {
 #[derive(Debug)]
 pub(super) struct SelectedNodes<'r> {
     /// They have no node in common.
-    pub(super) rows: SmallVec<[&'r RowNodes; 8]>,
+    pub(super) rows: Vec<&'r RowNodes>,
     /// Nodes of these rows that do not count.
     pub(super) without: Vec<Slot>,
     /// Nodes that count besides them.
@@ -143,13 +143,13 @@ pub(super) struct Buffers {
     without: Vec<u64>,
 }
 
-fn fill<'n>(bits: &mut Vec<u64>, slots: usize, nodes: impl Iterator<Item = &'n Slot>) {
+fn fill(bits: &mut Vec<u64>, slots: usize, nodes: &[Slot]) {
     bits.clear();
     bits.resize(slots.div_ceil(WORD_SLOTS), 0);
     set(bits, nodes);
 }
 
-fn set<'n>(bits: &mut [u64], nodes: impl Iterator<Item = &'n Slot>) {
+fn set(bits: &mut [u64], nodes: &[Slot]) {
     for slot in nodes {
         bits[slot.index() / WORD_SLOTS] |= 1 << (slot.index() % WORD_SLOTS);
     }
@@ -163,39 +163,40 @@ pub(super) fn nth(
     buffers: &mut Buffers,
 ) -> Option<Slot> {
     let Buffers { listed, without } = buffers;
-    let (mut few, mut counted) = (
-        SmallVec::<[&[Slot]; 8]>::new(),
-        SmallVec::<[&SlotBits; 8]>::new(),
-    );
+    let mut counted: SmallVec<[&SlotBits; 8]> = SmallVec::new();
+    fill(listed, slots, &[]);
     for row in &selected.rows {
         match row {
-            RowNodes::Few(slots) => few.push(slots),
+            RowNodes::Few(few) => set(listed, few),
             RowNodes::Many(bits) => counted.push(bits),
         }
     }
-    fill(listed, slots, few.iter().copied().flatten());
-    fill(without, slots, selected.without.iter());
-    // Nodes that do not count are either in lists or in counted bits.
-    for (listed, without) in listed.iter_mut().zip(without.iter_mut()) {
-        (*listed, *without) = (*listed & !*without, *without & !*listed);
+    let has_without = !selected.without.is_empty();
+    if has_without {
+        fill(without, slots, &selected.without);
+        // Nodes that do not count are either in lists or in counted bits.
+        for (listed, without) in listed.iter_mut().zip(without.iter_mut()) {
+            (*listed, *without) = (*listed & !*without, *without & !*listed);
+        }
     }
-    set(listed, selected.more.iter());
+    set(listed, &selected.more);
     // Whole blocks are passed over by their counts, then whole words by their bits.
     let mut left = n;
-    let blocks = listed.chunks(BLOCK_WORDS).zip(without.chunks(BLOCK_WORDS));
-    for (block, (listed, without)) in blocks.enumerate() {
-        let ones = |words: &[u64]| words.iter().map(|word| word.count_ones()).sum::<u32>();
+    let ones = |words: &[u64]| words.iter().map(|word| word.count_ones()).sum::<u32>();
+    for (block, in_lists) in listed.chunks(BLOCK_WORDS).enumerate() {
+        let first = block * BLOCK_WORDS;
+        let without = has_without.then(|| &without[first..first + in_lists.len()]);
         let in_bits = counted.iter().filter_map(|bits| bits.blocks.get(block));
-        let here = (ones(listed) + in_bits.sum::<u32>() - ones(without)) as usize;
+        let here = ones(in_lists) + in_bits.sum::<u32>() - without.map_or(0, ones);
+        let here = here as usize;
         if left >= here {
             left -= here;
             continue;
         }
-        let words = (block * BLOCK_WORDS..).zip(listed.iter().zip(without));
-        for (at, (listed, without)) in words {
-            let in_bits = counted.iter().filter_map(|bits| bits.words.get(at));
+        for (at, listed) in in_lists.iter().enumerate() {
+            let in_bits = counted.iter().filter_map(|bits| bits.words.get(first + at));
             let in_bits = in_bits.fold(0, |all, bits| all | bits);
-            let mut word = listed | (in_bits & !without);
+            let mut word = listed | (in_bits & !without.map_or(0, |without| without[at]));
             let here = word.count_ones() as usize;
             if left >= here {
                 left -= here;
@@ -204,7 +205,7 @@ pub(super) fn nth(
             for _ in 0..left {
                 word &= word - 1;
             }
-            return Some(slot_at(at, word.trailing_zeros() as usize));
+            return Some(slot_at(first + at, word.trailing_zeros() as usize));
         }
     }
     None

@@ -376,27 +376,32 @@ impl Best {
     pub(super) fn nth(&self, filed: Filed<'_>, n: usize, buffers: &mut Buffers) -> Option<Slot> {
         let Filed { tree, apart, .. } = filed;
         let (mut rows, mut more) = (Vec::new(), Vec::new());
+        // The rows of which some nodes are judged one by one.
+        let mut divided = FxHashSet::default();
+        let mut add = |id: RowId| {
+            rows.push(&tree.row(id).nodes);
+            if apart.of_row(id) > 0 {
+                divided.insert(id);
+            }
+        };
         for tied in &self.tied {
             match tied {
-                Tied::Region(id) => each_row(tree, *id, &mut |row| rows.push(row)),
-                Tied::Row(id) => rows.push(*id),
+                Tied::Region(id) => each_row(tree, *id, &mut add),
+                Tied::Row(id) => add(*id),
                 Tied::Node(slot) => more.push(*slot),
             }
         }
-        let mut selected = SelectedNodes {
-            rows: rows.iter().map(|id| &tree.row(*id).nodes).collect(),
-            without: Vec::new(),
-            more,
-        };
-        // The rows of which some nodes are judged one by one.
-        let divided = rows.iter().copied().filter(|id| apart.of_row(*id) > 0);
-        let divided: FxHashSet<RowId> = divided.collect();
+        let mut without = Vec::new();
         if !divided.is_empty() {
             let is_divided =
                 |slot: &Slot| tree.row_of(*slot).is_some_and(|id| divided.contains(&id));
-            let nodes = apart.nodes.iter().copied();
-            selected.without.extend(nodes.filter(is_divided));
+            without.extend(apart.nodes.iter().copied().filter(is_divided));
         }
+        let selected = SelectedNodes {
+            rows,
+            without,
+            more,
+        };
         row_nodes::nth(&selected, tree.slots(), n, buffers)
     }
 }

@@ -30,6 +30,8 @@ struct NodeClass {
 pub(super) struct Verdicts<'a> {
     plan: &'a Plan,
     domain_counts: &'a [DomainCounts],
+    /// All ledgers accept every node and prefer none.
+    is_indifferent: bool,
     pub(super) topology_keys: Vec<Str>,
     /// In slot order, each once.
     exceptions: Vec<Slot>,
@@ -56,6 +58,7 @@ impl<'a> Verdicts<'a> {
         let mut verdicts = Self {
             plan,
             domain_counts,
+            is_indifferent: true,
             topology_keys: Vec::new(),
             exceptions: Vec::new(),
             classes: Vec::new(),
@@ -71,6 +74,7 @@ impl<'a> Verdicts<'a> {
             if domain.ledger.is_indifferent() {
                 continue;
             }
+            verdicts.is_indifferent = false;
             let outline = domain.ledger.outline(cx)?;
             verdicts.topology_keys.extend(outline.topology_keys);
             if verdicts.exceptions.is_empty() {
@@ -94,6 +98,10 @@ impl<'a> Verdicts<'a> {
 
     /// Asks the ledgers about each of the parts and each node apart; `None` when a filter fails.
     pub(super) fn judge(&mut self, tree: &Tree, parts: usize, apart: &Apart) -> Option<()> {
+        if self.is_indifferent {
+            self.parts = vec![Some(0); parts];
+            return Some(());
+        }
         for part in 0..parts {
             let is_usual = |slot: Slot| apart.nodes.binary_search(&slot).is_err();
             let part = PartId::try_from(part).ok()?;
@@ -156,6 +164,9 @@ impl<'a> Verdicts<'a> {
     /// Adds the ledgers' scores to classes, which may depend on the feasible nodes of all; `None` when one is out of
     /// range, or a plugin was not exact.
     pub(super) fn score(&mut self, tree: &Tree, apart: &Apart, judges: &Judges<'_>) -> Option<()> {
+        if self.is_indifferent {
+            return Some(());
+        }
         let scorers = self.domain_counts.iter().filter_map(|domain| {
             let weight = self.plan.domains[domain.member].weight?;
             let has_preference = domain.ledger.score(&[], &mut []);
