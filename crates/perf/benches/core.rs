@@ -48,6 +48,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<CorePerfOptions, St
         match flag.as_str() {
             "--nodes" => options.nodes = value.split(',').map(number).collect::<Result<_, _>>()?,
             "--pods" => options.pods = number(&value)?,
+            "--bound" => options.bound = number(&value)?,
             "--plain-pods" => options.plain_pods = Some(number(&value)?),
             "--evaluator" => {
                 options.sides = match value.as_str() {
@@ -63,7 +64,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<CorePerfOptions, St
             }
             _ => {
                 return Err(format!(
-                    "{flag} is not known; there are --nodes, --pods, --plain-pods, --evaluator and --rows"
+                    "{flag} is not known; there are --nodes, --pods, --bound, --plain-pods, --evaluator and --rows"
                 ));
             }
         }
