@@ -10,7 +10,7 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 /// The number of templates that are remembered before all are forgotten.
-const TEMPLATES_MAX: usize = 64;
+const TEMPLATES_MAX: usize = 1024;
 
 /// The fragments of a template.
 struct TemplateFragments {
