@@ -7,7 +7,9 @@ use crate::selectors;
 use crate::slice::{PreparedSlice, SliceId};
 use crate::target::TargetNode;
 use berth_api::Str;
-use berth_api::devices::{AllocationResult, Device, DeviceTaintRule, ResourceSlice};
+use berth_api::devices::{
+    AllocationResult, Device, DeviceRequestAllocationResult, DeviceTaintRule, ResourceSlice,
+};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -249,35 +251,34 @@ impl Inventory {
         if let Some(after) = after {
             self.allocated.add(after);
         }
-        let allocations = before.into_iter().chain(after);
-        let results = allocations.flat_map(|allocation| &allocation.devices.results);
-        let pools = results.map(|result| PoolId {
+        let results = || {
+            let allocations = before.into_iter().chain(after);
+            allocations.flat_map(|allocation| &allocation.devices.results)
+        };
+        let pools = results().map(|result| PoolId {
             driver: result.driver.clone(),
             name: result.pool.clone(),
         });
         let pools: BTreeSet<PoolId> = pools.collect();
+        let mut nodes = Vec::new();
         for id in &pools {
             self.version += 1;
             self.shared_allocations_version += u64::from(self.is_shared(id));
-        }
-        self.follow_devices(before);
-        self.follow_devices(after);
-        pools.iter().flat_map(|id| self.nodes_of(id)).collect()
-    }
-
-    /// The pools follow the allocations of the devices of a claim.
-    fn follow_devices(&mut self, allocation: Option<&AllocationResult>) {
-        let results = allocation.map_or(&[][..], |allocation| &allocation.devices.results);
-        for result in results {
-            let id = PoolId {
-                driver: result.driver.clone(),
-                name: result.pool.clone(),
+            // There are as many pools as nodes: each is looked up once.
+            let Some(pool) = self.pools.get_mut(id) else {
+                continue;
             };
-            if let Some(pool) = self.pools.get_mut(&id) {
-                let allocated = self.allocated.of_pool(&id.driver, &id.name);
+            let allocated = self.allocated.of_pool(&id.driver, &id.name);
+            let of_pool = |result: &&DeviceRequestAllocationResult| {
+                result.driver == id.driver && result.pool == id.name
+            };
+            for result in results().filter(of_pool) {
                 pool.follow(&result.device, allocated);
             }
+            let slices = pool.slices();
+            nodes.extend(slices.filter_map(|slice| slice.node_name().cloned()));
         }
+        nodes
     }
 
     /// The allocated devices.

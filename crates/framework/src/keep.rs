@@ -59,6 +59,16 @@ impl Hasher for Fragment {
     }
 }
 
+/// A version of what the fragments of a plugin depend on beside the pod. It never decreases, and grows before a fragment
+/// of one of these pods becomes another one: pods without claims, volumes and a node, of which the
+/// [key](crate::pod_info::TemplateKey) remains the same. `None` while there is no such version.
+pub type FragmentVersion = fn(&Context<'_>) -> Option<u64>;
+
+/// The version of fragments that depend on the pod and the feature gates alone.
+pub fn constant(_: &Context<'_>) -> Option<u64> {
+    Some(0)
+}
+
 /// Whether a plugin's answers about a pod may be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {

@@ -14,6 +14,8 @@ use smallvec::SmallVec;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+pub use memo::TemplateKey;
+
 /// A host port of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostPort {
@@ -234,6 +236,12 @@ impl PodInfo {
         *self.mark.get_or_init(mark)
     }
 
+    /// The key by which pods of one template are recognised; `None` for a pod with claims, volumes, a node, or a status
+    /// that counts.
+    pub fn template_key(&self) -> Option<TemplateKey> {
+        TemplateKey::of(&self.pod)
+    }
+
     /// The computed values, shared with other pods of the template.
     pub(crate) fn computed(&self) -> &Arc<Computed> {
         &self.computed
@@ -389,6 +397,60 @@ mod tests {
         let (x, y) = (named("a", "x", near, ""), named("b", "y", near, ""));
         assert_ne!(x.affinity, y.affinity);
         assert_eq!(named("b", "x", "", resized).requests.milli_cpu, 300);
+    }
+
+    #[test]
+    fn pods_of_a_template_have_one_key() {
+        let plain = named("a", "x", "", "");
+        let with = |change: &dyn Fn(&mut Pod)| {
+            let mut pod = Pod::clone(&plain.pod);
+            change(&mut pod);
+            PodInfo::new(Arc::new(pod)).template_key()
+        };
+        let key = plain.template_key();
+        assert!(key.is_some());
+        let condition = r#""conditions":[{"type":"PodScheduled","status":"False"}]"#;
+        let labels = || Labels::from_pairs([("a", "b")]);
+        for (situation, other, is_same) in [
+            ("another pod", named("b", "x", "", "").template_key(), true),
+            (
+                "a condition",
+                named("b", "x", "", condition).template_key(),
+                true,
+            ),
+            (
+                "another namespace",
+                named("b", "y", "", "").template_key(),
+                false,
+            ),
+            ("another spec", with(&|p| p.spec.host_network = true), false),
+            ("a label", with(&|p| p.metadata.labels = labels()), false),
+            (
+                "an annotation",
+                with(&|p| p.metadata.annotations = labels()),
+                false,
+            ),
+            (
+                "an owner",
+                with(&|p| p.metadata.owner_references = vec![Default::default()].into()),
+                false,
+            ),
+        ] {
+            assert!(other.is_some(), "{situation}");
+            assert_eq!(other == key, is_same, "{situation}");
+        }
+        let claim = r#","volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c"}}]"#;
+        let resized = r#""containerStatuses":[{"name":"main"}]"#;
+        for (situation, key) in [
+            ("a node", with(&|p| p.spec.node_name = "n".into())),
+            ("a claim", named("b", "x", claim, "").template_key()),
+            (
+                "a status that counts",
+                named("b", "x", "", resized).template_key(),
+            ),
+        ] {
+            assert_eq!(key, None, "{situation}");
+        }
     }
 
     #[test]

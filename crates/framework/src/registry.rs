@@ -2,7 +2,7 @@
 
 use crate::amounts::ByAmounts;
 use crate::features::{Feature, FeatureGates};
-use crate::keep::{Domains, Keep};
+use crate::keep::{Domains, FragmentVersion, Keep};
 use crate::plugin::{
     Bind, EnqueueExtensions, Filter, Permit, PlacementFeasible, PlacementGenerate, PlacementScore,
     Plugin, PodGroupPostFilter, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
@@ -66,6 +66,8 @@ pub struct Extensions {
     pub by_amounts: Option<Arc<dyn ByAmounts>>,
     /// Its ledgers, if its answers go by topology domains.
     pub domains: Option<Arc<dyn Domains>>,
+    /// The version of its fragments, by which they are remembered; without one they are written for each pod.
+    pub fragment_version: Option<FragmentVersion>,
     /// The types of API calls that it makes, beside those about pods that every plugin may make.
     pub calls: Vec<&'static CallType>,
     /// Whether it takes part in attempts of pods that have a node and wait for a resize. Most plugins have decided
@@ -141,6 +143,14 @@ macro_rules! points {
                     None => keep,
                     Some(first) => Arc::new(KeepBoth([first, keep])),
                 });
+                self
+            }
+
+            /// Lets fragments be remembered as long as this version is the same. A plugin that reads anything of the
+            /// cluster that the version does not cover gets answers of another pod.
+            #[must_use]
+            pub fn fragment_version(mut self, version: FragmentVersion) -> Self {
+                self.extensions.fragment_version = Some(version);
                 self
             }
 

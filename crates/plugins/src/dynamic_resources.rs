@@ -30,6 +30,7 @@ mod writes;
 pub use args::DynamicResourcesArgs;
 pub(crate) use writes::CALLS;
 
+use crate::extended_resources::without_backing_classes;
 use berth_api::{Kind, Pod, Str};
 use berth_framework::amounts::ByAmounts;
 use berth_framework::cluster::GroupKey;
@@ -78,6 +79,7 @@ pub fn registration() -> Registration {
             .keep()
             .by_amounts()
             .calls(CALLS)
+            .fragment_version(without_backing_classes)
             .build())
     })
     .args(ArgsKind::Typed(args::complete))

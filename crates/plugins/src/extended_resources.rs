@@ -6,12 +6,23 @@
 
 use berth_api::DeviceClass;
 use berth_api::names::DEVICE_CLASS_PREFIX;
-use berth_framework::Cluster;
+use berth_framework::plugin::Context;
+use berth_framework::{Cluster, Feature};
 use std::sync::Arc;
 
 /// The extended resource that is named after a class.
 pub(crate) fn implied_resource(class: &DeviceClass) -> String {
     format!("{DEVICE_CLASS_PREFIX}{}", class.metadata.name)
+}
+
+/// Returns whether devices may back extended resources.
+pub(crate) fn have_backing_classes(cx: &Context<'_>) -> bool {
+    cx.features.enabled(Feature::DRAExtendedResource) && !cx.cluster.devices().classes().is_empty()
+}
+
+/// The version of fragments that depend on classes: they are constant without any.
+pub(crate) fn without_backing_classes(cx: &Context<'_>) -> Option<u64> {
+    (!have_backing_classes(cx)).then_some(0)
 }
 
 /// The class whose devices back a resource. Of several that name it the newest, then the first by name.

@@ -28,7 +28,10 @@ pub struct ImageLocality;
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
-        Ok(Extensions::of(ImageLocality).node_score().build())
+        Ok(Extensions::of(ImageLocality)
+            .node_score()
+            .fragment_version(|cx| Some(cx.cluster.nodes.images().version()))
+            .build())
     })
     .args(ArgsKind::None)
     .by_default(Some(1))

@@ -74,6 +74,10 @@ pub fn registration() -> Registration {
             .score()
             .events()
             .domains()
+            .fragment_version(|cx| {
+                let labels = cx.cluster.nodes.totals().affinity_version();
+                Some(cx.cluster.namespaces().version() + labels)
+            })
             .build())
     })
     .args(ArgsKind::Typed(args::complete))

@@ -22,6 +22,7 @@ use berth_api::{Node, Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError,
 };
+use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
@@ -102,6 +103,7 @@ pub fn registration() -> Registration {
             .pre_score()
             .node_score()
             .events()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::Typed(|_, _| {}))

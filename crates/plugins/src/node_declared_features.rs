@@ -7,6 +7,7 @@
 use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::features::Behaviour;
+use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
@@ -71,6 +72,7 @@ pub fn registration() -> Registration {
             .pre_filter()
             .node_filter()
             .events()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::None)

@@ -4,6 +4,7 @@
 
 use berth_api::Str;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
@@ -27,6 +28,7 @@ pub fn registration() -> Registration {
             .node_filter()
             .events()
             .judges_resizes()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::None)

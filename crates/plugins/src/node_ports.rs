@@ -6,6 +6,7 @@
 use crate::change::is_assigned_or_nominated;
 use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
+use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::pod_info::{HostPort, host_ports};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
@@ -31,6 +32,7 @@ pub fn registration() -> Registration {
             .pre_filter()
             .node_filter()
             .events()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::None)

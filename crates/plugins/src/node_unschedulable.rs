@@ -3,6 +3,7 @@
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Taint, TaintEffect};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
+use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
@@ -52,6 +53,7 @@ pub fn registration() -> Registration {
         Ok(Extensions::of(NodeUnschedulable::default())
             .node_filter()
             .events()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::None)

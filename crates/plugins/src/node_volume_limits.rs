@@ -15,6 +15,7 @@ use berth_api::{CsiDriver, CsiNode, Object, Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError, WaitKey, Wanted,
 };
+use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
@@ -254,6 +255,7 @@ pub fn registration() -> Registration {
             .pre_filter()
             .node_filter()
             .events()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::None)

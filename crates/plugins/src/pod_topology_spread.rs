@@ -72,6 +72,8 @@ pub fn registration() -> Registration {
             .score()
             .events()
             .domains()
+            // Default constraints have the selectors of services and controllers.
+            .fragment_version(|cx| Some(cx.cluster.workloads().version()))
             .build())
     })
     .args(ArgsKind::Typed(args::complete))

@@ -71,6 +71,24 @@ mod tests {
         }
     }
 
+    /// Else the fragments of all plugins are written for each pod.
+    #[test]
+    fn fragments_of_every_plugin_have_a_version() {
+        let registry = in_tree();
+        let features = FeatureGates::default();
+        let args = &Value::Null;
+        let cx = FactoryContext {
+            args,
+            features: &features,
+        };
+        for name in registry.names() {
+            let plugin = registry.get(name).expect("it is registered");
+            let made = plugin.make(&cx).expect("it needs no arguments");
+            let has_fragments = made.keep.is_some() || made.domains.is_some();
+            assert_eq!(made.fragment_version.is_some(), has_fragments, "{name}");
+        }
+    }
+
     /// `NodeName` as the name of its module.
     fn snake_case(name: &str) -> String {
         let mut snake = String::new();

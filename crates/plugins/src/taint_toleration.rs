@@ -11,6 +11,7 @@ use berth_api::{Node, Pod, Shared, Taint, TaintEffect, Toleration};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError, Touched, WaitKey, Waits,
 };
+use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, FactoryContext, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
@@ -130,6 +131,7 @@ pub fn registration() -> Registration {
             .pre_score()
             .node_score()
             .events()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::None)

@@ -24,6 +24,7 @@ pub(crate) use writes::CALLS;
 
 use crate::volumes::{claim_names, when_own_claim};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::keep::constant;
 use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
@@ -128,6 +129,7 @@ pub fn registration() -> Registration {
             .events()
             .keep()
             .calls(CALLS)
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::Typed(args::complete))

@@ -13,6 +13,7 @@ use berth_api::{Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, HintError, WaitKey, Wanted,
 };
+use berth_framework::keep::constant;
 use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
@@ -214,6 +215,7 @@ pub fn registration() -> Registration {
             .pre_filter()
             .node_filter()
             .events()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::None)

@@ -9,6 +9,7 @@ use crate::volumes::{VolumeError, look_up, shared_claim_names, when_own_claim};
 use berth_api::volumes::shared_claims;
 use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
+use berth_framework::keep::constant;
 use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
@@ -152,6 +153,7 @@ pub fn registration() -> Registration {
             .pre_filter()
             .node_filter()
             .events()
+            .fragment_version(constant)
             .build())
     })
     .args(ArgsKind::None)

@@ -34,10 +34,11 @@ fn place(service: &Service) -> Option<Selected> {
 }
 
 impl Services {
-    pub(super) fn put(&mut self, service: &Arc<Service>, is_there: bool) {
+    /// Sets or removes a service. Returns the one before.
+    pub(super) fn put(&mut self, service: &Arc<Service>, is_there: bool) -> Option<Arc<Service>> {
         let before = self.all.put(&service.metadata, service, is_there);
-        if let Some(before) = before
-            && let Some(place) = place(&before)
+        if let Some(before) = &before
+            && let Some(place) = place(before)
             && let Some(filed) = self.by_label.get_mut(&place)
         {
             filed.retain(|known| known.metadata.name != before.metadata.name);
@@ -49,6 +50,7 @@ impl Services {
             let filed = self.by_label.entry(place).or_default();
             filed.push(service.clone());
         }
+        before
     }
 
     /// The selectors of the services that select the pod, in no particular order.

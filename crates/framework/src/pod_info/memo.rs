@@ -23,6 +23,34 @@ struct MemoKey {
     footprint: Footprint,
 }
 
+/// Everything that plugins read of a pod without claims, volumes, a node and a status, by address. It means a template
+/// as long as one pod with the key is kept: equal values may have different keys, but not the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TemplateKey {
+    template: usize,
+    namespace: usize,
+    labels: usize,
+    annotations: usize,
+    owners: usize,
+}
+
+impl TemplateKey {
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let (meta, status) = (&pod.metadata, &pod.status);
+        let is_bare = pod.spec.node_name.is_empty()
+            && pod.spec.volumes.is_empty()
+            && !pod.has_claims()
+            && !status_matters(status);
+        is_bare.then(|| Self {
+            template: pod.spec.template.address(),
+            namespace: meta.namespace.as_ptr() as usize,
+            labels: meta.labels.as_slice().as_ptr() as usize,
+            annotations: meta.annotations.as_slice().as_ptr() as usize,
+            owners: meta.owner_references.address(),
+        })
+    }
+}
+
 /// A result, and what keeps the addresses of its key in use.
 struct Remembered {
     computed: Arc<Computed>,

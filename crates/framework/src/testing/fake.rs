@@ -204,6 +204,7 @@ impl FakePlugin {
             keep: point!(keep),
             by_amounts: None,
             domains: None,
+            fragment_version: None,
             calls,
             judges_resizes: false,
         }

@@ -12,7 +12,7 @@
 
 use super::state::allocator_features;
 use super::writes;
-use crate::extended_resources::class_of;
+use crate::extended_resources::{class_of, have_backing_classes};
 use berth_api::devices::{
     AllocationMode, DeviceClaim, DeviceRequest, EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     RequestedDevices, ResourceClaimSpec,
@@ -26,7 +26,7 @@ use berth_api::{DeviceClass, ObjectMeta, OwnerReference, Pod, ResourceClaim, Sha
 use berth_devices::ClaimRequests;
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
-use berth_framework::{Feature, NodeView, Status};
+use berth_framework::{NodeView, Status};
 use rustc_hash::FxBuildHasher;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
@@ -107,9 +107,7 @@ impl Mapping {
 
 /// The extended resources that the pod requests, by name; none if no class backs any of them.
 fn requested(cx: &Context<'_>, pod: &Pod) -> Vec<ExtendedResource> {
-    if !cx.features.enabled(Feature::DRAExtendedResource)
-        || cx.cluster.devices().classes().is_empty()
-    {
+    if !have_backing_classes(cx) {
         return Vec::new();
     }
     let requests = pod_resources(pod, SumOptions::PENDING).scalars;
@@ -415,6 +413,7 @@ fn request(
 mod tests {
     use super::*;
     use crate::testing::{World, namespaced, pod};
+    use berth_framework::Feature;
 
     fn class(name: &str, resource: &str) -> DeviceClass {
         namespaced(name, json!({"spec": {"extendedResourceName": resource}}))

@@ -7,6 +7,7 @@ use super::amounts::{CountedResources, FOR_BALANCE, Scored, ScoredColumns, reque
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
 use super::by_amounts::Pair;
 use super::strategy::Share;
+use crate::extended_resources::without_backing_classes;
 use berth_framework::amounts::{ByAmounts, ScoresByAmounts};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
@@ -139,6 +140,7 @@ pub fn registration() -> Registration {
             .pre_score()
             .node_score()
             .by_amounts()
+            .fragment_version(without_backing_classes)
             .build())
     })
     .args(ArgsKind::Typed(|fields, _| complete_resources(fields)))

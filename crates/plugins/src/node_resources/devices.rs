@@ -4,11 +4,11 @@
 //! the resource. Only for a pod that requests such a resource are the devices counted, on all nodes.
 
 use super::args::ScoredResource;
-use crate::extended_resources::class_of;
+use crate::extended_resources::{class_of, have_backing_classes};
 use berth_api::Str;
 use berth_devices::{SearchBudget, TargetNode, count_devices};
+use berth_framework::Slot;
 use berth_framework::plugin::Context;
-use berth_framework::{Feature, Slot};
 use std::hash::{Hash, Hasher};
 
 /// The devices of all nodes that provide scored resources. Equal versions of the classes and of the devices mean equal
@@ -46,9 +46,7 @@ impl DeviceAmounts {
     /// Counts the devices of the scored resources of which a pod requests these amounts.
     pub(super) fn of(cx: &Context<'_>, scored: &[ScoredResource], requested: &[i64]) -> Self {
         let cluster = cx.cluster;
-        if cluster.devices().classes().is_empty()
-            || !cx.features.enabled(Feature::DRAExtendedResource)
-        {
+        if !have_backing_classes(cx) {
             return Self::default();
         }
         let wanted = scored.iter().zip(requested).enumerate();

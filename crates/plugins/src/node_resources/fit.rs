@@ -13,7 +13,7 @@ use super::args::{FitArgs, ScoredResource, complete_fit};
 use super::room::Room;
 use super::strategy::ScoringStrategy;
 use super::{by_amounts, hints, keys};
-use crate::extended_resources::class_of;
+use crate::extended_resources::{class_of, without_backing_classes};
 use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{SumOptions, pod_resources};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
@@ -227,6 +227,11 @@ pub fn registration() -> Registration {
             .placement_score()
             .events()
             .judges_resizes()
+            // The columns of resources are in the requirement.
+            .fragment_version(|cx| {
+                let columns = cx.cluster.nodes.columns().resources() as u64;
+                without_backing_classes(cx).map(|none| none + columns)
+            })
             .build())
     })
     .args(ArgsKind::Typed(complete_fit))

@@ -17,6 +17,7 @@ mod answer;
 mod by_amounts;
 mod classes;
 mod examine;
+mod fragments;
 mod node_answers;
 mod plan;
 mod scratch;
@@ -35,6 +36,7 @@ use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::{Code, Slot, Work};
 use by_amounts::{Indexes, KeptCounts};
+use fragments::RememberedFragments;
 use node_answers::NodeAnswers;
 use plan::{Group, Plan};
 use scratch::Scratch;
@@ -152,6 +154,7 @@ pub struct AnswerCache {
     domain_counts: Store<KeptCounts>,
     /// The keys by which the pod at hand equals others: for the two groups of plugins, and in all.
     fragments: [Fragment; 3],
+    remembered: RememberedFragments,
     indexes: Indexes,
     scratch: Scratch,
     counts: AnswerCacheCounts,
@@ -328,13 +331,6 @@ impl AnswerCache {
         if !run_unkept_pre_filters(evaluator, plan) {
             return None;
         }
-        let Self {
-            group_answers,
-            fragments: [of_node, of_pods, of_shape],
-            scratch,
-            counts,
-            ..
-        } = self;
         let cx = Context {
             now: evaluator.now,
             cluster: evaluator.cluster,
@@ -342,15 +338,21 @@ impl AnswerCache {
             work: evaluator.work,
         };
         let (profile, pod) = (evaluator.profile, evaluator.pod);
-        of_shape.clear();
-        of_shape.put(&profile.name);
-        if !plan.fragment(Group::Node, profile, &cx, pod, of_node)
-            || !plan.fragment(Group::Pods, profile, &cx, pod, of_pods)
-            || !plan.ledger_fragment(&cx, pod, of_shape)
-        {
+        let write = |fragments: &mut [Fragment; 3]| plan.write(profile, &cx, pod, fragments);
+        let version = plan.fragment_version(&cx);
+        let is_known = match pod.template_key().zip(version) {
+            Some((template, version)) => {
+                let key = (at, template, version);
+                self.remembered.find(key, pod, &mut self.fragments, write)
+            }
+            None => write(&mut self.fragments),
+        };
+        if !is_known {
             return None;
         }
-        let (group, key) = (Group::Node, of_node.as_bytes());
+        let group_answers = &mut self.group_answers;
+        let (group, key) = (Group::Node, self.fragments[0].as_bytes());
+        let (scratch, counts) = (&mut self.scratch, &mut self.counts);
         let is_kept = group_answers.refresh(group, key, (evaluator, plan), scratch, counts);
         is_kept.then_some(at)
     }

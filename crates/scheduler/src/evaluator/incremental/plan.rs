@@ -3,7 +3,7 @@
 use crate::profile::{PluginId, Profile};
 use berth_api::Str;
 use berth_framework::PodInfo;
-use berth_framework::keep::{Domains, Fragment, Keep, Kept};
+use berth_framework::keep::{Domains, Fragment, FragmentVersion, Keep, Kept};
 use berth_framework::plugin::Context;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub(super) struct Plan {
     pub(super) domains: Vec<DomainMember>,
     /// By plugin: whether its scores are brought to scale.
     normalizes: Vec<bool>,
+    /// The versions of all fragments; `None` if a plugin has none.
+    versions: Option<Vec<FragmentVersion>>,
     /// The PreFilter plugins (by their place) that nothing is known about. They neither filter nor score, and run
     /// in every cycle.
     pub(super) unkept: Vec<usize>,
@@ -49,6 +51,7 @@ impl Plan {
             groups: vec![None; profile.plugins.len()],
             domains: Vec::new(),
             normalizes: vec![false; profile.plugins.len()],
+            versions: Some(Vec::new()),
             unkept: Vec::new(),
         };
         // Without scores the first feasible node is taken: nothing to be gained.
@@ -95,7 +98,15 @@ impl Plan {
                     }
                     _ => return None,
                 }
+                continue;
             }
+            plan.versions =
+                plan.versions
+                    .zip(extensions.fragment_version)
+                    .map(|(mut versions, version)| {
+                        versions.push(version);
+                        versions
+                    });
         }
         Some(plan)
     }
@@ -117,8 +128,32 @@ impl Plan {
         self.groups.get(id.index()).copied().flatten()
     }
 
+    /// The version of all fragments of pods with a [template key](PodInfo::template_key): fragments of one key and one
+    /// version are equal. `None` if they must be written anew.
+    pub(super) fn fragment_version(&self, cx: &Context<'_>) -> Option<u64> {
+        // No version decreases, so the sum is the same only if each of them is.
+        let versions = self.versions.as_ref()?.iter();
+        versions.map(|version| version(cx)).sum()
+    }
+
+    /// Writes all fragments of a pod: of the two groups of plugins, and of the shape. False when the answers about this
+    /// pod cannot be kept.
+    pub(super) fn write(
+        &self,
+        profile: &Profile,
+        cx: &Context<'_>,
+        pod: &PodInfo,
+        [of_node, of_pods, of_shape]: &mut [Fragment; 3],
+    ) -> bool {
+        of_shape.clear();
+        of_shape.put(&profile.name);
+        self.fragment(Group::Node, profile, cx, pod, of_node)
+            && self.fragment(Group::Pods, profile, cx, pod, of_pods)
+            && self.ledger_fragment(cx, pod, of_shape)
+    }
+
     /// Writes what makes pods alike to a group of plugins; false when the answers about this one cannot be kept.
-    pub(super) fn fragment(
+    fn fragment(
         &self,
         group: Group,
         profile: &Profile,
@@ -139,12 +174,7 @@ impl Plan {
     }
 
     /// Writes what makes pods alike to the ledgers, as [`Plan::fragment`] does.
-    pub(super) fn ledger_fragment(
-        &self,
-        cx: &Context<'_>,
-        pod: &PodInfo,
-        fragment: &mut Fragment,
-    ) -> bool {
+    fn ledger_fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> bool {
         parts(fragment, self.domains.iter(), |member, fragment| {
             member.plugin.fragment(cx, pod, fragment)
         })
