@@ -83,6 +83,8 @@ pub enum Kept {
 pub enum FollowOutcome {
     /// They do not, for no pod with the fragment.
     Nothing,
+    /// They do, and these parts are as they were when it was called last.
+    Same,
     /// They do. The nodes whose answers may be others now were reported.
     Changes,
     /// They do, and it is not known which answers are others now.

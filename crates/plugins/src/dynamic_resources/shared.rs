@@ -150,7 +150,7 @@ impl ClaimsState {
         let current = versions(cx);
         match self.shared.get_mut().versions {
             None => return FollowOutcome::Changes,
-            Some(known) if known == current => return FollowOutcome::Changes,
+            Some(known) if known == current => return FollowOutcome::Same,
             // The views themselves are others then.
             Some((slices, _)) if slices != current.0 => return FollowOutcome::Lost,
             Some(_) => {}

@@ -489,8 +489,10 @@ fn decide(
     if live.nodes == 0 {
         evaluator.evaluation.unprepared = true;
         evaluator.evaluation.is_kept = true;
-        let budgets = evaluator.cluster.budgets().version();
-        evaluator.evaluation.memos = shape.lend_memos(key, budgets);
+        // None of them decreases, so the sum is the same only if each of them is.
+        let followed = group_answers.both().map(NodeAnswers::followed);
+        let version = evaluator.cluster.budgets().version() + followed.iter().sum::<u64>();
+        evaluator.evaluation.memos = shape.lend_memos(key, version);
         return Ok(Found::Unfit(Box::new(FitError {
             nodes: shape.nodes,
             diagnosis: shape.diagnosis(plan),

@@ -11,8 +11,8 @@ pub(crate) struct Memos {
     pub(super) shape: Box<[u8]>,
     /// The state of the shape to which they belong: given back late, they are of no use.
     pub(super) state: u64,
-    /// The version of the disruption budgets that they hold for.
-    pub(super) budgets: u64,
+    /// The version of the disruption budgets, and of what many nodes share, that they hold for.
+    pub(super) version: u64,
     results: Option<Box<dyn Any + Send + Sync>>,
     /// The nodes that have changed since.
     changed: Vec<Slot>,

@@ -83,6 +83,14 @@ struct SpecialNodes {
     needs_nominated: FxHashSet<Slot>,
 }
 
+/// The plugins whose answers depend on what many nodes share.
+#[derive(Default)]
+struct Followers {
+    plugins: Vec<Arc<dyn Keep>>,
+    /// The number of changes that they have followed.
+    changes: u64,
+}
+
 /// See the [module](self).
 pub(super) struct NodeAnswers {
     /// Never given to another set of node answers.
@@ -93,8 +101,7 @@ pub(super) struct NodeAnswers {
     /// The kept state of the plugins; those of the other group are left out.
     pub(super) evaluation: Evaluation,
     pub(super) scorers: Scorers,
-    /// The plugins whose answers depend on what many nodes share.
-    followers: Vec<Arc<dyn Keep>>,
+    followers: Followers,
     /// Whether a plugin reads the pod again for each node, because its PreFilter or PreScore is not in the profile.
     reads_pod_again: bool,
     cells: Vec<Cell>,
@@ -185,7 +192,7 @@ impl NodeAnswers {
             pod: neutral(evaluator.pod),
             evaluation: Evaluation::default(),
             scorers: Scorers::default(),
-            followers: Vec::new(),
+            followers: Followers::default(),
             reads_pod_again: false,
             cells: vec![Cell::NOTHING; table.slots()],
             known: vec![Known::feasible()],
@@ -230,7 +237,9 @@ impl NodeAnswers {
         for keep in plan.keeps(self.group) {
             match keep.follow(&cx, state, &mut Vec::new()) {
                 FollowOutcome::Nothing => {}
-                FollowOutcome::Changes => self.followers.push(keep.clone()),
+                FollowOutcome::Same | FollowOutcome::Changes => {
+                    self.followers.plugins.push(keep.clone());
+                }
                 FollowOutcome::Lost => return Err(Unkeepable),
             }
         }
@@ -279,7 +288,7 @@ impl NodeAnswers {
         let table = &evaluator.cluster.nodes;
         let nominated = evaluator.nominated;
         let seen = (table.log().end(), nominated.changes_end());
-        if seen == self.seen && self.followers.is_empty() {
+        if seen == self.seen && self.followers.plugins.is_empty() {
             return Ok(());
         }
         let changes = table.log().since(self.seen.0).ok_or(Unkeepable)?;
@@ -344,13 +353,21 @@ impl NodeAnswers {
             features: evaluator.features,
             work: evaluator.work,
         };
-        for keep in &self.followers {
+        for keep in &self.followers.plugins {
             let state = &mut self.evaluation.state;
-            if keep.follow(&cx, state, &mut changed) == FollowOutcome::Lost {
-                return Err(Unkeepable);
+            match keep.follow(&cx, state, &mut changed) {
+                FollowOutcome::Nothing | FollowOutcome::Same => {}
+                FollowOutcome::Changes => self.followers.changes += 1,
+                FollowOutcome::Lost => return Err(Unkeepable),
             }
         }
         Ok(changed)
+    }
+
+    /// Grows with each change of what many nodes share. Nodes that were not reported answer the same, but perhaps not in
+    /// a dry run, in which they are not rejected for another reason before.
+    pub(super) fn followed(&self) -> u64 {
+        self.followers.changes
     }
 
     /// Asks about every node that was noted; `are_there` when all of them are known to exist, and nothing is kept of

@@ -484,7 +484,7 @@ impl Shape {
     }
 
     /// Lends out what PostFilter found, if it holds; see [`Shape::revert`].
-    pub(super) fn lend_memos(&mut self, shape: &[u8], budgets: u64) -> Option<Memos> {
+    pub(super) fn lend_memos(&mut self, shape: &[u8], version: u64) -> Option<Memos> {
         if !self
             .domain_counts
             .iter()
@@ -494,13 +494,13 @@ impl Shape {
             return None;
         }
         let mut memos = std::mem::take(&mut self.memos);
-        if memos.budgets != budgets {
+        if memos.version != version {
             memos.clear();
         }
         if memos.shape.is_empty() {
             memos.shape = shape.into();
         }
-        memos.budgets = budgets;
+        memos.version = version;
         memos.state = self.state;
         Some(memos)
     }
