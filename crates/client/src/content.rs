@@ -119,16 +119,15 @@ pub enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Decodes the object, a small one: protobuf is made JSON first, so that types need no second decoder. Kinds of
-    /// objects have one; see [`Payload::of_kind`].
+    /// Decodes the object.
     ///
     /// # Errors
     /// When it is malformed, or a field is not what `T` expects.
-    pub fn decode<T: DeserializeOwned>(self) -> Result<T, DecodeError> {
-        match self {
-            Self::Json(json) => Ok(serde_json::from_slice(json)?),
-            Self::Protobuf(object) => from_value(&Value::deserialize(object)?),
-        }
+    pub fn decode<T: Deserialize<'a>>(self) -> Result<T, DecodeError> {
+        Ok(match self {
+            Self::Json(json) => serde_json::from_slice(json)?,
+            Self::Protobuf(object) => T::deserialize(object)?,
+        })
     }
 
     /// Decodes an object of this kind.
@@ -161,21 +160,18 @@ pub struct ApiAnswer {
 }
 
 impl ApiAnswer {
-    /// Decodes the object in the answer, as [`Payload::decode`] does.
+    /// Decodes the object in the answer. Protobuf is made JSON first, so that types need no second decoder: answers to
+    /// single requests are few.
     ///
     /// # Errors
     /// When it is malformed, or a field is not what `T` expects.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        match self.format {
-            Format::Json => Ok(serde_json::from_slice(&self.bytes)?),
-            Format::Protobuf => from_value(&Envelope::open(&self.bytes)?.decode()?),
+        if self.format == Format::Json {
+            return Ok(serde_json::from_slice(&self.bytes)?);
         }
+        let value: Value = Envelope::open(&self.bytes)?.decode()?;
+        Ok(serde_json::from_slice(&serde_json::to_vec(&value)?)?)
     }
-}
-
-/// Decodes a value from its text: each type then has one decoder of JSON, that of texts.
-fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, DecodeError> {
-    Ok(serde_json::from_slice(&serde_json::to_vec(value)?)?)
 }
 
 impl ApiAnswer {
