@@ -14,7 +14,7 @@ use crate::plugins::{CLOSES, Closes, HOLDS, Holds, STAGES, Stages};
 use crate::script::{Script, Step};
 use crate::shapes::SCHEDULERS;
 use crate::world::World;
-use berth_api::Time;
+use berth_api::{Str, Time};
 use berth_framework::call::ApiCall;
 use berth_framework::registry::{AlreadyRegistered, Registry};
 use berth_scheduler::profile::{EnabledPlugin, PluginConfig, Point, ProfileSpec};
@@ -163,6 +163,12 @@ struct Run<'a, 'l> {
 /// A call in a line.
 fn in_short(call: &ApiCall) -> String {
     let object = &call.object().name;
+    let nominates = |node: &Option<Str>| {
+        let node = node.as_ref();
+        node.map_or(String::new(), |node| {
+            format!(" nominated {:?}", node.as_str())
+        })
+    };
     match call {
         ApiCall::BindPod { node, .. } => format!("bind {object} to {node}"),
         ApiCall::PatchPodStatus {
@@ -174,12 +180,11 @@ fn in_short(call: &ApiCall) -> String {
             for c in conditions {
                 text += &format!(" {}={} {}: {}", c.kind, c.status, c.reason, c.message);
             }
-            if let Some(node) = nominated_node {
-                text += &format!(" nominated {:?}", node.as_str());
-            }
-            text
+            text + &nominates(nominated_node)
         }
-        ApiCall::ClearPreEnqueueStatus { .. } => format!("clear the status of {object}"),
+        ApiCall::ClearPreEnqueueStatus { nominated_node, .. } => {
+            format!("clear the status of {object}{}", nominates(nominated_node))
+        }
         ApiCall::DeletePod { .. } => format!("delete {object}"),
         ApiCall::Write(write) => format!("write {object}: {:?}", write.action()),
     }

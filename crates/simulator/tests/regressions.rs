@@ -1,11 +1,11 @@
 //! Scripts that once showed a violation, as the simulator shrank them. None may show one again.
 
-use berth_api::{Duration, Kind, TaintEffect};
-use berth_framework::FeatureGates;
+use berth_api::{Duration, Kind, Release, TaintEffect};
+use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::shapes::{
-    Access, ClaimShape, DeviceUse, DeviceWant, DriverShape, Near, NodeChange, NodeShape, PodShape,
-    Reach, SHUT_OUT, Slow,
+    Access, ClaimShape, DeviceUse, DeviceWant, DriverShape, GroupShape, Near, NodeChange,
+    NodeShape, PodShape, Reach, SHUT_OUT, Slow,
 };
 use berth_simulator::{CallAnswer, Script, Step, Subject, notify, run};
 
@@ -106,6 +106,65 @@ fn a_claim_before_its_link_wakes_the_pod_through_its_status() {
             link.is_some() && link < binding,
             "the status of the pod wakes it: {lines:#?}"
         );
+    }
+}
+
+/// A scheduler that does not lead any more withdraws the report about a member and nominates it, in one call that arrives
+/// when the member has been rejected by the new leader. The checker does not expect the new leader to revert that.
+#[test]
+fn a_nomination_may_come_with_the_end_of_a_report() {
+    use Step::{Answer as Answered, CreateGroup, CreateNode, CreatePod, Deliver, Schedule};
+    let other = |step| Step::Other(Box::new(step));
+    let group = GroupShape {
+        priority: 0,
+        preempts: false,
+        all_or_none: false,
+        min: Some(1),
+        in_one_zone: false,
+    };
+    let member = PodShape {
+        group: Some(0),
+        cpu_milli: 500,
+        ..slow(Slow::Timer)
+    };
+    let important = PodShape {
+        priority: 10,
+        ..pod(500)
+    };
+    let steps = vec![
+        CreateNode(0, node(500)),
+        CreateGroup(0, group),
+        CreatePod(1, member),
+        Deliver(Kind::Node, 9),
+        Deliver(Kind::Pod, 9),
+        Step::Advance(Duration::from_secs(5)),
+        Answered(0, 1, CallAnswer::Honest),
+        Deliver(Kind::Pod, 9),
+        Deliver(Kind::PodGroup, 9),
+        Schedule(1),
+        CreatePod(2, important),
+        other(Deliver(Kind::Node, 9)),
+        other(Deliver(Kind::PodGroup, 9)),
+        other(Deliver(Kind::Pod, 9)),
+        Step::FailOver,
+        Schedule(2),
+        Answered(0, 3, CallAnswer::Honest),
+    ];
+    let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
+    let script = Script {
+        seed: 1,
+        features: FeatureGates::of(Release::V1_38).with(Feature::GenericWorkload, true),
+        evaluator: EvaluatorKind::Compared,
+        standby: true,
+        steps,
+    };
+    let mut lines = Vec::new();
+    let mut listen = |line: &str| lines.push(line.to_owned());
+    let ended = notify(&subject, &script, &mut listen);
+    let late = "a dead scheduler's call arrives: clear the status of p1 nominated \"n0\": Ok(())";
+    assert!(lines.iter().any(|line| line == late), "{lines:#?}");
+    if let Err(failure) = ended {
+        panic!("{failure}: {lines:#?}");
     }
 }
 

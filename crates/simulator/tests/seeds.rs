@@ -151,6 +151,10 @@ fn seeds_that_failed_once_pass() {
             "the removal of a report had no response, and the report of the next rejection was dropped as needless",
         ),
         (1_808_686, "the same"),
+        (
+            1_587_356,
+            "the checker expected an end of a nomination that a former leader had written with the removal of a report",
+        ),
     ] {
         eprintln!("seed {seed}: {defect}");
         play(seed..seed + 1, 500, Faults::ALL);

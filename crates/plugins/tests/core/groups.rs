@@ -571,3 +571,29 @@ fn an_extender_cannot_take_part_in_a_group() {
          of pod groups"
     );
 }
+
+/// Q-34, Q-69: a node that another scheduler has nominated a member to is kept free until the member is tried again. If no
+/// event wakes it, that is after five minutes.
+#[test]
+fn a_nomination_by_another_scheduler_ends_with_the_next_attempt() {
+    let mut w = driver();
+    w.node(cpus("n1", "2"));
+    w.object(Kind::PodGroup, group("g", gang(1)));
+    w.pod(member("p1", "g", "1")).pod(member("p2", "g", "2"));
+    w.attempts();
+    w.answer_all();
+    assert_eq!(w.place_of("p2"), Some(QueuedIn::Unschedulable));
+    w.change("p2", |pod| pod.nominated("n1"));
+    assert_eq!(w.nominated("p2"), "n1");
+    w.pod(pod("other").request("cpu", "1"));
+    assert!(!w.attempts().contains(&"other on n1".to_owned()));
+    w.answer_all();
+    for _ in 0..34 {
+        w.wait(10);
+        w.attempts();
+        w.answer_all();
+    }
+    assert_eq!(w.nominated("p2"), "");
+    assert_eq!(w.pods["p2"].status.nominated_node_name.as_str(), "");
+    assert_eq!(node_of(&w, "other"), "n1");
+}

@@ -176,8 +176,16 @@ impl Run<'_, '_> {
                     self.foreign.nomination_written(&pod.uid, foreign);
                 }
             }
-            ApiCall::ClearPreEnqueueStatus { pod, .. } => {
+            ApiCall::ClearPreEnqueueStatus {
+                pod,
+                nominated_node,
+                ..
+            } => {
                 self.foreign.condition_written(&pod.uid, foreign);
+                // A pod that is about to be bound can withdraw its report and state its node in one call.
+                if nominated_node.is_some() {
+                    self.foreign.nomination_written(&pod.uid, foreign);
+                }
             }
             ApiCall::Write(write) => {
                 let is_volume = matches!(
