@@ -355,7 +355,7 @@ impl Indexes {
         });
         let index = known.or_else(|| Index::new(node_answers, table, &self.keys));
         let Some(index) = index else {
-            self.keys.give_up_all();
+            self.keys.clear();
             self.indexes.clear();
             return None;
         };

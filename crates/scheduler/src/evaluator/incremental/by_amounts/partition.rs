@@ -51,11 +51,9 @@ impl PartitionKeys {
         true
     }
 
-    /// Gives up all keys: there are too many parts by now.
-    pub(super) fn give_up_all(&mut self) {
-        for key in self.keys.clone() {
-            self.give_up(&key);
-        }
+    /// Gives up all keys: there are too many parts by now. Each is looked at again when it is wanted.
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
     }
 
     fn give_up(&mut self, key: &Str) {
