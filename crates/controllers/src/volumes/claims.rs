@@ -66,10 +66,7 @@ fn find(cx: &mut Cx, claim: &StoredObject) -> Result<(), AccessError> {
         return bind(cx, claim, &volume);
     }
     let class_name = class(claim).to_owned();
-    let class = cx
-        .cache(STORAGE_CLASS)
-        .get(&ControllerKey::new("", &class_name))
-        .cloned();
+    let class = find_class(cx, &class_name)?;
     let waits = class
         .as_ref()
         .is_some_and(|class| text(class, "/volumeBindingMode") == "WaitForFirstConsumer");
@@ -101,6 +98,23 @@ fn find(cx: &mut Cx, claim: &StoredObject) -> Result<(), AccessError> {
         SIMULATED => provision(cx, claim, &class),
         NO_PROVISIONER | "" => Ok(()),
         provisioner => ask(cx, claim, provisioner),
+    }
+}
+
+/// The class of a claim, if there is one. A claim of a class that does not exist takes any volume of that name, so a class
+/// that was only not watched yet must not be missed.
+fn find_class(cx: &Cx, name: &str) -> Result<Option<StoredObject>, AccessError> {
+    let known = cx
+        .cache(STORAGE_CLASS)
+        .get(&ControllerKey::new("", name))
+        .cloned();
+    if known.is_some() || name.is_empty() {
+        return Ok(known);
+    }
+    match cx.api().get(STORAGE_CLASS.resource, "", name) {
+        Ok(class) => Ok(Some(class)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
