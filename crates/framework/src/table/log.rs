@@ -48,6 +48,8 @@ pub struct ChangeLog {
     /// The number of the first one that is kept.
     first: u64,
     changes: VecDeque<TableChange>,
+    /// The number after that of the last change of a node.
+    after_node: u64,
 }
 
 impl ChangeLog {
@@ -56,12 +58,21 @@ impl ChangeLog {
             self.changes.pop_front();
             self.first += 1;
         }
+        let is_of_node = matches!(change, TableChange::Node(_));
         self.changes.push_back(change);
+        if is_of_node {
+            self.after_node = self.end();
+        }
     }
 
     /// The number of the next change.
     pub fn end(&self) -> u64 {
         self.first + self.changes.len() as u64
+    }
+
+    /// Returns whether a node was added, deleted or changed since the log ended at `since`.
+    pub fn has_node_change(&self, since: u64) -> bool {
+        self.after_node > since
     }
 
     /// The changes since the log ended at `since`, in order; `None` when they go back too far to be known.
@@ -91,8 +102,13 @@ mod tests {
             log.push(TableChange::Node(Slot(slot)));
         }
         assert_eq!(log.end(), 3);
-        assert_eq!(slots(&log, 1), Some(vec![1, 2]));
-        for slot in 3..CHANGES_MAX as u32 + 1 {
+        assert!(log.has_node_change(2));
+        assert!(!log.has_node_change(3));
+        log.push(TableChange::Storage(Slot(0)));
+        assert!(!log.has_node_change(3));
+        assert!(log.has_node_change(0));
+        assert_eq!(slots(&log, 1), Some(vec![1, 2, 0]));
+        for slot in 4..CHANGES_MAX as u32 + 1 {
             log.push(TableChange::Node(Slot(slot)));
         }
         assert_eq!(slots(&log, 0), None);

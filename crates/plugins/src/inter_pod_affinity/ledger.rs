@@ -239,7 +239,11 @@ impl Ledger for AffinityLedger {
 
     fn class(&self, node: Slot, class: &mut Class) {
         let start = class.len();
-        class.resize(start + self.width(), NOWHERE);
+        // Marks and points are set at the end.
+        class.extend_from_slice(&[0; COLUMNS]);
+        for _ in 0..self.columns {
+            class.push(NOWHERE);
+        }
         let own = &mut class[start..];
         let (mut marks, mut points) = (0, 0_i64);
         for book in &self.books {

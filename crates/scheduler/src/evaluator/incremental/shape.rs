@@ -570,10 +570,13 @@ impl DomainCounts {
         seen: u64,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
-        let changes = cx.cluster.nodes.log().since(seen).ok_or(Unkeepable)?;
-        for change in changes {
-            if let TableChange::Node(slot) = change {
-                scratch.note(*slot, Note::Node);
+        let log = cx.cluster.nodes.log();
+        let changes = log.since(seen).ok_or(Unkeepable)?;
+        if log.has_node_change(seen) {
+            for change in changes {
+                if let TableChange::Node(slot) = change {
+                    scratch.note(*slot, Note::Node);
+                }
             }
         }
         all.iter_mut()
