@@ -85,8 +85,6 @@ pub(super) struct Incoming {
     pub(super) is_meant_by_itself: bool,
     /// The labels of the pod that are the same for all of them; `None` when not even the namespace is.
     common_labels: Option<Vec<Str>>,
-    /// Every pod that its terms match has all of one of these marks.
-    wanted: SmallVec<[Mark; 4]>,
 }
 
 impl Incoming {
@@ -99,7 +97,6 @@ impl Incoming {
             counts_unwelcome: false,
             is_meant_by_itself: false,
             common_labels: None,
-            wanted: SmallVec::new(),
             pod: pod.clone(),
         }
     }
@@ -127,14 +124,10 @@ impl Incoming {
     pub(super) fn new(args: &InterPodAffinityArgs, cluster: &Cluster, pod: &PodInfo) -> Self {
         let may_be_meant = cluster.nodes.totals().with_affinity() > 0;
         let labels = || cluster.nodes.totals().affinity_labels().cloned().collect();
-        let incoming = Self {
+        Self {
             preferences: Preferences::new(args, pod.affinity.as_deref(), cluster),
             common_labels: may_be_meant.then(labels),
             ..Self::for_filter(cluster, pod)
-        };
-        Self {
-            wanted: incoming.marks().collect(),
-            ..incoming
         }
     }
 
@@ -152,17 +145,15 @@ impl Incoming {
         !(self.required.is_empty() && self.preferences.is_empty())
     }
 
-    /// The marks of which every pod has one that its terms match.
-    fn marks(&self) -> impl Iterator<Item = Mark> {
+    /// A pod that the terms match has all bits of one of these marks.
+    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
         self.required.marks().chain(self.preferences.marks())
     }
 
-    /// Returns whether a pod may count at all, of those made with [`Incoming::new`].
-    pub(super) fn receives(&self, other: &PodInfo) -> bool {
-        let is_in = |mark: &Mark, pod: &PodInfo| mark.is_in(pod.mark());
-        self.wanted.iter().any(|mark| is_in(mark, other))
-            || (other.has_affinity()
-                && (other.matched_by_terms.iter()).any(|mark| is_in(mark, &self.pod)))
+    /// Returns whether the terms of another pod may match the pod.
+    pub(super) fn may_be_matched_by(&self, other: &PodInfo) -> bool {
+        let mut marks = other.matched_by_terms.iter();
+        other.has_affinity() && marks.any(|mark| mark.is_in(self.pod.mark()))
     }
 
     /// The pods of a node that may count.

@@ -22,8 +22,10 @@ use berth_framework::keep::{
     Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, Outline,
 };
 use berth_framework::plugin::Context;
+use berth_framework::table::Mark;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use book::{Book, Sums};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The node lacks the topology key of a required affinity term.
@@ -116,6 +118,8 @@ struct AffinityLedger {
     /// Over all books.
     total: Sums,
     layout: Layout,
+    /// See [`Incoming::marks`].
+    marks: SmallVec<[Mark; 4]>,
 }
 
 /// The book of a topology key; opened, folded, when it is new.
@@ -150,6 +154,7 @@ impl AffinityLedger {
             }
         }
         Self {
+            marks: incoming.marks().collect(),
             incoming,
             books,
             columns,
@@ -192,7 +197,8 @@ impl Ledger for AffinityLedger {
         movement: Movement,
         changed: &mut Vec<Slot>,
     ) {
-        if !self.incoming.receives(pod) {
+        let mut marks = self.marks.iter();
+        if !marks.any(|mark| mark.is_in(pod.mark())) && !self.incoming.may_be_matched_by(pod) {
             return;
         }
         let sign = match movement {
