@@ -78,7 +78,7 @@ pub(super) struct Indexes {
     buffers: Buffers,
 }
 
-/// The domain counts for the pods that are alike to the ledgers.
+/// The domain counts for all pods with one fragment of the ledgers.
 pub(super) struct KeptCounts {
     domain_counts: Vec<DomainCounts>,
     /// The end of the changes that were taken in.
@@ -264,12 +264,15 @@ impl Index {
 impl Indexes {
     /// About how much memory they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let each = self.indexes.iter().map(|index| index.tree.bytes());
+        let each = self.indexes.iter().map(|index| {
+            let counted = index.counted.capacity() * size_of::<Option<(Grade, Sum)>>();
+            index.tree.bytes() + counted
+        });
         each.sum()
     }
 
-    /// Whether nodes should be found by amounts for pods of a kind, which have the same fragments, unless they came
-    /// lately.
+    /// Returns whether nodes should be found by amounts for a pod with these fragments: not if they are among those of the
+    /// last kinds of pods.
     fn is_meant_for(&mut self, node_answers: u64, kind: [&[u8]; 2]) -> bool {
         let mut hasher = FxHasher::default();
         hasher.write_u64(node_answers);
@@ -297,8 +300,8 @@ impl Indexes {
         false
     }
 
-    /// Finds a node for the evaluator's pod as the plain evaluator would; `None` when this pod asks for more than
-    /// amounts and few distinctions of ledgers, or fits on no node. The generator has not been touched then.
+    /// Finds a node for the evaluator's pod as the plain evaluator would. `None` when the answers about it depend on more
+    /// than amounts and outlines, or when it fits on no node. The generator has not been touched then.
     fn find(
         &mut self,
         evaluator: &Evaluator<'_>,

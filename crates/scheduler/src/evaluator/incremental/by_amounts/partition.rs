@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 /// The greatest number of parts: each has regions of its own, which a search has to look into.
 pub(super) const PARTS_MAX: usize = 16;
-/// The greatest number of topology keys by which nodes are parted, and of those known to make too many parts.
+/// The greatest number of topology keys by which nodes are parted.
 const KEYS_MAX: usize = 4;
+/// The number of topology keys that are remembered because they make too many parts.
 const UNSUITABLE_MAX: usize = 16;
 
 pub(super) type PartId = u16;
@@ -40,7 +41,7 @@ impl PartitionKeys {
             }
             self.keys.push(key.clone());
             let mut parts = FxHashSet::default();
-            let topologies = self.topologies(table);
+            let topologies = topologies(&self.keys, table);
             let all = table.occupied();
             parts.extend(all.map(|slot| domains(&topologies, slot)));
             if parts.len() > PARTS_MAX {
@@ -63,10 +64,10 @@ impl PartitionKeys {
         }
         self.unsuitable.push(key.clone());
     }
+}
 
-    fn topologies(&self, table: &NodeTable) -> Vec<Arc<Topology>> {
-        self.keys.iter().map(|key| table.topology(key)).collect()
-    }
+fn topologies(keys: &[Str], table: &NodeTable) -> Vec<Arc<Topology>> {
+    keys.iter().map(|key| table.topology(key)).collect()
 }
 
 fn domains(topologies: &[Arc<Topology>], slot: Slot) -> PartDomains {
@@ -87,7 +88,7 @@ pub(super) struct Partition {
 
 impl Partition {
     pub(super) fn new(keys: &PartitionKeys, table: &NodeTable) -> Self {
-        let topologies = keys.topologies(table);
+        let topologies = topologies(&keys.keys, table);
         Self {
             keys: keys.keys.clone(),
             _held: topologies.iter().map(|topology| topology.hold()).collect(),
@@ -107,7 +108,7 @@ impl Partition {
 
     /// The topologies of the keys as they are now.
     pub(super) fn topologies(&self, table: &NodeTable) -> Vec<Arc<Topology>> {
-        self.keys.iter().map(|key| table.topology(key)).collect()
+        topologies(&self.keys, table)
     }
 
     /// The part of a node, new ones included; `None` when there would be too many.

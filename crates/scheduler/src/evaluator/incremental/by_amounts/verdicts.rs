@@ -12,8 +12,9 @@ use berth_framework::keep::{Class, FeasibleClass};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE};
 use rustc_hash::FxHashMap;
 
-/// With more nodes that differ from their parts, and more than a part of all nodes, kept answers cost less.
+/// So many nodes may differ from their parts in a cluster of any size.
 const EXCEPTIONS_ALWAYS: usize = 256;
+/// In a large cluster, at most one of so many nodes may. Otherwise kept answers cost less.
 const NODES_PER_EXCEPTION_MIN: usize = 4;
 
 /// A class of nodes to which the ledgers answer the same.
@@ -77,11 +78,7 @@ impl<'a> Verdicts<'a> {
             verdicts.is_indifferent = false;
             let outline = domain.ledger.outline(cx)?;
             verdicts.topology_keys.extend(outline.topology_keys);
-            if verdicts.exceptions.is_empty() {
-                verdicts.exceptions = outline.exceptions;
-            } else {
-                verdicts.exceptions.extend(outline.exceptions);
-            }
+            verdicts.exceptions.extend(outline.exceptions);
         }
         verdicts.exceptions.sort_unstable();
         verdicts.exceptions.dedup();
