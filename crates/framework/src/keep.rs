@@ -59,9 +59,9 @@ impl Hasher for Fragment {
     }
 }
 
-/// A version of what the fragments of a plugin depend on beside the pod. It never decreases, and grows before a fragment
-/// of one of these pods becomes another one: pods without claims, volumes and a node, of which the
-/// [key](crate::pod_info::TemplateKey) remains the same. `None` while there is no such version.
+/// The version of the part of the cluster on which the fragments of a plugin depend. It never decreases. Pods with one
+/// [key](crate::pod_info::TemplateKey), which have no claims, volumes or node, have equal fragments as long as it is the
+/// same. `None` if that does not hold now: fragments are then written for each pod.
 pub type FragmentVersion = fn(&Context<'_>) -> Option<u64>;
 
 /// The version of fragments that depend on the pod and the feature gates alone.

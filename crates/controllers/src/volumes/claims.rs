@@ -101,8 +101,8 @@ fn find(cx: &mut Cx, claim: &StoredObject) -> Result<(), AccessError> {
     }
 }
 
-/// The class of a claim, if there is one. A claim of a class that does not exist takes any volume of that name, so a class
-/// that was only not watched yet must not be missed.
+/// The class of this name; `None` if it does not exist. Without its class, a claim is bound at once to a volume that names
+/// the same class. So the API is asked as well: the watch of claims can be ahead of that of classes.
 fn find_class(cx: &Cx, name: &str) -> Result<Option<StoredObject>, AccessError> {
     let known = cx
         .cache(STORAGE_CLASS)
