@@ -3,7 +3,10 @@
 //! An overload is declared by its identity, which is also that of the implementation of Kubernetes: costs depend on it.
 //! Types are written as text: `list(A), int -> A`. A single capital letter is a parameter.
 
-use crate::functions::{self, Implementation};
+use crate::functions::{
+    Declaration, Implementation, authorizer, convert, format, includes, lists, mutation,
+    named_format, network, optional, quantity, regex, semver, sets, standard, strings, time, url,
+};
 use crate::types::Type;
 use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
@@ -30,12 +33,52 @@ pub(crate) struct Overload {
     pub(crate) implementation: Implementation,
 }
 
-/// The declaration of a function in a module: name, overload, signature, implementation.
-pub(crate) type Declaration = (&'static str, &'static str, &'static str, Implementation);
+/// All overloads, those of each module of functions.
+fn declarations() -> impl Iterator<Item = Declaration> {
+    [
+        standard::DECLARATIONS,
+        standard::LESS,
+        standard::LESS_EQUALS,
+        standard::GREATER,
+        standard::GREATER_EQUALS,
+        convert::DECLARATIONS,
+        time::DECLARATIONS,
+        time::YEAR,
+        time::MONTH,
+        time::DAY_OF_YEAR,
+        time::DAY_OF_MONTH,
+        time::DATE,
+        time::DAY_OF_WEEK,
+        time::HOURS,
+        time::MINUTES,
+        time::SECONDS,
+        time::MILLISECONDS,
+        optional::DECLARATIONS,
+        strings::DECLARATIONS,
+        mutation::DECLARATIONS,
+        format::DECLARATIONS,
+        lists::DECLARATIONS,
+        lists::IS_SORTED,
+        lists::MIN,
+        lists::MAX,
+        lists::SORT,
+        sets::DECLARATIONS,
+        includes::DECLARATIONS,
+        authorizer::DECLARATIONS,
+        regex::DECLARATIONS,
+        url::DECLARATIONS,
+        quantity::DECLARATIONS,
+        semver::DECLARATIONS,
+        network::DECLARATIONS,
+        named_format::DECLARATIONS,
+    ]
+    .into_iter()
+    .flat_map(|declarations| declarations.iter().copied())
+}
 
 static FUNCTIONS: LazyLock<FxHashMap<&'static str, Function>> = LazyLock::new(|| {
     let mut found: FxHashMap<&'static str, Function> = FxHashMap::default();
-    for (name, id, signature, implementation) in functions::declarations() {
+    for (name, id, signature, implementation) in declarations() {
         let function = found.entry(name).or_insert_with(|| Function {
             name,
             overloads: Vec::new(),

@@ -1,10 +1,9 @@
 //! Authorization checks. They are declared, as upstream, but a device selector has no authorizer to ask: every call is
 //! refused when the selector is compiled.
 
-use super::evaluated;
-use crate::declarations::Declaration;
+use super::{Declaration, evaluated};
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     (
         "path",
         "authorizer_path",

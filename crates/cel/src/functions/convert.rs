@@ -1,12 +1,11 @@
 //! Conversions between types, and the types themselves.
 
-use super::{FunctionContext, time};
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext, time};
 use crate::error::EvaluationError;
 use crate::number;
 use crate::value::{CelValue, EvalResult};
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     ("type", "type", "A -> type(A)", type_of),
     ("dyn", "to_dyn", "A -> dyn", identity),
     ("bool", "bool_to_bool", "bool -> bool", identity),

@@ -2,14 +2,13 @@
 //!
 //! Fixed-point and scientific numbers are written as in American English: `1,234.50`, `1.500000×10⁰³`.
 
-use super::{FunctionContext, check_value_size, convert};
+use super::{Declaration, FunctionContext, check_value_size, convert};
 use crate::ast::{Expr, ExprId, NodeKind};
-use crate::declarations::Declaration;
 use crate::error::EvaluationError;
 use crate::types::Type;
 use crate::value::{CelValue, EvalResult, Map, MapKey, Steps};
 
-pub(super) const DECLARATIONS: &[Declaration] = &[(
+pub(crate) const DECLARATIONS: &[Declaration] = &[(
     "format",
     "string_format",
     ".string, list(dyn) -> string",

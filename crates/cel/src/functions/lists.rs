@@ -1,7 +1,6 @@
 //! Lists.
 
-use super::{FunctionContext, check_value_size, time};
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext, check_value_size, time};
 use crate::error::EvaluationError;
 use crate::number;
 use crate::value::{CelValue, EvalResult, Steps, compare, equal};
@@ -28,13 +27,13 @@ macro_rules! for_comparable {
     (@id $result:tt $type:literal) => { "" };
 }
 
-pub(super) const IS_SORTED: &[Declaration] =
+pub(crate) const IS_SORTED: &[Declaration] =
     for_comparable!("isSorted", "list_", "_is_sorted_bool", "bool", is_sorted);
-pub(super) const MIN: &[Declaration] = for_comparable!("min", "list_", "_min", same, min);
-pub(super) const MAX: &[Declaration] = for_comparable!("max", "list_", "_max", same, max);
-pub(super) const SORT: &[Declaration] = for_comparable!("sort", "list_", "_sort", list, sort);
+pub(crate) const MIN: &[Declaration] = for_comparable!("min", "list_", "_min", same, min);
+pub(crate) const MAX: &[Declaration] = for_comparable!("max", "list_", "_max", same, max);
+pub(crate) const SORT: &[Declaration] = for_comparable!("sort", "list_", "_sort", list, sort);
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     ("sum", "list_int_sum_int", ".list(int) -> int", |_, args| {
         sum(args, CelValue::Int(0))
     }),

@@ -1,11 +1,10 @@
 //! The functions of expressions of mutations besides their messages.
 
-use super::FunctionContext;
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 
-pub(super) const DECLARATIONS: &[Declaration] = &[(
+pub(crate) const DECLARATIONS: &[Declaration] = &[(
     "jsonpatch.escapeKey",
     "string_jsonpatch_escapeKey_string",
     "string -> string",

@@ -1,7 +1,6 @@
 //! Formats of texts, by name.
 
-use super::{FunctionContext, time, url};
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext, time, url};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 use berth_api::names;
@@ -22,7 +21,7 @@ macro_rules! formats {
             }
         }
 
-        pub(super) const DECLARATIONS: &[Declaration] = &[
+        pub(crate) const DECLARATIONS: &[Declaration] = &[
             $(($function, $function, "-> kubernetes.NamedFormat", |_, _| {
                 Ok(CelValue::Format(NamedFormat::$format))
             }),)*

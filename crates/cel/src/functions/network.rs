@@ -1,13 +1,12 @@
 //! IP addresses and networks.
 
-use super::FunctionContext;
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 use std::fmt;
 use std::net::IpAddr;
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     ("ip", "string_to_ip", "string -> net.IP", ip),
     ("ip", "cidr_ip", ".net.CIDR -> net.IP", |_, args| {
         network(args).map(|cidr| CelValue::Ip(cidr.address))

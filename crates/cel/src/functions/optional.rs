@@ -1,11 +1,10 @@
 //! Optional values.
 
-use super::{FunctionContext, evaluated};
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext, evaluated};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     ("optional.of", "optional_of", "V -> optional(V)", of),
     (
         "optional.ofNonZeroValue",

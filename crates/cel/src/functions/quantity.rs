@@ -1,14 +1,13 @@
 //! Quantities of the Kubernetes API.
 
-use super::FunctionContext;
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 use berth_api::Quantity;
 use berth_api::quantity::{ParseQuantityError, QuantityFormat};
 use std::cmp::Ordering;
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     (
         "quantity",
         "string_to_quantity",

@@ -3,8 +3,7 @@
 mod syntax;
 mod unicode;
 
-use super::FunctionContext;
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::limits::{REGEX_NESTING_MAX, REGEX_SIZE_MAX};
 use crate::value::{CelValue, EvalResult};
@@ -12,7 +11,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use std::sync::Arc;
 use syntax::RegexError;
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     (
         "find",
         "string_find_string",

@@ -1,14 +1,13 @@
 //! Semantic versions.
 
-use super::FunctionContext;
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 use semver::Version;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     (
         "semver",
         "string_to_semver",

@@ -1,7 +1,6 @@
 //! Operators and functions of the CEL standard library, except conversions and time.
 
-use super::{FunctionContext, check_value_size, evaluated, regex};
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext, check_value_size, evaluated, regex};
 use crate::error::EvaluationError;
 use crate::number;
 use crate::value::{CelValue, EvalResult, Map, compare, contains};
@@ -100,13 +99,13 @@ macro_rules! comparison {
     };
 }
 
-pub(super) const LESS: &[Declaration] = comparison!("_<_", "less", less);
-pub(super) const LESS_EQUALS: &[Declaration] = comparison!("_<=_", "less_equals", less_equals);
-pub(super) const GREATER: &[Declaration] = comparison!("_>_", "greater", greater);
-pub(super) const GREATER_EQUALS: &[Declaration] =
+pub(crate) const LESS: &[Declaration] = comparison!("_<_", "less", less);
+pub(crate) const LESS_EQUALS: &[Declaration] = comparison!("_<=_", "less_equals", less_equals);
+pub(crate) const GREATER: &[Declaration] = comparison!("_>_", "greater", greater);
+pub(crate) const GREATER_EQUALS: &[Declaration] =
     comparison!("_>=_", "greater_equals", greater_equals);
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     ("_?_:_", "conditional", "bool, A, A -> A", evaluated),
     ("_&&_", "logical_and", "bool, bool -> bool", evaluated),
     ("_||_", "logical_or", "bool, bool -> bool", evaluated),

@@ -1,11 +1,10 @@
 //! Texts. Indexes count characters.
 
-use super::{FunctionContext, check_value_size};
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext, check_value_size};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     (
         "charAt",
         "string_char_at_int",

@@ -3,8 +3,7 @@
 //! Times are within the years 1 to 9999, in UTC. Parts of a time are those in UTC unless a time zone is given: by its
 //! name in the IANA database, or by its offset (`-08:00`).
 
-use super::FunctionContext;
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 use jiff::Timestamp;
@@ -48,7 +47,7 @@ macro_rules! part {
     };
 }
 
-pub(super) const YEAR: &[Declaration] = part!(
+pub(crate) const YEAR: &[Declaration] = part!(
     "getFullYear",
     "timestamp_to_year",
     "timestamp_to_year_with_tz",
@@ -57,62 +56,62 @@ pub(super) const YEAR: &[Declaration] = part!(
         year => year,
     }
 );
-pub(super) const MONTH: &[Declaration] = part!(
+pub(crate) const MONTH: &[Declaration] = part!(
     "getMonth",
     "timestamp_to_month",
     "timestamp_to_month_with_tz",
     |time| { i64::from(time.month()) - 1 }
 );
-pub(super) const DAY_OF_YEAR: &[Declaration] = part!(
+pub(crate) const DAY_OF_YEAR: &[Declaration] = part!(
     "getDayOfYear",
     "timestamp_to_day_of_year",
     "timestamp_to_day_of_year_with_tz",
     |time| i64::from(time.day_of_year()) - 1
 );
-pub(super) const DAY_OF_MONTH: &[Declaration] = part!(
+pub(crate) const DAY_OF_MONTH: &[Declaration] = part!(
     "getDayOfMonth",
     "timestamp_to_day_of_month",
     "timestamp_to_day_of_month_with_tz",
     |time| i64::from(time.day()) - 1
 );
-pub(super) const DATE: &[Declaration] = part!(
+pub(crate) const DATE: &[Declaration] = part!(
     "getDate",
     "timestamp_to_day_of_month_1_based",
     "timestamp_to_day_of_month_1_based_with_tz",
     |time| time.day().into()
 );
-pub(super) const DAY_OF_WEEK: &[Declaration] = part!(
+pub(crate) const DAY_OF_WEEK: &[Declaration] = part!(
     "getDayOfWeek",
     "timestamp_to_day_of_week",
     "timestamp_to_day_of_week_with_tz",
     |time| time.weekday().to_sunday_zero_offset().into()
 );
-pub(super) const HOURS: &[Declaration] = part!(
+pub(crate) const HOURS: &[Declaration] = part!(
     "getHours",
     "timestamp_to_hours",
     "timestamp_to_hours_with_tz",
     |time| { time.hour().into() }
 );
-pub(super) const MINUTES: &[Declaration] = part!(
+pub(crate) const MINUTES: &[Declaration] = part!(
     "getMinutes",
     "timestamp_to_minutes",
     "timestamp_to_minutes_with_tz",
     |time| { time.minute().into() }
 );
-pub(super) const SECONDS: &[Declaration] = part!(
+pub(crate) const SECONDS: &[Declaration] = part!(
     "getSeconds",
     "timestamp_to_seconds",
     "timestamp_to_seconds_tz",
     |time| { time.second().into() }
 );
-pub(super) const MILLISECONDS: &[Declaration] = part!(
+pub(crate) const MILLISECONDS: &[Declaration] = part!(
     "getMilliseconds",
     "timestamp_to_milliseconds",
     "timestamp_to_milliseconds_with_tz",
     |time| time.millisecond().into()
 );
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     (
         "getHours",
         "duration_to_hours",
@@ -220,7 +219,7 @@ impl Time {
     }
 
     /// The whole seconds since 1970, rounded down.
-    pub(super) const fn seconds(self) -> i64 {
+    pub(crate) const fn seconds(self) -> i64 {
         self.seconds
     }
 
@@ -390,4 +389,19 @@ pub(super) fn subtract(a: &CelValue, b: &CelValue) -> EvalResult {
             .map_err(|_| EvaluationError::failed("integer overflow")),
         _ => Err(EvaluationError::no_such_overload()),
     }
+}
+
+/// Returns whether a text is a duration.
+pub(crate) fn valid_duration(text: &str) -> bool {
+    text.parse::<berth_api::GoDuration>().is_ok()
+}
+
+/// Returns whether a text is a time.
+pub(crate) fn valid_timestamp(text: &str) -> bool {
+    matches!(parse(text), Some(Ok(_)))
+}
+
+/// Returns whether a number of seconds since 1970 is a time.
+pub(crate) fn valid_timestamp_of(seconds: i64) -> bool {
+    from_seconds(seconds).is_ok()
 }

@@ -1,14 +1,13 @@
 //! URLs, read as Go reads them: as the API server does.
 
-use super::FunctionContext;
-use crate::declarations::Declaration;
+use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult, Map, MapKey};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub(super) const DECLARATIONS: &[Declaration] = &[
+pub(crate) const DECLARATIONS: &[Declaration] = &[
     ("url", "string_to_url", "string -> kubernetes.URL", url),
     ("isURL", "is_url_string", "string -> bool", is_url),
     (
