@@ -16,7 +16,6 @@ pub mod cron;
 pub mod custom;
 pub mod decode;
 pub mod disruption;
-mod facts;
 pub mod field;
 pub mod flow_control;
 pub mod groups;

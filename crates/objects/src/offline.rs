@@ -2,10 +2,11 @@
 //! server does them with `fieldValidation=Strict`.
 
 use crate::access::GroupResource;
+use crate::schema::Schemas;
 use crate::schema::model::{Model, ValueShape};
-use crate::schema::{ResourceFacts, Schemas};
 use crate::strategy::KindStrategy;
 use crate::validation::strategy;
+use berth_protobuf::facts::{Facts, ResourceFacts};
 use serde_json::Value;
 
 /// A field that the type of an object does not have.
@@ -38,7 +39,7 @@ fn kind_of(resource: &ResourceFacts) -> &'static str {
 
 /// Every kind of Kubernetes' API: `apiVersion` and `kind`.
 pub fn kinds() -> Vec<(String, &'static str)> {
-    let resources = Schemas::get().resources().iter();
+    let resources = Facts::get().resources.iter();
     let kinds = resources.map(|resource| {
         let api_version = match resource.group {
             "" => resource.version.to_owned(),
@@ -120,7 +121,7 @@ pub fn errors_of_new(api_version: &str, kind: &str, object: &Value) -> Vec<Strin
 
 fn rules_of(api_version: &str, kind: &str) -> Option<&'static dyn KindStrategy> {
     let (group, version) = group_and_version(api_version);
-    let mut resources = Schemas::get().resources().iter();
+    let mut resources = Facts::get().resources.iter();
     let resource = resources.find(|resource| {
         resource.group == group && resource.version == version && kind_of(resource) == kind
     })?;

@@ -7,8 +7,8 @@
 
 pub mod fields;
 
-use crate::facts::words;
 use berth_api::Release;
+use berth_protobuf::facts::words;
 use std::sync::LazyLock;
 
 const FACTS: &str = include_str!("../facts/releases.txt");
@@ -98,9 +98,7 @@ impl Availability {
     fn read(&mut self, words: impl Iterator<Item = &'static str>) -> Option<()> {
         for word in words {
             match word.split_once('=')? {
-                ("until", name) => {
-                    self.until = Release::ALL.into_iter().find(|r| r.as_str() == name)?;
-                }
+                ("until", name) => self.until = release_of(Some(name))?,
                 ("gate", name) => self.gate = Some(GATES.iter().position(|g| g.name == name)?),
                 _ => return None,
             }
@@ -182,15 +180,22 @@ impl GateFacts {
     }
 }
 
+/// A release by the name that the tables give it, the oldest one without a name. `None` if there is no such release.
+pub(crate) fn release_of(name: Option<&str>) -> Option<Release> {
+    name.map_or(Some(Release::OLDEST), |name| {
+        Release::ALL.into_iter().find(|r| r.as_str() == name)
+    })
+}
+
 /// The availability of a resource of a first release.
 pub(crate) fn of_resource(
-    since: Release,
+    since: Option<&str>,
     group: &str,
     version: &str,
     plural: &str,
 ) -> Option<Availability> {
     let mut availability = Availability {
-        since,
+        since: release_of(since)?,
         ..Availability::default()
     };
     for line in FACTS.lines() {

@@ -22,9 +22,9 @@ pub use document::{
 };
 pub use document::{FieldFault, faults_in_order, first_duplicate_line};
 pub(crate) use rules::{CodeId, RuleCode, ValueCheck};
-pub(crate) use table::ResourceFacts;
 
 use crate::releases::{self, ApiRelease};
+use berth_protobuf::facts::{Facts, MACHINERY};
 use model::{Model, TypeId};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -44,7 +44,6 @@ pub struct Decoded {
 #[derive(Debug)]
 pub struct Schemas {
     model: Model,
-    resources: Vec<ResourceFacts>,
     /// The types of kinds, by API group, version and kind.
     kinds: FxHashMap<(&'static str, &'static str), Vec<(&'static str, TypeId)>>,
     /// Lines of the tables that could not be read; none, as a test ensures.
@@ -60,8 +59,8 @@ impl Schemas {
     }
 
     fn read() -> Self {
-        let table = table::parse(&table::TABLES);
-        let (mut model, mut faults) = (table.model, table.faults);
+        let facts = Facts::get();
+        let (mut model, mut faults) = table::read(facts);
         // Releases come before the rules: a rule may name a field that only one release has.
         faults.extend(releases::apply(|type_name, field, change| {
             if let Some(field) = model.field_mut(type_name, field) {
@@ -79,25 +78,17 @@ impl Schemas {
                 kinds.entry((group, version)).or_default().push((kind, id));
             }
         };
-        for resource in &table.resources {
+        for resource in &facts.resources {
             add(resource.group, resource.version, resource.type_name);
             for sub in &resource.subresources {
                 add(sub.group, sub.version, sub.type_name);
             }
         }
-        // These types are no resources, but clients send and receive them.
-        for type_name in [
-            "meta.v1.DeleteOptions",
-            "meta.v1.ListMeta",
-            "meta.v1.PartialObjectMetadata",
-            "meta.v1.PartialObjectMetadataList",
-            "meta.v1.Status",
-        ] {
+        for type_name in MACHINERY {
             add("", "v1", type_name);
         }
         Self {
             model,
-            resources: table.resources,
             kinds,
             faults,
         }
@@ -106,11 +97,6 @@ impl Schemas {
     /// Every type.
     pub(crate) fn model(&self) -> &Model {
         &self.model
-    }
-
-    /// Every resource that Kubernetes serves and Berth includes.
-    pub(crate) fn resources(&self) -> &[ResourceFacts] {
-        &self.resources
     }
 
     /// Returns whether the types of a kind are known.

@@ -4,7 +4,8 @@
 //! [`crate::envelope::Envelope::decode_any_order`] accepts other orders.
 
 use crate::error::ProtobufError;
-use crate::types::{FieldShape, FieldTarget, MessageType, ProtobufField, SchemaOr, Types};
+use crate::facts::{Alternative, ValueShape};
+use crate::types::{FieldTarget, MessageType, ProtobufField, Types};
 use crate::wire::{Reader, Wire};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -255,12 +256,12 @@ impl<'de> MapAccess<'de> for MessageFields<'_, 'de> {
                     budget: self.budget,
                     depth: self.depth,
                 };
-                let value = match &field.shape {
-                    FieldShape::List(items) => {
+                let value = match field.shape {
+                    ValueShape::List(items) => {
                         let entries = Entries::new(place, &mut self.inner, number, items, wire);
                         entries.read(|entries| seed.deserialize(List(entries)))
                     }
-                    FieldShape::Map(values) => {
+                    ValueShape::Map(values) => {
                         let entries = Entries::new(place, &mut self.inner, number, values, wire);
                         entries.read(|entries| seed.deserialize(MapPairs(entries)))
                     }
@@ -278,10 +279,12 @@ impl ProtobufField {
         let is_zero = matches!(wire, Wire::Varint(0) | Wire::Bytes(&[]));
         match self.shape {
             // No time at all; the zero of Unix is written with its seconds.
-            FieldShape::Time | FieldShape::MicroTime => is_zero,
-            FieldShape::Bool | FieldShape::Int | FieldShape::String | FieldShape::Bytes => {
-                self.omits_zero && is_zero
-            }
+            ValueShape::Time | ValueShape::MicroTime => is_zero,
+            ValueShape::Bool
+            | ValueShape::Int32
+            | ValueShape::Int64
+            | ValueShape::String
+            | ValueShape::Bytes => self.omits_zero && is_zero,
             _ => false,
         }
     }
@@ -301,13 +304,13 @@ pub(crate) fn too_deep() -> ProtobufError {
 /// One value that is not repeated.
 struct Value<'a, 'de> {
     place: ValuePlace<'a>,
-    shape: &'static FieldShape,
+    shape: &'static ValueShape,
     wire: Wire<'de>,
 }
 
 impl Value<'_, '_> {
     fn is_no_time(&self) -> bool {
-        matches!(self.shape, FieldShape::Time | FieldShape::MicroTime)
+        matches!(self.shape, ValueShape::Time | ValueShape::MicroTime)
             && self.wire == Wire::Bytes(&[])
     }
 }
@@ -317,20 +320,22 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
-            (FieldShape::String, Wire::Bytes(bytes)) => visitor.visit_borrowed_str(text(bytes)?),
-            (FieldShape::Int, Wire::Varint(bits)) => visitor.visit_i64(bits.cast_signed()),
-            (FieldShape::Bool, Wire::Varint(bits)) => visitor.visit_bool(bits != 0),
-            (FieldShape::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits), visitor),
-            (FieldShape::SchemaOr(other, schema), Wire::Bytes(bytes)) => {
-                schema_or(self.place, *other, schema, bytes, visitor)
+            (ValueShape::String, Wire::Bytes(bytes)) => visitor.visit_borrowed_str(text(bytes)?),
+            (ValueShape::Int32 | ValueShape::Int64, Wire::Varint(bits)) => {
+                visitor.visit_i64(bits.cast_signed())
             }
-            (FieldShape::Quantity, Wire::Bytes(bytes)) => {
+            (ValueShape::Bool, Wire::Varint(bits)) => visitor.visit_bool(bits != 0),
+            (ValueShape::Float, Wire::Fixed64(bits)) => double(f64::from_bits(bits), visitor),
+            (ValueShape::SchemaOr(other), Wire::Bytes(bytes)) => {
+                schema_or(self.place, *other, bytes, visitor)
+            }
+            (ValueShape::Quantity, Wire::Bytes(bytes)) => {
                 visitor.visit_borrowed_str(match first_text(bytes)? {
                     "" => "0",
                     text => text,
                 })
             }
-            (FieldShape::Message(at), Wire::Bytes(bytes)) => {
+            (ValueShape::Object(at), Wire::Bytes(bytes)) => {
                 let depth = self.place.depth + 1;
                 if depth > DEPTH_MAX {
                     return Err(too_deep());
@@ -345,20 +350,20 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                     next: Next::None,
                 })
             }
-            (FieldShape::Time | FieldShape::MicroTime, Wire::Bytes(&[])) => visitor.visit_unit(),
-            (FieldShape::Time, Wire::Bytes(bytes)) => {
+            (ValueShape::Time | ValueShape::MicroTime, Wire::Bytes(&[])) => visitor.visit_unit(),
+            (ValueShape::Time, Wire::Bytes(bytes)) => {
                 visitor.visit_string(time(bytes, "%Y-%m-%dT%H:%M:%SZ")?)
             }
-            (FieldShape::MicroTime, Wire::Bytes(bytes)) => {
+            (ValueShape::MicroTime, Wire::Bytes(bytes)) => {
                 visitor.visit_string(time(bytes, "%Y-%m-%dT%H:%M:%S.%6fZ")?)
             }
-            (FieldShape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes, visitor),
-            (FieldShape::Bytes, Wire::Bytes(bytes)) => visitor.visit_string(STANDARD.encode(bytes)),
-            (FieldShape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
+            (ValueShape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes, visitor),
+            (ValueShape::Bytes, Wire::Bytes(bytes)) => visitor.visit_string(STANDARD.encode(bytes)),
+            (ValueShape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
                 budget: self.place.budget,
                 reader: Reader::new(bytes),
             }),
-            (FieldShape::Json | FieldShape::Raw | FieldShape::Fields, Wire::Bytes(bytes)) => {
+            (ValueShape::Any | ValueShape::Raw | ValueShape::Fields, Wire::Bytes(bytes)) => {
                 match first(bytes)? {
                     [] => visitor.visit_unit(),
                     json => serde_json::Deserializer::from_slice(json)
@@ -383,7 +388,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor: V,
     ) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
-            (FieldShape::Raw, Wire::Bytes(bytes)) if name == RAW_JSON => visitor
+            (ValueShape::Raw, Wire::Bytes(bytes)) if name == RAW_JSON => visitor
                 .visit_borrowed_str(match first_text(bytes)? {
                     "" => "null",
                     text => text,
@@ -399,7 +404,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor: V,
     ) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
-            (FieldShape::String, Wire::Bytes(bytes)) => {
+            (ValueShape::String, Wire::Bytes(bytes)) => {
                 let variant: StrDeserializer<'_, ProtobufError> = text(bytes)?.into_deserializer();
                 visitor.visit_enum(variant)
             }
@@ -422,7 +427,7 @@ struct Entries<'a, 'de> {
     place: ValuePlace<'a>,
     run: &'a mut Run<'de>,
     number: u32,
-    shape: &'static FieldShape,
+    shape: &'static ValueShape,
     first: Option<Wire<'de>>,
     /// Integers that share one field.
     packed: Option<Reader<'de>>,
@@ -435,7 +440,7 @@ impl<'a, 'de> Entries<'a, 'de> {
         place: ValuePlace<'a>,
         run: &'a mut Run<'de>,
         number: u32,
-        shape: &'static FieldShape,
+        shape: &'static ValueShape,
         first: Wire<'de>,
     ) -> Self {
         Self {
@@ -476,7 +481,7 @@ impl<'a, 'de> Entries<'a, 'de> {
                 },
             };
             match (self.shape, wire) {
-                (FieldShape::Int | FieldShape::Bool, Wire::Bytes(bytes)) => {
+                (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Bool, Wire::Bytes(bytes)) => {
                     self.packed = Some(Reader::new(bytes));
                 }
                 _ => {
@@ -543,7 +548,7 @@ impl<'de> MapAccess<'de> for MapPairs<'_, '_, 'de> {
         };
         let mut entry = Reader::new(wire);
         let mut key = "";
-        self.0.value = self.0.shape.zero();
+        self.0.value = self.0.shape.zero_wire();
         while let Some((number, wire)) = entry.next_field()? {
             match (number, wire) {
                 (1, Wire::Bytes(bytes)) => key = text(bytes)?,
@@ -581,18 +586,18 @@ fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::Value, Prot
 /// A schema, or what is in its place.
 fn schema_or<'de, V: Visitor<'de>>(
     place: ValuePlace<'_>,
-    other: SchemaOr,
-    schema: &'static FieldShape,
+    other: Alternative,
     bytes: &'de [u8],
     visitor: V,
 ) -> Result<V::Value, ProtobufError> {
-    let number = if other == SchemaOr::Bool { 2 } else { 1 };
+    let schema = Types::get().schema();
+    let number = if other == Alternative::Bool { 2 } else { 1 };
     let mut reader = Reader::new(bytes);
     let (mut one, mut flag) = (None, false);
     while let Some((found, wire)) = reader.next_field()? {
         match wire {
             wire if found == number => one = Some(wire),
-            Wire::Varint(bits) if other == SchemaOr::Bool && found == 1 => flag = bits != 0,
+            Wire::Varint(bits) if other == Alternative::Bool && found == 1 => flag = bits != 0,
             _ => {}
         }
     }
@@ -603,16 +608,16 @@ fn schema_or<'de, V: Visitor<'de>>(
             wire,
         }
         .deserialize_any(visitor),
-        (None, SchemaOr::Bool) => visitor.visit_bool(flag),
-        (None, SchemaOr::Schemas) => visitor.visit_seq(Second {
+        (None, Alternative::Bool) => visitor.visit_bool(flag),
+        (None, Alternative::Array) => visitor.visit_seq(Second {
             place,
             reader: Reader::new(bytes),
             shape: schema,
         }),
-        (None, SchemaOr::Strings) => visitor.visit_seq(Second {
+        (None, Alternative::Strings) => visitor.visit_seq(Second {
             place,
             reader: Reader::new(bytes),
-            shape: &FieldShape::String,
+            shape: &ValueShape::String,
         }),
     }
 }
@@ -621,7 +626,7 @@ fn schema_or<'de, V: Visitor<'de>>(
 struct Second<'a, 'de> {
     place: ValuePlace<'a>,
     reader: Reader<'de>,
-    shape: &'static FieldShape,
+    shape: &'static ValueShape,
 }
 
 impl<'de> SeqAccess<'de> for Second<'_, 'de> {
@@ -642,12 +647,12 @@ impl<'de> SeqAccess<'de> for Second<'_, 'de> {
     }
 }
 
-impl FieldShape {
+impl ValueShape {
     /// The value that an entry of a map without one has.
-    fn zero(&self) -> Wire<'static> {
+    fn zero_wire(&self) -> Wire<'static> {
         match self {
-            Self::Bool | Self::Int => Wire::Varint(0),
-            Self::Double => Wire::Fixed64(0),
+            Self::Bool | Self::Int32 | Self::Int64 => Wire::Varint(0),
+            Self::Float => Wire::Fixed64(0),
             _ => Wire::Bytes(&[]),
         }
     }

@@ -1,8 +1,9 @@
 //! Messages from JSON values.
 
 use crate::envelope;
+use crate::facts::{Alternative, ValueShape};
 use crate::tree::{Node, Tree};
-use crate::types::{FieldShape, FieldTarget, MessageType, ProtobufField, SchemaOr, Types};
+use crate::types::{FieldTarget, MessageType, ProtobufField, Types};
 use crate::wire::Writer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -76,7 +77,7 @@ fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
     let found = found.get_mut(..count).unwrap_or_default();
     found.sort_unstable_by_key(|member| member.map(|(number, ..)| number));
     for (number, field, value) in found.iter().flatten() {
-        put(writer, *number, &field.shape, *value);
+        put(writer, *number, field.shape, *value);
     }
 }
 
@@ -89,28 +90,28 @@ fn put_every_field<N: Node>(writer: &mut Writer, message: &MessageType, object: 
             }
             FieldTarget::Field(field) => {
                 if let Some(value) = object.member(field.name).filter(|v| !v.is_null()) {
-                    put(writer, number, &field.shape, value);
+                    put(writer, number, field.shape, value);
                 }
             }
         }
     }
 }
 
-pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &FieldShape, value: N) {
+pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &ValueShape, value: N) {
     let text = || value.text().unwrap_or_default();
     let int = || value.number().and_then(Number::as_i64).unwrap_or_default();
     match shape {
-        FieldShape::String => writer.bytes(number, text().as_bytes()),
-        FieldShape::Bool => writer.varint(number, value.flag().unwrap_or_default().into()),
-        FieldShape::Int => writer.varint(number, int()),
-        FieldShape::Bytes => writer.bytes(number, &STANDARD.decode(text()).unwrap_or_default()),
-        FieldShape::Quantity => writer.message(number, |w| w.bytes(1, text().as_bytes())),
-        FieldShape::IntOrString => writer.message(number, |w| {
+        ValueShape::String => writer.bytes(number, text().as_bytes()),
+        ValueShape::Bool => writer.varint(number, value.flag().unwrap_or_default().into()),
+        ValueShape::Int32 | ValueShape::Int64 => writer.varint(number, int()),
+        ValueShape::Bytes => writer.bytes(number, &STANDARD.decode(text()).unwrap_or_default()),
+        ValueShape::Quantity => writer.message(number, |w| w.bytes(1, text().as_bytes())),
+        ValueShape::IntOrString => writer.message(number, |w| {
             w.varint(1, value.text().is_some().into());
             w.varint(2, int());
             w.bytes(3, text().as_bytes());
         }),
-        FieldShape::Time | FieldShape::MicroTime => {
+        ValueShape::Time | ValueShape::MicroTime => {
             if let Ok(time) = text().parse::<Timestamp>() {
                 writer.message(number, |w| {
                     w.varint(1, time.as_second());
@@ -118,36 +119,36 @@ pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &FieldShape,
                 });
             }
         }
-        FieldShape::Strings => writer.message(number, |w| {
+        ValueShape::Strings => writer.message(number, |w| {
             for item in value.items().into_iter().flatten() {
                 if let Some(text) = item.text() {
                     w.bytes(1, text.as_bytes());
                 }
             }
         }),
-        FieldShape::Raw | FieldShape::Fields if value.text().is_some() => {
+        ValueShape::Raw | ValueShape::Fields if value.text().is_some() => {
             writer.message(number, |w| w.bytes(1, text().as_bytes()));
         }
-        FieldShape::Json | FieldShape::Raw | FieldShape::Fields => {
+        ValueShape::Any | ValueShape::Raw | ValueShape::Fields => {
             writer.message(number, |w| w.bytes(1, value.json().as_bytes()))
         }
-        FieldShape::Double => {
+        ValueShape::Float => {
             let double = value.number().and_then(Number::as_f64);
             writer.double(number, double.unwrap_or_default());
         }
-        FieldShape::SchemaOr(other, schema) => {
-            writer.message(number, |w| put_schema_or(w, *other, schema, value))
-        }
-        FieldShape::Message(at) => {
+        // No message has a field of this shape.
+        ValueShape::Duration => {}
+        ValueShape::SchemaOr(other) => writer.message(number, |w| put_schema_or(w, *other, value)),
+        ValueShape::Object(at) => {
             let inner = Types::get().at(*at);
             writer.message(number, |w| put_object(w, inner, value));
         }
-        FieldShape::List(items) => {
+        ValueShape::List(items) => {
             for value in value.items().into_iter().flatten() {
                 put(writer, number, items, value);
             }
         }
-        FieldShape::Map(values) => {
+        ValueShape::Map(values) => {
             for (key, value) in value.members() {
                 writer.message(number, |w| {
                     w.bytes(1, key.as_bytes());
@@ -159,23 +160,24 @@ pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &FieldShape,
 }
 
 /// A schema, or what is in its place.
-fn put_schema_or<N: Node>(writer: &mut Writer, other: SchemaOr, schema: &FieldShape, value: N) {
+fn put_schema_or<N: Node>(writer: &mut Writer, other: Alternative, value: N) {
+    let schema = Types::get().schema();
     match (other, value.flag(), value.items()) {
-        (SchemaOr::Bool, Some(flag), _) => writer.varint(1, flag.into()),
-        (SchemaOr::Bool, None, _) => {
+        (Alternative::Bool, Some(flag), _) => writer.varint(1, flag.into()),
+        (Alternative::Bool, None, _) => {
             writer.varint(1, 1);
             put(writer, 2, schema, value);
         }
-        (SchemaOr::Schemas, _, Some(list)) => {
+        (Alternative::Array, _, Some(list)) => {
             for value in list {
                 put(writer, 2, schema, value);
             }
         }
-        (SchemaOr::Strings, _, Some(list)) => {
+        (Alternative::Strings, _, Some(list)) => {
             for value in list {
-                put(writer, 2, &FieldShape::String, value);
+                put(writer, 2, &ValueShape::String, value);
             }
         }
-        (SchemaOr::Schemas | SchemaOr::Strings, _, None) => put(writer, 1, schema, value),
+        (Alternative::Array | Alternative::Strings, _, None) => put(writer, 1, schema, value),
     }
 }

@@ -1,6 +1,6 @@
 //! Kubernetes' protobuf as a serde format.
 //!
-//! [`Types`] has the fields of Kubernetes' types with their numbers, read from `facts/kubernetes.txt`. [`decode`] reads
+//! [`facts`] reads the tables of Kubernetes' types. [`Types`] has their fields by their numbers. [`decode`] reads
 //! a message of such a type into any type that implements `Deserialize`, the one that reads the API's JSON: the keys
 //! are the names of the fields in JSON, and what the JSON of Kubernetes leaves out is left out. [`encode`] writes the
 //! message of a JSON value. [`envelope`] has what surrounds messages in requests, answers and watches.
@@ -14,6 +14,7 @@ mod decode;
 mod encode;
 pub mod envelope;
 mod error;
+pub mod facts;
 mod order;
 mod patch;
 mod tree;
@@ -27,4 +28,4 @@ pub use decode::{Object, VALUES_MAX, decode};
 pub use encode::{encode, encode_body, encode_json, encode_message};
 pub use error::ProtobufError;
 pub use patch::PatchKind;
-pub use types::{FACTS, GROUP_FACTS, LATER_FACTS, MessageType, Types};
+pub use types::{MessageType, Types};

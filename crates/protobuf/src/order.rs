@@ -4,7 +4,8 @@
 
 use crate::decode::{DEPTH_MAX, too_deep};
 use crate::error::ProtobufError;
-use crate::types::{FieldShape, FieldTarget, MessageType, Types};
+use crate::facts::{TypeId, ValueShape};
+use crate::types::{FieldTarget, MessageType, Types};
 use crate::wire::{Reader, Wire, Writer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,20 +27,20 @@ pub(crate) fn canonical<'a>(
 
 impl FieldTarget {
     fn is_repeated(&self) -> bool {
-        matches!(self, Self::Field(field) if matches!(field.shape, FieldShape::List(_) | FieldShape::Map(_)))
+        matches!(self, Self::Field(field) if matches!(field.shape, ValueShape::List(_) | ValueShape::Map(_)))
     }
 }
 
 /// The message that a value of a shape contains, and its bytes.
 fn inner<'a>(
-    shape: &FieldShape,
+    shape: &ValueShape,
     wire: Wire<'a>,
-) -> Result<Option<(usize, &'a [u8])>, ProtobufError> {
+) -> Result<Option<(TypeId, &'a [u8])>, ProtobufError> {
     match (shape, wire) {
-        (FieldShape::Message(at), Wire::Bytes(bytes)) => Ok(Some((*at, bytes))),
-        (FieldShape::List(items), wire) => inner(items, wire),
-        (FieldShape::Map(values), Wire::Bytes(entry))
-            if matches!(**values, FieldShape::Message(_)) =>
+        (ValueShape::Object(at), Wire::Bytes(bytes)) => Ok(Some((*at, bytes))),
+        (ValueShape::List(items), wire) => inner(items, wire),
+        (ValueShape::Map(values), Wire::Bytes(entry))
+            if matches!(**values, ValueShape::Object(_)) =>
         {
             inner(values, entry_value(entry)?.1)
         }
@@ -77,7 +78,7 @@ fn is_canonical(message: &MessageType, bytes: &[u8], depth: u8) -> Result<bool, 
         last = number;
         let found = match (target, wire) {
             (FieldTarget::Embedded(at), Wire::Bytes(bytes)) => Some((*at, bytes)),
-            (FieldTarget::Field(field), wire) => inner(&field.shape, wire)?,
+            (FieldTarget::Field(field), wire) => inner(field.shape, wire)?,
             _ => None,
         };
         if let Some((at, bytes)) = found
@@ -104,14 +105,18 @@ fn rewritten(message: &MessageType, bytes: &[u8], depth: u8) -> Result<Vec<u8>, 
         let (shape, is_repeated) = match message.field(number) {
             None => continue,
             Some(FieldTarget::Embedded(at)) => {
-                embedded = FieldShape::Message(*at);
+                embedded = ValueShape::Object(*at);
                 (&embedded, false)
             }
-            Some(target @ FieldTarget::Field(field)) => (&field.shape, target.is_repeated()),
+            Some(target @ FieldTarget::Field(field)) => (field.shape, target.is_repeated()),
         };
         let scalar = matches!(
             shape,
-            FieldShape::Bool | FieldShape::Int | FieldShape::String | FieldShape::Bytes
+            ValueShape::Bool
+                | ValueShape::Int32
+                | ValueShape::Int64
+                | ValueShape::String
+                | ValueShape::Bytes
         );
         if is_repeated || wires.len() == 1 {
             for wire in wires {
@@ -137,18 +142,18 @@ fn rewritten(message: &MessageType, bytes: &[u8], depth: u8) -> Result<Vec<u8>, 
 fn put(
     out: &mut Writer,
     number: u32,
-    shape: &FieldShape,
+    shape: &ValueShape,
     wire: Wire<'_>,
     depth: u8,
 ) -> Result<(), ProtobufError> {
     match (shape, wire) {
-        (FieldShape::List(items), wire) => put(out, number, items, wire, depth)?,
-        (FieldShape::Message(at), Wire::Bytes(bytes)) => {
+        (ValueShape::List(items), wire) => put(out, number, items, wire, depth)?,
+        (ValueShape::Object(at), Wire::Bytes(bytes)) => {
             let message = rewritten(Types::get().at(*at), bytes, depth + 1)?;
             out.bytes(number, &message);
         }
-        (FieldShape::Map(values), Wire::Bytes(entry))
-            if matches!(**values, FieldShape::Message(_)) =>
+        (ValueShape::Map(values), Wire::Bytes(entry))
+            if matches!(**values, ValueShape::Object(_)) =>
         {
             let (key, value) = entry_value(entry)?;
             let mut rewritten = Writer::default();

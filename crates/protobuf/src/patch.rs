@@ -8,7 +8,8 @@ use crate::ProtobufError;
 use crate::decode::{DEPTH_MAX, text, too_deep};
 use crate::encode::put;
 use crate::envelope::{self, Envelope};
-use crate::types::{FieldShape, FieldTarget, ListMerge, MessageType, ProtobufField, Types};
+use crate::facts::ValueShape;
+use crate::types::{FieldTarget, ListMerge, MessageType, ProtobufField, Types};
 use crate::wire::{Reader, Wire, Writer};
 use serde_json::{Map, Value};
 
@@ -124,12 +125,12 @@ impl Patching {
     ) -> Result<(), ProtobufError> {
         let FieldChange { number, field, .. } = *change;
         let known = values(message, number)?;
-        match (&field.shape, change.value) {
+        match (field.shape, change.value) {
             (_, Some(Value::Null)) => Ok(()),
-            (FieldShape::List(items), value) if self.strategy == PatchKind::Strategic => {
+            (ValueShape::List(items), value) if self.strategy == PatchKind::Strategic => {
                 let given = value.map_or(Ok(&[][..]), list)?;
                 match field.merge {
-                    ListMerge::Replace => replace(writer, number, &field.shape, value),
+                    ListMerge::Replace => replace(writer, number, field.shape, value),
                     ListMerge::Set => {
                         let deleted = change.deleted;
                         set(writer, number, items, &known, given, deleted)
@@ -137,7 +138,7 @@ impl Patching {
                     ListMerge::By(key) => self.entries(writer, change, items, &known, given, key),
                 }
             }
-            (FieldShape::Message(at), Some(Value::Object(patch))) => {
+            (ValueShape::Object(at), Some(Value::Object(patch))) => {
                 let bytes = known.last().copied().unwrap_or_default();
                 let mut inner = Writer::with_capacity(bytes.len());
                 self.message(&mut inner, Types::get().at(*at), bytes, patch)?;
@@ -148,7 +149,7 @@ impl Patching {
                 }
                 Ok(())
             }
-            (FieldShape::Map(_), Some(_)) => {
+            (ValueShape::Map(_), Some(_)) => {
                 Err(ProtobufError::new("patches of maps are not supported"))
             }
             (shape, value) => replace(writer, number, shape, value),
@@ -160,12 +161,12 @@ impl Patching {
         &mut self,
         writer: &mut Writer,
         change: &FieldChange<'_>,
-        items: &'static FieldShape,
+        items: &'static ValueShape,
         known: &[&[u8]],
         given: &[Value],
         key: &str,
     ) -> Result<(), ProtobufError> {
-        let FieldShape::Message(at) = items else {
+        let ValueShape::Object(at) = items else {
             return Err(ProtobufError::new("a list with a key that has no objects"));
         };
         let item = Types::get().at(*at);
@@ -262,7 +263,7 @@ fn values(message: &[u8], number: u32) -> Result<Vec<&[u8]>, ProtobufError> {
 fn replace(
     writer: &mut Writer,
     number: u32,
-    shape: &FieldShape,
+    shape: &ValueShape,
     value: Option<&Value>,
 ) -> Result<(), ProtobufError> {
     if let Some(value) = value {
@@ -275,12 +276,12 @@ fn replace(
 fn set(
     writer: &mut Writer,
     number: u32,
-    items: &FieldShape,
+    items: &ValueShape,
     known: &[&[u8]],
     given: &[Value],
     deleted: &[Value],
 ) -> Result<(), ProtobufError> {
-    if !matches!(items, FieldShape::String) {
+    if !matches!(items, ValueShape::String) {
         return Err(ProtobufError::new("only sets of texts can be patched"));
     }
     let is_in = |values: &[Value], text: &[u8]| {

@@ -4,11 +4,12 @@ use crate::access::{GroupResource, KindInfo, gr};
 use crate::custom::CustomType;
 use crate::raw_json;
 use crate::releases::{self, ApiRelease, Availability};
-use crate::schema::{ResourceFacts, Schemas};
+use crate::schema::Schemas;
 use crate::selectors::selectable::Selectable;
 use crate::status::StatusSubject;
 use crate::table::column::TableColumn;
 use crate::validation::metadata::NameRule;
+use berth_protobuf::facts::{Facts, ResourceFacts, words};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -340,15 +341,15 @@ impl ServedResource {
 
 /// Reads the resources from both tables and numbers those that are stored.
 pub(super) fn read() -> Vec<Arc<ServedResource>> {
-    let mut resources: Vec<ServedResource> = Schemas::get()
-        .resources()
+    let mut resources: Vec<ServedResource> = Facts::get()
+        .resources
         .iter()
         .map(ServedResource::published)
         .collect();
     let mut shared: Vec<(usize, &str)> = Vec::new();
     let mut current = None;
     for line in RESOURCES.lines().filter(|l| !l.starts_with('#')) {
-        let mut words = crate::facts::words(line);
+        let mut words = words(line);
         let Some(first) = words.next() else {
             continue;
         };

@@ -54,6 +54,7 @@ fn key(type_name: &str) -> String {
 mod tests {
     use super::*;
     use crate::schema::Schemas;
+    use berth_protobuf::facts::Facts;
     use std::collections::BTreeSet;
 
     /// A misspelt type or field would describe nothing.
@@ -82,8 +83,8 @@ mod tests {
 
     #[test]
     fn every_kind_is_described() {
-        let kinds = Schemas::get()
-            .resources()
+        let kinds = Facts::get()
+            .resources
             .iter()
             .map(|resource| resource.type_name);
         let missing: BTreeSet<_> = kinds.filter(|name| of_type(name).is_none()).collect();

@@ -5,66 +5,9 @@
 
 use super::rules::{CodeId, RuleCode, ValueCheck};
 use crate::releases::Availability;
+pub(crate) use berth_protobuf::facts::{TypeId, ValueShape};
 use rustc_hash::FxHashMap;
-use serde_json::{Map, Value};
-
-/// The index of an object type in its [`Model`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TypeId(pub(super) usize);
-
-/// The shapes of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ValueShape {
-    /// Any JSON value; nothing below is checked.
-    Any,
-    /// Any JSON object (`RawExtension`).
-    Raw,
-    /// The fields of a managed fields entry: any JSON object.
-    Fields,
-    /// `true` or `false`.
-    Bool,
-    /// A whole number of 32 bits.
-    Int32,
-    /// A whole number of 64 bits.
-    Int64,
-    /// A number.
-    Float,
-    /// A string.
-    String,
-    /// A base64 string.
-    Bytes,
-    /// An RFC 3339 time, to the second.
-    Time,
-    /// An RFC 3339 time, to the microsecond.
-    MicroTime,
-    /// A duration such as `1m30s`.
-    Duration,
-    /// A resource quantity: a string or a number.
-    Quantity,
-    /// A 32-bit number or a string.
-    IntOrString,
-    /// A list of strings that is a message of its own in protobuf.
-    Strings,
-    /// A JSON schema, or one of the alternatives that the field allows. Any JSON value; protobuf distinguishes them.
-    SchemaOr(Alternative),
-    /// An object with known fields.
-    Object(TypeId),
-    /// A list.
-    List(Box<ValueShape>),
-    /// An object with free keys.
-    Map(Box<ValueShape>),
-}
-
-/// The values that may stand in place of a JSON schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Alternative {
-    /// A list of schemas.
-    Array,
-    /// `true` or `false`.
-    Bool,
-    /// A list of strings.
-    Strings,
-}
+use serde_json::Value;
 
 /// The handling of a missing or zero value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -347,32 +290,5 @@ impl Model {
             ValueShape::Map(values) => return format!("map[string]{}", self.go_type(values)),
         };
         name.to_owned()
-    }
-}
-
-// === impl Shape ===
-
-impl ValueShape {
-    /// The object type of the value, or of the entries of a list or map.
-    pub(crate) fn object(&self) -> Option<TypeId> {
-        match self {
-            Self::Object(id) => Some(*id),
-            Self::List(inner) | Self::Map(inner) => inner.object(),
-            _ => None,
-        }
-    }
-
-    /// The zero value as it is written; `None` where none is.
-    pub(crate) fn zero(&self) -> Option<Value> {
-        match self {
-            Self::Bool => Some(Value::Bool(false)),
-            Self::Int32 | Self::Int64 | Self::Float | Self::IntOrString => Some(Value::from(0)),
-            Self::String | Self::Bytes => Some(Value::String(String::new())),
-            Self::Quantity => Some(Value::String("0".to_owned())),
-            Self::Duration => Some(Value::String("0s".to_owned())),
-            Self::Object(_) => Some(Value::Object(Map::new())),
-            Self::Time | Self::MicroTime | Self::List(_) | Self::Map(_) => Some(Value::Null),
-            Self::Any | Self::Raw | Self::Fields | Self::Strings | Self::SchemaOr(_) => None,
-        }
     }
 }

@@ -28,7 +28,7 @@
 //! ([`crate::validation::markers`]); `type NAME like OTHER` has the lines of another type above it whose fields it has.
 
 use super::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
-use crate::facts::words;
+use berth_protobuf::facts::words;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 

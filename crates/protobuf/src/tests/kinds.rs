@@ -1,6 +1,7 @@
 //! Objects at random: the type of each kind decodes JSON and protobuf alike.
 
-use crate::types::{FieldShape, FieldTarget, MessageType, Types};
+use crate::facts::ValueShape;
+use crate::types::{FieldTarget, MessageType, Types};
 use crate::{Object, encode};
 use berth_api::Kind;
 use serde_json::{Map, Value, json};
@@ -33,14 +34,14 @@ fn object(message: &MessageType, random: &mut fastrand::Rng, depth: usize) -> Fo
                 if choice == 0 || depth > 7 {
                     continue;
                 }
-                let (in_json, in_message) = value(&field.shape, random, depth, choice == 1);
+                let (in_json, in_message) = value(field.shape, random, depth, choice == 1);
                 // Protobuf has no empty lists and maps.
                 if in_json.as_array().is_some_and(Vec::is_empty)
-                    || field.shape.is_empty_map(&in_json)
+                    || is_empty_map(field.shape, &in_json)
                 {
                     continue;
                 }
-                if !(choice == 1 && field.omits_zero && field.shape.is_plain()) {
+                if !(choice == 1 && field.omits_zero && is_plain(field.shape)) {
                     forms.json.insert(field.name.to_owned(), in_json);
                 }
                 forms.message.insert(field.name.to_owned(), in_message);
@@ -50,19 +51,24 @@ fn object(message: &MessageType, random: &mut fastrand::Rng, depth: usize) -> Fo
     forms
 }
 
-impl FieldShape {
-    fn is_empty_map(&self, value: &Value) -> bool {
-        matches!(self, Self::Map(_)) && value.as_object().is_some_and(Map::is_empty)
-    }
+fn is_empty_map(shape: &ValueShape, value: &Value) -> bool {
+    matches!(shape, ValueShape::Map(_)) && value.as_object().is_some_and(Map::is_empty)
+}
 
-    /// Returns whether JSON leaves out the zero of an optional field.
-    fn is_plain(&self) -> bool {
-        matches!(self, Self::Bool | Self::Int | Self::String | Self::Bytes)
-    }
+/// Returns whether JSON leaves out the zero of an optional field.
+fn is_plain(shape: &ValueShape) -> bool {
+    matches!(
+        shape,
+        ValueShape::Bool
+            | ValueShape::Int32
+            | ValueShape::Int64
+            | ValueShape::String
+            | ValueShape::Bytes
+    )
 }
 
 fn value(
-    shape: &FieldShape,
+    shape: &ValueShape,
     random: &mut fastrand::Rng,
     depth: usize,
     is_zero: bool,
@@ -70,38 +76,38 @@ fn value(
     let same = |value: Value| (value.clone(), value);
     let number = if is_zero { 0 } else { random.i32(1..1_000) };
     match shape {
-        FieldShape::Bool => same((number != 0).into()),
-        FieldShape::Int => same(number.into()),
-        FieldShape::String | FieldShape::Bytes if is_zero => same("".into()),
-        FieldShape::String => same(format!("s{number} é").into()),
-        FieldShape::Bytes => same("AAEC".into()),
-        FieldShape::Quantity => same(json!(format!("{number}m"))),
-        FieldShape::IntOrString if random.bool() => same(format!("{number}%").into()),
-        FieldShape::IntOrString => same(number.into()),
-        FieldShape::Time if is_zero => same(Value::Null),
-        FieldShape::Time => same(format!("2026-01-02T03:04:{:02}Z", number % 60).into()),
-        FieldShape::MicroTime => same(format!("2026-01-02T03:04:05.{number:06}Z").into()),
-        FieldShape::Strings => same(json!(["a", format!("{number}")])),
-        FieldShape::Double | FieldShape::SchemaOr(..) => {
-            unreachable!("only in definitions of resources")
+        ValueShape::Bool => same((number != 0).into()),
+        ValueShape::Int32 | ValueShape::Int64 => same(number.into()),
+        ValueShape::String | ValueShape::Bytes if is_zero => same("".into()),
+        ValueShape::String => same(format!("s{number} é").into()),
+        ValueShape::Bytes => same("AAEC".into()),
+        ValueShape::Quantity => same(json!(format!("{number}m"))),
+        ValueShape::IntOrString if random.bool() => same(format!("{number}%").into()),
+        ValueShape::IntOrString => same(number.into()),
+        ValueShape::Time if is_zero => same(Value::Null),
+        ValueShape::Time => same(format!("2026-01-02T03:04:{:02}Z", number % 60).into()),
+        ValueShape::MicroTime => same(format!("2026-01-02T03:04:05.{number:06}Z").into()),
+        ValueShape::Strings => same(json!(["a", format!("{number}")])),
+        ValueShape::Float | ValueShape::SchemaOr(_) | ValueShape::Duration => {
+            unreachable!("not in these kinds")
         }
-        FieldShape::Json | FieldShape::Raw | FieldShape::Fields => {
+        ValueShape::Any | ValueShape::Raw | ValueShape::Fields => {
             same(json!({"a": [number, null, {"b": 1.5}], "c": "d"}))
         }
-        FieldShape::Message(at) => {
+        ValueShape::Object(at) => {
             let Forms { json, message } = object(Types::get().at(*at), random, depth + 1);
             (json.into(), message.into())
         }
-        FieldShape::List(items) => {
+        ValueShape::List(items) => {
             let entries = (0..random.usize(..3)).map(|_| value(items, random, depth + 1, false));
             let (json, message): (Vec<Value>, Vec<Value>) = entries.unzip();
             (json.into(), message.into())
         }
-        FieldShape::Map(values) => {
+        ValueShape::Map(values) => {
             let mut forms = (Map::new(), Map::new());
             for _ in 0..random.usize(..3) {
                 let key = format!("k{}", random.u8(..));
-                let is_zero = random.bool() && values.is_plain();
+                let is_zero = random.bool() && is_plain(values);
                 let (json, message) = value(values, random, depth + 1, is_zero);
                 forms.0.insert(key.clone(), json);
                 forms.1.insert(key, message);

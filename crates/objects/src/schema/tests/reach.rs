@@ -5,6 +5,7 @@ use crate::access::gr;
 use crate::schema::model::{ObjectType, TypeId, ValueShape};
 use crate::strategy::Subresource;
 use crate::validation::{engine, strategy};
+use berth_protobuf::facts::ResourceFacts;
 use std::collections::{BTreeSet, VecDeque};
 
 /// A type is looked for at so many places of each kind.
@@ -80,7 +81,7 @@ fn every_block_of_the_rules_is_reached_from_a_served_kind() {
     let schemas = Schemas::get();
     let model = schemas.model();
     let mut reached = BTreeSet::new();
-    for facts in schemas.resources() {
+    for facts in &Facts::get().resources {
         if let Some(root) = model.find(facts.type_name) {
             reached.extend(reached_from(facts, root));
         }
@@ -115,7 +116,7 @@ const WITHOUT_BLOCK: [(&str, &str); 11] = [
 fn every_served_kind_has_a_block_or_is_known_to_need_none() {
     let schemas = Schemas::get();
     let model = schemas.model();
-    let without = schemas.resources().iter().filter_map(|facts| {
+    let without = Facts::get().resources.iter().filter_map(|facts| {
         let object_type = model.object_type(model.find(facts.type_name)?);
         let kind = facts.type_name.rsplit('.').next()?;
         let has_block = !object_type.rules.is_empty() || !object_type.defaults.is_empty();
