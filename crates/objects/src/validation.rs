@@ -49,6 +49,8 @@ mod workloads;
 
 use crate::access::GroupResource;
 use crate::catalog::ServedResource;
+use crate::conversion;
+use crate::custom;
 use crate::field::FieldError;
 use crate::schema::{RuleCode, Schemas};
 use crate::strategy::{KindStrategy, Plain, Subresource};
@@ -58,63 +60,8 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// A check by the name that the rules give it.
-fn check_fn(name: &str) -> Option<CheckFn> {
-    pod::check(name)
-        .or_else(|| workloads::check(name))
-        .or_else(|| job::check(name))
-        .or_else(|| groups::check(name))
-        .or_else(|| storage::check(name))
-        .or_else(|| devices::check(name))
-        .or_else(|| config::check(name))
-        .or_else(|| service_cidrs::check(name))
-        .or_else(|| service_spec::check(name))
-        .or_else(|| addresses::check(name))
-        .or_else(|| slice::check(name))
-        .or_else(|| autoscaling::check(name))
-        .or_else(|| classes::check(name))
-        .or_else(|| conditions::check(name))
-        .or_else(|| networking::check(name))
-        .or_else(|| node::check(name))
-        .or_else(|| small::check(name))
-        .or_else(|| limits::check(name))
-        .or_else(|| selectors::check(name))
-        .or_else(|| webhooks::check(name))
-        .or_else(|| policies::check(name))
-        .or_else(|| certificates::check(name))
-        .or_else(|| flow_control::check(name))
-        .or_else(|| crate::custom::schema::check(name))
-}
-
-/// A function that fills in defaults by the name that the rules give it.
-fn default_fn(name: &str) -> Option<fn(&mut Value)> {
-    Some(match name {
-        "claim" => storage::default_claim,
-        "container" => pod::defaults::container,
-        "custom-names" => crate::custom::schema::default_spec,
-        "daemon-rollout" => workloads::default_daemon_rollout,
-        "deployment-rollout" => workloads::default_deployment_rollout,
-        "device-request" => devices::default_request,
-        "image-volume" => pod::defaults::image_volume,
-        "job" => workloads::default_job,
-        "load-balancer-ingress" => service::default_ingress,
-        "autoscaler" => crate::conversion::autoscalers::default_autoscaler,
-        "limit-range-item" => limits::default_item,
-        "namespace" => small::default_namespace,
-        "node" => node::default,
-        "policy-types" => small::default_policy_types,
-        "pod" => pod::defaults::pod,
-        "pod-spec" => pod::defaults::spec,
-        "rbac-group" => small::default_role_ref,
-        "rbac-subject" => small::default_subject,
-        "replication-controller" => workloads::default_replication_controller,
-        "secret" => config::default_secret,
-        "service" => service::default,
-        "set-rollout" => workloads::default_set_rollout,
-        "volume" => pod::defaults::volume,
-        _ => return None,
-    })
-}
+// The functions that `facts/rules` name, by their paths from this module; `build.rs` generates them.
+include!(concat!(env!("OUT_DIR"), "/rule_functions.rs"));
 
 /// The code of the rules of Kubernetes' types.
 static CODE: LazyLock<Code> = LazyLock::new(|| {

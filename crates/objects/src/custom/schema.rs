@@ -9,7 +9,7 @@ use crate::authorities;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::validation::errors::{ErrorPath, Errors, IS_IMMUTABLE};
-use crate::validation::owner::{Owner, checks};
+use crate::validation::owner::Owner;
 use crate::validation::{names, webhooks};
 use crate::view::{FieldView, child, set_if_absent, set_if_zero};
 use base64::Engine;
@@ -38,20 +38,13 @@ const STRUCTURAL: [&str; 10] = [
     "x-kubernetes-validations",
 ];
 
-checks! {
-    "custom-conversion" => check_conversion,
-    "custom-group" => group,
-    "custom-kind" => |e, _, kind, path| {
-        let kind = kind.as_str().unwrap_or("");
-        let problems = dns1035_label(&kind.to_lowercase()).join(",");
-        if !kind.is_empty() && !problems.is_empty() {
-            let detail = format!("may have mixed case, but should otherwise match: {problems}");
-            e.invalid(path, kind, detail);
-        }
-    },
-    "custom-versions" => check_versions,
-    "definition-approval" => approval,
-    "definition-name" => definition_name,
+pub(crate) fn custom_kind(e: &mut Errors, _: &Owner, kind: &Value, path: &ErrorPath) {
+    let kind = kind.as_str().unwrap_or("");
+    let problems = dns1035_label(&kind.to_lowercase()).join(",");
+    if !kind.is_empty() && !problems.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {problems}");
+        e.invalid(path, kind, detail);
+    }
 }
 
 /// Definitions: the storage version becomes a stored version.
@@ -120,7 +113,7 @@ pub(crate) fn default_spec(spec: &mut Value) {
     set_if_absent(spec, "conversion", json!({"strategy": "None"}));
 }
 
-fn definition_name(errors: &mut Errors, _: &Owner, definition: &Value, _: &ErrorPath) {
+pub(crate) fn definition_name(errors: &mut Errors, _: &Owner, definition: &Value, _: &ErrorPath) {
     let spec = definition.part("spec");
     let (group, plural) = (spec.text("group"), spec.part("names").text("plural"));
     let name = definition.part("metadata").text("name");
@@ -130,7 +123,7 @@ fn definition_name(errors: &mut Errors, _: &Owner, definition: &Value, _: &Error
     }
 }
 
-fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &ErrorPath) {
+pub(crate) fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &ErrorPath) {
     let group = group.as_str().unwrap_or("");
     let problems = names::dns_subdomain(group);
     if !problems.is_empty() {
@@ -142,7 +135,12 @@ fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &ErrorPath) {
 }
 
 /// Checks how objects are converted. Errors name the fields as the internal version has them.
-fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &ErrorPath) {
+pub(crate) fn check_conversion(
+    errors: &mut Errors,
+    _: &Owner,
+    conversion: &Value,
+    path: &ErrorPath,
+) {
     let webhook = conversion.part("webhook");
     let (client, at) = (
         webhook.field("clientConfig"),
@@ -185,7 +183,7 @@ fn check_bundle(errors: &mut Errors, client: &Value, path: &ErrorPath) {
     }
 }
 
-fn approval(errors: &mut Errors, _: &Owner, definition: &Value, _: &ErrorPath) {
+pub(crate) fn approval(errors: &mut Errors, _: &Owner, definition: &Value, _: &ErrorPath) {
     let group = definition.part("spec").text("group");
     let is_protected = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
     let annotations = definition.part("metadata").part("annotations");
@@ -257,7 +255,7 @@ fn check_parts(errors: &mut Errors, versions: &[Value], path: &ErrorPath) {
     }
 }
 
-fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
     let versions = list.as_array().map_or(&[][..], Vec::as_slice);
     check_parts(errors, versions, path);
     for (i, version) in versions.iter().enumerate() {

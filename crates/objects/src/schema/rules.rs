@@ -5,7 +5,7 @@
 //!
 //! - `default=V`: a missing value becomes `V` (JSON, or a bare word for a string);
 //! - `required`, `required="detail"`: a missing or zero value is an error, and nothing more is checked;
-//! - `values`, `values=A,B`: one of the values that the types enumerate, or one of these;
+//! - `values`, `values=A,B`: one of the values that the types enumerate, or one of these (errors list them in this order);
 //! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry; `joined=NAME` reports
 //!   all faults of a string in one error;
 //! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with a text of its own;
@@ -19,7 +19,7 @@
 //! - `each=…`: the same for each entry of a list;
 //! - `if="CEL"`: the words after it count only where the condition is met;
 //! - `as=NAME`: errors name the field so;
-//! - `@function`: a check of [`crate::validation`];
+//! - `@function`: a check, by its path from [`crate::validation`]; the build fails if there is none;
 //! - `flat`: the types below are not checked; `below`: they are checked here instead of after the other words.
 //!
 //! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`, `must!=…`).
@@ -200,7 +200,12 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
     for word in words {
         if let Some(value) = word.strip_prefix("default=") {
             let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-            object_type.fields.get_mut(position?)?.default = Some(value);
+            let field = object_type.fields.get_mut(position?)?;
+            // The default of the types is not repeated.
+            if field.default.as_ref() == Some(&value) {
+                return None;
+            }
+            field.default = Some(value);
         } else if let Some(name) = word.strip_prefix("as=") {
             rule.shown = name;
         } else if word == "flat" {
@@ -249,12 +254,7 @@ fn check(
         "required" => ValueCheck::Required(unquoted(value)),
         "values" => ValueCheck::Values {
             always,
-            known: if value.is_empty() {
-                // A list without values would reject everything.
-                field.filter(|f| !f.values.is_empty())?.values.clone()
-            } else {
-                value.split(',').map(|v| unquoted(v).into()).collect()
-            },
+            known: values(value, field)?,
         },
         "format" | "joined" => ValueCheck::Format {
             always,
@@ -275,6 +275,17 @@ fn check(
         "immutable" => ValueCheck::Immutable,
         _ => return None,
     })
+}
+
+/// The values of a list, or those that the types enumerate. The list of the types is not repeated.
+fn values(list: &'static str, field: Option<&ModelField>) -> Option<Vec<Box<str>>> {
+    let known = field.map_or(&[][..], |field| &field.values);
+    if list.is_empty() {
+        // A list without values would reject everything.
+        return (!known.is_empty()).then(|| known.to_vec());
+    }
+    let listed: Vec<Box<str>> = list.split(',').map(|v| unquoted(v).into()).collect();
+    (listed != known).then_some(listed)
 }
 
 fn range(text: &'static str, always: bool) -> Option<ValueCheck> {

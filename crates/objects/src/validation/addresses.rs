@@ -3,14 +3,16 @@
 
 use super::errors::{ErrorPath, Errors};
 use super::names;
-use super::owner::checks;
+use super::owner::Owner;
+use serde_json::Value;
 use std::net::{IpAddr, Ipv6Addr};
 
-checks! {
-    "host-name" => |e, _, name, path| host_name(e, name.as_str().unwrap_or(""), path),
-    "ip" => |e, _, ip, path| {
-        validate_ip(e, ip.as_str().unwrap_or(""), path);
-    },
+pub(crate) fn host_name_text(e: &mut Errors, _: &Owner, name: &Value, path: &ErrorPath) {
+    host_name(e, name.as_str().unwrap_or(""), path)
+}
+
+pub(crate) fn ip(e: &mut Errors, _: &Owner, ip: &Value, path: &ErrorPath) {
+    validate_ip(e, ip.as_str().unwrap_or(""), path);
 }
 
 /// Errors of an address. Returns whether it has none.

@@ -1,7 +1,7 @@
 //! The checks that the tables cannot express for HorizontalPodAutoscalers: metrics, targets and scaling rules.
 
 use super::errors::{ErrorPath, Errors, IS_NEGATIVE};
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
@@ -27,11 +27,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("containerResource", "ContainerResource"),
 ];
 
-checks! {
-    "autoscaler" => autoscaler,
-}
-
-fn autoscaler(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
+pub(crate) fn autoscaler(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
     let (spec, path) = (object.part("spec"), ErrorPath::new("spec"));
     let min = spec.maybe_int("minReplicas");
     let max = spec.int("maxReplicas");

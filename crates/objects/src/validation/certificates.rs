@@ -2,7 +2,7 @@
 
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, copy_field, set, set_if_zero};
@@ -22,26 +22,24 @@ const LASTING: [&str; 3] = ["Approved", "Denied", "Failed"];
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
-checks! {
-    "certificate-request" => |e, _, request, path| {
-        if let Err(fault) = check_request(request.as_str().unwrap_or("")) {
-            let shown = match request.as_str().unwrap_or("") {
-                "" => Shown::null(),
-                given => Shown::from(given),
-            };
-            e.invalid(path, shown, fault);
+pub(crate) fn certificate_request(e: &mut Errors, _: &Owner, request: &Value, path: &ErrorPath) {
+    if let Err(fault) = check_request(request.as_str().unwrap_or("")) {
+        let shown = match request.as_str().unwrap_or("") {
+            "" => Shown::null(),
+            given => Shown::from(given),
+        };
+        e.invalid(path, shown, fault);
+    }
+}
+
+pub(crate) fn unique_usages(e: &mut Errors, _: &Owner, usages: &Value, path: &ErrorPath) {
+    let mut seen = HashSet::new();
+    for (i, usage) in usages.as_array().into_iter().flatten().enumerate() {
+        let usage = usage.as_str().unwrap_or("");
+        if !seen.insert(usage) {
+            e.duplicate(&path.index(i), usage);
         }
-    },
-    "signer-name" => signer_name,
-    "unique-usages" => |e, _, usages, path| {
-        let mut seen = HashSet::new();
-        for (i, usage) in usages.as_array().into_iter().flatten().enumerate() {
-            let usage = usage.as_str().unwrap_or("");
-            if !seen.insert(usage) {
-                e.duplicate(&path.index(i), usage);
-            }
-        }
-    },
+    }
 }
 
 /// Reads a certificate request in PEM and checks its signature.
@@ -68,7 +66,12 @@ fn check_certificate(base64: &str) -> Result<(), String> {
     }
 }
 
-fn signer_name(errors: &mut Errors, _: &Owner<'_>, signer: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn signer_name(
+    errors: &mut Errors,
+    _: &Owner<'_>,
+    signer: &Value,
+    path: &ErrorPath<'_>,
+) {
     let signer = signer.as_str().unwrap_or("");
     if signer == LEGACY_SIGNER {
         let detail = "the legacy signerName is not allowed via this API version";

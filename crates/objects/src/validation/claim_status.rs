@@ -37,7 +37,7 @@ fn id_of(device: &Value) -> DeviceId<'_> {
 }
 
 /// Errors of a status.
-pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
+pub(crate) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
     // Only updates have a status.
     let Some(old) = owner.old else { return };
     let (claim, old) = (owner.value, old.part("status"));

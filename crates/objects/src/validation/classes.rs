@@ -1,7 +1,7 @@
 //! The checks that the tables cannot express for classes, drivers and attachments of volumes.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, IS_NEGATIVE};
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::{amounts, names};
 use crate::view::{FieldView, remove};
 use serde_json::Value;
@@ -14,59 +14,65 @@ const ERROR_BYTES_MAX: usize = 1_024;
 const TOKEN_SECONDS_MIN: i64 = 600;
 const TOKEN_SECONDS_MAX: i64 = 1 << 32;
 
-checks! {
-    "allowed-topologies" => |e, _, terms, path| allowed_topologies(e, terms, path),
-    "attachment-source" => attachment_source,
-    "attachment-status" => |e, _, status, path| {
-        let size = sizes(status, "attachmentMetadata");
-        if size > PARAMETERS_BYTES_MAX {
-            e.too_long(&path.child("attachmentMetadata"), PARAMETERS_BYTES_MAX);
+pub(crate) fn attachment_status(e: &mut Errors, _: &Owner, status: &Value, path: &ErrorPath) {
+    let size = sizes(status, "attachmentMetadata");
+    if size > PARAMETERS_BYTES_MAX {
+        e.too_long(&path.child("attachmentMetadata"), PARAMETERS_BYTES_MAX);
+    }
+    for field in ["attachError", "detachError"] {
+        let (error, at) = (status.part(field), path.child(field));
+        if error.text("message").len() > ERROR_BYTES_MAX {
+            e.too_long(&at.child("message"), PARAMETERS_BYTES_MAX);
         }
-        for field in ["attachError", "detachError"] {
-            let (error, at) = (status.part(field), path.child(field));
-            if error.text("message").len() > ERROR_BYTES_MAX {
-                e.too_long(&at.child("message"), PARAMETERS_BYTES_MAX);
-            }
-            if let Some(code) = error.maybe_int("errorCode").filter(|code| *code < 0) {
-                let detail = names::inclusive_range(0, i32::MAX.into());
-                e.invalid(&at.child("errorCode"), code, detail);
-            }
+        if let Some(code) = error.maybe_int("errorCode").filter(|code| *code < 0) {
+            let detail = names::inclusive_range(0, i32::MAX.into());
+            e.invalid(&at.child("errorCode"), code, detail);
         }
-    },
-    "class-parameters" => |e, owner, _, path| parameters(e, owner.value, path),
-    "csi-drivers-kept" => drivers_kept,
-    "driver-topology" => |e, _, driver, path| {
-        let mut seen = HashSet::new();
-        for key in driver.strings("topologyKeys") {
-            if key.is_empty() {
-                e.required(path, key);
-            }
-            if !seen.insert(key) {
-                e.duplicate(path, key);
-            }
-            e.each_invalid(path, key, names::qualified_name(key));
+    }
+}
+
+pub(crate) fn class_parameters(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    parameters(e, owner.value, path)
+}
+
+pub(crate) fn driver_topology(e: &mut Errors, _: &Owner, driver: &Value, path: &ErrorPath) {
+    let mut seen = HashSet::new();
+    for key in driver.strings("topologyKeys") {
+        if key.is_empty() {
+            e.required(path, key);
         }
-    },
-    "lifecycle-modes" => |e, _, modes, path| {
-        for mode in modes.as_array().into_iter().flatten().filter_map(Value::as_str) {
-            if !matches!(mode, "Persistent" | "Ephemeral") {
-                e.not_supported(path, mode, &["Persistent", "Ephemeral"]);
-            }
+        if !seen.insert(key) {
+            e.duplicate(path, key);
         }
-    },
-    "node-id" => |e, _, id, path| {
-        let id = id.as_str().unwrap_or("");
-        if id.len() > NODE_ID_BYTES_MAX {
-            let detail = format!("must be {NODE_ID_BYTES_MAX} characters or less");
-            e.invalid(path, id, detail);
+        e.each_invalid(path, key, names::qualified_name(key));
+    }
+}
+
+pub(crate) fn lifecycle_modes(e: &mut Errors, _: &Owner, modes: &Value, path: &ErrorPath) {
+    for mode in modes
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        if !matches!(mode, "Persistent" | "Ephemeral") {
+            e.not_supported(path, mode, &["Persistent", "Ephemeral"]);
         }
-    },
-    "quantity-not-negative" => |e, _, amount, path| {
-        if let Some(quantity) = amounts::parse(amount).filter(|q| q.sign() < 0) {
-            e.invalid(path, &quantity.to_string(), IS_NEGATIVE);
-        }
-    },
-    "token-requests" => |e, _, requests, path| token_requests(e, requests, path),
+    }
+}
+
+pub(crate) fn node_id(e: &mut Errors, _: &Owner, id: &Value, path: &ErrorPath) {
+    let id = id.as_str().unwrap_or("");
+    if id.len() > NODE_ID_BYTES_MAX {
+        let detail = format!("must be {NODE_ID_BYTES_MAX} characters or less");
+        e.invalid(path, id, detail);
+    }
+}
+
+pub(crate) fn quantity_not_negative(e: &mut Errors, _: &Owner, amount: &Value, path: &ErrorPath) {
+    if let Some(quantity) = amounts::parse(amount).filter(|q| q.sign() < 0) {
+        e.invalid(path, &quantity.to_string(), IS_NEGATIVE);
+    }
 }
 
 /// The bytes of the keys and values of a map.
@@ -93,7 +99,7 @@ fn parameters(errors: &mut Errors, class: &Value, path: &ErrorPath) {
     }
 }
 
-fn allowed_topologies(errors: &mut Errors, terms: &Value, path: &ErrorPath) {
+pub(crate) fn allowed_topologies(errors: &mut Errors, _: &Owner, terms: &Value, path: &ErrorPath) {
     let mut seen: HashSet<Vec<(String, Vec<String>)>> = HashSet::new();
     for (i, term) in terms.as_array().into_iter().flatten().enumerate() {
         let path = path.index(i).child("matchLabelExpressions");
@@ -128,7 +134,12 @@ fn allowed_topologies(errors: &mut Errors, terms: &Value, path: &ErrorPath) {
     }
 }
 
-fn attachment_source(errors: &mut Errors, owner: &Owner, source: &Value, path: &ErrorPath) {
+pub(crate) fn attachment_source(
+    errors: &mut Errors,
+    owner: &Owner,
+    source: &Value,
+    path: &ErrorPath,
+) {
     let exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     let name = source.maybe_text("persistentVolumeName");
     let at = path.child("persistentVolumeName");
@@ -148,7 +159,7 @@ fn attachment_source(errors: &mut Errors, owner: &Owner, source: &Value, path: &
 }
 
 /// A driver of a node changes nothing but how many volumes it can attach.
-fn drivers_kept(errors: &mut Errors, owner: &Owner, node: &Value, path: &ErrorPath) {
+pub(crate) fn drivers_kept(errors: &mut Errors, owner: &Owner, node: &Value, path: &ErrorPath) {
     let Some(old) = owner.old else { return };
     let drivers = |node: &Value| {
         let mut drivers = node.part("spec").items("drivers").to_vec();
@@ -168,7 +179,7 @@ fn drivers_kept(errors: &mut Errors, owner: &Owner, node: &Value, path: &ErrorPa
     }
 }
 
-fn token_requests(errors: &mut Errors, requests: &Value, path: &ErrorPath) {
+pub(crate) fn token_requests(errors: &mut Errors, _: &Owner, requests: &Value, path: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, request) in requests.as_array().into_iter().flatten().enumerate() {
         let path = path.index(i);

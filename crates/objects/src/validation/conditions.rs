@@ -2,7 +2,7 @@
 
 use super::errors::{ErrorPath, Errors};
 use super::names;
-use super::owner::checks;
+use super::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -11,10 +11,8 @@ const REASON_BYTES_MAX: usize = 1_024;
 const MESSAGE_BYTES_MAX: usize = 32 * 1_024;
 const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
 
-checks! {
-    "conditions" => |e, _, list, path| {
-        validate(e, list.as_array().map_or(&[], Vec::as_slice), path);
-    },
+pub(crate) fn conditions(e: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+    validate(e, list.as_array().map_or(&[], Vec::as_slice), path);
 }
 
 /// Errors of a list of conditions: one of each type, complete and well formed.

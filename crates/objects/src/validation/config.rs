@@ -2,7 +2,7 @@
 
 use super::errors::{ErrorPath, Errors};
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::view::{FieldView, child, remove, set};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,11 +16,6 @@ const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 fn decoded_len(text: &str) -> usize {
     let padding = text.bytes().rev().take_while(|b| *b == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)
-}
-
-checks! {
-    "config-map" => config_map,
-    "secret" => secret,
 }
 
 /// Errors of changes to an object that is marked as immutable.
@@ -38,7 +33,7 @@ fn validate_frozen(errors: &mut Errors, owner: &Owner, fields: &[&'static str]) 
     }
 }
 
-fn config_map(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
+pub(crate) fn config_map(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
     validate_frozen(errors, owner, &["data", "binaryData"]);
     let mut bytes = 0;
     for (key, value) in object.labels("data") {
@@ -76,7 +71,7 @@ pub(super) fn default_secret(object: &mut Value) {
     }
 }
 
-fn secret(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
+pub(crate) fn secret(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
     validate_frozen(errors, owner, &["data"]);
     let path = ErrorPath::new("data");
     let mut bytes = 0;

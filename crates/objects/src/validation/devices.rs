@@ -4,7 +4,7 @@
 use super::claim_status::request_reference;
 use super::errors::{ErrorPath, Errors};
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::raw_json;
 use crate::view::{FieldView, set_if_zero};
 use berth_cel::{COST_MAX, CelSelector, EXPRESSION_LENGTH_MAX, Environment};
@@ -29,36 +29,42 @@ pub(super) fn check_raw(errors: &mut Errors, field: &Value, path: &ErrorPath, by
     }
 }
 
-checks! {
-    "alternatives" => |e, _, alternatives, path| {
-        let mut seen = HashSet::new();
-        for (i, alternative) in alternatives.as_array().into_iter().flatten().enumerate() {
-            let (at, name) = (path.index(i), alternative.text("name"));
-            e.check_name(&at.child("name"), name, names::dns_label);
-            if !seen.insert(name) {
-                e.duplicate(&at, name);
-            }
+pub(crate) fn alternatives(e: &mut Errors, _: &Owner, alternatives: &Value, path: &ErrorPath) {
+    let mut seen = HashSet::new();
+    for (i, alternative) in alternatives.as_array().into_iter().flatten().enumerate() {
+        let (at, name) = (path.index(i), alternative.text("name"));
+        e.check_name(&at.child("name"), name, names::dns_label);
+        if !seen.insert(name) {
+            e.duplicate(&at, name);
         }
-    },
-    "cel-selector" => check_selector,
-    "device-claim-status" => super::claim_status::validate,
-    "opaque-parameters" => |e, _, parameters, path| match parameters {
+    }
+}
+
+pub(crate) fn opaque_parameters(e: &mut Errors, _: &Owner, parameters: &Value, path: &ErrorPath) {
+    match parameters {
         Value::Null => e.required(path, ""),
         parameters => check_raw(e, parameters, path, PARAMETERS_BYTES_MAX),
-    },
-    "pool-name" => |e, _, name, path| validate_pool(e, name.as_str().unwrap_or(""), path),
-    "request-once" => |e, owner, request, path| {
-        if owner.repeats("name") {
-            e.duplicate(path, request.text("name"));
-        }
-    },
-    "request-references" => request_references,
-    "slice-reach" => slice_reach,
+    }
+}
+
+pub(crate) fn pool_name(e: &mut Errors, _: &Owner, name: &Value, path: &ErrorPath) {
+    validate_pool(e, name.as_str().unwrap_or(""), path)
+}
+
+pub(crate) fn request_once(e: &mut Errors, owner: &Owner, request: &Value, path: &ErrorPath) {
+    if owner.repeats("name") {
+        e.duplicate(path, request.text("name"));
+    }
 }
 
 /// Compiles a selector in CEL: its syntax and types, and the most that an evaluation can cost. An expression that is
 /// stored already may use what new ones may not.
-fn check_selector(errors: &mut Errors, owner: &Owner, expression: &Value, path: &ErrorPath) {
+pub(crate) fn check_selector(
+    errors: &mut Errors,
+    owner: &Owner,
+    expression: &Value,
+    path: &ErrorPath,
+) {
     let Some(expression) = expression.as_str().filter(|text| !text.is_empty()) else {
         return;
     };
@@ -84,7 +90,12 @@ pub(super) fn default_request(request: &mut Value) {
 }
 
 /// Constraints and configurations name requests of the claim.
-fn request_references(errors: &mut Errors, _: &Owner, devices: &Value, path: &ErrorPath) {
+pub(crate) fn request_references(
+    errors: &mut Errors,
+    _: &Owner,
+    devices: &Value,
+    path: &ErrorPath,
+) {
     for list in ["constraints", "config"] {
         for (i, entry) in devices.items(list).iter().enumerate() {
             let at = path.child(list).index(i).child("requests");
@@ -200,7 +211,7 @@ pub(super) fn validate_pool(errors: &mut Errors, pool: &str, path: &ErrorPath) {
 }
 
 /// A slice states in exactly one way which nodes reach its devices.
-fn slice_reach(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
+pub(crate) fn slice_reach(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     const WAYS: &str = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`";
     let mut given = Vec::new();
     for (field, is_given) in [

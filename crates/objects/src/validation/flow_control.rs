@@ -2,7 +2,7 @@
 
 use super::errors::{ErrorPath, Errors};
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::flow_control::mandatory_flow_spec;
 use crate::view::FieldView;
 use serde_json::Value;
@@ -22,38 +22,37 @@ const VERBS: [&str; 9] = [
 /// A hand of queues takes at most so many bits of a hash.
 const HASH_BITS_MAX: f64 = 60.0;
 
-checks! {
-    "flow-namespaces" => |e, _, list, path| {
-        each_unless_all(list, |i, name| {
-            for problem in names::dns_label(name) {
-                let detail = format!("each member of this list must be '*' or a DNS-1123 label; {problem}");
-                e.invalid(&path.index(i), name, detail);
-            }
-        });
-    },
-    "flow-paths" => |e, _, list, path| {
-        each_unless_all(list, |i, url| {
-            if let Some(detail) = path_fault(url) {
-                e.invalid(&path.index(i), url, detail);
-            }
-        });
-    },
-    "flow-schema" => flow_schema,
-    "flow-verbs" => |e, _, list, path| {
-        each_unless_all(list, |_, verb| {
-            if !VERBS.contains(&verb) {
-                e.not_supported(path, verb, &VERBS);
-            }
-        });
-    },
-    "hand-size" => hand_size,
-    "name-or-all" => |e, _, name, path| {
-        let name = name.as_str().unwrap_or("");
-        if name != "*" {
-            e.each_invalid(path, name, names::dns_subdomain(name));
+pub(crate) fn flow_namespaces(e: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+    each_unless_all(list, |i, name| {
+        for problem in names::dns_label(name) {
+            let detail =
+                format!("each member of this list must be '*' or a DNS-1123 label; {problem}");
+            e.invalid(&path.index(i), name, detail);
         }
-    },
-    "priority-level" => priority_level,
+    });
+}
+
+pub(crate) fn flow_paths(e: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+    each_unless_all(list, |i, url| {
+        if let Some(detail) = path_fault(url) {
+            e.invalid(&path.index(i), url, detail);
+        }
+    });
+}
+
+pub(crate) fn flow_verbs(e: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+    each_unless_all(list, |_, verb| {
+        if !VERBS.contains(&verb) {
+            e.not_supported(path, verb, &VERBS);
+        }
+    });
+}
+
+pub(crate) fn name_or_all(e: &mut Errors, _: &Owner, name: &Value, path: &ErrorPath) {
+    let name = name.as_str().unwrap_or("");
+    if name != "*" {
+        e.each_invalid(path, name, names::dns_subdomain(name));
+    }
 }
 
 /// Calls `check` for the entries of a list that is not `*`.
@@ -82,7 +81,12 @@ fn path_fault(path: &str) -> Option<&'static str> {
     }
 }
 
-fn flow_schema(errors: &mut Errors, _: &Owner<'_>, schema: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn flow_schema(
+    errors: &mut Errors,
+    _: &Owner<'_>,
+    schema: &Value,
+    path: &ErrorPath<'_>,
+) {
     let (name, spec) = (schema.part("metadata").text("name"), schema.part("spec"));
     let (at, precedence) = (path.child("spec"), spec.int("matchingPrecedence"));
     if precedence == 1 && name != "exempt" {
@@ -98,7 +102,12 @@ fn flow_schema(errors: &mut Errors, _: &Owner<'_>, schema: &Value, path: &ErrorP
     }
 }
 
-fn priority_level(errors: &mut Errors, _: &Owner<'_>, level: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn priority_level(
+    errors: &mut Errors,
+    _: &Owner<'_>,
+    level: &Value,
+    path: &ErrorPath<'_>,
+) {
     let (name, spec) = (level.part("metadata").text("name"), level.part("spec"));
     let (at, kind) = (path.child("spec"), spec.text("type"));
     if (name == "exempt") != (kind == "Exempt") {
@@ -121,7 +130,12 @@ fn priority_level(errors: &mut Errors, _: &Owner<'_>, level: &Value, path: &Erro
     }
 }
 
-fn hand_size(errors: &mut Errors, owner: &Owner<'_>, size: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn hand_size(
+    errors: &mut Errors,
+    owner: &Owner<'_>,
+    size: &Value,
+    path: &ErrorPath<'_>,
+) {
     let (size, queues) = (size.as_i64().unwrap_or(0), owner.value.int("queues"));
     if size <= 0 {
         return;

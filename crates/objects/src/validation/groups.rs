@@ -2,7 +2,7 @@
 
 use super::errors::{ErrorPath, Errors, Shown};
 use super::markers::{NOT_CLEARED, NOT_SET_LATER};
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -16,15 +16,17 @@ const SEVERAL_PRIORITIES: &str =
 const ABOVE_PARALLELISM: &str = "must be less than or equal to `spec.parallelism`";
 const UNKNOWN_CLAIM: &str = "must match the name of an entry in `spec.resourceClaims`";
 
-checks! {
-    "scheduling-group" => |e, _, group, path| scheduling_group(e, group, path),
-    "job-scheduling" => job_scheduling,
-    "workload-templates" => |e, _, spec, path| workload_templates(e, spec, path),
-    "group-claim-statuses" => |e, owner, _, path| claim_statuses(e, owner, path),
+pub(crate) fn group_claim_statuses(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    claim_statuses(e, owner, path)
 }
 
 /// A pod that belongs to a group names it.
-fn scheduling_group(errors: &mut Errors, group: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn scheduling_group(
+    errors: &mut Errors,
+    _: &Owner,
+    group: &Value,
+    path: &ErrorPath<'_>,
+) {
     if group.is_null() {
         return;
     }
@@ -36,7 +38,7 @@ fn scheduling_group(errors: &mut Errors, group: &Value, path: &ErrorPath<'_>) {
 }
 
 /// The gang of a Job is no larger than the number of its pods that run at once.
-fn job_scheduling<'a>(
+pub(crate) fn job_scheduling<'a>(
     errors: &mut Errors,
     owner: &Owner<'a>,
     new: &'a Value,
@@ -79,7 +81,12 @@ fn claim_statuses(errors: &mut Errors, owner: &Owner<'_>, path: &ErrorPath<'_>) 
 }
 
 /// Names are unique in the tree, it is not too deep, all templates have one priority, and composite ones have children.
-fn workload_templates(errors: &mut Errors, spec: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn workload_templates(
+    errors: &mut Errors,
+    _: &Owner,
+    spec: &Value,
+    path: &ErrorPath<'_>,
+) {
     let mut names = HashSet::new();
     let leaves = spec.items("podGroupTemplates").iter();
     names.extend(leaves.map(|template| template.text("name")));

@@ -2,7 +2,7 @@
 //! and the index intervals that spec and status share. The status is in `job_status`.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, quote};
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::small::domain_prefixed_path;
 use super::workloads::{spec_of, template_labels};
 use super::{groups, names, selectors};
@@ -25,27 +25,24 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 const POLICIES: [&str; 2] = ["OnFailure", "Never"];
 
-checks! {
-    "generated-selector" => |e, _, job, _| generated_selector(e, job),
-    "job" => job,
-    "job-spec" => |e, _, spec, path| spec_fields(e, spec, path),
-    "job-template" => restart_policy,
-    "job-of-cron" => |e, owner, _, path| {
-        let spec = owner.value.part("spec");
-        if let Some(selector) = spec.field("selector") {
-            let at = path.child("selector");
-            e.invalid(&at, selectors::shown(selector), "`selector` will be auto-generated");
-        }
-        if spec.flag("manualSelector") {
-            let at = path.child("manualSelector");
-            e.not_supported_plain(&at, true, &["nil", "false"]);
-        }
-    },
-    "job-status" => super::job_status::validate,
+pub(crate) fn job_of_cron(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    let spec = owner.value.part("spec");
+    if let Some(selector) = spec.field("selector") {
+        let at = path.child("selector");
+        e.invalid(
+            &at,
+            selectors::shown(selector),
+            "`selector` will be auto-generated",
+        );
+    }
+    if spec.flag("manualSelector") {
+        let at = path.child("manualSelector");
+        e.not_supported_plain(&at, true, &["nil", "false"]);
+    }
 }
 
 /// Without a selector of the user, the selector and the labels of the template are those that the server makes.
-fn generated_selector(errors: &mut Errors, job: &Value) {
+pub(crate) fn generated_selector(errors: &mut Errors, _: &Owner, job: &Value, _: &ErrorPath) {
     let (metadata, spec) = (job.part("metadata"), spec_of(job));
     let Some(selector) = spec
         .field("selector")
@@ -90,7 +87,7 @@ fn has_label(errors: &mut Errors, labels: &Value, label: &str, expected: &str, p
 }
 
 /// The checks after those of the spec: the selector, the names of the pods, and what an update may change.
-fn job(errors: &mut Errors, owner: &Owner, job: &Value, _: &ErrorPath) {
+pub(crate) fn job(errors: &mut Errors, owner: &Owner, job: &Value, _: &ErrorPath) {
     let (spec, path) = (spec_of(job), ErrorPath::new("spec"));
     if spec.field("selector").is_none() {
         errors.required(&path.child("selector"), "");
@@ -216,7 +213,7 @@ fn take_resources(pod: &mut Value, new: &Value, list: &str) {
 }
 
 /// The fields of a spec but its template, in upstream's order.
-fn spec_fields(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+pub(crate) fn spec_fields(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     for field in [
         "parallelism",
         "completions",
@@ -477,7 +474,12 @@ fn success_policy(errors: &mut Errors, spec: &Value, policy: &Value, path: &Erro
 }
 
 /// The pods of a Job end.
-fn restart_policy(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
+pub(crate) fn restart_policy(
+    errors: &mut Errors,
+    owner: &Owner,
+    template: &Value,
+    path: &ErrorPath,
+) {
     let at = path.child("spec.restartPolicy");
     match spec_of(template).text("restartPolicy") {
         "OnFailure" if owner.value.field("podFailurePolicy").is_some() => errors.invalid(

@@ -43,7 +43,7 @@ impl<'a> JobStatusState<'a> {
 }
 
 /// Errors of a write of the status.
-pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
+pub(crate) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
     let Some(old) = owner.old else { return };
     let spec = owner.value.part("spec");
     let (new, old) = (

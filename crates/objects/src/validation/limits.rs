@@ -1,7 +1,7 @@
 //! The checks that tables cannot express for limit ranges and resource quotas.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::pod::resources;
 use super::{amounts, names};
 use crate::view::{FieldView, child, set_if_absent};
@@ -34,19 +34,15 @@ const COMPUTE: [&str; 6] = [
     "requests.memory",
 ];
 
-checks! {
-    "limit-range-item" => item,
-    "quota-amounts" => |e, _, list, path| {
-        for (name, value) in list.as_object().into_iter().flatten() {
-            let path = path.key(name);
-            resources::validate_name(e, name, &path);
-            if !name.contains('/') && !is_standard(name) {
-                e.invalid(&path, name, "must be a standard resource for quota");
-            }
-            amounts::validate(e, name, value, &path);
+pub(crate) fn quota_amounts(e: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+    for (name, value) in list.as_object().into_iter().flatten() {
+        let path = path.key(name);
+        resources::validate_name(e, name, &path);
+        if !name.contains('/') && !is_standard(name) {
+            e.invalid(&path, name, "must be a standard resource for quota");
         }
-    },
-    "quota-scopes" => scopes,
+        amounts::validate(e, name, value, &path);
+    }
 }
 
 /// Returns whether quotas know the name. Names with a domain are always allowed.
@@ -75,7 +71,7 @@ pub(crate) fn default_item(item: &mut Value) {
     }
 }
 
-fn item(errors: &mut Errors, owner: &Owner, item: &Value, path: &ErrorPath) {
+pub(crate) fn item(errors: &mut Errors, owner: &Owner, item: &Value, path: &ErrorPath) {
     let kind = item.text("type");
     let at = path.child("type");
     let faults = names::qualified_name(kind);
@@ -198,7 +194,7 @@ fn ratio(
     }
 }
 
-fn scopes(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
+pub(crate) fn scopes(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let hard: Vec<&str> = spec
         .entries("hard")
         .into_iter()

@@ -4,7 +4,7 @@
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -20,55 +20,60 @@ const SLICE_PORTS_MAX: usize = 20_000;
 const TOPOLOGY_MAX: usize = 16;
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-checks! {
-    "ingress" => |e, _, spec, path| {
-        if spec.items("rules").is_empty() && spec.field("defaultBackend").is_none() {
-            e.invalid(path, Shown::null(), "either `defaultBackend` or `rules` must be specified");
-        }
-    },
-    "ingress-backend" => |e, _, backend, path| {
-        if !backend.is_null() {
-            backend_of(e, backend, path);
-        }
-    },
-    "ingress-class" => |e, _, spec, path| ingress_class(e, spec, path),
-    "ingress-host" => |e, _, host, path| {
+pub(crate) fn ingress(e: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
+    if spec.items("rules").is_empty() && spec.field("defaultBackend").is_none() {
+        e.invalid(
+            path,
+            Shown::null(),
+            "either `defaultBackend` or `rules` must be specified",
+        );
+    }
+}
+
+pub(crate) fn ingress_backend(e: &mut Errors, _: &Owner, backend: &Value, path: &ErrorPath) {
+    if !backend.is_null() {
+        backend_of(e, backend, path);
+    }
+}
+
+pub(crate) fn ingress_host(e: &mut Errors, _: &Owner, host: &Value, path: &ErrorPath) {
+    let host = host.as_str().unwrap_or("");
+    if names::parse_ip(host).is_some() {
+        e.invalid(path, host, "must be a DNS name, not an IP address");
+    }
+    let faults = host_faults(host);
+    e.each_invalid(path, host, faults);
+}
+
+pub(crate) fn ingress_hosts(e: &mut Errors, _: &Owner, hosts: &Value, path: &ErrorPath) {
+    for (i, host) in hosts.as_array().into_iter().flatten().enumerate() {
         let host = host.as_str().unwrap_or("");
-        if names::parse_ip(host).is_some() {
-            e.invalid(path, host, "must be a DNS name, not an IP address");
-        }
-        let faults = host_faults(host);
-        e.each_invalid(path, host, faults);
-    },
-    "ingress-hosts" => |e, _, hosts, path| {
-        for (i, host) in hosts.as_array().into_iter().flatten().enumerate() {
-            let host = host.as_str().unwrap_or("");
-            e.each_invalid(&path.index(i), host, host_faults(host));
-        }
-    },
-    "ingress-names-one-class" => |e, owner, ingress, _| {
-        let name = ingress.part("spec").maybe_text("ingressClassName");
-        let annotations = ingress.part("metadata").part("annotations");
-        let annotation = annotations.maybe_text(CLASS_ANNOTATION);
-        if let (Some(name), Some(annotation), None) = (name, annotation, owner.old)
-            && name != annotation
-        {
-            let path = ErrorPath::new("annotations").child(CLASS_ANNOTATION);
-            let detail = "must match `ingressClassName` when both are specified";
-            e.invalid(&path, annotation, detail);
-        }
-    },
-    "ingress-path" => |e, _, path_rule, path| ingress_path(e, path_rule, path),
-    "ip-block" => |e, _, block, path| ip_block(e, block, path),
-    "policy-port" => |e, _, port, path| policy_port(e, port, path),
-    "policy-type-count" => |e, _, types, path| {
-        if types.as_array().is_some_and(|types| types.len() > 2) {
-            e.invalid(path, types, "may not specify more than two policyTypes");
-        }
-    },
-    "endpoint-subsets" => endpoint_subsets,
-    "slice-endpoints" => slice_endpoints,
-    "slice-ports" => |e, _, ports, path| slice_ports(e, ports, path),
+        e.each_invalid(&path.index(i), host, host_faults(host));
+    }
+}
+
+pub(crate) fn ingress_names_one_class(
+    e: &mut Errors,
+    owner: &Owner,
+    ingress: &Value,
+    _: &ErrorPath,
+) {
+    let name = ingress.part("spec").maybe_text("ingressClassName");
+    let annotations = ingress.part("metadata").part("annotations");
+    let annotation = annotations.maybe_text(CLASS_ANNOTATION);
+    if let (Some(name), Some(annotation), None) = (name, annotation, owner.old)
+        && name != annotation
+    {
+        let path = ErrorPath::new("annotations").child(CLASS_ANNOTATION);
+        let detail = "must match `ingressClassName` when both are specified";
+        e.invalid(&path, annotation, detail);
+    }
+}
+
+pub(crate) fn policy_type_count(e: &mut Errors, _: &Owner, types: &Value, path: &ErrorPath) {
+    if types.as_array().is_some_and(|types| types.len() > 2) {
+        e.invalid(path, types, "may not specify more than two policyTypes");
+    }
 }
 
 /// The faults of a host name, in which the first label may be `*`.
@@ -79,7 +84,7 @@ fn host_faults(host: &str) -> Vec<String> {
     names::dns_subdomain(host)
 }
 
-fn ingress_path(errors: &mut Errors, rule: &Value, path: &ErrorPath) {
+pub(crate) fn ingress_path(errors: &mut Errors, _: &Owner, rule: &Value, path: &ErrorPath) {
     let Some(kind) = rule.maybe_text("pathType") else {
         errors.required(&path.child("pathType"), "pathType must be specified");
         return;
@@ -160,7 +165,7 @@ fn reference(errors: &mut Errors, reference: &Value, path: &ErrorPath) {
     }
 }
 
-fn ingress_class(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+pub(crate) fn ingress_class(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     let (controller, at) = (spec.text("controller"), path.child("controller"));
     if controller.len() > CONTROLLER_BYTES_MAX {
         errors.too_long(&at, CONTROLLER_BYTES_MAX);
@@ -189,7 +194,7 @@ fn ingress_class(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     }
 }
 
-fn ip_block(errors: &mut Errors, block: &Value, path: &ErrorPath) {
+pub(crate) fn ip_block(errors: &mut Errors, _: &Owner, block: &Value, path: &ErrorPath) {
     let text = block.text("cidr");
     let at = path.child("cidr");
     if text.is_empty() {
@@ -225,7 +230,7 @@ fn is_subset((part, part_bits): (IpAddr, u8), (whole, whole_bits): (IpAddr, u8))
     same && part_bits > whole_bits
 }
 
-fn policy_port(errors: &mut Errors, port: &Value, path: &ErrorPath) {
+pub(crate) fn policy_port(errors: &mut Errors, _: &Owner, port: &Value, path: &ErrorPath) {
     let end = port.maybe_int("endPort");
     let end_path = path.child("endPort");
     let at = path.child("port");
@@ -262,7 +267,12 @@ fn policy_port(errors: &mut Errors, port: &Value, path: &ErrorPath) {
 }
 
 /// Endpoints that an update leaves as they were are not checked again.
-fn endpoint_subsets(errors: &mut Errors, owner: &Owner, subsets: &Value, path: &ErrorPath) {
+pub(crate) fn endpoint_subsets(
+    errors: &mut Errors,
+    owner: &Owner,
+    subsets: &Value,
+    path: &ErrorPath,
+) {
     if owner.old.is_some_and(|old| old.part("subsets") == subsets) {
         return;
     }
@@ -329,7 +339,7 @@ fn protocol(errors: &mut Errors, protocol: &str, path: &ErrorPath) {
     }
 }
 
-fn slice_ports(errors: &mut Errors, ports: &Value, path: &ErrorPath) {
+pub(crate) fn slice_ports(errors: &mut Errors, _: &Owner, ports: &Value, path: &ErrorPath) {
     let ports = ports.as_array().map_or(&[][..], Vec::as_slice);
     if ports.len() > SLICE_PORTS_MAX {
         errors.check_at_most(path, ports.len(), SLICE_PORTS_MAX);
@@ -353,7 +363,12 @@ fn slice_ports(errors: &mut Errors, ports: &Value, path: &ErrorPath) {
 }
 
 /// Endpoints that an update leaves as they were are not checked again.
-fn slice_endpoints(errors: &mut Errors, owner: &Owner, endpoints: &Value, path: &ErrorPath) {
+pub(crate) fn slice_endpoints(
+    errors: &mut Errors,
+    owner: &Owner,
+    endpoints: &Value,
+    path: &ErrorPath,
+) {
     if owner
         .old
         .is_some_and(|old| old.part("endpoints") == endpoints)

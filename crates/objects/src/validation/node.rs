@@ -2,7 +2,7 @@
 
 use super::addresses::validate_cidr;
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
-use super::owner::checks;
+use super::owner::Owner;
 use super::pod::scheduling::validate_taint_effect;
 use super::workloads::spec_of;
 use super::{amounts, names};
@@ -18,17 +18,18 @@ const CIDR_FIXED: &str = "node updates may not change podCIDR except from \"\" t
 /// The most entries of `disableResizePreemption`.
 const DISABLE_RESIZE_PREEMPTION_MAX: usize = 20;
 
-checks! {
-    "node" => |e, owner, object, _| match owner.old {
+pub(crate) fn node(e: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
+    match owner.old {
         None => validate(e, object),
         Some(old) => validate_update(e, object, old),
-    },
-    "node-status" => |e, owner, _, _| {
-        let node = owner.enclosing("core.v1.Node").unwrap_or(&Value::Null);
-        validate_amounts(e, node);
-        validate_features(e, node);
-        validate_addresses(e, node);
-    },
+    }
+}
+
+pub(crate) fn node_status(e: &mut Errors, owner: &Owner, _: &Value, _: &ErrorPath) {
+    let node = owner.enclosing("core.v1.Node").unwrap_or(&Value::Null);
+    validate_amounts(e, node);
+    validate_features(e, node);
+    validate_addresses(e, node);
 }
 
 /// Capacity is allocatable, and the first of the CIDRs is the CIDR.

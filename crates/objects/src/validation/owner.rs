@@ -57,20 +57,6 @@ impl<'a> Siblings<'a> {
 /// Checks a value; `Null` when it is absent. The owner is the object that holds it, or the value itself on lines `*`.
 pub(crate) type CheckFn = for<'a> fn(&mut Errors, &Owner<'a>, &'a Value, &ErrorPath<'a>);
 
-/// A file's table of checks: `check(name)` finds one by the name that the rules give it.
-macro_rules! checks {
-    ($($name:literal => $check:expr,)*) => {
-        /// A check by the name that the rules give it.
-        pub(crate) fn check(name: &str) -> Option<crate::validation::owner::CheckFn> {
-            match name {
-                $($name => Some($check),)*
-                _ => None,
-            }
-        }
-    };
-}
-pub(crate) use checks;
-
 impl<'a> Owner<'a> {
     /// The object as a whole.
     pub(crate) fn outermost(&self) -> &Owner<'a> {

@@ -5,40 +5,27 @@
 //! `scheduling` (gates at creation) and `update` (gates and directives afterwards).
 
 mod annotations;
-mod containers;
+pub(super) mod containers;
 pub(crate) mod defaults;
-mod env;
+pub(super) mod env;
 pub(crate) mod handlers;
-mod mounts;
+pub(super) mod mounts;
 mod parts;
 mod prepare;
 pub mod requests;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
-mod security;
+pub(super) mod security;
 pub(crate) mod spec;
 mod status;
 mod update;
 pub(crate) mod volume_sources;
 pub(crate) mod volumes;
 
-use super::CheckFn;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource};
 use crate::view::FieldView;
 use serde_json::Value;
-
-/// A check by the name that the rules give it.
-pub(super) fn check(name: &str) -> Option<CheckFn> {
-    spec::check(name)
-        .or_else(|| containers::check(name))
-        .or_else(|| env::check(name))
-        .or_else(|| handlers::check(name))
-        .or_else(|| security::check(name))
-        .or_else(|| scheduling::check(name))
-        .or_else(|| volumes::check(name))
-        .or_else(|| volume_sources::check(name))
-}
 
 /// The strategy of pods.
 #[derive(Debug, Clone, Copy, Default)]

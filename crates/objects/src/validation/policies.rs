@@ -1,7 +1,7 @@
 //! ValidatingAdmissionPolicies and their bindings.
 
 use super::errors::{ErrorPath, Errors};
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::{names, webhooks};
 use crate::custom::rules::RESERVED;
 use crate::view::FieldView;
@@ -19,36 +19,32 @@ const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const MUTATED: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
-checks! {
-    "mutated-operations" => |e, _, matching, path| {
-        for rule in matching.items("resourceRules") {
-            for operation in rule.strings("operations") {
-                if !MUTATED.contains(&operation) {
-                    let at = path.child("resourceRules");
-                    e.not_supported(&at.child("operations"), operation, &MUTATED);
-                }
+pub(crate) fn mutated_operations(e: &mut Errors, _: &Owner, matching: &Value, path: &ErrorPath) {
+    for rule in matching.items("resourceRules") {
+        for operation in rule.strings("operations") {
+            if !MUTATED.contains(&operation) {
+                let at = path.child("resourceRules");
+                e.not_supported(&at.child("operations"), operation, &MUTATED);
             }
         }
-    },
-    "mutation-expressions" => mutation_expressions,
-    "param-kind" => param_kind,
-    "policy-expressions" => expressions,
-    "resource-names" => |e, _, list, path| {
-        let mut seen = HashSet::new();
-        for (i, name) in list.as_array().into_iter().flatten().enumerate() {
-            let (at, name) = (path.index(i), name.as_str().unwrap_or(""));
-            e.each_invalid(&at, name, names::path_segment(name, false));
-            if !seen.insert(name) {
-                e.duplicate(&at, name);
-            }
+    }
+}
+
+pub(crate) fn resource_names(e: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+    let mut seen = HashSet::new();
+    for (i, name) in list.as_array().into_iter().flatten().enumerate() {
+        let (at, name) = (path.index(i), name.as_str().unwrap_or(""));
+        e.each_invalid(&at, name, names::path_segment(name, false));
+        if !seen.insert(name) {
+            e.duplicate(&at, name);
         }
-    },
-    "resource-rules" => |e, _, constraints, path| {
-        if constraints.items("resourceRules").is_empty() {
-            e.required(&path.child("resourceRules"), "");
-        }
-    },
-    "validation-actions" => validation_actions,
+    }
+}
+
+pub(crate) fn resource_rules(e: &mut Errors, _: &Owner, constraints: &Value, path: &ErrorPath) {
+    if constraints.items("resourceRules").is_empty() {
+        e.required(&path.child("resourceRules"), "");
+    }
 }
 
 /// The scope of expressions of a policy: the variables of the request and those of the policy before them.
@@ -131,7 +127,12 @@ fn check_expression(
     }
 }
 
-fn expressions(errors: &mut Errors, owner: &Owner<'_>, spec: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn expressions(
+    errors: &mut Errors,
+    owner: &Owner<'_>,
+    spec: &Value,
+    path: &ErrorPath<'_>,
+) {
     let mut scope = ExpressionScope::of(spec);
     let conditions = spec.part("matchConditions");
     let at = path.child("matchConditions");
@@ -171,7 +172,12 @@ fn expressions(errors: &mut Errors, owner: &Owner<'_>, spec: &Value, path: &Erro
     }
 }
 
-fn mutation_expressions(errors: &mut Errors, _: &Owner<'_>, spec: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn mutation_expressions(
+    errors: &mut Errors,
+    _: &Owner<'_>,
+    spec: &Value,
+    path: &ErrorPath<'_>,
+) {
     let mut scope = ExpressionScope::of(spec);
     let at = path.child("matchConditions");
     webhooks::check_conditions(errors, spec.part("matchConditions"), &at, |text| {
@@ -332,7 +338,7 @@ fn annotation(
     }
 }
 
-fn param_kind(errors: &mut Errors, _: &Owner<'_>, kind: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn param_kind(errors: &mut Errors, _: &Owner<'_>, kind: &Value, path: &ErrorPath<'_>) {
     if kind.is_null() {
         return;
     }
@@ -367,7 +373,12 @@ fn param_kind(errors: &mut Errors, _: &Owner<'_>, kind: &Value, path: &ErrorPath
     }
 }
 
-fn validation_actions(errors: &mut Errors, _: &Owner<'_>, list: &Value, path: &ErrorPath<'_>) {
+pub(crate) fn validation_actions(
+    errors: &mut Errors,
+    _: &Owner<'_>,
+    list: &Value,
+    path: &ErrorPath<'_>,
+) {
     let mut seen = HashSet::new();
     for (i, action) in list.as_array().into_iter().flatten().enumerate() {
         let (at, action) = (path.index(i), action.as_str().unwrap_or(""));

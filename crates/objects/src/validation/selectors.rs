@@ -2,7 +2,7 @@
 
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 
@@ -14,18 +14,15 @@ pub(crate) fn validate_labels(errors: &mut Errors, object: &Value, field: &str, 
     }
 }
 
-checks! {
-    "labels" => |e, _, labels, path| {
-        for (key, value) in labels.as_object().into_iter().flatten() {
-            e.each_invalid(path, key, names::qualified_name(key));
-            let value = value.as_str().unwrap_or("");
-            e.each_invalid(path, value, names::label_value(value));
-        }
-    },
-    "label-requirement" => requirement,
+pub(crate) fn labels(e: &mut Errors, _: &Owner, labels: &Value, path: &ErrorPath) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        e.each_invalid(path, key, names::qualified_name(key));
+        let value = value.as_str().unwrap_or("");
+        e.each_invalid(path, value, names::label_value(value));
+    }
 }
 
-fn requirement(errors: &mut Errors, _: &Owner, requirement: &Value, path: &ErrorPath) {
+pub(crate) fn requirement(errors: &mut Errors, _: &Owner, requirement: &Value, path: &ErrorPath) {
     let values = requirement.strings("values");
     let at = path.child("values");
     match requirement.text("operator") {

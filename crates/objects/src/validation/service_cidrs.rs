@@ -2,18 +2,14 @@
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::names::parse_cidr;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::net::IpAddr;
 
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.7/24 or 2001:db8::/64)";
 
-checks! {
-    "service-cidrs" => cidrs,
-}
-
-fn cidrs(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+pub(crate) fn cidrs(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
     let new = owner.value.strings("cidrs");
     let Some(old) = owner.old.map(|old| old.strings("cidrs")) else {
         check_cidrs(errors, owner.value, path);

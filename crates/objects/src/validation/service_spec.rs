@@ -4,7 +4,7 @@
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::service::{NODE_PORTS, is_external, is_headless, needs_health_check, needs_node_port};
 use super::workloads::spec_of;
 use crate::view::FieldView;
@@ -24,9 +24,8 @@ const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
-checks! {
-    "load-balancer-status" => load_balancer_status,
-    "service" => |e, owner, service, _| validate(e, service, owner.old),
+pub(crate) fn service(e: &mut Errors, owner: &Owner, service: &Value, _: &ErrorPath) {
+    validate(e, service, owner.old)
 }
 
 fn validate(errors: &mut Errors, service: &Value, old: Option<&Value>) {
@@ -559,7 +558,12 @@ fn traffic(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
 }
 
 /// The addresses of a load balancer.
-fn load_balancer_status(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
+pub(crate) fn load_balancer_status(
+    errors: &mut Errors,
+    owner: &Owner,
+    status: &Value,
+    path: &ErrorPath,
+) {
     let spec = spec_of(owner.value);
     let path = path.child("loadBalancer").child("ingress");
     let entries = |status: &Value| status.part("loadBalancer").items("ingress").to_vec();

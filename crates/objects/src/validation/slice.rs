@@ -5,7 +5,7 @@ use super::devices::{qualified, validate_driver};
 use super::engine::run_type;
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -28,16 +28,12 @@ const VALUES: [&str; 8] = [
 const PER_DEVICE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
 const NOT_PER_DEVICE: &str = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
 
-checks! {
-    "slice-devices" => devices,
-    "slice-operations" => operations,
-    "slice-driver" => |e, _, driver, path| {
-        validate_driver(e, driver.as_str().unwrap_or(""), path);
-    },
+pub(crate) fn slice_driver(e: &mut Errors, _: &Owner, driver: &Value, path: &ErrorPath) {
+    validate_driver(e, driver.as_str().unwrap_or(""), path);
 }
 
 /// The devices and the counters that they share.
-fn devices(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
+pub(crate) fn devices(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let devices = spec.items("devices");
     let counters = spec.items("sharedCounters");
     if spec.field("devices").is_some() && spec.field("sharedCounters").is_some() {
@@ -86,7 +82,7 @@ fn devices(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
 }
 
 /// The operations of the kubelet that are left out: preparation only together with its end.
-fn operations(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn operations(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
     let named: Vec<&str> = list
         .as_array()
         .into_iter()

@@ -3,7 +3,7 @@
 use super::errors::{ErrorPath, Errors};
 use super::metadata::validate_plain_finalizer;
 use super::names;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use crate::view::{FieldView, is_zero, set, set_if_zero};
 use serde_json::{Value, json};
 
@@ -20,29 +20,35 @@ const EVENT_NAME_BYTES_MAX: usize = 128;
 const EVENT_NOTE_BYTES_MAX: usize = 1024;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-checks! {
-    "api-service-port" => |e, _, port, path| {
-        let port = port.as_i64().unwrap_or(0);
-        let problems = names::port_number(port);
-        if !problems.is_empty() {
-            let detail = format!("port is not valid: {}", problems.join(", "));
-            e.invalid(path, port, detail);
-        }
-    },
-    "api-service" => api_service,
-    "event" => event,
-    "finalizers" => |e, _, list, path| {
-        for finalizer in list.as_array().into_iter().flatten().filter_map(Value::as_str) {
-            e.each_invalid(path, finalizer, names::qualified_name(finalizer));
-            validate_plain_finalizer(e, finalizer, path);
-        }
-    },
-    "namespaced-rule" => |e, owner, urls, path| {
-        if !is_zero(Some(urls)) && owner.enclosing("rbac.v1.Role").is_some() {
-            e.invalid(path, urls, "namespaced rules cannot apply to non-resource URLs");
-        }
-    },
-    "priority-class" => priority_class,
+pub(crate) fn api_service_port(e: &mut Errors, _: &Owner, port: &Value, path: &ErrorPath) {
+    let port = port.as_i64().unwrap_or(0);
+    let problems = names::port_number(port);
+    if !problems.is_empty() {
+        let detail = format!("port is not valid: {}", problems.join(", "));
+        e.invalid(path, port, detail);
+    }
+}
+
+pub(crate) fn finalizers(e: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+    for finalizer in list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        e.each_invalid(path, finalizer, names::qualified_name(finalizer));
+        validate_plain_finalizer(e, finalizer, path);
+    }
+}
+
+pub(crate) fn namespaced_rule(e: &mut Errors, owner: &Owner, urls: &Value, path: &ErrorPath) {
+    if !is_zero(Some(urls)) && owner.enclosing("rbac.v1.Role").is_some() {
+        e.invalid(
+            path,
+            urls,
+            "namespaced rules cannot apply to non-resource URLs",
+        );
+    }
 }
 
 /// `domain/path`.
@@ -76,7 +82,7 @@ pub fn default_namespace(namespace: &mut Value) {
     }
 }
 
-fn priority_class(errors: &mut Errors, owner: &Owner, class: &Value, _: &ErrorPath) {
+pub(crate) fn priority_class(errors: &mut Errors, owner: &Owner, class: &Value, _: &ErrorPath) {
     let (name, value) = (class.part("metadata").text("name"), class.int("value"));
     if owner.old.is_some() || !name.starts_with("system-") {
         return;
@@ -99,7 +105,7 @@ fn priority_class(errors: &mut Errors, owner: &Owner, class: &Value, _: &ErrorPa
 
 /// Events are stored in the shape of core/v1. An event with `eventTime` is of the new kind and names its reporter; the
 /// old kind only has to agree with its namespace.
-fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &ErrorPath) {
+pub(crate) fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &ErrorPath) {
     let namespace = event.part("metadata").text("namespace");
     // Events about what has no namespace go to `default` or, from older clients, to `kube-system`.
     let about = event.part("involvedObject").text("namespace");
@@ -168,7 +174,7 @@ pub(super) fn default_policy_types(spec: &mut Value) {
     }
 }
 
-fn api_service(errors: &mut Errors, _: &Owner, service: &Value, path: &ErrorPath) {
+pub(crate) fn api_service(errors: &mut Errors, _: &Owner, service: &Value, path: &ErrorPath) {
     let (spec, at) = (service.part("spec"), path.child("spec"));
     let (group, version) = (spec.text("group"), spec.text("version"));
     let (name, wanted) = (

@@ -3,7 +3,7 @@
 use super::differences::with_differences;
 use super::engine::{run_field, run_type};
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::{amounts, names};
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, copy_field, existing, is_zero, remove, set};
@@ -55,49 +55,54 @@ const RESIZES: [&str; 5] = [
     "NodeResizePending",
 ];
 
-checks! {
-    "access-modes" => access_modes,
-    "capacity" => capacity,
-    "claim-sources" => claim_sources,
-    "claim-size" => claim_size,
-    "claim-status" => |e, _, status, path| claim_status(e, status, path),
-    "pv-secret" => |e, _, secret, path| {
-        if secret.is_object() {
-            e.check_name(&path.child("name"), secret.text("name"), names::dns_subdomain);
-            e.check_name(&path.child("namespace"), secret.text("namespace"), names::dns_label);
-        }
-    },
-    "no-backsteps" => |e, _, text, at| {
-        let text = text.as_str().unwrap_or("");
-        if !text.is_empty() {
-            super::pod::volumes::validate_no_backsteps(e, text, at);
-        }
-    },
-    "claim-update" => claim_update,
-    "provisioner" => |e, _, provisioner, path| {
-        let provisioner = provisioner.as_str().unwrap_or("");
-        e.each_invalid(path, provisioner, names::qualified_name(&provisioner.to_lowercase()));
-    },
-    "volume-source" => volume_source,
-    "volume-attributes" => |e, _, spec, path| {
-        let Some(class) = spec.maybe_text("volumeAttributesClassName") else {
-            return;
-        };
-        let at = path.child("volumeAttributesClassName");
-        if class.is_empty() {
-            e.required(&at, "an empty string is disallowed");
-        } else {
-            e.each_invalid(&at, class, names::dns_subdomain(class));
-        }
-        if spec.field("csi").is_none() {
-            let detail = "has to be specified when using volumeAttributesClassName";
-            e.required(&path.child("csi"), detail);
-        }
-    },
-    "volume-update" => volume_update,
+pub(crate) fn pv_secret(e: &mut Errors, _: &Owner, secret: &Value, path: &ErrorPath) {
+    if secret.is_object() {
+        e.check_name(
+            &path.child("name"),
+            secret.text("name"),
+            names::dns_subdomain,
+        );
+        e.check_name(
+            &path.child("namespace"),
+            secret.text("namespace"),
+            names::dns_label,
+        );
+    }
 }
 
-fn access_modes(errors: &mut Errors, _: &Owner, modes: &Value, path: &ErrorPath) {
+pub(crate) fn no_backsteps(e: &mut Errors, _: &Owner, text: &Value, at: &ErrorPath) {
+    let text = text.as_str().unwrap_or("");
+    if !text.is_empty() {
+        super::pod::volumes::validate_no_backsteps(e, text, at);
+    }
+}
+
+pub(crate) fn provisioner(e: &mut Errors, _: &Owner, provisioner: &Value, path: &ErrorPath) {
+    let provisioner = provisioner.as_str().unwrap_or("");
+    e.each_invalid(
+        path,
+        provisioner,
+        names::qualified_name(&provisioner.to_lowercase()),
+    );
+}
+
+pub(crate) fn volume_attributes(e: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
+    let Some(class) = spec.maybe_text("volumeAttributesClassName") else {
+        return;
+    };
+    let at = path.child("volumeAttributesClassName");
+    if class.is_empty() {
+        e.required(&at, "an empty string is disallowed");
+    } else {
+        e.each_invalid(&at, class, names::dns_subdomain(class));
+    }
+    if spec.field("csi").is_none() {
+        let detail = "has to be specified when using volumeAttributesClassName";
+        e.required(&path.child("csi"), detail);
+    }
+}
+
+pub(crate) fn access_modes(errors: &mut Errors, _: &Owner, modes: &Value, path: &ErrorPath) {
     let modes = modes
         .as_array()
         .into_iter()
@@ -121,7 +126,7 @@ fn positive(errors: &mut Errors, name: &str, amount: &Value, path: &ErrorPath) {
     }
 }
 
-fn claim_size(errors: &mut Errors, _: &Owner, resources: &Value, path: &ErrorPath) {
+pub(crate) fn claim_size(errors: &mut Errors, _: &Owner, resources: &Value, path: &ErrorPath) {
     let at = path.key("storage");
     let Some(amount) = resources.part("requests").field("storage") else {
         errors.required(&at, "");
@@ -136,7 +141,7 @@ fn claim_size(errors: &mut Errors, _: &Owner, resources: &Value, path: &ErrorPat
 }
 
 /// A claim may be bound once, get a class where it had none, ask for more, and change its attributes when it is bound.
-fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _: &ErrorPath) {
+pub(crate) fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _: &ErrorPath) {
     let Some(old) = owner.old else {
         return;
     };
@@ -216,7 +221,7 @@ fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _: &ErrorPath
     }
 }
 
-fn capacity(errors: &mut Errors, _: &Owner, capacity: &Value, path: &ErrorPath) {
+pub(crate) fn capacity(errors: &mut Errors, _: &Owner, capacity: &Value, path: &ErrorPath) {
     let map = capacity.as_object();
     if map.is_some_and(|m| m.len() > 1 || !m.contains_key("storage")) {
         errors.not_supported(path, &capacity.to_string(), &["storage"]);
@@ -227,7 +232,7 @@ fn capacity(errors: &mut Errors, _: &Owner, capacity: &Value, path: &ErrorPath) 
 }
 
 /// The source of a volume; more than one is an error.
-fn volume_source(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
+pub(crate) fn volume_source(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let mut given = false;
     for (source, reported_as) in SOURCES {
         let Some(value) = spec.field(source) else {
@@ -297,7 +302,7 @@ pub(super) fn validate_inline(errors: &mut Errors, owner: &Owner, spec: &Value, 
     }
 }
 
-fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, _: &ErrorPath) {
+pub(crate) fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, _: &ErrorPath) {
     let Some(old) = owner.old else { return };
     let (spec, old) = (volume.part("spec"), old.part("spec"));
     let source = |spec: &Value, secret_may_come: bool| {
@@ -344,7 +349,7 @@ fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, _: &ErrorPa
 }
 
 /// The sources of the data of a claim.
-fn claim_sources(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
+pub(crate) fn claim_sources(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     for field in ["dataSource", "dataSourceRef"] {
         let Some(source) = spec.field(field) else {
             continue;
@@ -386,7 +391,7 @@ fn claim_sources(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath)
     }
 }
 
-fn claim_status(errors: &mut Errors, status: &Value, path: &ErrorPath) {
+pub(crate) fn claim_status(errors: &mut Errors, _: &Owner, status: &Value, path: &ErrorPath) {
     let basic = |errors: &mut Errors, amount: &Value, path: &ErrorPath| {
         let negative = amounts::parse(amount).filter(|quantity| quantity.sign() < 0);
         if let Some(quantity) = negative {

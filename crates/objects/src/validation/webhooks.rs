@@ -1,7 +1,7 @@
 //! MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 
 use super::errors::{ErrorPath, Errors, Shown};
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::{names, policies};
 use crate::view::FieldView;
 use berth_cel::{CompileError, Program};
@@ -19,18 +19,14 @@ const CONDITIONS_MAX: usize = 64;
 const NAME_PARTS_MIN: usize = 3;
 const URL_FORM: &str = "; desired format: https://host[/path]";
 
-checks! {
-    "match-conditions" => |e, _, conditions, path| {
-        check_conditions(e, conditions, path, |text| {
-            Program::condition(text, CONDITION_VARIABLES)
-        });
-    },
-    "review-versions" => review_versions,
-    "rule-resources" => rule_resources,
-    "webhook-client" => |e, _, config, path| check_client(e, config, path),
-    "webhook-name" => webhook_name,
-    "webhook-names" => unique_names,
-    "wildcard" => wildcard,
+pub(crate) fn match_conditions(e: &mut Errors, _: &Owner, conditions: &Value, path: &ErrorPath) {
+    check_conditions(e, conditions, path, |text| {
+        Program::condition(text, CONDITION_VARIABLES)
+    });
+}
+
+pub(crate) fn webhook_client(e: &mut Errors, _: &Owner, config: &Value, path: &ErrorPath) {
+    check_client(e, config, path)
 }
 
 /// Checks where a webhook is called.
@@ -42,7 +38,7 @@ pub(crate) fn check_client(errors: &mut Errors, config: &Value, path: &ErrorPath
     }
 }
 
-fn unique_names(errors: &mut Errors, _: &Owner, configuration: &Value, _: &ErrorPath) {
+pub(crate) fn unique_names(errors: &mut Errors, _: &Owner, configuration: &Value, _: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, hook) in configuration.items("webhooks").iter().enumerate() {
         let name = hook.text("name");
@@ -53,7 +49,7 @@ fn unique_names(errors: &mut Errors, _: &Owner, configuration: &Value, _: &Error
     }
 }
 
-fn webhook_name(errors: &mut Errors, _: &Owner, name: &Value, path: &ErrorPath) {
+pub(crate) fn webhook_name(errors: &mut Errors, _: &Owner, name: &Value, path: &ErrorPath) {
     let name = name.as_str().unwrap_or("");
     let problems = names::dns_subdomain(name);
     if name.is_empty() {
@@ -97,7 +93,7 @@ pub(super) fn check_conditions(
 }
 
 /// A list that has entries, of which `*` is the only one.
-fn wildcard(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn wildcard(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
     let entries = list.as_array().map_or(&[][..], Vec::as_slice);
     if entries.is_empty() {
         errors.required(path, "");
@@ -112,7 +108,7 @@ fn wildcard(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
     }
 }
 
-fn rule_resources(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn rule_resources(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let entries = owner.value.strings("resources");
     if entries.is_empty() {
         errors.required(path, "");
@@ -222,7 +218,7 @@ fn check_service(errors: &mut Errors, service: &Value, path: &ErrorPath) {
     }
 }
 
-fn review_versions(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+pub(crate) fn review_versions(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
     let versions = owner.value.items("admissionReviewVersions");
     if versions.is_empty() {
         let known = REVIEW_VERSIONS.join(", ");

@@ -3,7 +3,7 @@
 use super::errors::{ErrorPath, Errors};
 use super::job::{NAME_LABELS, UID_LABELS};
 use super::metadata::validate_annotations;
-use super::owner::{Owner, checks};
+use super::owner::Owner;
 use super::pod::scheduling::validate_gates;
 use super::{names, selectors};
 use crate::cron::Schedule;
@@ -19,60 +19,70 @@ const PARTS: [&str; 5] = [
     "currentReplicas",
     "availableReplicas",
 ];
-checks! {
-    "amount" => amount,
-    "at-most-all" => |e, _, amount, path| at_most_all(e, amount, path),
-    "endless" => endless,
-    "nonempty-selector" => nonempty_selector,
-    "not-decremented" => |e, owner, count, path| {
-        let before = owner.old.map_or(0, |old| old.int("collisionCount"));
-        let count = count.as_i64().unwrap_or(0);
-        if count < before {
-            e.invalid(path, count, "cannot be decremented");
+pub(crate) fn not_decremented(e: &mut Errors, owner: &Owner, count: &Value, path: &ErrorPath) {
+    let before = owner.old.map_or(0, |old| old.int("collisionCount"));
+    let count = count.as_i64().unwrap_or(0);
+    if count < before {
+        e.invalid(path, count, "cannot be decremented");
+    }
+}
+
+pub(crate) fn replica_status(e: &mut Errors, _: &Owner, status: &Value, path: &ErrorPath) {
+    for part in PARTS {
+        if status.int(part) > status.int("replicas") {
+            let detail = "cannot be greater than status.replicas";
+            e.invalid(&path.child(part), status.int(part), detail);
         }
-    },
-    "replica-status" => |e, _, status, path| {
-        for part in PARTS {
-            if status.int(part) > status.int("replicas") {
-                let detail = "cannot be greater than status.replicas";
-                e.invalid(&path.child(part), status.int(part), detail);
-            }
-        }
-    },
-    "replaces-one-way" => |e, _, rolling, path| {
-        let unavailable = int_or_percent(rolling, "maxUnavailable");
-        match (unavailable, int_or_percent(rolling, "maxSurge")) {
-            (0, 0) => e.required(&path.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"),
-            (1.., 1..) => e.invalid(
-                &path.child("maxSurge"),
-                rolling.part("maxSurge"),
-                "may not be set when maxUnavailable is non-zero",
-            ),
-            _ => {}
-        }
-    },
-    "replaces-some" => |e, _, rolling, path| {
-        if ["maxUnavailable", "maxSurge"].iter().all(|field| int_or_percent(rolling, field) == 0) {
-            let (at, shown) = (path.child("maxUnavailable"), rolling.part("maxUnavailable"));
-            e.invalid(&at, shown, "may not be 0 when `maxSurge` is 0");
-        }
-    },
-    "schedule" => |e, _, schedule, path| {
-        let text = schedule.as_str().unwrap_or("");
-        if let Err(reason) = Schedule::parse(text) {
-            e.invalid(path, text, reason);
-        }
-        if text.contains("TZ") {
-            e.invalid(path, text, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
-        }
-    },
-    "set-template" => set_template,
-    "template-labels" => template_labels,
-    "time-zone" => |e, _, zone, path| {
-        if let Some(zone) = zone.as_str().filter(|zone| crate::cron::zone(zone).is_none()) {
-            e.invalid(path, zone, format!("unknown time zone {zone}"));
-        }
-    },
+    }
+}
+
+pub(crate) fn replaces_one_way(e: &mut Errors, _: &Owner, rolling: &Value, path: &ErrorPath) {
+    let unavailable = int_or_percent(rolling, "maxUnavailable");
+    match (unavailable, int_or_percent(rolling, "maxSurge")) {
+        (0, 0) => e.required(
+            &path.child("maxUnavailable"),
+            "cannot be 0 when maxSurge is 0",
+        ),
+        (1.., 1..) => e.invalid(
+            &path.child("maxSurge"),
+            rolling.part("maxSurge"),
+            "may not be set when maxUnavailable is non-zero",
+        ),
+        _ => {}
+    }
+}
+
+pub(crate) fn replaces_some(e: &mut Errors, _: &Owner, rolling: &Value, path: &ErrorPath) {
+    if ["maxUnavailable", "maxSurge"]
+        .iter()
+        .all(|field| int_or_percent(rolling, field) == 0)
+    {
+        let (at, shown) = (path.child("maxUnavailable"), rolling.part("maxUnavailable"));
+        e.invalid(&at, shown, "may not be 0 when `maxSurge` is 0");
+    }
+}
+
+pub(crate) fn schedule(e: &mut Errors, _: &Owner, schedule: &Value, path: &ErrorPath) {
+    let text = schedule.as_str().unwrap_or("");
+    if let Err(reason) = Schedule::parse(text) {
+        e.invalid(path, text, reason);
+    }
+    if text.contains("TZ") {
+        e.invalid(
+            path,
+            text,
+            "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        );
+    }
+}
+
+pub(crate) fn time_zone(e: &mut Errors, _: &Owner, zone: &Value, path: &ErrorPath) {
+    if let Some(zone) = zone
+        .as_str()
+        .filter(|zone| crate::cron::zone(zone).is_none())
+    {
+        e.invalid(path, zone, format!("unknown time zone {zone}"));
+    }
 }
 
 /// The spec of an object, or nothing.
@@ -81,7 +91,7 @@ pub(crate) fn spec_of(object: &Value) -> &Value {
 }
 
 /// Errors of a number or percentage that may not be negative.
-fn amount(errors: &mut Errors, _: &Owner, amount: &Value, path: &ErrorPath) {
+pub(crate) fn amount(errors: &mut Errors, _: &Owner, amount: &Value, path: &ErrorPath) {
     match amount {
         Value::String(text) => errors.each_invalid(path, text, names::percent(text)),
         number => errors.nonnegative(path, number.as_i64().unwrap_or(0)),
@@ -100,7 +110,12 @@ fn int_or_percent(holder: &Value, field: &str) -> i64 {
     }
 }
 
-fn nonempty_selector(errors: &mut Errors, owner: &Owner, selector: &Value, path: &ErrorPath) {
+pub(crate) fn nonempty_selector(
+    errors: &mut Errors,
+    owner: &Owner,
+    selector: &Value,
+    path: &ErrorPath,
+) {
     if selectors::is_empty(selector) {
         let kind = match owner.type_name {
             "apps.v1.DaemonSetSpec" => "daemonset",
@@ -113,7 +128,7 @@ fn nonempty_selector(errors: &mut Errors, owner: &Owner, selector: &Value, path:
 }
 
 /// The labels of the template satisfy the selector.
-pub(super) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
+pub(crate) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let metadata = spec.part("template").part("metadata");
     let mismatch = |errors: &mut Errors| {
         errors.invalid(
@@ -146,7 +161,7 @@ pub(super) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, 
 }
 
 /// The pods of a template run for ever.
-fn endless(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
+pub(crate) fn endless(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
     let kind = match owner.type_name {
         "apps.v1.DaemonSetSpec" => "DaemonSet",
         "apps.v1.StatefulSetSpec" => "StatefulSet",
@@ -167,7 +182,7 @@ fn endless(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPat
     }
 }
 
-fn at_most_all(errors: &mut Errors, amount: &Value, path: &ErrorPath) {
+pub(crate) fn at_most_all(errors: &mut Errors, _: &Owner, amount: &Value, path: &ErrorPath) {
     if let Some(text) = amount
         .as_str()
         .filter(|t| percent(t).is_some_and(|p| p > 100))
@@ -177,7 +192,7 @@ fn at_most_all(errors: &mut Errors, amount: &Value, path: &ErrorPath) {
 }
 
 /// The volumes of the template are completed by claims, so its mounts cannot be checked.
-fn set_template(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
+pub(crate) fn set_template(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
     let metadata = template.part("metadata");
     selectors::validate_labels(errors, metadata, "labels", &path.child("labels"));
     validate_annotations(errors, metadata, &path.child("annotations"));

@@ -1,10 +1,10 @@
 //! Validation of the lists of containers: the regular ones, init containers and ephemeral ones.
 
-use super::{handlers, mounts, requests, resources};
+use super::{handlers, requests, resources};
 use crate::validation::engine::{run_alone, run_type};
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::owner::{Code, Owner, checks};
+use crate::validation::owner::{Code, Owner};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -26,27 +26,20 @@ const NOT_FOR_EPHEMERAL: &[&str] = &[
     "restartPolicyRules",
 ];
 
-checks! {
-    "containers" => regular,
-    "init-containers" => init,
-    "ephemeral-containers" => ephemeral,
-    "container-resources" => |e, owner, value, path| {
-        let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
-        resources::validate_container(e, value, spec, path);
-    },
-    "devices" => mounts::devices,
-    "mounts" => mounts::mounts,
-    "port-name-once" => |e, owner, name, path| {
-        let name = name.as_str().unwrap_or("");
-        let valid = !name.is_empty() && names::port_name(name).is_empty();
-        if valid && owner.repeats("name") {
-            e.duplicate(path, name);
-        }
-    },
-    "resize-policy" => resize_policy,
+pub(crate) fn container_resources(e: &mut Errors, owner: &Owner, value: &Value, path: &ErrorPath) {
+    let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
+    resources::validate_container(e, value, spec, path);
 }
 
-fn regular(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn port_name_once(e: &mut Errors, owner: &Owner, name: &Value, path: &ErrorPath) {
+    let name = name.as_str().unwrap_or("");
+    let valid = !name.is_empty() && names::port_name(name).is_empty();
+    if valid && owner.repeats("name") {
+        e.duplicate(path, name);
+    }
+}
+
+pub(crate) fn regular(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let containers = list.as_array().map_or(&[][..], Vec::as_slice);
     if containers.is_empty() {
         errors.required(path, "");
@@ -66,7 +59,7 @@ fn regular(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     host_ports(errors, containers.iter().enumerate(), path);
 }
 
-fn init(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn init(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let containers = owner.value.items("containers").iter();
     let mut names: HashSet<&str> = containers.map(|c| c.text("name")).collect();
     for (i, container) in list.as_array().into_iter().flatten().enumerate() {
@@ -110,7 +103,7 @@ fn init(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     }
 }
 
-fn ephemeral(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn ephemeral(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     let others: HashSet<&str> = ["containers", "initContainers"]
         .iter()
@@ -198,7 +191,7 @@ fn host_ports<'a>(
     }
 }
 
-fn resize_policy(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn resize_policy(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
     let mut seen = HashSet::new();
     for (i, policy) in list.as_array().into_iter().flatten().enumerate() {

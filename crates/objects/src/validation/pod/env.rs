@@ -1,7 +1,7 @@
 //! Validation of environment variables and of references to fields and keys.
 
 use crate::validation::errors::{ErrorPath, Errors};
-use crate::validation::owner::{Owner, checks};
+use crate::validation::owner::Owner;
 use crate::validation::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
@@ -59,22 +59,19 @@ const BYTE_DIVISORS: &[&str] = &[
     "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 ];
 
-checks! {
-    "env-field" => |e, _, reference, path| {
-        if !reference.is_null() {
-            validate_field_ref(e, reference, ENV_FIELDS, path);
-        }
-    },
-    "env-resource" => |e, _, reference, path| {
-        if !reference.is_null() {
-            validate_resource_ref(e, reference, false, path);
-        }
-    },
-    "env-from" => env_from,
-    "value-from" => value_from,
+pub(crate) fn env_field(e: &mut Errors, _: &Owner, reference: &Value, path: &ErrorPath) {
+    if !reference.is_null() {
+        validate_field_ref(e, reference, ENV_FIELDS, path);
+    }
 }
 
-fn value_from(errors: &mut Errors, owner: &Owner, from: &Value, path: &ErrorPath) {
+pub(crate) fn env_resource(e: &mut Errors, _: &Owner, reference: &Value, path: &ErrorPath) {
+    if !reference.is_null() {
+        validate_resource_ref(e, reference, false, path);
+    }
+}
+
+pub(crate) fn value_from(errors: &mut Errors, owner: &Owner, from: &Value, path: &ErrorPath) {
     if from.is_null() {
         return;
     }
@@ -92,7 +89,7 @@ fn value_from(errors: &mut Errors, owner: &Owner, from: &Value, path: &ErrorPath
 }
 
 /// Upstream reports the list.
-fn env_from(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
+pub(crate) fn env_from(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let given = ["configMapRef", "secretRef"]
         .iter()
         .filter(|f| source.field(f).is_some());

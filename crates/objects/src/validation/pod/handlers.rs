@@ -3,20 +3,27 @@
 use crate::validation::engine::run_field;
 use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::validation::names;
-use crate::validation::owner::{Owner, checks};
+use crate::validation::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 
-checks! {
-    "probe-handler" => |e, owner, _, path| handler(e, owner, "grpc", path),
-    "lifecycle-handler" => |e, owner, _, path| handler(e, owner, "sleep", path),
-    "http-headers" => |e, _, headers, path| {
-        for header in headers.as_array().into_iter().flatten() {
-            let name = header.text("name");
-            e.each_invalid(path, name, names::http_header_name(name));
-        }
-    },
-    "port" => |e, _, port, path| validate_port(e, port, path),
+pub(crate) fn probe_handler(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    handler(e, owner, "grpc", path)
+}
+
+pub(crate) fn lifecycle_handler(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    handler(e, owner, "sleep", path)
+}
+
+pub(crate) fn http_headers(e: &mut Errors, _: &Owner, headers: &Value, path: &ErrorPath) {
+    for header in headers.as_array().into_iter().flatten() {
+        let name = header.text("name");
+        e.each_invalid(path, name, names::http_header_name(name));
+    }
+}
+
+pub(crate) fn port(e: &mut Errors, _: &Owner, port: &Value, path: &ErrorPath) {
+    validate_port(e, port, path)
 }
 
 /// Errors of a container's lifecycle and its three probes.

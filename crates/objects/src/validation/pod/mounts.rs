@@ -11,7 +11,7 @@ const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
 const RECURSIVE_READ_ONLY: &[&str] = &["Disabled", "Enabled", "IfPossible"];
 
 /// Errors of `volumeMounts` of a container.
-pub(super) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let container = owner.value;
     let devices = container.items("volumeDevices");
     let mut seen = HashSet::new();
@@ -95,7 +95,7 @@ pub(super) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &Er
 }
 
 /// Errors of `volumeDevices` of a container.
-pub(super) fn devices(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn devices(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let mounts = owner.value.items("volumeMounts");
     let mut names = HashSet::new();
     let mut paths = HashSet::new();

@@ -2,6 +2,7 @@
 
 use super::requests;
 use crate::validation::errors::{ErrorPath, Errors};
+use crate::validation::owner::Owner;
 use crate::validation::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
@@ -104,7 +105,12 @@ pub(super) fn validate_pod(errors: &mut Errors, spec: &Value, path: &ErrorPath) 
 }
 
 /// Errors of `spec.overhead`.
-pub(super) fn validate_overhead(errors: &mut Errors, overhead: &Value, path: &ErrorPath) {
+pub(crate) fn validate_overhead(
+    errors: &mut Errors,
+    _: &Owner,
+    overhead: &Value,
+    path: &ErrorPath,
+) {
     if !overhead.is_null() {
         let limits = serde_json::json!({"limits": overhead});
         validate(

@@ -2,7 +2,7 @@
 
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::owner::{Owner, checks};
+use crate::validation::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -10,38 +10,52 @@ use std::collections::HashSet;
 /// The effects that a taint may have.
 const TAINT_EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-checks! {
-    "gates" => |e, _, gates, path| validate_gates(e, gates, path),
-    "match-fields" => |e, _, fields, path| {
-        for (i, field) in fields.as_array().into_iter().flatten().enumerate() {
-            validate_node_field(e, field, &path.index(i));
-        }
-    },
-    "min-domains" => |e, owner, domains, path| {
-        let action = owner.value.text("whenUnsatisfiable");
-        if let Some(domains) = domains.as_i64().filter(|_| action != "DoNotSchedule") {
-            e.invalid(
-                path,
-                domains,
-                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"),
-            );
-        }
-    },
-    "node-requirement" => |e, owner, requirement, path| {
-        let strict = owner.enclosing("core.v1.PreferredSchedulingTerm").is_none();
-        validate_node_requirement(e, requirement, strict, path);
-    },
-    "pod-term" => |e, _, term, path| validate_pod_term(e, term, path),
-    "spread-keys" => |e, owner, _, path| {
-        let selector = owner.value.field("labelSelector");
-        let keys = owner.value.strings("matchLabelKeys");
-        validate_label_keys(e, &keys, selector, path);
-        for (i, key) in keys_repeated_in_selector(&keys, selector) {
-            e.invalid(&path.index(i), key, "exists in both matchLabelKeys and labelSelector");
-        }
-    },
-    "spread-once" => spread_once,
-    "toleration" => |e, _, toleration, path| validate_toleration(e, toleration, path),
+pub(crate) fn gates(e: &mut Errors, _: &Owner, gates: &Value, path: &ErrorPath) {
+    validate_gates(e, gates, path)
+}
+
+pub(crate) fn match_fields(e: &mut Errors, _: &Owner, fields: &Value, path: &ErrorPath) {
+    for (i, field) in fields.as_array().into_iter().flatten().enumerate() {
+        validate_node_field(e, field, &path.index(i));
+    }
+}
+
+pub(crate) fn min_domains(e: &mut Errors, owner: &Owner, domains: &Value, path: &ErrorPath) {
+    let action = owner.value.text("whenUnsatisfiable");
+    if let Some(domains) = domains.as_i64().filter(|_| action != "DoNotSchedule") {
+        e.invalid(
+            path,
+            domains,
+            format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"),
+        );
+    }
+}
+
+pub(crate) fn node_requirement(
+    e: &mut Errors,
+    owner: &Owner,
+    requirement: &Value,
+    path: &ErrorPath,
+) {
+    let strict = owner.enclosing("core.v1.PreferredSchedulingTerm").is_none();
+    validate_node_requirement(e, requirement, strict, path);
+}
+
+pub(crate) fn spread_keys(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    let selector = owner.value.field("labelSelector");
+    let keys = owner.value.strings("matchLabelKeys");
+    validate_label_keys(e, &keys, selector, path);
+    for (i, key) in keys_repeated_in_selector(&keys, selector) {
+        e.invalid(
+            &path.index(i),
+            key,
+            "exists in both matchLabelKeys and labelSelector",
+        );
+    }
+}
+
+pub(crate) fn toleration(e: &mut Errors, _: &Owner, toleration: &Value, path: &ErrorPath) {
+    validate_toleration(e, toleration, path)
 }
 
 fn validate_node_requirement(
@@ -109,7 +123,7 @@ fn validate_node_field(errors: &mut Errors, requirement: &Value, path: &ErrorPat
     }
 }
 
-fn validate_pod_term(errors: &mut Errors, term: &Value, path: &ErrorPath) {
+pub(crate) fn validate_pod_term(errors: &mut Errors, _: &Owner, term: &Value, path: &ErrorPath) {
     let selector = term.field("labelSelector");
     for namespace in term.strings("namespaces") {
         errors.each_invalid(
@@ -264,7 +278,12 @@ pub(crate) fn validate_gates(errors: &mut Errors, gates: &Value, path: &ErrorPat
 }
 
 /// Topology key and action together are unique; upstream reports the first of two.
-fn spread_once(errors: &mut Errors, owner: &Owner, constraint: &Value, path: &ErrorPath) {
+pub(crate) fn spread_once(
+    errors: &mut Errors,
+    owner: &Owner,
+    constraint: &Value,
+    path: &ErrorPath,
+) {
     let all = owner
         .parent
         .map_or(&[][..], |p| p.value.items("topologySpreadConstraints"));

@@ -3,7 +3,7 @@
 use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
-use crate::validation::owner::{Owner, checks};
+use crate::validation::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -15,30 +15,30 @@ const SYSCTL_RULE: &str = "must have at most 253 characters and match regex \
 ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 const NOT_ON_WINDOWS: &str = "cannot be set for a windows pod";
 
-checks! {
-    "app-armor" => app_armor,
-    "privilege-escalation" => privilege_escalation,
-    "proc-mount" => |e, owner, mount, path| {
-        let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
-        if mount == "Unmasked" && spec.maybe_flag("hostUsers").unwrap_or(true) {
-            e.invalid(path, mount, "`hostUsers` must be false to use `Unmasked`");
-        }
-    },
-    "seccomp-local" => seccomp_local,
-    "share-process-namespace" => |e, owner, _, path| {
-        let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
-        if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
-            e.invalid(
-                &path.child("shareProcessNamespace"),
-                true,
-                "ShareProcessNamespace and HostPID cannot both be enabled",
-            );
-        }
-    },
-    "sysctls" => sysctls,
+pub(crate) fn proc_mount(e: &mut Errors, owner: &Owner, mount: &Value, path: &ErrorPath) {
+    let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
+    if mount == "Unmasked" && spec.maybe_flag("hostUsers").unwrap_or(true) {
+        e.invalid(path, mount, "`hostUsers` must be false to use `Unmasked`");
+    }
 }
 
-fn privilege_escalation(errors: &mut Errors, _: &Owner, context: &Value, path: &ErrorPath) {
+pub(crate) fn share_process_namespace(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
+    if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
+        e.invalid(
+            &path.child("shareProcessNamespace"),
+            true,
+            "ShareProcessNamespace and HostPID cannot both be enabled",
+        );
+    }
+}
+
+pub(crate) fn privilege_escalation(
+    errors: &mut Errors,
+    _: &Owner,
+    context: &Value,
+    path: &ErrorPath,
+) {
     if context.maybe_flag("allowPrivilegeEscalation") != Some(false) {
         return;
     }
@@ -72,7 +72,7 @@ fn is_sysctl_name(name: &str) -> bool {
         })
 }
 
-fn sysctls(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn sysctls(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
     let mut seen = HashSet::new();
     for (i, sysctl) in list.as_array().into_iter().flatten().enumerate() {
@@ -99,7 +99,7 @@ fn sysctls(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     }
 }
 
-fn seccomp_local(errors: &mut Errors, owner: &Owner, local: &Value, at: &ErrorPath) {
+pub(crate) fn seccomp_local(errors: &mut Errors, owner: &Owner, local: &Value, at: &ErrorPath) {
     let kind = owner.value.text("type");
     match (kind, local.as_str()) {
         ("Localhost", None) => {
@@ -119,7 +119,7 @@ fn seccomp_local(errors: &mut Errors, owner: &Owner, local: &Value, at: &ErrorPa
     }
 }
 
-fn app_armor(errors: &mut Errors, _: &Owner, profile: &Value, path: &ErrorPath) {
+pub(crate) fn app_armor(errors: &mut Errors, _: &Owner, profile: &Value, path: &ErrorPath) {
     const MISSING: &str = "must be set when AppArmor type is Localhost";
     let at = path.child("localhostProfile");
     let local = profile.maybe_text("localhostProfile");

@@ -3,7 +3,7 @@
 use super::{annotations, containers, resources, security};
 use crate::validation::addresses::validate_ip;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
-use crate::validation::owner::{Owner, checks};
+use crate::validation::owner::Owner;
 use crate::validation::selectors::validate_labels;
 use crate::validation::{metadata, names};
 use crate::view::FieldView;
@@ -16,41 +16,46 @@ const SEARCH_BYTES_MAX: usize = 2048;
 /// The longest host name of Linux, in bytes.
 const HOST_NAME_BYTES_MAX: usize = 64;
 
-checks! {
-    "pod-annotations" => |e, _, pod, _| {
-        let path = ErrorPath::new("metadata.annotations");
-        annotations::validate(e, pod.part("metadata"), pod.part("spec"), &path);
-    },
-    "pod-rest" => |e, _, pod, _| rest(e, pod),
-    "template-metadata" => |e, _, template, path| {
-        let meta = template.part("metadata");
-        validate_labels(e, meta, "labels", &path.child("labels"));
-        metadata::validate_annotations(e, meta, &path.child("annotations"));
-        annotations::validate(e, meta, template.part("spec"), &path.child("annotations"));
-    },
-    "template-rest" => |e, _, template, path| {
-        let (meta, spec) = (template.part("metadata"), template.part("spec"));
-        let path = path.child("spec");
-        annotations::validate_profiles_match(e, meta, spec, &path);
-        if !spec.items("ephemeralContainers").is_empty() {
-            let at = path.child("ephemeralContainers");
-            e.forbidden(&at, "ephemeral containers not allowed in pod template");
-        }
-    },
-    "claim-name" => claim_name,
-    "claim-source" => claim_source,
-    "dns-config" => dns_config,
-    "host-network" => host_network,
-    "host-users" => host_users,
-    "hostname-override" => hostname_override,
-    "os" => |e, owner, _, path| security::validate_os(e, owner.value, path),
-    "overhead" => |e, _, overhead, path| resources::validate_overhead(e, overhead, path),
-    "pod-resources" => |e, owner, _, path| resources::validate_pod(e, owner.value, path),
-    "preemption-policy" => |e, _, policy, path| match policy.as_str() {
+pub(crate) fn pod_annotations(e: &mut Errors, _: &Owner, pod: &Value, _: &ErrorPath) {
+    let path = ErrorPath::new("metadata.annotations");
+    annotations::validate(e, pod.part("metadata"), pod.part("spec"), &path);
+}
+
+pub(crate) fn pod_rest(e: &mut Errors, _: &Owner, pod: &Value, _: &ErrorPath) {
+    rest(e, pod)
+}
+
+pub(crate) fn template_metadata(e: &mut Errors, _: &Owner, template: &Value, path: &ErrorPath) {
+    let meta = template.part("metadata");
+    validate_labels(e, meta, "labels", &path.child("labels"));
+    metadata::validate_annotations(e, meta, &path.child("annotations"));
+    annotations::validate(e, meta, template.part("spec"), &path.child("annotations"));
+}
+
+pub(crate) fn template_rest(e: &mut Errors, _: &Owner, template: &Value, path: &ErrorPath) {
+    let (meta, spec) = (template.part("metadata"), template.part("spec"));
+    let path = path.child("spec");
+    annotations::validate_profiles_match(e, meta, spec, &path);
+    if !spec.items("ephemeralContainers").is_empty() {
+        let at = path.child("ephemeralContainers");
+        e.forbidden(&at, "ephemeral containers not allowed in pod template");
+    }
+}
+
+pub(crate) fn os(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    security::validate_os(e, owner.value, path)
+}
+
+pub(crate) fn pod_resources(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+    resources::validate_pod(e, owner.value, path)
+}
+
+pub(crate) fn preemption_policy(e: &mut Errors, _: &Owner, policy: &Value, path: &ErrorPath) {
+    match policy.as_str() {
         None | Some("PreemptLowerPriority" | "Never") => {}
         Some("") => e.required(path, ""),
         Some(other) => e.not_supported(path, other, &["PreemptLowerPriority", "Never"]),
-    },
+    }
 }
 
 /// Errors of a new pod only.
@@ -103,7 +108,7 @@ fn rest(errors: &mut Errors, pod: &Value) {
 }
 
 /// With the host's network, a port of a container is a port of the host.
-fn host_network(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
+pub(crate) fn host_network(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     if !spec.flag("hostNetwork") {
         return;
     }
@@ -123,7 +128,7 @@ fn host_network(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPa
     }
 }
 
-fn host_users(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
+pub(crate) fn host_users(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     if spec.maybe_flag("hostUsers") != Some(false) {
         return;
     }
@@ -141,7 +146,12 @@ fn host_users(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     }
 }
 
-fn hostname_override(errors: &mut Errors, owner: &Owner, name: &Value, path: &ErrorPath) {
+pub(crate) fn hostname_override(
+    errors: &mut Errors,
+    owner: &Owner,
+    name: &Value,
+    path: &ErrorPath,
+) {
     let Some(name) = name.as_str() else {
         return;
     };
@@ -157,7 +167,7 @@ fn hostname_override(errors: &mut Errors, owner: &Owner, name: &Value, path: &Er
     errors.each_invalid(path, name, names::dns_subdomain(name));
 }
 
-fn dns_config(errors: &mut Errors, owner: &Owner, config: &Value, path: &ErrorPath) {
+pub(crate) fn dns_config(errors: &mut Errors, owner: &Owner, config: &Value, path: &ErrorPath) {
     if owner.value.text("dnsPolicy") == "None" {
         if config.is_null() {
             errors.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
@@ -208,7 +218,7 @@ fn dns_config(errors: &mut Errors, owner: &Owner, config: &Value, path: &ErrorPa
     }
 }
 
-fn claim_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &ErrorPath) {
+pub(crate) fn claim_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &ErrorPath) {
     let name = name.as_str().unwrap_or("");
     if owner.repeats("name") {
         errors.duplicate(path, name);
@@ -217,7 +227,7 @@ fn claim_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &ErrorPath
     }
 }
 
-fn claim_source(errors: &mut Errors, _: &Owner, claim: &Value, path: &ErrorPath) {
+pub(crate) fn claim_source(errors: &mut Errors, _: &Owner, claim: &Value, path: &ErrorPath) {
     let given =
         ["resourceClaimName", "resourceClaimTemplateName"].map(|f| claim.field(f).is_some());
     let detail = match given {

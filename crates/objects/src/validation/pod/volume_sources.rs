@@ -4,7 +4,7 @@ use super::volumes::validate_local_path;
 use crate::validation::engine::run_alone;
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::owner::{Code, Owner, checks};
+use crate::validation::owner::{Code, Owner};
 use crate::view::FieldView;
 use serde_json::Value;
 
@@ -12,41 +12,48 @@ use serde_json::Value;
 const DRIVER_BYTES_MAX: usize = 63;
 const QUOBYTE_PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
 
-checks! {
-    "absolute-path" => |e, _, value, path| {
-        if let Some(text) = value.as_str().filter(|t| !t.starts_with('/')) {
-            e.invalid(path, text, "must be an absolute path");
-        }
-    },
-    "azure-uri" => azure_uri,
-    "cinder-secret" => |e, _, source, path| {
-        if source.field("secretRef").is_some_and(|s| s.text("name").is_empty()) {
-            e.required(&path.child("secretRef.name"), "");
-        }
-    },
-    "csi-driver" => |e, _, driver, path| {
-        validate_driver_name(e, driver.as_str().unwrap_or(""), path);
-    },
-    "fibre-channel" => fibre_channel,
-    "flex-options" => flex_options,
-    "flocker" => flocker,
-    "iscsi" => iscsi,
-    "iscsi-name" => |e, _, name, path| {
-        let name = name.as_str().unwrap_or("");
-        let known = ["iqn", "eui", "naa"].iter().any(|p| name.starts_with(p));
-        if !name.is_empty() && !known {
-            e.invalid(path, name, "must be valid format starting with iqn, eui, or naa");
-        }
-    },
-    "quobyte" => quobyte,
-    "secret-name" => |e, _, secret, path| {
-        if !secret.is_null() {
-            e.check_name(&path.child("name"), secret.text("name"), names::dns_subdomain);
-        }
-    },
+pub(crate) fn absolute_path(e: &mut Errors, _: &Owner, value: &Value, path: &ErrorPath) {
+    if let Some(text) = value.as_str().filter(|t| !t.starts_with('/')) {
+        e.invalid(path, text, "must be an absolute path");
+    }
 }
 
-fn flocker(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
+pub(crate) fn cinder_secret(e: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
+    if source
+        .field("secretRef")
+        .is_some_and(|s| s.text("name").is_empty())
+    {
+        e.required(&path.child("secretRef.name"), "");
+    }
+}
+
+pub(crate) fn csi_driver(e: &mut Errors, _: &Owner, driver: &Value, path: &ErrorPath) {
+    validate_driver_name(e, driver.as_str().unwrap_or(""), path);
+}
+
+pub(crate) fn iscsi_name(e: &mut Errors, _: &Owner, name: &Value, path: &ErrorPath) {
+    let name = name.as_str().unwrap_or("");
+    let known = ["iqn", "eui", "naa"].iter().any(|p| name.starts_with(p));
+    if !name.is_empty() && !known {
+        e.invalid(
+            path,
+            name,
+            "must be valid format starting with iqn, eui, or naa",
+        );
+    }
+}
+
+pub(crate) fn secret_name(e: &mut Errors, _: &Owner, secret: &Value, path: &ErrorPath) {
+    if !secret.is_null() {
+        e.check_name(
+            &path.child("name"),
+            secret.text("name"),
+            names::dns_subdomain,
+        );
+    }
+}
+
+pub(crate) fn flocker(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let (name, uuid) = (source.text("datasetName"), source.text("datasetUUID"));
     if name.is_empty() && uuid.is_empty() {
         errors.required(path, "one of datasetName and datasetUUID is required");
@@ -63,7 +70,7 @@ fn flocker(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     }
 }
 
-fn flex_options(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
+pub(crate) fn flex_options(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
     for (key, _) in owner.value.entries("options") {
         let domain = key.split('/').next().unwrap_or(key).to_lowercase();
         let domain = format!(".{domain}");
@@ -74,7 +81,7 @@ fn flex_options(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath)
     }
 }
 
-fn iscsi(errors: &mut Errors, owner: &Owner, source: &Value, path: &ErrorPath) {
+pub(crate) fn iscsi(errors: &mut Errors, owner: &Owner, source: &Value, path: &ErrorPath) {
     if (source.flag("chapAuthDiscovery") || source.flag("chapAuthSession"))
         && source.field("secretRef").is_none()
     {
@@ -91,7 +98,7 @@ fn iscsi(errors: &mut Errors, owner: &Owner, source: &Value, path: &ErrorPath) {
     }
 }
 
-fn quobyte(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
+pub(crate) fn quobyte(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let registry = source.text("registry");
     if registry.is_empty() {
         errors.required(&path.child("registry"), QUOBYTE_PAIRS);
@@ -107,7 +114,7 @@ fn quobyte(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     }
 }
 
-fn fibre_channel(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
+pub(crate) fn fibre_channel(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let names = source.items("targetWWNs");
     let has_ids = !source.items("wwids").is_empty();
     let at = path.child("targetWWNs");
@@ -136,7 +143,7 @@ fn fibre_channel(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPat
     }
 }
 
-fn azure_uri(errors: &mut Errors, owner: &Owner, uri: &Value, path: &ErrorPath) {
+pub(crate) fn azure_uri(errors: &mut Errors, owner: &Owner, uri: &Value, path: &ErrorPath) {
     let (prefix, form) = match owner.value.maybe_text("kind") {
         Some("Managed") => (
             "/subscriptions/",

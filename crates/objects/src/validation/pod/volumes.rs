@@ -4,7 +4,7 @@
 use super::{env, volume_sources};
 use crate::validation::engine::{run_field, run_type};
 use crate::validation::errors::{ErrorPath, Errors, quote};
-use crate::validation::owner::{Owner, checks};
+use crate::validation::owner::Owner;
 use crate::validation::selectors::validate_labels;
 use crate::validation::{amounts, names};
 use crate::view::FieldView;
@@ -58,40 +58,53 @@ const SOURCES: &[(&str, &str)] = &[
     ("image", "image"),
 ];
 
-checks! {
-    "volumes" => volumes,
-    "size-limit" => |e, _, limit, path| {
-        if !limit.is_null() && amounts::parse(limit).is_none_or(|q| q.sign() < 0) {
-            e.forbidden(path, "SizeLimit field must be a valid resource quantity");
-        }
-    },
-    "host-path" => host_path,
-    "local-path" => |e, _, value, path| {
-        validate_local_path(e, value.as_str().unwrap_or(""), path);
-    },
-    "descending-path" => |e, _, value, path| {
-        validate_descending_path(e, value.as_str().unwrap_or(""), path);
-    },
-    "downward-files" => |e, owner, files, path| {
-        for file in files.as_array().into_iter().flatten() {
-            run_type(e, "core.v1.DownwardAPIVolumeFile", file, owner, &path.parent());
-        }
-    },
-    "downward-source" => downward_source,
-    "projected-sources" => projected,
-    "token-seconds" => |e, _, seconds, path| {
-        let seconds = seconds.as_i64().unwrap_or(0);
-        if seconds < 600 {
-            e.invalid(path, seconds, "may not specify a duration less than 10 minutes");
-        }
-        if seconds > 1 << 32 {
-            e.invalid(path, seconds, "may not specify a duration larger than 2^32 seconds");
-        }
-    },
-    "claim-template-labels" => |e, _, template, path| {
-        let labels = path.child("metadata.labels");
-        validate_labels(e, template.part("metadata"), "labels", &labels);
-    },
+pub(crate) fn size_limit(e: &mut Errors, _: &Owner, limit: &Value, path: &ErrorPath) {
+    if !limit.is_null() && amounts::parse(limit).is_none_or(|q| q.sign() < 0) {
+        e.forbidden(path, "SizeLimit field must be a valid resource quantity");
+    }
+}
+
+pub(crate) fn local_path(e: &mut Errors, _: &Owner, value: &Value, path: &ErrorPath) {
+    validate_local_path(e, value.as_str().unwrap_or(""), path);
+}
+
+pub(crate) fn descending_path(e: &mut Errors, _: &Owner, value: &Value, path: &ErrorPath) {
+    validate_descending_path(e, value.as_str().unwrap_or(""), path);
+}
+
+pub(crate) fn downward_files(e: &mut Errors, owner: &Owner, files: &Value, path: &ErrorPath) {
+    for file in files.as_array().into_iter().flatten() {
+        run_type(
+            e,
+            "core.v1.DownwardAPIVolumeFile",
+            file,
+            owner,
+            &path.parent(),
+        );
+    }
+}
+
+pub(crate) fn token_seconds(e: &mut Errors, _: &Owner, seconds: &Value, path: &ErrorPath) {
+    let seconds = seconds.as_i64().unwrap_or(0);
+    if seconds < 600 {
+        e.invalid(
+            path,
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        );
+    }
+    if seconds > 1 << 32 {
+        e.invalid(
+            path,
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        );
+    }
+}
+
+pub(crate) fn claim_template_labels(e: &mut Errors, _: &Owner, template: &Value, path: &ErrorPath) {
+    let labels = path.child("metadata.labels");
+    validate_labels(e, template.part("metadata"), "labels", &labels);
 }
 
 fn pod_name<'a>(owner: &Owner<'a>) -> &'a str {
@@ -99,7 +112,7 @@ fn pod_name<'a>(owner: &Owner<'a>) -> &'a str {
     pod.map_or("", |pod| pod.part("metadata").text("name"))
 }
 
-fn volumes(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
+pub(crate) fn volumes(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let volumes = list.as_array().map_or(&[][..], Vec::as_slice);
     let pod_name = pod_name(owner);
     let created: HashSet<String> = volumes
@@ -197,7 +210,7 @@ fn ephemeral_name(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Err
     }
 }
 
-fn host_path(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
+pub(crate) fn host_path(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let host_path = source.text("path");
     if host_path.is_empty() {
         errors.required(&path.child("path"), "");
@@ -210,7 +223,7 @@ fn host_path(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     }
 }
 
-fn downward_source(errors: &mut Errors, _: &Owner, file: &Value, path: &ErrorPath) {
+pub(crate) fn downward_source(errors: &mut Errors, _: &Owner, file: &Value, path: &ErrorPath) {
     match (file.field("fieldRef"), file.field("resourceFieldRef")) {
         (Some(reference), other) => {
             env::validate_field_ref(
@@ -235,7 +248,7 @@ fn downward_source(errors: &mut Errors, _: &Owner, file: &Value, path: &ErrorPat
 }
 
 /// Errors of the sources of a projected volume; some are reported at the volume.
-fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &ErrorPath) {
+pub(crate) fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &ErrorPath) {
     const CONFLICT: &str = "conflicting duplicate paths";
     const TYPE: &str = "core.v1.VolumeProjection";
     let volume = list.parent();
