@@ -26,6 +26,7 @@ mod explain;
 mod flags;
 mod kubeconfig;
 mod logs;
+mod loopback;
 mod manifest;
 mod metrics;
 mod nodes;

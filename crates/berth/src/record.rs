@@ -1,8 +1,8 @@
 //! `--record DIR`: the options of a recording, and the core that a recording describes.
 
 use crate::exit::CommandFailure;
+use crate::release::GROUP_GATES;
 use crate::runner::{RunOptions, core_options, described_extenders};
-use crate::scheduler::GROUP_GATES;
 use crate::settings;
 use berth_api::Release;
 use berth_framework::FeatureGates;

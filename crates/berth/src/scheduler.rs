@@ -7,7 +7,7 @@ use crate::logs::LogFormat;
 use crate::metrics::{EdgeMetrics, MetricFilter};
 use crate::print::{self, print_line};
 use crate::record::{BYTES_MAX, RecordOptions};
-use crate::release::{self, AskingInterval};
+use crate::release::{self, AskingInterval, GROUP_GATES};
 use crate::runner::{Clients, RunOptions, Runner, ShadowOptions, Webhooks, hostname};
 use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, Settings};
@@ -251,15 +251,6 @@ async fn options(
         }),
     })
 }
-
-/// The gates of groups of pods.
-pub(crate) const GROUP_GATES: [Feature; 5] = [
-    Feature::GenericWorkload,
-    Feature::TopologyAwareWorkloadScheduling,
-    Feature::CompositePodGroup,
-    Feature::PodGroupPreemptionPolicy,
-    Feature::DRAWorkloadResourceClaims,
-];
 
 /// Returns whether `--feature-gates` names a gate.
 fn is_named(given: &str, feature: Feature) -> bool {

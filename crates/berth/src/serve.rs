@@ -2,6 +2,7 @@
 
 use crate::dashboard::{self, PageQuestion};
 use crate::exit::CommandFailure;
+use crate::loopback::is_loopback;
 use crate::runner::explain::{self, Explained};
 use bytes::Bytes;
 use flate2::Compression;
@@ -14,7 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -197,16 +198,6 @@ async fn explained(path: &str, probe: &impl Probe) -> Response<Full<Bytes>> {
     }
 }
 
-/// Returns whether a host, with or without a port, is an address on loopback or `localhost`.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let of = |host: &str| {
-        let address = host.trim_start_matches('[').trim_end_matches(']');
-        host == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-    };
-    let without_port = host.rsplit_once(':').map(|(name, _)| name);
-    of(host) || without_port.is_some_and(of)
-}
-
 /// The page of the dashboard.
 pub(crate) fn page() -> Response<Full<Bytes>> {
     let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", dashboard::PAGE);
@@ -285,24 +276,6 @@ fn typed(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_is_on_loopback_by_address_or_as_localhost() {
-        for (host, is_local) in [
-            ("127.0.0.1:10251", true),
-            ("localhost:10251", true),
-            ("localhost", true),
-            ("[::1]:10251", true),
-            ("::1", true),
-            ("127.9.9.9", true),
-            ("berth.example:10251", false),
-            ("127.0.0.1.example:10251", false),
-            ("192.0.2.1:10251", false),
-            ("", false),
-        ] {
-            assert_eq!(is_loopback(host), is_local, "{host}");
-        }
-    }
 
     #[tokio::test]
     async fn only_loopback_is_served() {

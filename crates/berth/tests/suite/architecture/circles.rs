@@ -8,8 +8,6 @@ use std::path::Path;
 
 /// The most files of a circle.
 const FILES_MAX: usize = 15;
-/// Crates with a larger circle. These numbers only fall.
-const LARGER: [(&str, usize); 2] = [("berth", 20), ("cel", 20)];
 
 /// The names of nested modules, from the root of a crate.
 type ModulePath = Vec<String>;
@@ -297,9 +295,7 @@ fn circles_of_files_are_small() {
         count += sources.len();
         let files = parse(&sources);
         let circle = largest_circle(&files);
-        let larger = LARGER.iter().find(|(known, _)| *known == name);
-        let limit = larger.map_or(FILES_MAX, |(_, limit)| *limit);
-        if circle.len() > limit {
+        if circle.len() > FILES_MAX {
             let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
             let (found, files) = (circle.len(), files.join(", "));
             problems.push(format!("{name}: a circle of {found} files: {files}"));
