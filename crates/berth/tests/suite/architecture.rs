@@ -2,6 +2,7 @@
 //! I/O.
 
 mod circles;
+mod fields;
 mod walls;
 
 use serde_json::Value;
