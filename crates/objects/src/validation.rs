@@ -83,7 +83,7 @@ pub fn strategy(kind: GroupResource) -> &'static dyn KindStrategy {
             .rev()
             .map(|r| {
                 let kind = (r.resource.group, r.version, r.kind);
-                let code = of_code(r.resource);
+                let code = of_code(r);
                 (r.resource, Rules { kind, code })
             })
             .collect()
@@ -105,8 +105,8 @@ impl ServedResource {
 }
 
 /// The checks of a kind that are code.
-fn of_code(kind: GroupResource) -> &'static dyn KindStrategy {
-    match (kind.group, kind.resource) {
+fn of_code(resource: &ServedResource) -> &'static dyn KindStrategy {
+    match (resource.resource.group, resource.resource.resource) {
         ("", "persistentvolumeclaims") => &storage::ClaimStrategy,
         ("", "persistentvolumes") => &storage::VolumeStrategy,
         ("", "pods") => &pod::PodStrategy,
@@ -117,18 +117,9 @@ fn of_code(kind: GroupResource) -> &'static dyn KindStrategy {
         ("certificates.k8s.io", "certificatesigningrequests") => &certificates::CertificateRequests,
         ("apps", "daemonsets") => &workloads::DaemonSetStrategy,
         ("batch", "jobs") => &workloads::JobStrategy,
-        ("", "replicationcontrollers")
-        | ("apps", "deployments" | "replicasets" | "statefulsets")
-        | ("", "resourcequotas")
-        | ("admissionregistration.k8s.io", "validatingadmissionpolicies")
-        | ("apiregistration.k8s.io", "apiservices")
-        | ("autoscaling", "horizontalpodautoscalers")
-        | ("batch", "cronjobs")
-        | ("flowcontrol.apiserver.k8s.io", "flowschemas" | "prioritylevelconfigurations")
-        | ("networking.k8s.io", "ingresses" | "servicecidrs")
-        | ("policy", "poddisruptionbudgets")
-        | ("resource.k8s.io", "resourceclaims" | "devicetaintrules")
-        | ("scheduling.k8s.io", "podgroups" | "compositepodgroups") => &workloads::WithStatus,
+        // Clients may create these with a status.
+        ("", "namespaces" | "nodes") | ("storage.k8s.io", "volumeattachments") => &Plain,
+        _ if resource.subresource("status").is_some() => &workloads::WithStatus,
         _ => &Plain,
     }
 }
