@@ -1,7 +1,8 @@
 //! The server: HTTPS on one address, with its own certificate authority and an administrator's token.
 //!
 //! [`Server::start`] makes everything and returns when requests are answered; [`RunningServer::shutdown`] ends
-//! watches and connections within two seconds.
+//! watches and connections within two seconds. The futures are boxed, so that the server is compiled here alone: the code of
+//! other futures is compiled again in each crate that awaits them.
 
 mod aggregation;
 mod connection;
@@ -34,6 +35,7 @@ use berth_objects::access::Access;
 use berth_objects::catalog;
 use berth_objects::groups::GroupGates;
 use berth_objects::releases::ApiRelease;
+use futures_util::future::BoxFuture;
 use http_body_util::Full;
 use limits::Limits;
 use std::io;
@@ -229,19 +231,22 @@ pub struct LocalRequests {
 
 impl LocalRequests {
     /// Answers a request of the administrator.
-    pub async fn answer(
+    pub fn answer(
         &self,
         mut request: http::Request<Full<bytes::Bytes>>,
-    ) -> http::Response<AnswerBody> {
+    ) -> BoxFuture<'static, http::Response<AnswerBody>> {
         if let Ok(value) = http::HeaderValue::from_str(&self.authorization) {
             let headers = request.headers_mut();
             headers.insert(http::header::AUTHORIZATION, value);
         }
         let request = request.map(handle::RequestBody::Local);
-        match handle::handle(Arc::clone(&self.state), request).await {
-            Ok(answer) => answer,
-            Err(never) => match never {},
-        }
+        let answer = handle::handle(Arc::clone(&self.state), request);
+        Box::pin(async {
+            match answer.await {
+                Ok(answer) => answer,
+                Err(never) => match never {},
+            }
+        })
     }
 }
 
@@ -265,15 +270,22 @@ impl Server {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start(options: ServerOptions) -> Result<RunningServer, StartError> {
-        Self::start_with_clock(options, Arc::new(jiff::Timestamp::now)).await
+    pub fn start(options: ServerOptions) -> BoxFuture<'static, Result<RunningServer, StartError>> {
+        Self::start_with_clock(options, Arc::new(jiff::Timestamp::now))
     }
 
     /// As [`Server::start`], with a clock of the caller's.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start_with_clock(
+    pub fn start_with_clock(
+        options: ServerOptions,
+        clock: ApiClock,
+    ) -> BoxFuture<'static, Result<RunningServer, StartError>> {
+        Box::pin(Self::start_at(options, clock))
+    }
+
+    async fn start_at(
         options: ServerOptions,
         clock: ApiClock,
     ) -> Result<RunningServer, StartError> {
@@ -451,17 +463,19 @@ impl RunningServer {
 
     /// Stops accepting, ends watches, lets running requests finish for a moment, and is done within two seconds;
     /// then closes the data directory.
-    pub async fn shutdown(mut self) {
-        let _ = self.stop.send(true);
-        if timeout(SHUTDOWN_PATIENCE, &mut self.accepting)
-            .await
-            .is_err()
-        {
-            self.accepting.abort();
-            let _ = self.accepting.await;
-        }
-        let api = Arc::clone(&self.api);
-        let _ = tokio::task::spawn_blocking(move || api.store().close()).await;
+    pub fn shutdown(mut self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let _ = self.stop.send(true);
+            if timeout(SHUTDOWN_PATIENCE, &mut self.accepting)
+                .await
+                .is_err()
+            {
+                self.accepting.abort();
+                let _ = self.accepting.await;
+            }
+            let api = Arc::clone(&self.api);
+            let _ = tokio::task::spawn_blocking(move || api.store().close()).await;
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use crate::connection::Connection;
 use crate::error::chain;
 use crate::token::TokenFile;
 use crate::{ConnectError, Transport, http_client};
+use futures_util::future::BoxFuture;
 use http::Uri;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -94,19 +95,21 @@ fn unusable(server: &Uri, error: &dyn std::error::Error) -> ConnectError {
 ///
 /// # Errors
 /// When no usable configuration is found; the error names the places where it was looked for.
-pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError> {
-    let mut source = ConfigSource::new(match &options.kubeconfig {
-        Some(path) => ConfigPlace::Kubeconfig(path.clone(), options.context.clone()),
-        None => ConfigPlace::Inferred(options.context.clone()),
-    });
-    if let Some(server) = &options.server {
-        let uri = server.parse().map_err(|e| ConnectError::Client {
-            server: server.clone(),
-            reason: format!("not an address: {e}"),
-        })?;
-        source.server = Some(uri);
-    }
-    source.connect(options.user_agent.clone()).await
+pub fn connect(options: &ConnectOptions) -> BoxFuture<'_, Result<Transport, ConnectError>> {
+    Box::pin(async {
+        let mut source = ConfigSource::new(match &options.kubeconfig {
+            Some(path) => ConfigPlace::Kubeconfig(path.clone(), options.context.clone()),
+            None => ConfigPlace::Inferred(options.context.clone()),
+        });
+        if let Some(server) = &options.server {
+            let uri = server.parse().map_err(|e| ConnectError::Client {
+                server: server.clone(),
+                reason: format!("not an address: {e}"),
+            })?;
+            source.server = Some(uri);
+        }
+        source.connect(options.user_agent.clone()).await
+    })
 }
 
 /// Sets up the connection with the service account of the pod that this runs in; `None` when it is no pod.

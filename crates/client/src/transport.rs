@@ -1,4 +1,7 @@
 //! Sends requests. Every request has a deadline.
+//!
+//! The futures are boxed: the code of a future that is not is compiled again in each crate that awaits it, with all of the
+//! HTTP client.
 
 use crate::ApiError;
 use crate::connection::{Client, Connection, ReloadReason};
@@ -15,6 +18,7 @@ use crate::store::ServerStore;
 use crate::token::TokenFile;
 use berth_protobuf::envelope::MEDIA_TYPE;
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use http_body_util::{BodyExt, Full};
 use serde::de::DeserializeOwned;
@@ -174,34 +178,44 @@ impl Transport {
     ///
     /// # Errors
     /// As [`Transport::request`], but for decoding.
-    pub async fn answer(&self, request: &ApiRequest) -> Result<ApiAnswer, ApiError> {
-        let body = self.encode(request);
-        let length_sent = body.bytes.len();
-        let exchange = async {
-            trace_body(request, "Request Body", &body.bytes);
-            let response = self.send(request, &body).await?;
-            let format = Format::of(response.headers());
-            let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
-            trace_body(request, "Response Body", &bytes);
-            Ok(ApiAnswer { format, bytes })
-        };
-        let length = |answer: &ApiAnswer| Some(answer.bytes.len());
-        self.exchange(request, length_sent, exchange, false, length)
-            .await
+    pub fn answer<'a>(
+        &'a self,
+        request: &'a ApiRequest,
+    ) -> BoxFuture<'a, Result<ApiAnswer, ApiError>> {
+        Box::pin(async move {
+            let body = self.encode(request);
+            let length_sent = body.bytes.len();
+            let exchange = async {
+                trace_body(request, "Request Body", &body.bytes);
+                let response = self.send(request, &body).await?;
+                let format = Format::of(response.headers());
+                let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
+                trace_body(request, "Response Body", &bytes);
+                Ok(ApiAnswer { format, bytes })
+            };
+            let length = |answer: &ApiAnswer| Some(answer.bytes.len());
+            self.exchange(request, length_sent, exchange, false, length)
+                .await
+        })
     }
 
     /// Sends a request that is answered by a stream of events.
     ///
     /// # Errors
     /// The server's refusal, a broken connection, or no answer in time.
-    pub async fn stream(&self, request: &ApiRequest) -> Result<Frames, ApiError> {
-        let body = self.encode(request);
-        let sent = self.send(request, &body);
-        let response = self
-            .exchange(request, body.bytes.len(), sent, true, |_| None)
-            .await?;
-        let format = Format::of(response.headers());
-        Ok(Frames::new(response.into_body(), format))
+    pub fn stream<'a>(
+        &'a self,
+        request: &'a ApiRequest,
+    ) -> BoxFuture<'a, Result<Frames, ApiError>> {
+        Box::pin(async move {
+            let body = self.encode(request);
+            let sent = self.send(request, &body);
+            let response = self
+                .exchange(request, body.bytes.len(), sent, true, |_| None)
+                .await?;
+            let format = Format::of(response.headers());
+            Ok(Frames::new(response.into_body(), format))
+        })
     }
 
     /// The body of a request in the preferred format.

@@ -4,7 +4,7 @@
 use super::ops::LabelSet;
 use super::verify::{LogEntry, ObjectChange};
 use super::watch::Followed;
-use berth_api::{Node, Pod};
+use berth_api::{Kind, Object};
 use berth_client::content::{DecodeError, Payload};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -158,12 +158,11 @@ impl WatchView {
     ) -> Result<String, DecodeError> {
         match followed {
             Followed::Nodes => {
-                let node: Node = object.decode()?;
-                let version = node.metadata.resource_version.to_string();
-                let change = if kind == "DELETED" {
-                    ObjectChange::NodeGone(node.name().as_str().into())
-                } else {
-                    ObjectChange::Node(Arc::new(node))
+                let object = object.of_kind(Kind::Node)?;
+                let version = object.metadata().resource_version.to_string();
+                let change = match object {
+                    Object::Node(node) if kind != "DELETED" => ObjectChange::Node(node),
+                    object => ObjectChange::NodeGone(object.metadata().name.as_str().into()),
                 };
                 self.lock().log.push(LogEntry::new(&version, change));
                 Ok(version)
@@ -343,9 +342,7 @@ impl ViewState {
         };
         let Some(known) = self.pods.get_mut(&*meta.uid) else {
             let uid: Arc<str> = meta.uid.as_ref().into();
-            let pod: Pod = object.decode()?;
-            self.log
-                .push(LogEntry::new(version, ObjectChange::Pod(Arc::new(pod))));
+            self.log.extend(pod_entry(version, object)?);
             let known = KnownPod {
                 namespace: meta.namespace.as_ref().into(),
                 name: meta.name.as_ref().into(),
@@ -368,9 +365,7 @@ impl ViewState {
         let spec_changed =
             !newly_bound && (meta.generation.is_none() || meta.generation != known.generation);
         if !same_labels(&known.labels) || spec_changed || is_terminal != known.is_terminal {
-            let pod: Pod = object.decode()?;
-            self.log
-                .push(LogEntry::new(version, ObjectChange::Pod(Arc::new(pod))));
+            self.log.extend(pod_entry(version, object)?);
             known.labels = labels();
         }
         known.generation = meta.generation;
@@ -393,6 +388,14 @@ impl ViewState {
         }
         Ok(())
     }
+}
+
+/// The entry for a pod that is new or changed.
+fn pod_entry(version: &str, object: Payload<'_>) -> Result<Option<LogEntry>, DecodeError> {
+    let Object::Pod(pod) = object.of_kind(Kind::Pod)? else {
+        return Ok(None);
+    };
+    Ok(Some(LogEntry::new(version, ObjectChange::Pod(pod))))
 }
 
 /// A pod was scheduled.
