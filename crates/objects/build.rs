@@ -1,5 +1,7 @@
-//! Generates the table of the functions that `facts/rules` name, from their paths to the functions themselves. A path
-//! that leads to no function does not compile, and a function that no rule names is dead code.
+//! Gives the facts to the compiler, so that a misspelt name in them, or of them, does not compile:
+//!
+//! - the functions that `facts/rules` name, by their paths; a function that no rule names is dead code;
+//! - `values!(core.v1.PodSpec.restartPolicy)`, the values that Kubernetes enumerates for a field.
 
 // A build script reads and writes files; it is no part of the core.
 #![allow(clippy::disallowed_methods)]
@@ -9,8 +11,17 @@ use std::path::Path;
 use std::{env, fs, io};
 
 const RULES: &str = "facts/rules";
+/// The tables with enumerations.
+const TABLES: [&str; 2] = ["kubernetes.txt", "groups.txt"];
 
 fn main() -> io::Result<()> {
+    let out = env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?;
+    let out = Path::new(&out);
+    fs::write(out.join("rule_functions.rs"), rule_functions()?)?;
+    fs::write(out.join("enumerations.rs"), enumerations()?)
+}
+
+fn rule_functions() -> io::Result<String> {
     println!("cargo::rerun-if-changed={RULES}");
     let (mut checks, mut defaults) = (BTreeSet::new(), BTreeSet::new());
     for file in fs::read_dir(RULES)? {
@@ -25,10 +36,8 @@ fn main() -> io::Result<()> {
             of_line.extend(paths.map(str::to_owned));
         }
     }
-    let code = function("check_fn", "CheckFn", &checks)
-        + &function("default_fn", "fn(&mut Value)", &defaults);
-    let out = env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?;
-    fs::write(Path::new(&out).join("rule_functions.rs"), code)
+    Ok(function("check_fn", "CheckFn", &checks)
+        + &function("default_fn", "fn(&mut Value)", &defaults))
 }
 
 /// A function that returns the function of a path.
@@ -40,4 +49,34 @@ fn function(name: &str, of: &str, paths: &BTreeSet<String>) -> String {
     format!(
         "fn {name}(path: &str) -> Option<{of}> {{\n    match path {{\n{arms}        _ => None,\n    }}\n}}\n"
     )
+}
+
+/// A macro with an arm for each enumeration.
+fn enumerations() -> io::Result<String> {
+    let mut arms = BTreeSet::new();
+    for table in TABLES {
+        let path = format!("../protobuf/facts/{table}");
+        println!("cargo::rerun-if-changed={path}");
+        let text = fs::read_to_string(path)?;
+        let mut of = "";
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("type ") {
+                of = rest.split(' ').next().unwrap_or(rest);
+            }
+            let name = line.split_ascii_whitespace().next().unwrap_or_default();
+            if let Some((_, values)) = line.split_once(" enum=") {
+                let values = match values.strip_prefix('"') {
+                    Some(quoted) => quoted.split('"').next(),
+                    None => values.split(' ').next(),
+                };
+                let values: Vec<&str> = values.unwrap_or_default().split(',').collect();
+                let name = name.trim_end_matches('?');
+                arms.insert(format!("    ({of}.{name}) => {{ {values:?} }};\n"));
+            }
+        }
+    }
+    let arms: String = arms.into_iter().collect();
+    Ok(format!(
+        "macro_rules! values {{\n{arms}}}\npub(crate) use values;\n"
+    ))
 }

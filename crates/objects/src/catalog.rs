@@ -27,7 +27,7 @@ pub struct Catalog {
 }
 
 static BUILT_IN: LazyLock<Arc<Catalog>> =
-    LazyLock::new(|| Arc::new(Catalog::new(resource::read())));
+    LazyLock::new(|| Arc::new(Catalog::new(resource::read().0)));
 
 /// Kubernetes' own resources of every release.
 pub fn built_in() -> &'static Arc<Catalog> {
@@ -248,14 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn every_block_of_the_table_is_of_a_published_resource() {
-        for line in resource::RESOURCES.lines() {
-            if let Some(rest) = line.strip_prefix("resource ") {
-                let name = rest.split(' ').next().unwrap_or("");
-                let (plural, group) = name.split_once('.').unwrap_or((name, ""));
-                assert!(find(group, plural).is_some(), "{line}");
-            }
-        }
+    fn every_line_of_the_table_is_of_a_published_resource_and_understood() {
+        assert_eq!(resource::read().1, [""; 0]);
     }
 
     #[test]

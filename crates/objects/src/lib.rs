@@ -16,6 +16,7 @@ pub mod cron;
 pub mod custom;
 pub mod decode;
 pub mod disruption;
+mod enumerations;
 pub mod field;
 pub mod flow_control;
 pub mod groups;

@@ -18,14 +18,15 @@ use std::sync::LazyLock;
 pub(crate) fn resource() -> &'static ServedResource {
     static SCALE: LazyLock<ServedResource> = LazyLock::new(|| {
         let mut scale = ServedResource::new(gr("autoscaling", "scales"), "v1", "Scale");
-        scale.columns = [
+        let columns = [
             "Name",
             "Desired integer .spec.replicas",
             "Available integer .status.replicas",
             "Age",
-        ]
-        .map(|line| TableColumn::parse(line.split(' '), false))
-        .into();
+        ];
+        let columns = columns.into_iter();
+        let columns = columns.filter_map(|line| TableColumn::parse(line.split(' '), false));
+        scale.columns = columns.collect();
         scale
     });
     &SCALE

@@ -13,7 +13,7 @@ use berth_protobuf::facts::{Facts, ResourceFacts, words};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) const RESOURCES: &str = include_str!("../../facts/resources.txt");
+const RESOURCES: &str = include_str!("../../facts/resources.txt");
 
 /// The verbs of a stored resource.
 pub(crate) const ALL_VERBS: [&str; 8] = [
@@ -339,8 +339,10 @@ impl ServedResource {
     }
 }
 
-/// Reads the resources from both tables and numbers those that are stored.
-pub(super) fn read() -> Vec<Arc<ServedResource>> {
+/// Reads the resources from both tables and numbers those that are stored. Returns also the lines that could not be read;
+/// none, as a test ensures.
+pub(super) fn read() -> (Vec<Arc<ServedResource>>, Vec<&'static str>) {
+    let mut faults = Vec::new();
     let mut resources: Vec<ServedResource> = Facts::get()
         .resources
         .iter()
@@ -366,8 +368,9 @@ pub(super) fn read() -> Vec<Arc<ServedResource>> {
                 shared.push((i, other));
             }
         }
-        if let Some(resource) = current.and_then(|i| resources.get_mut(i)) {
-            resource.read_line(first, words);
+        let resource = current.and_then(|i| resources.get_mut(i));
+        if resource.and_then(|r| r.read_line(first, words)).is_none() {
+            faults.push(line);
         }
     }
     let mut next = 0;
@@ -406,15 +409,16 @@ pub(super) fn read() -> Vec<Arc<ServedResource>> {
             };
         }
     }
-    resources.into_iter().map(Arc::new).collect()
+    (resources.into_iter().map(Arc::new).collect(), faults)
 }
 
 impl ServedResource {
+    /// Reads a line about the resource; `None` when a word of it is unknown.
     fn read_line(
         &mut self,
         first: &'static str,
         words: impl Iterator<Item = &'static str> + Clone,
-    ) {
+    ) -> Option<()> {
         match first {
             "resource" => {
                 for word in words {
@@ -432,7 +436,7 @@ impl ServedResource {
                         "names=label1035" => self.names = NameRule::Label1035,
                         "names=ip" => self.names = NameRule::IpAddress,
                         "names=path" => self.names = NameRule::PathSegment,
-                        _ => {}
+                        word => _ = word.strip_prefix("stored-as=")?,
                     }
                 }
             }
@@ -444,11 +448,13 @@ impl ServedResource {
             "select-error" => {
                 self.unknown_field = words.clone().next().map(|w| w.trim_matches('"'))
             }
-            "column" | "wide" => self
-                .columns
-                .push(TableColumn::parse(words, first == "wide")),
-            _ => {}
+            "column" | "wide" => {
+                let column = TableColumn::parse(words, first == "wide")?;
+                self.columns.push(column);
+            }
+            _ => return None,
         }
+        Some(())
     }
 }
 

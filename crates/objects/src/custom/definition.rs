@@ -340,7 +340,7 @@ fn resource(
 }
 
 fn columns(version: &Value) -> Vec<TableColumn> {
-    let mut columns = vec![TableColumn::parse(["Name"].into_iter(), false)];
+    let mut columns = vec![TableColumn::name()];
     let own = version.items("additionalPrinterColumns");
     for column in own {
         if let Some(path) = JsonPath::parse(column.text("jsonPath")) {
@@ -348,7 +348,7 @@ fn columns(version: &Value) -> Vec<TableColumn> {
         }
     }
     if own.is_empty() {
-        columns.push(TableColumn::parse(["Age", "date"].into_iter(), false));
+        columns.push(TableColumn::age("date"));
     }
     columns
 }

@@ -3,6 +3,7 @@
 //! The texts of errors are those of kube-apiserver. One difference: kube-apiserver knows the types of the fields when
 //! it compiles a rule; here a rule that does not fit them fails when it is evaluated.
 
+use crate::enumerations::values;
 use crate::field::{ErrorType, FieldError};
 use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::view::FieldView;
@@ -20,12 +21,7 @@ const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 /// The variables of rules.
 const VARIABLES: &[&str] = &["oldSelf", "self"];
 const FIELD: &str = "x-kubernetes-validations";
-const REASONS: [&str; 4] = [
-    "FieldValueDuplicate",
-    "FieldValueForbidden",
-    "FieldValueInvalid",
-    "FieldValueRequired",
-];
+const REASONS: [&str; 4] = values!(apiextensions.v1.ValidationRule.reason);
 /// Words of CEL that cannot be names.
 pub(crate) const RESERVED: [&str; 21] = [
     "true",

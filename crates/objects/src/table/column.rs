@@ -59,28 +59,34 @@ impl TableColumn {
         }
     }
 
-    fn name() -> Self {
+    /// The column of names.
+    pub(crate) fn name() -> Self {
         Self {
             format: "name".into(),
             ..Self::new("Name", "string", Cell::field("/metadata/name"))
         }
     }
 
-    /// Reads a column of the table of resources: its name, type and value.
-    pub fn parse(mut words: impl Iterator<Item = &'static str>, wide: bool) -> Self {
-        let name = words.next().unwrap_or("").trim_matches('"');
-        let kind = words.next().unwrap_or("string");
-        let value = words.next();
-        let mut column = match (name, value) {
-            ("Age", None) => Self::new(name, kind, Cell::Age),
-            ("Name", None) => Self::name(),
-            (_, value) => Self::new(name, kind, Cell::parse(value.unwrap_or(""))),
+    /// The column of ages.
+    pub(crate) fn age(kind: &str) -> Self {
+        Self::new("Age", kind, Cell::Age)
+    }
+
+    /// Reads a column of the table of resources: its name, type and value. `None` when a word of it is unknown.
+    pub fn parse(words: impl Iterator<Item = &'static str>, wide: bool) -> Option<Self> {
+        let words: Vec<&str> = words.collect();
+        let mut column = match words[..] {
+            ["Age"] => Self::age("string"),
+            ["Age", kind] => Self::age(kind),
+            ["Name"] => Self::name(),
+            [name, kind, value] => Self::new(name.trim_matches('"'), kind, Cell::parse(value)?),
+            _ => return None,
         };
-        if name == "Name" {
+        if &*column.name == "Name" {
             (column.kind, column.format) = ("string".into(), "name".into());
         }
         column.priority = i64::from(wide);
-        column
+        Some(column)
     }
 
     /// A column of a CustomResourceDefinition.
@@ -179,13 +185,13 @@ impl Cell {
     }
 
     /// `.path.to.field|filter|filter` or `@function`.
-    fn parse(text: &str) -> Self {
+    fn parse(text: &str) -> Option<Self> {
         if let Some(name) = text.strip_prefix('@') {
-            return cells::find(name).map_or(Self::field(""), Self::Call);
+            return cells::find(name).map(Self::Call);
         }
-        let mut parts = text.split('|');
-        let pointer = parts.next().unwrap_or("").replace('.', "/");
-        let filters = parts.filter_map(|word| {
+        let mut parts = text.strip_prefix('.')?.split('|');
+        let pointer = format!("/{}", parts.next()?.replace('.', "/"));
+        let filters = parts.map(|word| {
             Some(match word {
                 "age" => CellFilter::Age,
                 "flag" => CellFilter::Flag,
@@ -199,10 +205,10 @@ impl Cell {
                 word => CellFilter::Or(word.strip_prefix("or(")?.strip_suffix(')')?.into()),
             })
         });
-        Self::Field {
+        Some(Self::Field {
             pointer: pointer.into(),
-            filters: filters.collect(),
-        }
+            filters: filters.collect::<Option<_>>()?,
+        })
     }
 }
 

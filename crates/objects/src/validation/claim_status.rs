@@ -7,10 +7,12 @@ use super::engine::run_type;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, struct_text};
 use super::names;
 use super::owner::Owner;
+use crate::enumerations::values;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
+const SOURCES: [&str; 2] = values!(resource.v1.DeviceAllocationConfiguration.source);
 const RESERVED_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
 const CONFIGS_MAX: usize = 64;
@@ -232,7 +234,7 @@ fn configuration(
     match source {
         "" => errors.required(&at, ""),
         "FromClaim" | "FromClass" => {}
-        other => errors.not_supported(&at, other, &["FromClaim", "FromClass"]),
+        other => errors.not_supported(&at, other, &SOURCES),
     }
     let (requests, at) = (config.strings("requests"), path.child("requests"));
     if requests.len() > REQUESTS_MAX {

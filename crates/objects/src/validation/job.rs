@@ -6,6 +6,7 @@ use super::owner::Owner;
 use super::small::domain_prefixed_path;
 use super::workloads::{spec_of, template_labels};
 use super::{groups, names, selectors};
+use crate::enumerations::values;
 use crate::view::{FieldView, child, copy_field, is_zero, set};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -21,7 +22,8 @@ const MANAGED_BY_BYTES_MAX: usize = 63;
 const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 const INDEXES_BYTES_MAX: usize = 64 * 1024;
-const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
+const ACTIONS: [&str; 4] = values!(batch.v1.PodFailurePolicyRule.action);
+const OPERATORS: [&str; 2] = values!(batch.v1.PodFailurePolicyOnExitCodesRequirement.operator);
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 const POLICIES: [&str; 2] = ["OnFailure", "Never"];
 
@@ -273,7 +275,7 @@ pub(crate) fn spec_fields(errors: &mut Errors, _: &Owner, spec: &Value, path: &E
     if let Some(replace) = spec.maybe_text("podReplacementPolicy") {
         let known: &[&str] = match spec.field("podFailurePolicy") {
             Some(_) => &["Failed"],
-            None => &["Failed", "TerminatingOrFailed"],
+            None => &values!(batch.v1.JobSpec.podReplacementPolicy),
         };
         if !known.contains(&replace) {
             errors.not_supported(&path.child("podReplacementPolicy"), replace, known);
@@ -388,9 +390,9 @@ fn exit_codes(errors: &mut Errors, codes: &Value, containers: &HashSet<&str>, pa
     let at = path.child("operator");
     let operator = codes.text("operator");
     match operator {
-        "" => errors.required(&at, valid_values(&["In", "NotIn"])),
+        "" => errors.required(&at, valid_values(&OPERATORS)),
         "In" | "NotIn" => {}
-        other => errors.not_supported(&at, other, &["In", "NotIn"]),
+        other => errors.not_supported(&at, other, &OPERATORS),
     }
     if let Some(name) = codes.maybe_text("containerName")
         && !containers.contains(name)

@@ -5,15 +5,16 @@ use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
 use super::owner::Owner;
+use crate::enumerations::values;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
+const PATH_TYPES: [&str; 3] = values!(networking.v1.HTTPIngressPath.pathType);
 const CONTROLLER_BYTES_MAX: usize = 250;
 const HINTS_MAX: usize = 8;
-const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const PROTOCOLS: [&str; 3] = values!(core.v1.EndpointPort.protocol);
 const SLICE_ENDPOINTS_MAX: usize = 1_000;
 const SLICE_ADDRESSES_MAX: usize = 100;
 const SLICE_PORTS_MAX: usize = 20_000;

@@ -4,6 +4,7 @@ use super::errors::{ErrorPath, Errors};
 use super::owner::Owner;
 use super::{names, webhooks};
 use crate::custom::rules::RESERVED;
+use crate::enumerations::values;
 use crate::view::FieldView;
 use berth_api::names::dns1035_label;
 use berth_cel::{CompileError, Output, Program};
@@ -17,8 +18,13 @@ const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 /// The operations that mutating policies can receive.
 const MUTATED: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
-const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
-const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
+const PATCH_TYPES: [&str; 2] = values!(admissionregistration.v1.Mutation.patchType);
+const ACTIONS: [&str; 3] = values!(
+    admissionregistration
+        .v1
+        .ValidatingAdmissionPolicyBindingSpec
+        .validationActions
+);
 pub(crate) fn mutated_operations(e: &mut Errors, _: &Owner, matching: &Value, path: &ErrorPath) {
     for rule in matching.items("resourceRules") {
         for operation in rule.strings("operations") {

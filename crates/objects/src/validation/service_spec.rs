@@ -7,6 +7,7 @@ use super::names;
 use super::owner::Owner;
 use super::service::{NODE_PORTS, is_external, is_headless, needs_health_check, needs_node_port};
 use super::workloads::spec_of;
+use crate::enumerations::values;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -19,9 +20,10 @@ const NOT_CHANGED: &str = "may not change once set";
 const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
-const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+const POLICIES: [&str; 3] = values!(core.v1.ServiceSpec.ipFamilyPolicy);
+const PROTOCOLS: [&str; 3] = values!(core.v1.ServicePort.protocol);
+const TRAFFIC_POLICIES: [&str; 2] = values!(core.v1.ServiceSpec.externalTrafficPolicy);
+const TYPES: [&str; 4] = values!(core.v1.ServiceSpec.type);
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
 pub(crate) fn service(e: &mut Errors, owner: &Owner, service: &Value, _: &ErrorPath) {
@@ -392,7 +394,7 @@ fn session_affinity(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
                 errors.forbidden(&config_path, detail);
             }
         }
-        other => errors.not_supported(&at, other, &["ClientIP", "None"]),
+        other => errors.not_supported(&at, other, &values!(core.v1.ServiceSpec.sessionAffinity)),
     }
 }
 
@@ -522,7 +524,7 @@ fn traffic(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
             errors.invalid(&at, policy, detail);
         }
         "Cluster" | "Local" => {}
-        other => errors.not_supported(&at, other, &["Cluster", "Local"]),
+        other => errors.not_supported(&at, other, &TRAFFIC_POLICIES),
     }
     let (port, at) = (
         spec.int("healthCheckNodePort"),
@@ -547,7 +549,7 @@ fn traffic(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
             errors.required(&at, "");
         }
         None | Some("Cluster" | "Local") => {}
-        Some(other) => errors.not_supported(&at, other, &["Cluster", "Local"]),
+        Some(other) => errors.not_supported(&at, other, &TRAFFIC_POLICIES),
     }
     if let Some(distribution) = spec.maybe_text("trafficDistribution")
         && !DISTRIBUTIONS.contains(&distribution)

@@ -6,6 +6,7 @@ use super::engine::run_type;
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
 use super::owner::Owner;
+use crate::enumerations::values;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -248,7 +249,7 @@ fn validate_taint(errors: &mut Errors, taint: &Value, path: &ErrorPath) {
         errors.each_invalid(&path.child("value"), value, names::label_value(value));
     }
     let (effect, at) = (taint.text("effect"), path.child("effect"));
-    let known = ["NoExecute", "NoSchedule", "None"];
+    let known = values!(resource.v1.DeviceTaint.effect);
     if effect.is_empty() {
         errors.required(&at, "");
     } else if !known.contains(&effect) {

@@ -5,6 +5,7 @@ use super::engine::{run_field, run_type};
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::owner::Owner;
 use super::{amounts, names};
+use crate::enumerations::values;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, copy_field, existing, is_zero, remove, set};
 use serde_json::{Value, json};
@@ -13,12 +14,7 @@ use serde_json::{Value, json};
 const CLAIM_FIXED: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 /// The error about another source of a volume.
 const SOURCE_FIXED: &str = "spec.persistentvolumesource is immutable after creation";
-const ACCESS_MODES: &[&str] = &[
-    "ReadOnlyMany",
-    "ReadWriteMany",
-    "ReadWriteOnce",
-    "ReadWriteOncePod",
-];
+const ACCESS_MODES: &[&str] = &values!(core.v1.PersistentVolumeSpec.accessModes);
 const VOLUME: &str = "core.v1.PersistentVolumeSpec";
 /// The sources of a volume, and the names under which errors report them, in the order of checks.
 const SOURCES: [(&str, &str); 22] = [

@@ -1,13 +1,14 @@
 //! Validation of volume mounts and block devices in containers.
 
 use super::volumes::{find_sound, has_backsteps, validate_descending_path};
+use crate::enumerations::values;
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
-const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
+const PROPAGATIONS: &[&str] = &values!(core.v1.VolumeMount.mountPropagation);
 const RECURSIVE_READ_ONLY: &[&str] = &["Disabled", "Enabled", "IfPossible"];
 
 /// Errors of `volumeMounts` of a container.

@@ -2,6 +2,7 @@
 
 use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
+use crate::enumerations::values;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use crate::validation::owner::Owner;
 use crate::view::FieldView;
@@ -10,7 +11,7 @@ use std::collections::HashSet;
 
 /// Longest path of an AppArmor profile on a node, in bytes.
 const PROFILE_BYTES_MAX: usize = 4095;
-const PROFILE_TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
+const PROFILE_TYPES: &[&str] = &values!(core.v1.AppArmorProfile.type);
 const SYSCTL_RULE: &str = "must have at most 253 characters and match regex \
 ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 const NOT_ON_WINDOWS: &str = "cannot be set for a windows pod";

@@ -2,6 +2,7 @@
 //! cluster itself.
 
 use super::{env, volume_sources};
+use crate::enumerations::values;
 use crate::validation::engine::{run_field, run_type};
 use crate::validation::errors::{ErrorPath, Errors, quote};
 use crate::validation::owner::Owner;
@@ -12,16 +13,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 const TYPE: &str = "core.v1.Volume";
-const HOST_PATH_TYPES: &[&str] = &[
-    "",
-    "BlockDevice",
-    "CharDevice",
-    "Directory",
-    "DirectoryOrCreate",
-    "File",
-    "FileOrCreate",
-    "Socket",
-];
+const HOST_PATH_TYPES: &[&str] = &values!(core.v1.HostPathVolumeSource.type);
 
 /// The sources of volumes in the order in which upstream looks at them, and the name under which a second one
 /// is reported.
