@@ -184,7 +184,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     // While it was being bound here, nothing else could be written.
     let stored = core.cache.stored(&pod.uid);
     if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-        correct_status(core, &stored, true);
+        correct_status(core, &stored);
     }
     failure.into_result()
 }

@@ -72,6 +72,7 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
         if is_another {
             let clear = ApiCall::ClearPreEnqueueStatus {
                 pod: PodRef::of(pod),
+                resource_version: None,
                 conditions: Vec::new(),
                 nominated_node: None,
             };
@@ -95,6 +96,7 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
         }
         PreEnqueueReport::Passed { pod } => ApiCall::ClearPreEnqueueStatus {
             pod: PodRef::of(pod),
+            resource_version: None,
             conditions: Vec::new(),
             nominated_node: None,
         },
@@ -182,6 +184,7 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
         ApiCall::ClearPreEnqueueStatus { conditions, .. } if !is_rejected => {
             ApiCall::ClearPreEnqueueStatus {
                 pod,
+                resource_version: None,
                 conditions,
                 nominated_node,
             }
@@ -203,14 +206,11 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     })
 }
 
-/// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected; so is a
-/// missing one if it `had_one`: the API server states it with the binding, and only a write that came late removes it.
-pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>, had_one: bool) {
+/// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected.
+pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
     core.calls.dispatcher_mut().forget_status(pod.uid());
-    let is_wrong = match pod.condition(POD_SCHEDULED) {
-        Some(condition) => condition.status == "False",
-        None => had_one,
-    };
+    let condition = pod.condition(POD_SCHEDULED);
+    let is_wrong = condition.is_some_and(|condition| condition.status == "False");
     if !is_wrong || pod.is_terminating() {
         return;
     }

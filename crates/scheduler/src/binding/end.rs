@@ -52,7 +52,7 @@ impl Bindings {
         // The API may show the pod as bound already, with a status that could not be written meanwhile.
         let stored = core.cache.stored(binding.uid());
         if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-            correct_status(core, &stored, true);
+            correct_status(core, &stored);
         }
     }
 

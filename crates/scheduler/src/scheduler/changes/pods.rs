@@ -6,7 +6,7 @@ use crate::core::ASSIGNED_POD_DELETE;
 use crate::nominations;
 use crate::pod_status::correct_status;
 use crate::preemptions::{admit, is_victim, seen_terminating, wake_nominees};
-use crate::queue::{POD_SCHEDULED, pod_update_events, remove_pod};
+use crate::queue::{pod_update_events, remove_pod};
 use berth_api::{Kind, Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Intake<'_> {
         let is_ours = self.core.settings.is_responsible(&pod);
         if pod.is_assigned() {
             if is_ours {
-                correct_status(self.core, &pod, false);
+                correct_status(self.core, &pod);
             }
             if self.core.settings.makes_room_for_resize(&pod) {
                 let (queue, cx) = self.core.queue();
@@ -89,8 +89,7 @@ impl Intake<'_> {
             Vec::new()
         };
         if is_ours && new.is_assigned() {
-            let had_one = old.condition(POD_SCHEDULED).is_some();
-            correct_status(self.core, new, had_one);
+            correct_status(self.core, new);
         }
         let updating = self.nanos().saturating_sub(began);
         if old.is_assigned() {
