@@ -174,10 +174,13 @@ pub enum ApiCall {
         /// The nominated node to set (empty to clear it); `None` leaves it.
         nominated_node: Option<Str>,
     },
-    /// Removes the PodScheduled condition where its reason is NotReadyForScheduling (KEP-5501).
+    /// Removes the PodScheduled condition, whose reason is NotReadyForScheduling (KEP-5501).
     ClearPreEnqueueStatus {
         /// The pod.
         pod: PodRef,
+        /// The version of the pod that the call holds for: the API server answers 409 if the pod has another one, whose
+        /// condition may be a different one. The dispatcher sets it when it sends the call.
+        resource_version: Option<Str>,
         /// Conditions of other types to set with it.
         conditions: Vec<ConditionPatch>,
         /// The nominated node to set with it (empty to clear it); `None` leaves it.

@@ -91,10 +91,14 @@ pub(crate) fn describe_in(call: &ApiCall, wording: &mut impl Wording) -> String 
         }
         ApiCall::ClearPreEnqueueStatus {
             pod,
+            resource_version,
             conditions,
             nominated_node,
         } => {
             let mut text = format!("clear NotReadyForScheduling of {object} ({})", pod.uid);
+            if let Some(version) = resource_version {
+                let _ = write!(text, " resourceVersion={version}");
+            }
             for condition in conditions {
                 push_condition(&mut text, condition, wording);
             }

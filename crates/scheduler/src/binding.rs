@@ -129,7 +129,7 @@ impl Bindings {
             skip_pre_bind: PluginIds::default(),
             stage: BindingStage::Bind(PointRun::begin(core, Point::Bind.as_str())),
         });
-        core.unbound.add(&uid);
+        core.unbound_mut().add(&uid);
         self.of_pod.insert(uid, id);
         let is_held = !holds.is_empty();
         if is_held {
@@ -150,28 +150,34 @@ impl Bindings {
         }
     }
 
+    /// Removes a binding that has ended.
+    fn take(&mut self, core: &mut Core, id: u64) -> Option<Box<PodBinding>> {
+        self.end_waits(core, id);
+        let binding = self.by_id.remove(&id)?;
+        self.of_pod.remove(binding.uid());
+        core.unbound_mut().remove(binding.uid());
+        Some(binding)
+    }
+
     /// Checks that the books agree.
     ///
     /// # Errors
     /// The first disagreement.
-    pub(crate) fn check(&self, core: &Core) -> Result<(), String> {
+    pub(crate) fn check(&self, unbound: &UnboundPods) -> Result<(), String> {
         let (bindings, pods) = (self.by_id.len(), self.of_pod.len());
         if bindings != pods {
             return Err(format!(
                 "{bindings} bindings, {pods} pods that are being bound"
             ));
         }
-        core.unbound.check(self.of_pod.keys())?;
+        unbound.check(self.of_pod.keys())?;
         self.check_binders()
     }
 }
 
 /// Writes the node into the pod's status before a binding that takes time (KEP-5278, C-39).
 fn announce_node(core: &mut Core, binding: &PodBinding) {
-    if !core
-        .settings
-        .is_on(Feature::NominatedNodeNameForExpectation)
-    {
+    if !core.is_on(Feature::NominatedNodeNameForExpectation) {
         return;
     }
     let pod = &binding.attempt.pod.pod;

@@ -34,26 +34,29 @@ pub(crate) fn binding_failed(core: &mut Core, pod: &Pod, node: &Str, is_rejected
     let Some(key) = GroupKey::of_pod(pod) else {
         return false;
     };
-    let known = core.cache.effective(pod.uid());
+    let known = core.cache().effective(pod.uid());
     if known.is_none_or(|pod| pod.is_terminating()) {
         return false;
     }
     forget_deleted(core);
     let now = core.now();
-    if !core.broken_groups.groups.contains_key(&key) {
+    let (groups, _) = core.broken_groups_mut();
+    if !groups.contains(&key) {
         let wait = Wait {
             on: WaitOn::Timer,
             deadline: now + KEPT_MAX,
         };
-        let timer = core.waits.add(Waiter::BrokenGroup(key.clone()), wait);
+        let timer = core.wait(Waiter::BrokenGroup(key.clone()), wait);
         let group = BrokenGroup {
             since: now,
             timer: Some(timer),
             members: BTreeMap::new(),
         };
-        core.broken_groups.groups.insert(key.clone(), group);
+        let (groups, _) = core.broken_groups_mut();
+        groups.insert(key.clone(), group);
     }
-    let Some(group) = core.broken_groups.groups.get_mut(&key) else {
+    let (groups, _) = core.broken_groups_mut();
+    let Some(group) = groups.get_mut(&key) else {
         return false;
     };
     group.members.insert(pod.uid().clone(), node.clone());
@@ -63,13 +66,14 @@ pub(crate) fn binding_failed(core: &mut Core, pod: &Pod, node: &Str, is_rejected
 
 /// A pod is bound. A group of which no member is left whose binding failed is whole again.
 pub(crate) fn bound(core: &mut Core, pod: &Pod) {
-    if core.broken_groups.groups.is_empty() {
+    let (groups, _) = core.broken_groups_mut();
+    if groups.is_empty() {
         return;
     }
     let Some(key) = GroupKey::of_pod(pod) else {
         return;
     };
-    if let Some(group) = core.broken_groups.groups.get_mut(&key) {
+    if let Some(group) = groups.get_mut(&key) {
         group.members.remove(pod.uid());
     }
     forget_deleted(core);
@@ -77,40 +81,34 @@ pub(crate) fn bound(core: &mut Core, pod: &Pod) {
 
 /// Forgets members that wait no more, and groups without such members.
 fn forget_deleted(core: &mut Core) {
-    let cache = &core.cache;
+    let (groups, cache) = core.broken_groups_mut();
     let is_waiting = |uid: &Str| cache.stored(uid).is_some_and(|pod| !pod.is_assigned());
-    let waits = &mut core.waits;
-    core.broken_groups.groups.retain(|_, group| {
-        group.members.retain(|uid, _| is_waiting(uid));
-        if group.members.is_empty()
-            && let Some(timer) = group.timer.take()
-        {
-            waits.end(timer);
-        }
-        !group.members.is_empty()
-    });
+    for timer in groups.retain(is_waiting) {
+        core.end_wait(timer);
+    }
 }
 
 /// The time is over: the nodes are given back.
 pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
     forget_deleted(core);
-    let Some(group) = core.broken_groups.groups.get_mut(key) else {
+    let (groups, _) = core.broken_groups_mut();
+    let Some(group) = groups.get_mut(key) else {
         return;
     };
     group.timer = None;
     let members = group.members.clone();
     let unbound: Vec<Str> = members
         .keys()
-        .filter(|uid| !core.unbound.contains(uid))
+        .filter(|uid| !core.is_being_bound(uid))
         .cloned()
         .collect();
     for uid in &unbound {
         give_node_back(core, uid, &members[uid]);
     }
-    let Some(min) = core.cache.cluster().groups().spec(key).map(|s| s.min()) else {
+    let Some(min) = core.cluster().groups().spec(key).map(|s| s.min()) else {
         return;
     };
-    let Some(known) = core.cache.cluster().pods.members(key) else {
+    let Some(known) = core.cluster().pods.members(key) else {
         return;
     };
     let placed = known.scheduled().len();
@@ -118,11 +116,11 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
     let mut siblings: Vec<Str> = known
         .scheduled()
         .iter()
-        .filter(|uid| is_short && core.unbound.contains(uid))
+        .filter(|uid| is_short && core.is_being_bound(uid))
         .cloned()
         .collect();
     siblings.sort_unstable();
-    let mut pods = members.keys().filter_map(|uid| core.cache.stored(uid));
+    let mut pods = members.keys().filter_map(|uid| core.cache().stored(uid));
     let scheduler = pods.next().map(|pod| pod.spec.scheduler_name.clone());
     let scheduler = scheduler.unwrap_or_default();
     let text = format!(
@@ -131,7 +129,7 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
         pods_text(members.len()),
         KEPT_MAX.as_secs()
     );
-    siblings.retain(|uid| core.unbound.release(uid, &text));
+    siblings.retain(|uid| core.unbound_mut().release(uid, &text));
     if unbound.is_empty() && siblings.is_empty() {
         return;
     }
@@ -157,9 +155,9 @@ fn pods_text(count: usize) -> String {
 
 /// The node is not kept for the pod any more. A node that preemption chose since then is.
 fn give_node_back(core: &mut Core, uid: &Str, node: &Str) {
-    let is_kept = core.queue.nominator().node_of(uid) == Some(node);
-    let is_preempting = core.cache.cluster().preempting.contains(uid);
-    let Some(pod) = core.cache.effective(uid).cloned() else {
+    let is_kept = core.queue().nominator().node_of(uid) == Some(node);
+    let is_preempting = core.cluster().preempting.contains(uid);
+    let Some(pod) = core.cache().effective(uid).cloned() else {
         return;
     };
     if !is_kept || is_preempting {
@@ -173,7 +171,7 @@ fn give_node_back(core: &mut Core, uid: &Str, node: &Str) {
             nominated_node: Some(Str::default()),
         });
     }
-    if core.queue.nominator().node_of(uid) == Some(node) {
+    if core.queue().nominator().node_of(uid) == Some(node) {
         nominations::nominate(core, &pod, &Nominating::Set(Str::default()));
         nominations::end_at(core, &pod, node, &nominations::End::Written);
     }

@@ -15,33 +15,20 @@ use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature,
 pub(crate) fn note_requests(core: &mut Core) {
     core.note_observations();
     start_preemptions(core);
-    for pod in core.requests.take_counted() {
-        core.cache.recount(&pod);
+    for pod in core.requests_mut().take_counted() {
+        core.cache_mut().recount(&pod);
     }
-    for assumption in core.requests.take_assumptions() {
+    for assumption in core.requests_mut().take_assumptions() {
         match assumption {
-            Assumption::Made(write) => core.cache.assume_write(write),
+            Assumption::Made(write) => core.assume_write(write),
             Assumption::Reverted(write) => revert(core, &write),
             Assumption::GivenUp(write) => give_up(core, write),
         }
     }
-    // The dispatcher compares calls with the stored objects, so it needs those that calls were made about.
-    let now = core.now();
-    for made in core.calls.take_made() {
-        let dispatcher = core.calls.dispatcher_mut();
-        match made {
-            CallObject::Pod(uid) => {
-                if let Some(stored) = core.cache.stored(&uid) {
-                    dispatcher.sync(stored, now);
-                }
-                show_writes(core, &uid);
-            }
-            CallObject::Object(name) => {
-                let stored = core.cache.object(name.kind, &name.namespace, &name.name);
-                if let Some(stored) = stored {
-                    dispatcher.sync_object(stored, now);
-                }
-            }
+    for made in core.calls_mut().take_made() {
+        core.sync_stored(&made);
+        if let CallObject::Pod(uid) = made {
+            show_writes(core, &uid);
         }
     }
 }
@@ -49,14 +36,14 @@ pub(crate) fn note_requests(core: &mut Core) {
 /// Shows from now on what plugins have assumed of objects, and not any more, while the members of a group are tried. No
 /// pod is woken: the reverted placements had not existed when the group was popped.
 pub(crate) fn note_trial(core: &mut Core) {
-    for assumption in core.requests.take_assumptions() {
+    for assumption in core.requests_mut().take_assumptions() {
         match assumption {
-            Assumption::Made(write) => core.cache.assume_write(write),
+            Assumption::Made(write) => core.assume_write(write),
             Assumption::Reverted(write) => {
                 let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
-                let dispatcher = core.calls.dispatcher_mut();
+                let dispatcher = core.calls_mut().dispatcher_mut();
                 dispatcher.cancel(&key, |other| *other == call, now);
-                core.cache.revert_write(&write);
+                core.revert_write(&write);
             }
             Assumption::GivenUp(write) => give_up(core, write),
         }
@@ -68,26 +55,26 @@ pub(crate) fn note_trial(core: &mut Core) {
 fn revert(core: &mut Core, write: &Write) {
     let call = ApiCall::from(write.clone());
     let now = core.now();
-    core.calls
+    core.calls_mut()
         .dispatcher_mut()
         .cancel(&write.key(), |other| *other == call, now);
-    let Some((before, after)) = core.cache.revert_write(write) else {
+    let Some((before, after)) = core.revert_write(write) else {
         return;
     };
     let resource = EventResource::of_kind(write.object().kind);
     let event = ClusterEvent::new(resource, ActionType::UPDATE);
     core.move_all(&event, Some(&before), Some(&after), None);
-    core.waits.object_changed(write.object());
+    core.waits_mut().object_changed(write.object());
 }
 
 /// A write is not wanted any more. It stays assumed while there are calls about its object, because the API may carry
 /// it out, or may have done so without an answer.
 fn give_up(core: &mut Core, write: Write) {
     let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
-    let dispatcher = core.calls.dispatcher_mut();
+    let dispatcher = core.calls_mut().dispatcher_mut();
     dispatcher.cancel(&key, |other| *other == call, now);
     if has_calls(dispatcher, &key) {
-        core.calls.keep_given_up(write)
+        core.calls_mut().keep_given_up(write)
     } else {
         revert(core, &write)
     }
@@ -98,7 +85,7 @@ fn give_up(core: &mut Core, write: Write) {
 /// when the watch shows it.
 fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
     let key = call.key();
-    let Some(write) = core.calls.given_up(&key) else {
+    let Some(write) = core.calls().given_up(&key) else {
         return;
     };
     let is_refused = |error: &CallError| write == call && error.kind.is_definite();
@@ -110,8 +97,8 @@ fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
         }
         Err(error) => (false, is_refused(error)),
     };
-    if is_later || is_refused || !has_calls(core.calls.dispatcher(), &key) {
-        let write = core.calls.forget_given_up(&key);
+    if is_later || is_refused || !has_calls(core.calls().dispatcher(), &key) {
+        let write = core.calls_mut().forget_given_up(&key);
         if let Some(write) = write.filter(|_| !is_later) {
             revert(core, &write);
         }
@@ -132,14 +119,13 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         took,
     } = finished;
     // As in kube-scheduler, these families show whether the feature is in use.
-    let is_async = core.settings.is_on(Feature::SchedulerAsyncAPICalls);
+    let is_async = core.is_on(Feature::SchedulerAsyncAPICalls);
     if let Some(took) = took.filter(|_| is_async) {
         let result = if is_done { "success" } else { "error" };
         let labels = [call.call_type().name(), result];
         let seconds = took.as_secs_f64();
-        core.metrics.count(Metric::AsyncApiCallExecutions, &labels);
-        core.metrics
-            .observe(Metric::AsyncApiCallDuration, &labels, seconds);
+        core.count(Metric::AsyncApiCallExecutions, &labels);
+        core.observe(Metric::AsyncApiCallDuration, &labels, seconds);
     }
     match (&call, &result) {
         (ApiCall::Write(write), _) => {
@@ -149,12 +135,12 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         (ApiCall::BindPod { pod, .. }, Ok(response)) => {
             let version = response.resource_version.as_deref();
             if let Some(version) = version.and_then(version_number) {
-                core.cache.confirm(&pod.uid, version);
+                core.cache_mut().confirm(&pod.uid, version);
             }
         }
         _ => {}
     }
-    if core.waits.call_ended(id, for_waiter) {
+    if core.waits_mut().call_ended(id, for_waiter) {
         return;
     }
     match &result {
@@ -162,9 +148,9 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         Err(error) if error.kind.is_dropped() || is_done => {}
         Err(error) => log_failure(core, &call, error),
     }
-    if let Some(info) = core.calls.take_returning(id) {
+    if let Some(info) = core.calls_mut().take_returning(id) {
         let uid = info.pod.uid();
-        let nominated = core.queue.nominator().node_of(uid).cloned();
+        let nominated = core.queue().nominator().node_of(uid).cloned();
         return_to_queue(core, info);
         follow_nomination(core, &call, nominated);
     }

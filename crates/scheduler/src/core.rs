@@ -1,9 +1,13 @@
 //! The parts of the scheduler that all stages use: the cluster, the queue, the calls, the waits, the outputs.
 //!
-//! Each part owns its fields and is changed through its methods alone. The stages are modules of functions that get the
-//! [`Core`]: [`pod_status`](crate::pod_status), [`nominations`](crate::nominations), [`cycle`](crate::cycle),
-//! [`preemptions`](crate::preemptions), [`binding`](crate::binding), [`failure`](crate::failure).
-//! [`Scheduler`](crate::Scheduler) takes inputs and calls one stage after the other.
+//! Each part owns its fields and is changed through its methods alone; the parts themselves are private. A stage looks at
+//! them, and changes them by methods of [`Core`] that are named after what happens: a pod is assumed on a node
+//! (`core/objects.rs`), pods are woken (`core/waking.rs`), a call is made (`core/outside.rs`). A stage that causes most of
+//! what happens to a part gets the part (`core/parts.rs`).
+//!
+//! The stages are modules of functions: [`pod_status`](crate::pod_status), [`nominations`](crate::nominations),
+//! [`cycle`](crate::cycle), [`preemptions`](crate::preemptions), [`binding`](crate::binding),
+//! [`failure`](crate::failure). [`Scheduler`](crate::Scheduler) takes inputs and calls one stage after the other.
 
 mod calls;
 mod clock;
@@ -11,13 +15,17 @@ mod decisions;
 mod explain;
 mod gates;
 mod measure;
+mod objects;
 mod outbound;
+mod outside;
+mod parts;
 mod plugin_run;
 mod progress;
 mod requests;
 mod text;
 mod trace;
 mod waits;
+mod waking;
 
 pub use decisions::{DECISIONS_MAX, PodDecision};
 pub use explain::{EarlierAttempt, Explanation, RejectionReason};
@@ -35,30 +43,20 @@ pub(crate) use plugin_run::{Answered, PointRun, Ran};
 pub(crate) use requests::{Assumption, PluginRequests};
 pub(crate) use text::{event_note, go_duration};
 pub(crate) use waits::{WaitId, Waiter, Waits};
+pub(crate) use waking::ASSIGNED_POD_DELETE;
 
 use crate::binding::UnboundPods;
 use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
-use crate::cycle::Attempt;
 use crate::dispatcher::Dispatcher;
-use crate::evaluator::{Evaluator, EvaluatorKind};
-use crate::log::LogLine;
+use crate::evaluator::EvaluatorKind;
 use crate::metrics::Metrics;
 use crate::preemptions::OpenPreemptions;
-use crate::profile::{Profile, Profiles};
+use crate::profile::Profiles;
 use crate::queue::SchedulingQueue;
-use berth_api::{Object, Pod, Str, Time};
-use berth_framework::call::{CallId, EventKind, PodEvent, PodRef};
-use berth_framework::cluster::GroupKey;
-use berth_framework::event::Change;
+use berth_api::Pod;
 use berth_framework::extender::Extenders;
-use berth_framework::plugin::Context;
-use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, FeatureGates};
-use std::sync::Arc;
-
-/// A pod is not on its node any more.
-pub(crate) const ASSIGNED_POD_DELETE: ClusterEvent =
-    ClusterEvent::new(EventResource::AssignedPod, ActionType::DELETE);
+use berth_framework::{Feature, FeatureGates};
 
 /// The settings, which do not change while the scheduler runs.
 pub(crate) struct Settings {
@@ -91,21 +89,21 @@ impl Settings {
     }
 }
 
-/// The parts.
+/// The parts; see the [module](self).
 pub(crate) struct Core {
-    pub(crate) settings: Settings,
-    pub(crate) clock: CoreClock,
-    pub(crate) metrics: Metrics,
-    pub(crate) cache: Cache,
-    pub(crate) queue: SchedulingQueue,
-    pub(crate) calls: Calls,
-    pub(crate) waits: Waits,
-    pub(crate) outbound: Outbound,
-    pub(crate) unbound: UnboundPods,
-    pub(crate) requests: PluginRequests,
-    pub(crate) preemptions: OpenPreemptions,
-    pub(crate) broken_groups: BrokenGroups,
-    pub(crate) explanations: Explanations,
+    settings: Settings,
+    clock: CoreClock,
+    metrics: Metrics,
+    cache: Cache,
+    queue: SchedulingQueue,
+    calls: Calls,
+    waits: Waits,
+    outbound: Outbound,
+    unbound: UnboundPods,
+    requests: PluginRequests,
+    preemptions: OpenPreemptions,
+    broken_groups: BrokenGroups,
+    explanations: Explanations,
 }
 
 impl Core {
@@ -137,139 +135,5 @@ impl Core {
             broken_groups: BrokenGroups::default(),
             explanations: Explanations::default(),
         }
-    }
-
-    /// The time of the step.
-    pub(crate) fn now(&self) -> Time {
-        self.clock.now()
-    }
-
-    /// The queue, with what its plugins may read.
-    pub(crate) fn queue(&mut self) -> (&mut SchedulingQueue, Context<'_>) {
-        let cx = Context {
-            now: self.clock.now(),
-            cluster: self.cache.cluster(),
-            features: &self.settings.features,
-            work: None,
-        };
-        (&mut self.queue, cx)
-    }
-
-    /// The evaluator for the pod of an attempt.
-    pub(crate) fn evaluator<'a>(&'a mut self, attempt: &'a mut Attempt) -> Evaluator<'a> {
-        Evaluator {
-            profile: &attempt.profile,
-            features: &self.settings.features,
-            now: self.clock.now(),
-            cluster: self.cache.cluster_mut(),
-            nominated: self.queue.nominator(),
-            pod: &attempt.pod,
-            evaluation: &mut attempt.evaluation,
-            work: Some(&attempt.work),
-            stopwatch: self.clock.laps(),
-        }
-    }
-
-    // --- what wakes a pod ----------------------------------------------------------------------------------
-
-    /// Wakes the pods that an event may help.
-    pub(crate) fn move_all(
-        &mut self,
-        event: &ClusterEvent,
-        old: Option<&Object>,
-        new: Option<&Object>,
-        pre_check: Option<&dyn Fn(&Pod) -> bool>,
-    ) {
-        let (queue, cx) = self.queue();
-        queue.move_all(&cx, event, Change { old, new }, pre_check);
-    }
-
-    /// A placed pod does not need its node any more: pods that wait for room are retried (C-52).
-    pub(crate) fn placement_freed(
-        &mut self,
-        pod: &Arc<Pod>,
-        pre_check: Option<&dyn Fn(&Pod) -> bool>,
-    ) {
-        let old = Object::Pod(pod.clone());
-        self.move_all(&ASSIGNED_POD_DELETE, Some(&old), None, pre_check);
-    }
-
-    /// Tries pods at once, whatever they wait for.
-    pub(crate) fn activate(&mut self, pods: &[Arc<Pod>]) {
-        let (queue, cx) = self.queue();
-        queue.activate(&cx, pods);
-    }
-
-    /// Makes the pods active that the plugins of an attempt asked for, as that attempt has succeeded so far (F-23).
-    pub(crate) fn activate_wanted(&mut self, attempt_of: &Str) {
-        let wanted = self.requests.take_activations(attempt_of);
-        if wanted.is_empty() {
-            return;
-        }
-        let pods: Vec<Arc<Pod>> = wanted
-            .iter()
-            .filter_map(|(namespace, name)| self.cache.stored_by_name(namespace, name))
-            .filter_map(|pod| self.cache.effective(pod.uid()).cloned())
-            .collect();
-        self.activate(&pods);
-    }
-
-    // --- outside -------------------------------------------------------------------------------------------
-
-    /// Hands a call to the dispatcher.
-    pub(crate) fn call(&mut self, call: ApiCall) -> CallId {
-        self.calls.make(call, self.clock.now())
-    }
-
-    /// The outputs, with the calls that may be sent now.
-    pub(crate) fn take_outputs(&mut self) -> Outputs {
-        let calls = self.calls.dispatcher_mut().next_calls(self.clock.now());
-        self.outbound.take(calls)
-    }
-
-    /// Logs an error, a warning or information that is always logged.
-    pub(crate) fn log(&mut self, line: LogLine) {
-        self.outbound.log.push(line);
-    }
-
-    /// Logs information of a level, with the keys that `values` adds.
-    #[track_caller]
-    pub(crate) fn v(
-        &mut self,
-        level: u8,
-        message: &'static str,
-        values: impl FnOnce(LogLine) -> LogLine,
-    ) {
-        self.outbound.log.v(level, message, values);
-    }
-
-    /// Publishes that a pod was not scheduled.
-    pub(crate) fn publish_failure(&mut self, pod: &PodRef, profile: &Profile, message: &str) {
-        let event = PodEvent {
-            regarding: pod.clone(),
-            related: None,
-            kind: EventKind::Warning,
-            reason: "FailedScheduling",
-            action: "Scheduling",
-            note: event_note(message),
-        };
-        self.outbound.publish(event, &profile.name);
-    }
-
-    /// Publishes that a group was not scheduled.
-    pub(crate) fn publish_group_failure(&mut self, group: &GroupKey, scheduler: &Str, text: &str) {
-        let Some(view) = self.cache.cluster().groups().get(group) else {
-            return;
-        };
-        let event = GroupEvent {
-            group: group.clone(),
-            uid: view.metadata.uid.clone(),
-            kind: EventKind::Warning,
-            reason: "FailedScheduling",
-            action: "Scheduling",
-            note: event_note(text),
-            reporting_controller: scheduler.clone(),
-        };
-        self.outbound.publish_of_group(event);
     }
 }

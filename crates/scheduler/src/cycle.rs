@@ -17,7 +17,8 @@ pub(crate) use attempt::{AssumedPod, Attempt};
 pub(crate) use group::GroupCycle;
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
-use crate::core::{Core, PointRun, SearchBegin, WaitId, Waiter};
+use crate::cache::Cache;
+use crate::core::{Core, PointRun, SearchBegin, Settings, WaitId, Waiter};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{AttemptFailure, fail};
 use crate::log::LogLine;
@@ -27,7 +28,7 @@ use berth_api::{Pod, Str};
 use berth_framework::call::PodRef;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};
-use berth_framework::{PodInfo, Slot, Status, Work};
+use berth_framework::{Cluster, PodInfo, Slot, Status, Work};
 use extended::ExtendedSearch;
 use post_filter::PostFilterRun;
 use std::sync::Arc;
@@ -124,22 +125,22 @@ impl Cycle {
         });
         log_lost_nomination(core, &attempt);
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        if !attempt.is_resize() && extended::takes_part(core, &attempt) {
+        if !attempt.is_resize() && extended::takes_part(&core.settings().extenders, &attempt) {
             return self.search_extended(core, attempt);
         }
-        let begin = self.search_begin(core, &attempt, false);
+        let begin = self.search_begin(core.settings(), &attempt, false);
         let found = self.search(core, &mut attempt, None);
         self.conclude(core, attempt, found, begin)
     }
 
     fn search(&mut self, core: &mut Core, attempt: &mut Attempt, scope: Option<&[Slot]>) -> Found {
-        let percentage = percentage_of_nodes(core, attempt);
+        let percentage = percentage_of_nodes(core.settings(), attempt);
         let (start, rng) = (&mut self.start_node, &mut self.rng);
         // Of a pod with a node, one node is evaluated.
         let kind = if attempt.is_resize() {
             EvaluatorKind::Plain
         } else {
-            core.settings.evaluator
+            core.settings().evaluator
         };
         let mut evaluator = core.evaluator(attempt);
         match kind {
@@ -152,11 +153,16 @@ impl Cycle {
     }
 
     /// The start of the search, to explain its result.
-    fn search_begin(&self, core: &Core, attempt: &Attempt, has_extenders: bool) -> SearchBegin {
+    fn search_begin(
+        &self,
+        settings: &Settings,
+        attempt: &Attempt,
+        has_extenders: bool,
+    ) -> SearchBegin {
         SearchBegin {
             rng: self.rng.clone(),
             start_node: self.start_node,
-            percentage_of_nodes: percentage_of_nodes(core, attempt),
+            percentage_of_nodes: percentage_of_nodes(settings, attempt),
             has_extenders,
         }
     }
@@ -179,7 +185,7 @@ impl Cycle {
             Found::Placed(placement) => {
                 core.search_took(&attempt);
                 log_excluded(core, &attempt, &placement);
-                note_decision(core, &attempt, &placement, begin);
+                core.note_decision(&attempt, &placement, begin);
                 self.place_on(core, attempt, &placement)
             }
             Found::Unfit(error) => self.run_post_filter(core, attempt, error),
@@ -194,7 +200,7 @@ impl Cycle {
     // --- parking -------------------------------------------------------------------------------------------
 
     fn park(&mut self, core: &mut Core, attempt: Attempt, at: ParkedAt, wait: Wait) -> CycleStep {
-        let id = core.waits.add(Waiter::Cycle, wait.clone());
+        let id = core.wait(Waiter::Cycle, wait.clone());
         self.park_on(attempt, at, wait, id)
     }
 
@@ -217,7 +223,7 @@ impl Cycle {
         let Parked {
             attempt, at, id, ..
         } = *self.parked.take()?;
-        core.waits.end(id);
+        core.end_wait(id);
         Some(match at {
             ParkedAt::Search(search) => self.resume_search(core, attempt, search, reason),
             ParkedAt::PostFilter(run) => {
@@ -235,14 +241,14 @@ impl Cycle {
 /// Starts with a popped pod, unless it is to be dropped (C-4, C-5).
 fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
     let uid = info.pod.uid().clone();
-    let pod = core.cache.effective(&uid).unwrap_or(&info.pod).clone();
-    let is_resize = core.settings.makes_room_for_resize(&pod);
-    let profiles = match &core.settings.resizes {
+    let pod = core.cache().effective(&uid).unwrap_or(&info.pod).clone();
+    let is_resize = core.settings().makes_room_for_resize(&pod);
+    let profiles = match &core.settings().resizes {
         Some(resizes) if is_resize => resizes,
-        _ => &core.settings.profiles,
+        _ => &core.settings().profiles,
     };
     let Some(profile) = profiles.get(&pod.spec.scheduler_name).cloned() else {
-        core.queue.done(&uid);
+        core.done(&uid);
         let name = &pod.spec.scheduler_name;
         let line = LogLine::error("profile not found for the scheduler name of a pod");
         core.log(line.with("pod", &*pod).with("profile", name));
@@ -253,8 +259,8 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
         return None;
     }
     // A pod that is still being bound, though it is not counted any more, comes back by itself if that fails.
-    if (pod.is_assigned() && !is_resize) || core.unbound.contains(&uid) {
-        core.queue.done(&uid);
+    if (pod.is_assigned() && !is_resize) || core.is_being_bound(&uid) {
+        core.done(&uid);
         return None;
     }
     Some(Attempt {
@@ -263,15 +269,15 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
         pod: Arc::new(PodInfo::new(pod)),
         profile,
         evaluation: Evaluation::default(),
-        began: core.clock.stage_begin(),
-        is_sampled: core.clock.chooses_attempt(),
+        began: core.stage_begin(),
+        is_sampled: core.clock_mut().chooses_attempt(),
         was_parked: false,
-        trace: core.outbound.begin_trace(),
+        trace: core.begin_trace(),
     })
 }
 
 fn drop_deleting(core: &mut Core, pod: &Pod, profile: &Profile) {
-    core.queue.done(pod.uid());
+    core.done(pod.uid());
     core.v(3, "Skip schedule deleting pod", |line| {
         line.with("pod", pod)
     });
@@ -280,27 +286,27 @@ fn drop_deleting(core: &mut Core, pod: &Pod, profile: &Profile) {
 }
 
 /// The pod of an attempt, if it began to terminate while the cycle was parked.
-fn deleting(core: &Core, attempt: &Attempt) -> Option<Arc<Pod>> {
-    let pod = core.cache.effective(attempt.pod.pod.uid());
+fn deleting(cache: &Cache, attempt: &Attempt) -> Option<Arc<Pod>> {
+    let pod = cache.effective(attempt.pod.pod.uid());
     let deleting = pod.filter(|pod| attempt.was_parked && pod.is_terminating());
     deleting.cloned()
 }
 
 /// Drops the attempt if its pod began to terminate while the cycle was parked, as if it had done so before (C-5).
 fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
-    let Some(pod) = deleting(core, attempt) else {
+    let Some(pod) = deleting(core.cache(), attempt) else {
         return false;
     };
     core.observe_evaluation(attempt);
-    core.requests.take_activations(pod.uid());
+    core.drop_activations(pod.uid());
     drop_deleting(core, &pod, &attempt.profile);
     true
 }
 
 /// The number of nodes to score, in percent. Zero means that no percentage is given.
-fn percentage_of_nodes(core: &Core, attempt: &Attempt) -> Option<i32> {
+fn percentage_of_nodes(settings: &Settings, attempt: &Attempt) -> Option<i32> {
     let of_profile = attempt.profile.percentage_of_nodes_to_score;
-    let given = of_profile.or(core.settings.percentage_of_nodes_to_score);
+    let given = of_profile.or(settings.percentage_of_nodes_to_score);
     given.filter(|percentage| *percentage != 0)
 }
 
@@ -308,22 +314,12 @@ fn percentage_of_nodes(core: &Core, attempt: &Attempt) -> Option<i32> {
 fn log_lost_nomination(core: &mut Core, attempt: &Attempt) {
     let pod = &attempt.pod.pod;
     let node = &pod.status.nominated_node_name;
-    let nodes = &core.cache.cluster().nodes;
+    let nodes = &core.cluster().nodes;
     if node.is_empty() || nodes.is_empty() || nodes.slot(node).is_some() {
         return;
     }
     let line = LogLine::error("Pod is nominated to a node that does not exist");
     core.log(line.with("pod", &**pod).with("node", node));
-}
-
-fn note_decision(core: &mut Core, attempt: &Attempt, placement: &Placement, begin: SearchBegin) {
-    let ends = (
-        core.cache.cluster().nodes.log().end(),
-        core.queue.nominator().changes_end(),
-    );
-    let decided = (&attempt.pod, &attempt.profile, core.now());
-    let decisions = &mut core.explanations.decisions;
-    decisions.note(begin, placement, decided, ends);
 }
 
 fn log_excluded(core: &mut Core, attempt: &Attempt, placement: &Placement) {
@@ -351,7 +347,7 @@ pub(crate) fn stage_failure(what: &str, plugin: &Str, status: &Status) -> Status
 
 /// The failure of a pod that had a node.
 pub(crate) fn failure_of_stage(
-    core: &Core,
+    cluster: &Cluster,
     placed: &AssumedPod,
     status: &Status,
 ) -> AttemptFailure {
@@ -359,6 +355,6 @@ pub(crate) fn failure_of_stage(
     if !status.is_rejected() {
         return AttemptFailure::of_status(status, cleared);
     }
-    let node = core.cache.cluster().nodes.slot(&placed.node);
+    let node = cluster.nodes.slot(&placed.node);
     AttemptFailure::unfit(Box::new(FitError::of_one(node, status.clone())), cleared)
 }

@@ -1,5 +1,6 @@
 //! The handling of a pod whose attempt has failed.
 
+use crate::cache::Cache;
 use crate::call_results::note_requests;
 use crate::core::{Core, Explanation, RejectionReason, reasons};
 use crate::cycle::{Attempt, CycleResult};
@@ -13,7 +14,7 @@ use berth_api::Str;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::Observation;
-use berth_framework::{ApiCall, Feature, Status};
+use berth_framework::{ApiCall, Cluster, Feature, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -93,10 +94,10 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         return resize_waits(core, attempt, failure);
     }
     // Whether this was an attempt at all is known further below.
-    let observations = core.requests.take_observations();
+    let observations = core.requests_mut().take_observations();
     note_requests(core);
     let pod = attempt.pod_ref();
-    core.requests.take_activations(&pod.uid);
+    core.drop_activations(&pod.uid);
     let (result, reason) = if failure.is_rejected {
         ("unschedulable", UNSCHEDULABLE)
     } else {
@@ -127,7 +128,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         0
     };
     info.own.template = template;
-    let known = look_up(core, &pod);
+    let known = look_up(core.cache(), &pod);
     // Of a bound pod nothing of this is true any more.
     let call = match known {
         KnownStatus::Pending => status_patch(core, &pod, reason, &failure),
@@ -143,7 +144,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     core.attempt_took(&attempt, result);
     core.trace_ended(&mut attempt, result, None, &failure.message);
     if let KnownStatus::Replaced = known {
-        core.queue.done(&pod.uid);
+        core.done(&pod.uid);
         return failure.into_result();
     }
     let Attempt { info, profile, .. } = attempt;
@@ -152,8 +153,8 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         KnownStatus::Pending => {
             log(core, &pod, &failure);
             explain(core, &info, &failure);
-            if call.is_some() && !core.settings.is_on(Feature::SchedulerAsyncAPICalls) {
-                core.queue.end_turn(&pod.uid);
+            if call.is_some() && !core.is_on(Feature::SchedulerAsyncAPICalls) {
+                core.end_turn(&pod.uid);
                 returns_later = Some(info);
             } else {
                 return_to_queue(core, info);
@@ -165,26 +166,24 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
                 _ => "Pod has been assigned to node. Abort adding it back to queue.",
             };
             core.log(LogLine::info(why).with("pod", &pod));
-            core.queue.done(&pod.uid);
+            core.done(&pod.uid);
         }
         KnownStatus::Replaced => {}
     }
-    if let Some(object) = core.cache.effective(&pod.uid).cloned() {
+    if let Some(object) = core.cache().effective(&pod.uid).cloned() {
         nominations::nominate(core, &object, &failure.nominating);
     }
     core.publish_failure(&pod, &profile, &failure.message);
     if let Some(call) = call {
         let id = core.call(call);
         if let Some(info) = returns_later {
-            // The flight of a member that was being bound has ended: its updates would bring it back twice.
-            core.queue.stays_in_flight(&info.pod);
-            core.calls.return_after(id, info);
+            core.return_after(id, info);
         }
     }
     // While it was being bound here, nothing else could be written.
-    let stored = core.cache.stored(&pod.uid);
+    let stored = core.cache().stored(&pod.uid);
     if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-        correct_status(core, &stored, true);
+        correct_status(core, &stored);
     }
     failure.into_result()
 }
@@ -192,11 +191,11 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
 /// The resize of a pod with a node waits on: for the kubelet, for victims that terminate, or for room. The status of
 /// the pod shows where it runs, so neither its condition nor a nomination is written, and no event is published.
 fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) -> CycleResult {
-    let observations = core.requests.take_observations();
+    let observations = core.requests_mut().take_observations();
     core.count_observations(observations);
     note_requests(core);
     let uid = attempt.pod.pod.uid().clone();
-    core.requests.take_activations(&uid);
+    core.drop_activations(&uid);
     let info = &mut attempt.info;
     info.clear_rejectors();
     if let Some(error) = &failure.error {
@@ -213,13 +212,13 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) 
     core.trace_ended(&mut attempt, result, None, &failure.message);
     let mut info = attempt.info;
     explain(core, &info, &failure);
-    let known = core.cache.effective(&uid).cloned();
+    let known = core.cache().effective(&uid).cloned();
     // The pod leaves the queue when its resize no longer waits for the scheduler.
-    match known.filter(|pod| core.settings.makes_room_for_resize(pod)) {
-        None => core.queue.done(&uid),
+    match known.filter(|pod| core.settings().makes_room_for_resize(pod)) {
+        None => core.done(&uid),
         Some(pod) => {
             info.pod = pod;
-            give_back(core, info);
+            core.give_back(info);
         }
     }
     failure.into_result()
@@ -228,7 +227,7 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) 
 fn log(core: &mut Core, pod: &PodRef, failure: &AttemptFailure) {
     let describe = |line: LogLine| line.with("pod", pod).with("err", &*failure.message);
     match failure.is_rejected {
-        true if core.cache.cluster().nodes.is_empty() => core.v(
+        true if core.cluster().nodes.is_empty() => core.v(
             2,
             "Unable to schedule pod; no nodes are registered to the cluster; waiting",
             |line| line.with("pod", pod),
@@ -253,11 +252,11 @@ fn template(
     };
     let mut post_filter = attempt.profile.post_filter.iter();
     let follows = attempt.evaluation.is_kept
-        && core.settings.is_on(Feature::SchedulerPreQueueingHints)
-        && core.settings.extenders.is_empty()
+        && core.is_on(Feature::SchedulerPreQueueingHints)
+        && core.settings().extenders.is_empty()
         && diagnosis.pending_plugins.is_empty()
         && !keeps_room
-        && core.queue.nominator().node_of(pod.uid()).is_none()
+        && core.queue().nominator().node_of(pod.uid()).is_none()
         && post_filter.all(|member| member.plugin.judges_by_template());
     let known = attempt.info.own.template.as_ref();
     match known.filter(|known| known.is_of(pod)) {
@@ -275,7 +274,7 @@ fn is_as_before(
     failure: &AttemptFailure,
     call: &Option<ApiCall>,
 ) -> bool {
-    let Some(last) = core.explanations.get(info.pod.uid()) else {
+    let Some(last) = core.explanations().get(info.pod.uid()) else {
         return false;
     };
     // The flush of long-unschedulable pods makes an attempt, so that an event recalls the pod every few minutes.
@@ -290,7 +289,7 @@ fn is_as_before(
         return true;
     }
     let uid = info.pod.uid();
-    let pod = core.cache.effective(uid);
+    let pod = core.cache().effective(uid);
     let stated = pod.and_then(|pod| pod.condition(POD_SCHEDULED));
     let differs_in_message_alone = match call {
         None => true,
@@ -304,19 +303,19 @@ fn is_as_before(
             .is_some_and(|(stated, new)| {
                 stated.status == new.status
                     && stated.reason == new.reason
-                    && !core.calls.dispatcher().is_status_unclear(uid)
+                    && !core.is_status_unclear(uid)
             }),
         Some(_) => false,
     };
-    differs_in_message_alone && has_reasons_of(core, error, last)
+    differs_in_message_alone && has_reasons_of(core.cluster(), error, last)
 }
 
-fn has_reasons_of(core: &Core, error: &FitError, last: &Explanation) -> bool {
+fn has_reasons_of(cluster: &Cluster, error: &FitError, last: &Explanation) -> bool {
     let texts = |reasons: &[RejectionReason]| -> BTreeSet<(Str, String)> {
         let texts = reasons.iter().map(|r| (r.plugin.clone(), r.text.clone()));
         texts.collect()
     };
-    texts(&last.reasons) == texts(&reasons(error, core.cache.cluster()))
+    texts(&last.reasons) == texts(&reasons(error, cluster))
 }
 
 /// An event woke the pod without need: its status gives these reasons already. kube-scheduler counts an attempt,
@@ -325,24 +324,23 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure
     let Attempt {
         mut info, profile, ..
     } = attempt;
-    core.metrics
-        .count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
+    core.count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
     info.attempts = info.attempts.saturating_sub(1);
     explain(core, &info, &failure);
     info.own.is_rejected_as_before = true;
     let pod = info.pod.clone();
     return_to_queue(core, info);
     // With the writes that no watch has shown yet: one of them may be the nomination.
-    let pod = core.cache.effective(pod.uid()).cloned().unwrap_or(pod);
+    let pod = core.cache().effective(pod.uid()).cloned().unwrap_or(pod);
     nominations::nominate(core, &pod, &failure.nominating);
     failure.into_result()
 }
 
-fn look_up(core: &Core, pod: &PodRef) -> KnownStatus {
-    match core.cache.stored(&pod.uid) {
+fn look_up(cache: &Cache, pod: &PodRef) -> KnownStatus {
+    match cache.stored(&pod.uid) {
         Some(stored) if stored.is_assigned() => KnownStatus::Bound,
         Some(_) => KnownStatus::Pending,
-        None => match core.cache.stored_by_name(&pod.namespace, &pod.name) {
+        None => match cache.stored_by_name(&pod.namespace, &pod.name) {
             Some(_) => KnownStatus::Replaced,
             None => KnownStatus::Gone,
         },
@@ -352,23 +350,14 @@ fn look_up(core: &Core, pod: &PodRef) -> KnownStatus {
 /// Gives a pod back to the queue in its latest version, unless it needs no node any more.
 pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
     let uid = info.pod.uid().clone();
-    let stored = core.cache.stored(&uid);
+    let stored = core.cache().stored(&uid);
     let is_pending = stored.is_some_and(|pod| !pod.is_assigned());
-    let Some(pod) = core.cache.effective(&uid).filter(|_| is_pending) else {
-        core.queue.done(&uid);
+    let Some(pod) = core.cache().effective(&uid).filter(|_| is_pending) else {
+        core.done(&uid);
         return;
     };
     info.pod = pod.clone();
-    give_back(core, info);
-}
-
-fn give_back(core: &mut Core, info: QueuedPodInfo) {
-    let (queue, cx) = core.queue();
-    if let Err(error) = queue.add_unschedulable(&cx, info) {
-        core.log(
-            LogLine::error("Pod is not given back to the queue").with("err", error.to_string()),
-        );
-    }
+    core.give_back(info);
 }
 
 /// The patch of the pod's status; `None` when it contains all that already (C-50).
@@ -378,14 +367,14 @@ fn status_patch(
     reason: &str,
     failure: &AttemptFailure,
 ) -> Option<ApiCall> {
-    let object = core.cache.effective(&pod.uid)?;
+    let object = core.cache().effective(&pod.uid)?;
     let condition = ConditionPatch::of(object, POD_SCHEDULED, "False", reason, &failure.message);
     let is_stated = object.condition(POD_SCHEDULED).is_some_and(|c| {
         c.status == condition.status
             && c.reason == condition.reason
             && c.message == condition.message
     });
-    let is_stated = is_stated && !core.calls.dispatcher().is_status_unclear(&pod.uid);
+    let is_stated = is_stated && !core.is_status_unclear(&pod.uid);
     let nominated_node = match &failure.nominating {
         Nominating::Set(node) if *node != object.status.nominated_node_name => Some(node.clone()),
         _ => None,
@@ -401,7 +390,7 @@ fn status_patch(
 }
 
 fn explain(core: &mut Core, info: &QueuedPodInfo, failure: &AttemptFailure) {
-    let cluster = core.cache.cluster();
+    let cluster = core.cluster();
     let error = failure.error.as_deref();
     let explanation = Explanation {
         at: core.now(),
@@ -412,5 +401,5 @@ fn explain(core: &mut Core, info: &QueuedPodInfo, failure: &AttemptFailure) {
         reasons: error.map_or_else(Vec::new, |error| reasons(error, cluster)),
         earlier: Vec::new(),
     };
-    core.explanations.put(info.pod.uid().clone(), explanation);
+    core.note_explanation(info.pod.uid(), explanation);
 }

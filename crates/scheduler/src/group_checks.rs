@@ -1,10 +1,10 @@
 //! Whether the pods and groups of a hierarchy agree, so that they can be scheduled as one.
 
-use crate::core::Core;
 use berth_api::groups::GroupSpec;
 use berth_api::{Pod, Str};
 use berth_framework::Feature;
 use berth_framework::cluster::{GroupKey, GroupKind, Groups, HIERARCHY_DEPTH_MAX};
+use berth_framework::plugin::Context;
 use std::sync::Arc;
 
 const DEFAULT_POLICY: &str = "PreemptLowerPriority";
@@ -66,8 +66,12 @@ fn check_shape(groups: &Groups, tree: &[GroupKey]) -> Result<(), String> {
 ///
 /// # Errors
 /// The first disagreement.
-pub(crate) fn check(core: &Core, root: &GroupKey, pending: &[&Arc<Pod>]) -> Result<(), String> {
-    let cluster = core.cache.cluster();
+pub(crate) fn check(
+    cx: &Context<'_>,
+    root: &GroupKey,
+    pending: &[&Arc<Pod>],
+) -> Result<(), String> {
+    let cluster = cx.cluster;
     let groups = cluster.groups();
     let Some(spec) = groups.spec(root) else {
         return Err(format!("{root} does not exist"));
@@ -115,7 +119,7 @@ pub(crate) fn check(core: &Core, root: &GroupKey, pending: &[&Arc<Pod>]) -> Resu
             ));
         }
     }
-    let of_groups = core.settings.is_on(Feature::PodGroupPreemptionPolicy);
+    let of_groups = cx.features.enabled(Feature::PodGroupPreemptionPolicy);
     let wanted = if of_groups {
         policy_of(spec.preemption_policy.as_ref())
     } else {

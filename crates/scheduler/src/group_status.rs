@@ -57,7 +57,7 @@ pub(crate) fn write_all(
     scheduler: &Str,
     statuses: &FxHashMap<GroupKey, Status>,
 ) {
-    let groups = core.cache.cluster().groups();
+    let groups = core.cluster().groups();
     let tree = groups.tree(root);
     let decided = tree.into_iter().filter_map(|key| {
         let status = deciding(groups, statuses, &key)?.clone();
@@ -70,7 +70,7 @@ pub(crate) fn write_all(
 
 /// Writes the condition of a group, if it changes, and publishes an event if it states a failure.
 fn write(core: &mut Core, key: &GroupKey, scheduler: &Str, status: &Status) {
-    let Some(group) = core.cache.cluster().groups().get(key) else {
+    let Some(group) = core.cluster().groups().get(key) else {
         return;
     };
     let (call_type, kind) = match key.kind {
@@ -119,7 +119,7 @@ fn write(core: &mut Core, key: &GroupKey, scheduler: &Str, status: &Status) {
         .assumed_of_version(group.metadata)
         .to_subresource("status")
         .seen_as(move |object| with_condition(object, &condition));
-    core.cache.assume_write(write.clone());
+    core.assume_write(write.clone());
     core.call(ApiCall::from(write));
     if !status.is_success() {
         core.publish_group_failure(key, scheduler, &status.message());
@@ -160,7 +160,7 @@ pub(crate) fn write_ended(core: &mut Core, write: &Write, result: &CallResult) {
     if let Err(error) = result
         && !error.kind.is_dropped()
     {
-        core.cache.revert_write(write);
+        core.revert_write(write);
         let line = LogLine::error(text).with("podGroup", write.object().to_string());
         core.log(line.with("err", error.to_string()));
     }
@@ -255,8 +255,7 @@ pub(crate) fn attempt_ended(
         }
     };
     let labels = [result, profile.as_str()];
-    let seconds = core.clock.nanos_since(*began) as f64 / 1e9;
-    let metrics = &mut core.metrics;
-    metrics.count(Metric::PodGroupScheduleAttempts, &labels);
-    metrics.observe(Metric::PodGroupSchedulingAttemptDuration, &labels, seconds);
+    let seconds = core.seconds_since(*began);
+    core.count(Metric::PodGroupScheduleAttempts, &labels);
+    core.observe(Metric::PodGroupSchedulingAttemptDuration, &labels, seconds);
 }

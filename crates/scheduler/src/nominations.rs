@@ -15,8 +15,16 @@ use std::sync::Arc;
 /// Nominates a pod to a node, or with [`Nominating::Keep`] to the one in its status. With an empty node it is not
 /// nominated any more.
 pub(crate) fn nominate(core: &mut Core, pod: &Arc<Pod>, nominating: &Nominating) {
-    let cluster = core.cache.cluster();
-    core.queue.nominator_mut().add(cluster, pod, nominating);
+    let (nominator, cluster) = core.nominator_mut();
+    nominator.add(cluster, pod, nominating);
+}
+
+/// Sets the nomination of a pod aside, and returns the node. No other pod is notified.
+pub(crate) fn set_aside(core: &mut Core, uid: &str) -> Option<Str> {
+    let (nominator, _) = core.nominator_mut();
+    let node = nominator.node_of(uid).cloned();
+    nominator.remove(uid);
+    node
 }
 
 /// The reason why a nomination ends.
@@ -33,9 +41,10 @@ pub(crate) enum End<'a> {
 pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     let uid = nominee.uid();
     if let End::Placed(node) = why {
-        let nominated_to = core.queue.nominator().node_of(uid);
+        let nominated_to = core.queue().nominator().node_of(uid);
         let is_used = nominated_to.is_none_or(|nominated| nominated == *node);
-        core.queue.nominator_mut().remove(uid);
+        let (nominator, _) = core.nominator_mut();
+        nominator.remove(uid);
         if is_used {
             return;
         }

@@ -38,9 +38,7 @@ const LONG_REJECTION_OF_ATTEMPT: Duration = Duration::from_secs(30);
 /// the queue. Returns whether there was something.
 pub(crate) fn take_pre_enqueue_reports(core: &mut Core) -> bool {
     let mut any = false;
-    while core.calls.dispatcher().takes_reports()
-        && let Some((report, since)) = core.queue.take_pre_enqueue_report()
-    {
+    while let Some((report, since)) = core.next_report() {
         any = true;
         write_report(core, &report, since);
     }
@@ -49,7 +47,7 @@ pub(crate) fn take_pre_enqueue_reports(core: &mut Core) -> bool {
 
 fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
     let uid = report.pod().uid();
-    if core.cache.stored(uid).is_none_or(|pod| pod.is_assigned()) {
+    if core.cache().stored(uid).is_none_or(|pod| pod.is_assigned()) {
         return;
     }
     let now = core.now();
@@ -64,7 +62,7 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
         && states_result_of_attempt(core, pod)
     {
         due = since + LONG_REJECTION_OF_ATTEMPT;
-        let waiting = core.calls.dispatcher().report_of(uid);
+        let waiting = core.calls().dispatcher().report_of(uid);
         let is_another = waiting.is_some_and(|(call, _)| {
             let condition = call.condition(POD_SCHEDULED);
             condition.is_none_or(|condition| condition.message != *message)
@@ -72,10 +70,11 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
         if is_another {
             let clear = ApiCall::ClearPreEnqueueStatus {
                 pod: PodRef::of(pod),
+                resource_version: None,
                 conditions: Vec::new(),
                 nominated_node: None,
             };
-            core.calls.report(clear, due, now);
+            core.calls_mut().report(clear, due, now);
         }
     }
     let call = match report {
@@ -95,23 +94,24 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
         }
         PreEnqueueReport::Passed { pod } => ApiCall::ClearPreEnqueueStatus {
             pod: PodRef::of(pod),
+            resource_version: None,
             conditions: Vec::new(),
             nominated_node: None,
         },
     };
-    core.calls.report(call, due, now);
+    core.calls_mut().report(call, due, now);
 }
 
 /// Returns whether the pod states what its last attempt found, and is to go on stating it while a PreEnqueue plugin
 /// only waits for what that attempt has begun.
 fn states_result_of_attempt(core: &Core, pod: &Pod) -> bool {
     let uid = pod.uid();
-    let effective = core.cache.effective(uid).map_or(pod, |pod| &**pod);
+    let effective = core.cache().effective(uid).map_or(pod, |pod| &**pod);
     match effective.condition(POD_SCHEDULED) {
         Some(condition) if *condition.reason == *NOT_READY_FOR_SCHEDULING => false,
         Some(condition) if *condition.reason == *UNSCHEDULABLE => true,
         _ => {
-            let queued = core.queue.get(pod.namespace(), pod.name());
+            let queued = core.queue().get(pod.namespace(), pod.name());
             queued.is_some_and(|(_, info)| info.attempts > 0)
         }
     }
@@ -130,7 +130,7 @@ pub(crate) fn publish_report(core: &mut Core, call: &ApiCall) {
         SCHEDULING_GATED => SCHEDULING_GATED,
         _ => return,
     };
-    let Some(stored) = core.cache.stored(&pod.uid) else {
+    let Some(stored) = core.cache().stored(&pod.uid) else {
         return;
     };
     let event = PodEvent {
@@ -141,14 +141,16 @@ pub(crate) fn publish_report(core: &mut Core, call: &ApiCall) {
         action: "Scheduling",
         note: event_note(&condition.message),
     };
-    core.outbound.publish(event, &stored.spec.scheduler_name);
+    let scheduler = stored.spec.scheduler_name.clone();
+    core.publish(event, &scheduler);
 }
 
 // --- what the API did not take --------------------------------------------------------------------------
 
 /// Offers statuses again that are due, as far as they are still true (D-14).
 pub(crate) fn offer_statuses(core: &mut Core) {
-    while let Some(call) = core.calls.dispatcher_mut().take_due_offer(core.clock.now()) {
+    let now = core.now();
+    while let Some(call) = core.calls_mut().dispatcher_mut().take_due_offer(now) {
         if let Some(call) = still_true(core, call) {
             core.call(call);
         }
@@ -159,7 +161,7 @@ pub(crate) fn offer_statuses(core: &mut Core) {
 /// that the pod is nominated to now.
 fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     let pod = call.pod()?.clone();
-    let stored = core.cache.stored(&pod.uid)?;
+    let stored = core.cache().stored(&pod.uid)?;
     if stored.is_assigned() {
         let admits = |c: &ConditionPatch| c.kind != POD_SCHEDULED || c.status == "True";
         let mut conditions = call.conditions().to_vec();
@@ -171,17 +173,18 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
         });
     }
     // The status of a pod that is being tried or bound is written when that fails.
-    let (place, info) = core.queue.get(&pod.namespace, &pod.name)?;
+    let (place, info) = core.queue().get(&pod.namespace, &pod.name)?;
     if *info.pod.uid() != pod.uid {
         return None;
     }
     let is_rejected = place == QueuedIn::Gated;
-    let nominated_to = core.queue.nominator().node_of(&pod.uid).cloned();
+    let nominated_to = core.queue().nominator().node_of(&pod.uid).cloned();
     let nominated_node = Some(nominated_to.unwrap_or_default());
     Some(match call {
         ApiCall::ClearPreEnqueueStatus { conditions, .. } if !is_rejected => {
             ApiCall::ClearPreEnqueueStatus {
                 pod,
+                resource_version: None,
                 conditions,
                 nominated_node,
             }
@@ -203,14 +206,11 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     })
 }
 
-/// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected; so is a
-/// missing one if it `had_one`: the API server states it with the binding, and only a write that came late removes it.
-pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>, had_one: bool) {
-    core.calls.dispatcher_mut().forget_status(pod.uid());
-    let is_wrong = match pod.condition(POD_SCHEDULED) {
-        Some(condition) => condition.status == "False",
-        None => had_one,
-    };
+/// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected.
+pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
+    core.calls_mut().dispatcher_mut().forget_status(pod.uid());
+    let condition = pod.condition(POD_SCHEDULED);
+    let is_wrong = condition.is_some_and(|condition| condition.status == "False");
     if !is_wrong || pod.is_terminating() {
         return;
     }
@@ -226,13 +226,7 @@ pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>, had_one: bool) {
 
 /// Shows the pod from now on with what our calls write.
 pub(crate) fn show_writes(core: &mut Core, uid: &str) {
-    let before = core.cache.effective(uid).cloned();
-    core.cache
-        .set_writes(uid, core.calls.dispatcher().writes(uid));
-    let after = core.cache.effective(uid).cloned();
-    if let (Some(before), Some(after)) = (before, after)
-        && !Arc::ptr_eq(&before, &after)
-    {
+    if let Some((before, after)) = core.show_writes(uid) {
         if !after.is_assigned() {
             nominations::follow_write(core, &before, &after);
             eviction_failed(core, &before, &after);
@@ -246,10 +240,12 @@ pub(crate) fn show_writes(core: &mut Core, uid: &str) {
 /// nomination, and others may have written it meanwhile: the pod is nominated as its status states now. `before` is
 /// the node to which it was nominated.
 pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall, before: Option<Str>) {
-    let pod = written.pod().and_then(|pod| core.cache.effective(&pod.uid));
+    let pod = written
+        .pod()
+        .and_then(|pod| core.cache().effective(&pod.uid));
     if let Some(pod) = pod.cloned() {
         nominations::nominate(core, &pod, &Nominating::Keep);
-        let after = core.queue.nominator().node_of(pod.uid());
+        let after = core.queue().nominator().node_of(pod.uid());
         if let Some(node) = before.filter(|node| after != Some(node)) {
             nominations::end_at(core, &pod, &node, &nominations::End::Written);
         }
@@ -259,15 +255,15 @@ pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall, before: Opti
 /// A pod without a node that was to be evicted stays. It is queued again if it was dropped meanwhile.
 fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
     let uid = after.uid();
-    if !before.is_terminating() || after.is_terminating() || !core.settings.is_responsible(after) {
+    if !before.is_terminating() || after.is_terminating() || !core.settings().is_responsible(after)
+    {
         return;
     }
-    let is_queued = core.queue.get(after.namespace(), after.name()).is_some();
-    let is_held = core.queue.in_flight().contains(uid)
-        || core.unbound.contains(uid)
-        || core.calls.is_returning(uid);
+    let is_queued = core.queue().get(after.namespace(), after.name()).is_some();
+    let is_held = core.queue().in_flight().contains(uid)
+        || core.is_being_bound(uid)
+        || core.is_returning(uid);
     if !is_queued && !is_held {
-        let (queue, cx) = core.queue();
-        queue.add(&cx, after.clone());
+        core.enqueue(after.clone());
     }
 }

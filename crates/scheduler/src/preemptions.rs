@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// Begins with the preemptions that plugins have asked for.
 pub(crate) fn start_preemptions(core: &mut Core) {
-    for (preemption, reporter) in core.requests.take_preemptions() {
+    for (preemption, reporter) in core.requests_mut().take_preemptions() {
         start(core, preemption, reporter);
     }
 }
@@ -36,18 +36,14 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
         plugin,
         mut victims,
     } = preemption;
-    let id = core.preemptions.next;
-    core.preemptions.next += 1;
+    let id = core.preemptions_mut().next_id();
     core.v(2, "Start the preemption asynchronously", |line| {
         let line = line.with("preemptor", &preemptor);
         line.with("numVictims", victims.len())
     });
     // The last victim is evicted when all others were, so that the event of its deletion wakes the preemptor.
     let last = victims.pop();
-    core.cache
-        .cluster_mut()
-        .preempting
-        .insert(preemptor.uid.clone());
+    core.begins_to_preempt(&preemptor.uid);
     let mut running = OpenPreemption {
         preemptor,
         kind,
@@ -68,15 +64,18 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
 fn evict(core: &mut Core, id: u64, running: &mut OpenPreemption, victim: Eviction) -> bool {
     let uid = &victim.event.regarding.uid;
     // Another scheduler may have bound it while it was being prepared here: then it has to be evicted through the API.
-    let is_bound = core.cache.stored(uid).is_some_and(|pod| pod.is_assigned());
-    if !is_bound && core.unbound.preempt(uid, &running.plugin) {
+    let is_bound = core
+        .cache()
+        .stored(uid)
+        .is_some_and(|pod| pod.is_assigned());
+    if !is_bound && core.preempt_unbound(uid, &running.plugin) {
         let mut event = victim.event;
         event.note += Eviction::IN_MEMORY;
         preempted(core, running, event);
         return false;
     }
     let call = core.call(victim.call());
-    core.preemptions.calls.insert(call, (id, victim.event));
+    core.preemptions_mut().note_call(call, id, victim.event);
     running.pending += 1;
     true
 }
@@ -87,15 +86,15 @@ fn preempted(core: &mut Core, running: &OpenPreemption, event: PodEvent) {
         let line = line.with("preemptor", &running.preemptor);
         line.with("victim", &event.regarding)
     });
-    core.outbound.publish(event, &running.reporter);
+    core.publish(event, &running.reporter);
 }
 
 /// The next step of a preemption.
 fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption) {
     // A preemptor that was deleted or bound needs no room.
-    let stored = core.cache.stored(&running.preemptor.uid);
+    let stored = core.cache().stored(&running.preemptor.uid);
     let is_wanted =
-        stored.is_some_and(|pod| !pod.is_assigned() || core.settings.makes_room_for_resize(pod));
+        stored.is_some_and(|pod| !pod.is_assigned() || core.settings().makes_room_for_resize(pod));
     if running.pending == 0
         && !running.has_failed
         && is_wanted
@@ -103,15 +102,11 @@ fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption) {
     {
         let uid = last.event.regarding.uid.clone();
         if evict(core, id, &mut running, last) {
-            core.preemptions
-                .last_evicted
-                .entry(uid)
-                .or_default()
-                .push(id);
+            core.preemptions_mut().note_last(uid, id);
         }
     }
     if running.pending > 0 {
-        core.preemptions.running.insert(id, running);
+        core.preemptions_mut().keep(id, running);
     } else {
         preemption_ended(core, running);
     }
@@ -119,17 +114,11 @@ fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption) {
 
 /// The call that evicts a victim has ended, if it is one.
 pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
-    let Some((id, event)) = core.preemptions.calls.remove(&finished.id) else {
+    let preemptions = core.preemptions_mut();
+    let Some((id, event)) = preemptions.take_call(finished.id) else {
         return;
     };
-    let victim = &event.regarding.uid;
-    if let Some(waiting) = core.preemptions.last_evicted.get_mut(victim) {
-        waiting.retain(|other| *other != id);
-        if waiting.is_empty() {
-            core.preemptions.last_evicted.remove(victim);
-        }
-    }
-    let Some(mut running) = core.preemptions.running.remove(&id) else {
+    let Some(mut running) = preemptions.take(id) else {
         return;
     };
     running.pending -= 1;
@@ -161,14 +150,11 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption) {
             .with("result", result)
     });
     let seconds = core.now().since(running.began).as_secs_f64();
-    core.metrics
-        .observe(Metric::PreemptionGoroutinesDuration, &[result], seconds);
-    core.metrics
-        .count(Metric::PreemptionGoroutinesExecutions, &[result]);
-    if core.settings.is_on(Feature::GenericWorkload) {
+    core.observe(Metric::PreemptionGoroutinesDuration, &[result], seconds);
+    core.count(Metric::PreemptionGoroutinesExecutions, &[result]);
+    if core.is_on(Feature::GenericWorkload) {
         let metric = Metric::PreemptionExecutionDuration;
-        core.metrics
-            .observe(metric, &[running.kind, result], seconds);
+        core.observe(metric, &[running.kind, result], seconds);
     }
     let OpenPreemption {
         preemptor,
@@ -177,11 +163,10 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption) {
         ..
     } = running;
     // PreEnqueue admits the pod when its last preemption has ended.
-    let mut others = core.preemptions.running.values();
-    if others.all(|other| other.preemptor.uid != preemptor.uid) {
+    if !core.preemptions().is_preempting(&preemptor.uid) {
         admit(core, &preemptor, &plugin);
     }
-    if has_failed && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
+    if has_failed && let Some(pod) = core.cache().effective(&preemptor.uid).cloned() {
         core.activate(&[pod]);
     }
 }
@@ -189,24 +174,9 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption) {
 /// A pod is terminating or deleted: preemptors whose last victim it is may be tried again. Returns those, to be
 /// [admitted](admit) when the change has been taken in.
 pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)> {
-    let Some(waiting) = core.preemptions.last_evicted.get(uid) else {
-        return Vec::new();
-    };
-    let mut preemptors = Vec::new();
-    for id in waiting {
-        let running = &core.preemptions.running;
-        let Some(one) = running.get(id) else {
-            continue;
-        };
-        let same =
-            |(other, r): (&u64, &OpenPreemption)| other != id && r.preemptor == one.preemptor;
-        if !running.iter().any(same) {
-            core.cache
-                .cluster_mut()
-                .preempting
-                .remove(&one.preemptor.uid);
-            preemptors.push((one.preemptor.clone(), one.plugin.clone()));
-        }
+    let preemptors = core.preemptions().ending_with(uid);
+    for (preemptor, _) in &preemptors {
+        core.ends_to_preempt(&preemptor.uid);
     }
     preemptors
 }
@@ -215,11 +185,11 @@ pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)>
 /// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if no victim is left. Otherwise
 /// the deletion of a victim that is still terminating wakes it.
 pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
-    core.cache.cluster_mut().preempting.remove(&preemptor.uid);
-    let Some(pod) = core.cache.effective(&preemptor.uid).cloned() else {
+    core.ends_to_preempt(&preemptor.uid);
+    let Some(pod) = core.cache().effective(&preemptor.uid).cloned() else {
         return;
     };
-    let queued = core.queue.get(&preemptor.namespace, &preemptor.name);
+    let queued = core.queue().get(&preemptor.namespace, &preemptor.name);
     let is_due = queued.is_some_and(|(place, info)| match place {
         QueuedIn::Gated => info.gating_plugin() == Some(plugin),
         QueuedIn::Unschedulable => !awaits_victims(core, &pod),
@@ -238,11 +208,11 @@ pub(crate) fn is_victim(pod: &Pod) -> bool {
 /// Returns whether the deletion of a victim wakes the pod: victims of lower priority are terminating on the node to which
 /// it is nominated, or it is queued with its group, which the deletion of any victim wakes.
 fn awaits_victims(core: &Core, pod: &Pod) -> bool {
-    if core.settings.is_on(Feature::GenericWorkload) && pod.pod_group_name().is_some() {
+    if core.is_on(Feature::GenericWorkload) && pod.pod_group_name().is_some() {
         return true;
     }
-    let cluster = core.cache.cluster();
-    let node = core.queue.nominator().node_of(pod.uid());
+    let cluster = core.cluster();
+    let node = core.queue().nominator().node_of(pod.uid());
     let view = node.and_then(|node| cluster.nodes.node(node));
     view.is_some_and(|view| {
         view.pods().iter().any(|counted| {
@@ -256,19 +226,19 @@ fn awaits_victims(core: &Core, pod: &Pod) -> bool {
 /// plugins that rejected such a pod may not care about the victim's deletion, so no event would wake it, and its
 /// nomination would keep other pods from the node (P-5, P-20).
 pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
-    let nominees = core.queue.nominator().pods_on(&victim.spec.node_name);
+    let nominees = core.queue().nominator().pods_on(&victim.spec.node_name);
     let waiting = nominees.iter().filter(|info| {
         let pod = &info.pod;
-        let queued = core.queue.get(pod.namespace(), pod.name());
+        let queued = core.queue().get(pod.namespace(), pod.name());
         let waits = match queued {
             Some((place, _)) => place == QueuedIn::Unschedulable,
-            None => core.queue.in_flight().contains(pod.uid()),
+            None => core.queue().in_flight().contains(pod.uid()),
         };
-        let preempts = core.cache.cluster().preempting.contains(pod.uid());
+        let preempts = core.cluster().preempting.contains(pod.uid());
         waits && !preempts && pod.priority() > victim.priority()
     });
     let pods: Vec<Arc<Pod>> = waiting
-        .filter_map(|info| core.cache.effective(info.pod.uid()).cloned())
+        .filter_map(|info| core.cache().effective(info.pod.uid()).cloned())
         .collect();
     if !pods.is_empty() {
         core.activate(&pods);

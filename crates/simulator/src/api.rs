@@ -55,11 +55,12 @@ impl Api for FaithfulApi {
             } => patch_status(world, pod, conditions, nominated_node.as_deref()),
             ApiCall::ClearPreEnqueueStatus {
                 pod,
+                resource_version,
                 conditions,
                 nominated_node,
             } => {
                 let PodRef { name, uid, .. } = pod;
-                world.clear_condition(name, uid, "PodScheduled", "NotReadyForScheduling")?;
+                world.remove_condition(name, uid, "PodScheduled", resource_version.as_deref())?;
                 patch_status(world, pod, conditions, nominated_node.as_deref())
             }
             ApiCall::DeletePod { pod, .. } => {

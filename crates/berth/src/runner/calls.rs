@@ -60,10 +60,12 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Respon
         }
         ApiCall::ClearPreEnqueueStatus {
             pod,
+            resource_version,
             conditions,
             nominated_node,
         } => {
-            let patch = clear_patch(pod, conditions, nominated_node.as_ref(), now);
+            let patch = status_patch(pod, conditions, nominated_node.as_ref(), now);
+            let patch = removing_condition(patch, resource_version.as_ref());
             patch_status(transport, pod, &patch).await
         }
         ApiCall::DeletePod { pod, .. } => {
@@ -277,18 +279,16 @@ fn status_patch(
     json!({"metadata": {"uid": pod.uid}, "status": status})
 }
 
-/// The same as [`status_patch`], and the PodScheduled condition is removed.
-fn clear_patch(
-    pod: &PodRef,
-    conditions: &[ConditionPatch],
-    nominated_node: Option<&Str>,
-    now: Time,
-) -> Value {
-    let mut patch = status_patch(pod, conditions, nominated_node, now);
+/// The patch, which removes the PodScheduled condition, too. A strategic merge patch cannot compare the reason, so the
+/// patch is for the version of the pod that has the condition: the API server answers 409 if it has a later one.
+fn removing_condition(mut patch: Value, resource_version: Option<&Str>) -> Value {
     let removed = json!({"$patch": "delete", "type": "PodScheduled"});
     match patch["status"]["conditions"].as_array_mut() {
         Some(entries) => entries.push(removed),
         None => patch["status"]["conditions"] = json!([removed]),
+    }
+    if let Some(version) = resource_version {
+        patch["metadata"]["resourceVersion"] = version.as_str().into();
     }
     patch
 }
@@ -480,24 +480,34 @@ mod tests {
             types(&patch),
             [set("PodScheduled"), set("example.com/Admitted")]
         );
-        let patch = clear_patch(&pod(), &both[1..], None, Time::EPOCH);
+        let patch = status_patch(&pod(), &both[1..], None, Time::EPOCH);
+        let patch = removing_condition(patch, None);
         let removed = (json!("delete"), json!("PodScheduled"));
         assert_eq!(types(&patch), [set("example.com/Admitted"), removed]);
     }
 
     /// D-27.
     #[test]
-    fn clearing_removes_the_condition_and_nothing_else() {
+    fn clearing_removes_the_condition_of_one_version_and_nothing_else() {
         let conditions = json!([{"$patch": "delete", "type": "PodScheduled"}]);
-        for (node, status) in [
-            (None, json!({"conditions": conditions})),
+        let (n, version) = (Str::new("n"), Str::new("7"));
+        for (node, version, metadata, status) in [
             (
-                Some(Str::new("n")),
+                None,
+                None,
+                json!({"uid": "u"}),
+                json!({"conditions": conditions}),
+            ),
+            (
+                Some(&n),
+                Some(&version),
+                json!({"uid": "u", "resourceVersion": "7"}),
                 json!({"conditions": conditions, "nominatedNodeName": "n"}),
             ),
         ] {
-            let patch = clear_patch(&pod(), &[], node.as_ref(), Time::EPOCH);
-            assert_eq!(patch, json!({"metadata": {"uid": "u"}, "status": status}));
+            let patch = status_patch(&pod(), &[], node, Time::EPOCH);
+            let patch = removing_condition(patch, version);
+            assert_eq!(patch, json!({"metadata": metadata, "status": status}));
         }
     }
 

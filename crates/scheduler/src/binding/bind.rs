@@ -40,12 +40,8 @@ impl Binders {
 }
 
 impl Bindings {
-    /// The pod is prepared, and is bound. From here on it cannot be stopped (C-42).
+    /// The pod is prepared, and is bound.
     pub(super) fn start_bind(&mut self, core: &mut Core, id: u64) {
-        let Some(binding) = self.by_id.get(&id) else {
-            return;
-        };
-        core.unbound.bind(binding.uid());
         self.bind_by_extender(core, id, 0);
     }
 
@@ -57,7 +53,7 @@ impl Bindings {
         let Some(binding) = self.by_id.get_mut(&id) else {
             return;
         };
-        let extenders = core.settings.extenders.clone();
+        let extenders = core.settings().extenders.clone();
         let pod = &binding.attempt.pod.pod;
         let Some((at, extender)) = extenders.next(from, pod, |spec| spec.binds) else {
             binding.stage = BindingStage::Bind(PointRun::begin(core, Point::Bind.as_str()));
@@ -71,13 +67,13 @@ impl Bindings {
         }
         self.binders.asked += 1;
         let answer = extender.bind(&binding.attempt.pod_ref(), &binding.placed.node);
-        let job = core.outbound.start(job(answer));
+        let job = core.start_job(job(answer));
         binding.stage = BindingStage::Extender { at };
         let wait = Wait {
             on: WaitOn::Job(job),
             deadline: core.now() + extender.spec().timeout,
         };
-        core.waits.add(Waiter::Bind(id), wait);
+        core.wait(Waiter::Bind(id), wait);
     }
 
     /// An extender has answered, or failed to.
@@ -95,7 +91,7 @@ impl Bindings {
     }
 
     fn take_answer(&mut self, core: &mut Core, id: u64, at: usize, reason: WakeReason) {
-        let Some(extender) = core.settings.extenders.get(at).cloned() else {
+        let Some(extender) = core.settings().extenders.get(at).cloned() else {
             return;
         };
         let spec = extender.spec();
@@ -183,7 +179,7 @@ impl Bindings {
         );
         let status = match ran {
             Ran::Waits(wait) => {
-                core.waits.add(Waiter::Bind(id), wait);
+                core.wait(Waiter::Bind(id), wait);
                 return;
             }
             Ran::Ended(status) => status,

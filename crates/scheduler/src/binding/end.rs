@@ -17,15 +17,6 @@ use berth_framework::{Code, Feature, Status};
 const ATTEMPTS_LABEL_MAX: u32 = 15;
 
 impl Bindings {
-    /// Removes a binding that has ended.
-    fn take(&mut self, core: &mut Core, id: u64) -> Option<Box<PodBinding>> {
-        self.end_waits(core, id);
-        let binding = self.by_id.remove(&id)?;
-        self.of_pod.remove(binding.uid());
-        core.unbound.remove(binding.uid());
-        Some(binding)
-    }
-
     /// The API has the pod's node now.
     pub(super) fn bound(&mut self, core: &mut Core, id: u64) {
         let Some(mut binding) = self.take(core, id) else {
@@ -40,7 +31,7 @@ impl Bindings {
                 .with("feasibleNodes", nodes.1)
         });
         publish_scheduled(core, &binding);
-        core.explanations.forget(binding.uid());
+        core.forget_explanation(binding.uid());
         broken_groups::bound(core, &binding.placed.pod.pod);
         count_scheduled(core, &binding);
         run_post_bind(core, &mut binding);
@@ -50,9 +41,9 @@ impl Bindings {
         core.trace_ended(attempt, "scheduled", Some(&placed.node), "");
         core.activate_wanted(binding.uid());
         // The API may show the pod as bound already, with a status that could not be written meanwhile.
-        let stored = core.cache.stored(binding.uid());
+        let stored = core.cache().stored(binding.uid());
         if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-            correct_status(core, &stored, true);
+            correct_status(core, &stored);
         }
     }
 
@@ -76,9 +67,9 @@ impl Bindings {
             ..
         } = *binding;
         let freed = undo_placement(core, &mut attempt, &placed);
-        let mut failure = failure_of_stage(core, &placed, status);
+        let mut failure = failure_of_stage(core.cluster(), &placed, status);
         let (pod, node) = (&attempt.pod.pod, &placed.node);
-        let has_groups = core.settings.is_on(Feature::GenericWorkload);
+        let has_groups = core.is_on(Feature::GenericWorkload);
         if has_groups
             && !is_given_up
             && broken_groups::binding_failed(core, pod, node, status.is_rejected())
@@ -112,7 +103,7 @@ fn publish_scheduled(core: &mut Core, binding: &PodBinding) {
         action: "Binding",
         note,
     };
-    core.outbound.publish(event, &binding.attempt.profile.name);
+    core.publish(event, &binding.attempt.profile.name);
 }
 
 fn run_post_bind(core: &mut Core, binding: &mut PodBinding) {
@@ -139,18 +130,17 @@ fn run_post_bind(core: &mut Core, binding: &mut PodBinding) {
 fn count_scheduled(core: &mut Core, binding: &PodBinding) {
     let info = &binding.attempt.info;
     core.attempt_took(&binding.attempt, "scheduled");
-    let (now, metrics) = (core.now(), &mut core.metrics);
     let attempts = f64::from(info.attempts);
-    metrics.observe(Metric::PodSchedulingAttempts, &[], attempts);
+    core.observe(Metric::PodSchedulingAttempts, &[], attempts);
     if let Some(since) = info.initial_attempt_timestamp {
         let label = match info.attempts {
             attempts if attempts < ATTEMPTS_LABEL_MAX => attempts.to_string(),
             _ => format!("{ATTEMPTS_LABEL_MAX}+"),
         };
-        let waited = now.since(since).as_secs_f64();
-        metrics.observe(Metric::PodSchedulingSliDuration, &[&label], waited);
+        let waited = core.now().since(since).as_secs_f64();
+        core.observe(Metric::PodSchedulingSliDuration, &[&label], waited);
     }
     if info.was_flushed_from_unschedulable {
-        metrics.count(Metric::PodScheduledAfterFlush, &[]);
+        core.count(Metric::PodScheduledAfterFlush, &[]);
     }
 }

@@ -4,11 +4,12 @@ use super::{BindingStage, Bindings, Hold, PERMIT_WAIT_MAX, WaitingPlugin};
 use crate::core::{Core, WaitId, Waiter};
 use crate::cycle::{AssumedPod, PermitWait, stage_failure};
 use crate::metrics::Metric;
-use berth_api::{Str, Time};
+use berth_api::{Pod, Str, Time};
 use berth_framework::Status;
 use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Wait, WaitOn, WakeReason};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Holds a pod until each of the plugins allows it.
 pub(super) fn hold(
@@ -19,10 +20,12 @@ pub(super) fn hold(
     waits: SmallVec<[PermitWait; 2]>,
 ) -> BindingStage {
     let now = core.now();
-    let deadline = core.unbound.hold(&placed.pod, &placed.node, holds, now);
+    let deadline = core
+        .unbound_mut()
+        .hold(&placed.pod, &placed.node, holds, now);
     let waiting = waits.into_iter().map(|PermitWait { run, wait }| {
         let at = run.at();
-        let wait = core.waits.add(Waiter::Permit { binding: id, at }, wait);
+        let wait = core.wait(Waiter::Permit { binding: id, at }, wait);
         WaitingPlugin { run, wait }
     });
     let waiting = waiting.collect();
@@ -37,14 +40,14 @@ fn start_timer(core: &mut Core, uid: &Str, deadline: Time) -> WaitId {
         on: WaitOn::Timer,
         deadline,
     };
-    core.waits.add(Waiter::PermitTimeout(uid.clone()), wait)
+    core.wait(Waiter::PermitTimeout(uid.clone()), wait)
 }
 
 impl Bindings {
     /// The first of the plugins has held a pod for long enough.
     pub(crate) fn permit_timeout(&mut self, core: &mut Core, uid: &Str) {
         let now = core.now();
-        if let Some(deadline) = core.unbound.expire(uid, now)
+        if let Some(deadline) = core.unbound_mut().expire(uid, now)
             && let Some(id) = self.of_pod.get(uid).copied()
         {
             self.set_timer(core, id, deadline);
@@ -56,7 +59,7 @@ impl Bindings {
             && let uid = binding.uid().clone()
             && let BindingStage::Permit { timer, .. } = &mut binding.stage
         {
-            core.waits.end(*timer);
+            core.end_wait(*timer);
             *timer = start_timer(core, &uid, deadline);
         }
     }
@@ -85,7 +88,7 @@ impl Bindings {
         };
         let placed = binding.placed.clone();
         let uid = placed.pod.pod.uid();
-        let Some(since) = core.unbound.held_since(uid, &member.name) else {
+        let Some(since) = core.unbound().held_since(uid, &member.name) else {
             return;
         };
         let attempt = &mut binding.attempt;
@@ -103,37 +106,53 @@ impl Bindings {
         );
         match step {
             PermitStep::Wait(wait) => {
-                let wait = core.waits.add(Waiter::Permit { binding: id, at }, wait);
+                let wait = core.wait(Waiter::Permit { binding: id, at }, wait);
                 if let BindingStage::Permit { waiting, .. } = &mut binding.stage {
                     waiting.push(WaitingPlugin { run, wait });
                 }
             }
             PermitStep::Hold(timeout) => {
                 let until = (core.now() + timeout).min(since + PERMIT_WAIT_MAX);
-                if let Some(deadline) = core.unbound.hold_until(uid, &member.name, until) {
+                if let Some(deadline) = core.unbound_mut().hold_until(uid, &member.name, until) {
                     self.set_timer(core, id, deadline);
                 }
             }
             PermitStep::Done(status) if status.is_success() => {
-                core.unbound.allow(uid, &member.name);
+                core.unbound_mut().allow(uid, &member.name);
             }
             PermitStep::Done(status) => {
                 let status = stage_failure("Permit", &member.name, &status);
-                core.unbound.decide(uid, status);
+                core.unbound_mut().decide(uid, status);
             }
         }
     }
 
+    /// Goes on with the pods that are held or being prepared, and about which something was decided. Returns whether there
+    /// were any.
+    pub(crate) fn take_decided(&mut self, core: &mut Core) -> bool {
+        let decided = core.unbound_mut().take_decided();
+        for uid in &decided {
+            self.decided(core, uid);
+        }
+        !decided.is_empty()
+    }
+
+    /// A pod is deleted: if Permit plugins hold it, it is rejected. Returns it as it is counted on its node.
+    pub(crate) fn reject_deleted(&self, core: &mut Core, uid: &str) -> Option<Arc<Pod>> {
+        let placed = self.pod(uid)?;
+        let is_held = core.unbound_mut().reject(uid, "", "removed");
+        is_held.then(|| placed.pod.clone())
+    }
+
     /// Something was decided about a pod that is held or being prepared.
-    pub(crate) fn decided(&mut self, core: &mut Core, uid: &Str) {
+    fn decided(&mut self, core: &mut Core, uid: &Str) {
         let Some(id) = self.of_pod.get(uid).copied() else {
             return;
         };
-        if let Some((verdict, since)) = core.unbound.take_verdict(uid) {
+        if let Some((verdict, since)) = core.unbound_mut().take_verdict(uid) {
             let waited = core.now().since(since).as_secs_f64();
             let code = [verdict.code().as_str()];
-            core.metrics
-                .observe(Metric::PermitWaitDuration, &code, waited);
+            core.observe(Metric::PermitWaitDuration, &code, waited);
             if verdict.is_success() {
                 self.end_waits(core, id);
                 self.start_pre_bind(core, id);
@@ -143,7 +162,7 @@ impl Bindings {
                 let text = format!("waiting on permit for pod: {}", verdict.message());
                 self.stop(core, id, &Status::error(text));
             }
-        } else if let Some(cause) = core.unbound.stopped(uid) {
+        } else if let Some(cause) = core.unbound().stopped(uid) {
             let status = Status::error(cause);
             self.stop(core, id, &status);
         }
@@ -153,13 +172,13 @@ impl Bindings {
     pub(super) fn end_waits(&self, core: &mut Core, id: u64) {
         match self.by_id.get(&id).map(|binding| &binding.stage) {
             Some(BindingStage::Permit { timer, waiting }) => {
-                core.waits.end(*timer);
+                core.end_wait(*timer);
                 waiting.iter().for_each(|plugin| {
-                    core.waits.end(plugin.wait);
+                    core.end_wait(plugin.wait);
                 });
             }
             Some(BindingStage::PreBind { waiting, .. }) => waiting.iter().for_each(|plugin| {
-                core.waits.end(plugin.wait);
+                core.end_wait(plugin.wait);
             }),
             _ => {}
         }

@@ -13,10 +13,7 @@ const PRE_FLIGHT: &str = "PreBindPreFlight";
 
 /// Asks the PreBind plugins whether they have something to do. Returns whether one has.
 pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Result<bool, Status> {
-    if !core
-        .settings
-        .is_on(Feature::NominatedNodeNameForExpectation)
-    {
+    if !core.is_on(Feature::NominatedNodeNameForExpectation) {
         return Ok(true);
     }
     let PodBinding {
@@ -80,12 +77,12 @@ impl Bindings {
             return;
         };
         let uid = binding.uid().clone();
-        core.queue.done(&uid);
+        core.done(&uid);
         let mut groups = groups(binding);
         if groups.is_empty() {
-            core.unbound.bind(&uid)
+            core.unbound_mut().bind(&uid)
         } else {
-            core.unbound.prepare(&uid)
+            core.unbound_mut().prepare(&uid)
         }
         groups.reverse();
         binding.stage = BindingStage::PreBind {
@@ -108,6 +105,8 @@ impl Bindings {
             };
             let Some(group) = groups.pop() else {
                 run.end(core, &mut binding.attempt, Code::Success);
+                // From here on it cannot be stopped (C-42).
+                core.unbound_mut().bind(binding.uid());
                 self.start_bind(core, id);
                 return;
             };
@@ -201,7 +200,7 @@ fn pre_bind(
     );
     match step {
         Step::Wait(wait) => {
-            let wait = core.waits.add(Waiter::PreBind { binding: id, at }, wait);
+            let wait = core.wait(Waiter::PreBind { binding: id, at }, wait);
             if let BindingStage::PreBind { waiting, .. } = stage {
                 waiting.push(WaitingPlugin { run, wait });
             }

@@ -20,5 +20,37 @@ pub(super) struct BrokenGroup {
 /// The groups of which bindings failed, until these members are bound.
 #[derive(Debug, Default)]
 pub(crate) struct BrokenGroups {
-    pub(super) groups: FxHashMap<GroupKey, BrokenGroup>,
+    groups: FxHashMap<GroupKey, BrokenGroup>,
+}
+
+impl BrokenGroups {
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub(super) fn contains(&self, key: &GroupKey) -> bool {
+        self.groups.contains_key(key)
+    }
+
+    pub(super) fn insert(&mut self, key: GroupKey, group: BrokenGroup) {
+        self.groups.insert(key, group);
+    }
+
+    pub(super) fn get_mut(&mut self, key: &GroupKey) -> Option<&mut BrokenGroup> {
+        self.groups.get_mut(key)
+    }
+
+    /// Keeps the members of which `is_waiting` is true, and the groups with such members. Returns the timers of the
+    /// others.
+    pub(super) fn retain(&mut self, is_waiting: impl Fn(&Str) -> bool) -> Vec<WaitId> {
+        let mut timers = Vec::new();
+        self.groups.retain(|_, group| {
+            group.members.retain(|uid, _| is_waiting(uid));
+            if group.members.is_empty() {
+                timers.extend(group.timer.take());
+            }
+            !group.members.is_empty()
+        });
+        timers
+    }
 }

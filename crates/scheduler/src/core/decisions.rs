@@ -4,7 +4,6 @@
 //! node table's log of changes ended. An explanation takes a copy of the cluster back to that point and decides again.
 //! So a decision costs a few references, and only those that are asked about are computed.
 
-use crate::evaluator::Placement;
 use crate::profile::Profile;
 use berth_api::{Str, Time};
 use berth_framework::PodInfo;
@@ -60,31 +59,11 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    pub(crate) fn note(
-        &mut self,
-        begin: SearchBegin,
-        placement: &Placement,
-        decided: (&Arc<PodInfo>, &Arc<Profile>, Time),
-        (changes_end, nominations_end): (u64, u64),
-    ) {
+    pub(super) fn note(&mut self, decision: PodDecision) {
         if self.kept.len() >= DECISIONS_MAX {
             self.kept.pop_front();
         }
-        let (pod, profile, at) = decided;
-        self.kept.push_back(PodDecision {
-            at,
-            pod: pod.clone(),
-            profile: profile.clone(),
-            percentage_of_nodes: begin.percentage_of_nodes,
-            node: placement.name.clone(),
-            evaluated: placement.evaluated,
-            feasible: placement.feasible,
-            rng: begin.rng,
-            start_node: begin.start_node,
-            has_extenders: begin.has_extenders,
-            changes_end,
-            nominations_end,
-        });
+        self.kept.push_back(decision);
     }
 
     /// The last decision about a pod, if it is kept.

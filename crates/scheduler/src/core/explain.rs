@@ -1,14 +1,17 @@
 //! The reasons why pods are pending, the last diagnosis of each pod; and the reasons for the nodes of others, the last
 //! decisions.
 
-use super::decisions::Decisions;
+use super::Core;
+use super::decisions::{Decisions, PodDecision, SearchBegin};
 use super::gates::GateLog;
-use crate::evaluator::FitError;
-use berth_api::{Str, Time};
+use crate::cycle::Attempt;
+use crate::evaluator::{FitError, Placement};
+use berth_api::{Pod, Str, Time};
 use berth_framework::{Cluster, Code};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// The number of pods that are remembered; the one that failed longest ago is forgotten first.
 const PODS_MAX: usize = 16 * 1024;
@@ -138,6 +141,46 @@ impl Explanations {
         let entries = self.by_uid.capacity() * (size_of::<(Str, Explanation)>() + HASH_BYTES);
         let of_pods = self.by_uid.values().map(Explanation::heap_bytes);
         entries + of_pods.sum::<usize>() + self.decisions.bytes()
+    }
+}
+
+impl Core {
+    /// Notes why an attempt of a pod failed.
+    pub(crate) fn note_explanation(&mut self, uid: &Str, explanation: Explanation) {
+        self.explanations.put(uid.clone(), explanation);
+    }
+
+    /// The pod is bound or deleted: it is not explained any more why it is pending.
+    pub(crate) fn forget_explanation(&mut self, uid: &str) {
+        self.explanations.forget(uid);
+    }
+
+    /// Notes the gates that a change of a pod has removed.
+    pub(crate) fn note_gates(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
+        self.explanations.gates.note(old, new, self.clock.now());
+    }
+
+    /// Notes the decision of an attempt, with the inputs that it followed from.
+    pub(crate) fn note_decision(
+        &mut self,
+        attempt: &Attempt,
+        placement: &Placement,
+        begin: SearchBegin,
+    ) {
+        self.explanations.decisions.note(PodDecision {
+            at: self.clock.now(),
+            pod: attempt.pod.clone(),
+            profile: attempt.profile.clone(),
+            percentage_of_nodes: begin.percentage_of_nodes,
+            node: placement.name.clone(),
+            evaluated: placement.evaluated,
+            feasible: placement.feasible,
+            rng: begin.rng,
+            start_node: begin.start_node,
+            has_extenders: begin.has_extenders,
+            changes_end: self.cache.cluster().nodes.log().end(),
+            nominations_end: self.queue.nominator().changes_end(),
+        });
     }
 }
 

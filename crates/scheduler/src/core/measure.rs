@@ -1,10 +1,11 @@
 //! The contents of metrics and the log for an attempt.
 
 use super::trace::POINTS_MAX;
-use super::{AttemptTrace, Core, TracedPoint};
+use super::{AttemptTrace, Core, Moment, TracedPoint};
 use crate::cycle::Attempt;
+use crate::evaluator::Stopwatch;
 use crate::log::LogLine;
-use crate::metrics::Metric;
+use crate::metrics::{Metric, Metrics};
 use crate::profile::Point;
 use berth_api::{Duration, Str, Time};
 use berth_framework::stage::{Disruption, Observation};
@@ -15,6 +16,62 @@ use smallvec::SmallVec;
 const SLOW_NANOS: u64 = 100_000_000;
 
 impl Core {
+    /// The counters and observations so far.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Forgets what was counted and observed.
+    pub(crate) fn reset_metrics(&mut self) {
+        self.metrics.reset();
+        self.queue.reset_metrics();
+    }
+
+    /// Counts one.
+    pub(crate) fn count(&mut self, metric: Metric, labels: &[&str]) {
+        self.metrics.count(metric, labels);
+    }
+
+    /// Counts so many.
+    pub(crate) fn add(&mut self, metric: Metric, labels: &[&str], count: f64) {
+        self.metrics.add(metric, labels, count);
+    }
+
+    /// Observes a value.
+    pub(crate) fn observe(&mut self, metric: Metric, labels: &[&str], value: f64) {
+        self.metrics.observe(metric, labels, value);
+    }
+
+    /// The time at which the last stage that was timed has ended, which is when the present one began.
+    pub(crate) fn stage_begin(&self) -> Moment {
+        self.clock.stage_begin()
+    }
+
+    /// The last reading of the stopwatch, in nanoseconds: the end of what was timed last.
+    pub(crate) fn last_nanos(&self) -> u64 {
+        self.clock.laps().last_nanos()
+    }
+
+    /// Reads the stopwatch, in nanoseconds.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.clock.laps().nanos()
+    }
+
+    /// From now on, attempts are traced.
+    pub(crate) fn trace_attempts(&mut self) {
+        self.outbound.trace_attempts();
+    }
+
+    /// The place for the points of an attempt that begins; `None` while traces are off.
+    pub(crate) fn begin_trace(&self) -> Option<Vec<TracedPoint>> {
+        self.outbound.begin_trace()
+    }
+
+    /// Seconds from then until now.
+    pub(crate) fn seconds_since(&self, then: Moment) -> f64 {
+        self.clock.nanos_since(then) as f64 / 1e9
+    }
+
     /// Counts and observes what the evaluator has done since the last time.
     pub(crate) fn observe_evaluation(&mut self, attempt: &mut Attempt) {
         let profile = attempt.profile.clone();
@@ -94,7 +151,7 @@ impl Core {
     /// An attempt has ended with this result, as metrics name it.
     pub(crate) fn attempt_took(&mut self, attempt: &Attempt, result: &str) {
         let labels = [result, attempt.profile.name.as_str()];
-        let seconds = self.clock.nanos_since(attempt.began) as f64 / 1e9;
+        let seconds = self.seconds_since(attempt.began);
         self.metrics.count(Metric::ScheduleAttempts, &labels);
         self.metrics
             .observe(Metric::SchedulingAttemptDuration, &labels, seconds);

@@ -13,9 +13,9 @@ use crate::evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_
 use crate::extenders::{Totals, add_scores, narrow};
 use crate::log::LogLine;
 use berth_api::Str;
-use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, job};
+use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, Extenders, job};
 use berth_framework::stage::{Job, Wait, WaitOn, WakeReason};
-use berth_framework::{Slot, Status};
+use berth_framework::{NodeTable, Slot, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -97,8 +97,7 @@ impl ExtendedSearch {
 
 /// Returns whether extenders take part in the search for a node for the pod. Without plugins that score they always do:
 /// one feasible node is not as good as any then (C-20).
-pub(super) fn takes_part(core: &Core, attempt: &Attempt) -> bool {
-    let extenders = &core.settings.extenders;
+pub(super) fn takes_part(extenders: &Extenders, attempt: &Attempt) -> bool {
     if extenders.is_empty() {
         return false;
     }
@@ -117,11 +116,11 @@ impl Cycle {
     fn search_on(&mut self, core: &mut Core, attempt: Attempt, next: NextRound) -> CycleStep {
         match next {
             NextRound::Found(found) => {
-                let begin = self.search_begin(core, &attempt, true);
+                let begin = self.search_begin(core.settings(), &attempt, true);
                 self.conclude(core, attempt, found, begin)
             }
             NextRound::Wait(mut search, wait, id) => {
-                search.seen = core.cache.cluster().nodes.log().end();
+                search.seen = core.cluster().nodes.log().end();
                 self.park_on(attempt, ParkedAt::Search(search), wait, id)
             }
         }
@@ -152,11 +151,11 @@ impl Cycle {
         mut search: Box<ExtendedSearch>,
         possible: PreFiltered,
     ) -> NextRound {
-        let percentage = percentage_of_nodes(core, attempt);
+        let percentage = percentage_of_nodes(core.settings(), attempt);
         // C-20: without a component that distinguishes nodes, any feasible node is as good as another.
         let is_distinguished = !attempt.profile.score.is_empty()
             || core
-                .settings
+                .settings()
                 .extenders
                 .any(|spec| spec.filters || spec.prioritizes);
         let feasible = core.evaluator(attempt).feasible(
@@ -169,7 +168,7 @@ impl Cycle {
             Err(status) => return NextRound::Found(Found::Failed(status)),
             Ok(found) => found,
         };
-        let nodes = &core.cache.cluster().nodes;
+        let nodes = &core.cluster().nodes;
         search.searched = nodes.log().end();
         slots.retain(|slot| {
             let view = nodes.get(*slot);
@@ -191,7 +190,7 @@ impl Cycle {
         attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
     ) -> NextRound {
-        let nodes = &core.cache.cluster().nodes;
+        let nodes = &core.cluster().nodes;
         if nodes.log().end() == search.searched {
             for (name, status) in std::mem::take(&mut search.rejected.statuses) {
                 if let Some(node) = nodes.slot(&name) {
@@ -231,11 +230,11 @@ impl Cycle {
             _ => return self.filtered(core, attempt, search),
         };
         let pod = attempt.pod.pod.clone();
-        let extenders = core.settings.extenders.clone();
+        let extenders = core.settings().extenders.clone();
         let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.filters) else {
             return self.filtered(core, attempt, search);
         };
-        search.names = names(core, &search.slots);
+        search.names = names(&core.cluster().nodes, &search.slots);
         search.stage = SearchStage::Filter(at);
         let answer = job(extender.filter(&pod, &search.names));
         let (wait, id) = ask(core, extender, answer, Waiter::Cycle);
@@ -259,7 +258,7 @@ impl Cycle {
             (0, None) => self.search_again(core, attempt, search),
             (1, _) => {
                 let only = search.slots.first().copied();
-                chosen(core, search, only)
+                chosen(&core.cluster().nodes, search, only)
             }
             _ => self.ask_prioritizers(core, attempt, search),
         }
@@ -280,9 +279,9 @@ impl Cycle {
                 Err(status) => return NextRound::Found(Found::Failed(status)),
             }
         };
-        search.names = names(core, &search.slots);
+        search.names = names(&core.cluster().nodes, &search.slots);
         let pod = attempt.pod.pod.clone();
-        let extenders = core.settings.extenders.clone();
+        let extenders = core.settings().extenders.clone();
         let mut asked = Vec::new();
         // Of the answers, the one with the latest deadline is awaited: the others have ended by then.
         let mut latest: Option<(Wait, WaitId)> = None;
@@ -302,7 +301,7 @@ impl Cycle {
         // No extender scores, so the choice is made at once.
         let Some((wait, id)) = latest else {
             let best = choose(&scores, &mut self.rng);
-            return chosen(core, search, best);
+            return chosen(&core.cluster().nodes, search, best);
         };
         let scores = scores.iter().map(|(_, score)| *score);
         let totals = search.names.iter().cloned().zip(scores).collect();
@@ -335,7 +334,7 @@ impl Cycle {
         at: usize,
         reason: WakeReason,
     ) -> Option<CycleStep> {
-        let extender = core.settings.extenders.get(at).cloned()?;
+        let extender = core.settings().extenders.get(at).cloned()?;
         let Parked {
             attempt,
             at: ParkedAt::Search(search),
@@ -395,14 +394,14 @@ impl Cycle {
         let SearchStage::Prioritize { totals, .. } = &search.stage else {
             return self.ask_next_filter(core, attempt, search);
         };
-        let nodes = &core.cache.cluster().nodes;
+        let nodes = &core.cluster().nodes;
         let left = search.slots.iter().filter_map(|slot| {
             let name = nodes.get(*slot)?.name();
             Some((*slot, *totals.get(name)?))
         });
         let left: Vec<(Slot, i64)> = left.collect();
         let best = choose(&left, &mut self.rng);
-        chosen(core, search, best)
+        chosen(&core.cluster().nodes, search, best)
     }
 
     /// The number of extenders that are giving scores at the moment.
@@ -415,8 +414,7 @@ impl Cycle {
 }
 
 /// The search is over.
-fn chosen(core: &Core, search: Box<ExtendedSearch>, node: Option<Slot>) -> NextRound {
-    let nodes = &core.cache.cluster().nodes;
+fn chosen(nodes: &NodeTable, search: Box<ExtendedSearch>, node: Option<Slot>) -> NextRound {
     let search = *search;
     NextRound::Found(match node.and_then(|slot| nodes.get(slot)) {
         Some(view) => Found::Placed(Placement {
@@ -431,8 +429,7 @@ fn chosen(core: &Core, search: Box<ExtendedSearch>, node: Option<Slot>) -> NextR
     })
 }
 
-fn names(core: &Core, slots: &[Slot]) -> Arc<[Str]> {
-    let nodes = &core.cache.cluster().nodes;
+fn names(nodes: &NodeTable, slots: &[Slot]) -> Arc<[Str]> {
     let views = slots.iter().filter_map(|slot| nodes.get(*slot));
     views.map(|view| view.name().clone()).collect()
 }
@@ -445,12 +442,12 @@ fn ask(
     waiter: Waiter,
 ) -> (Wait, WaitId) {
     let spec = extender.spec();
-    let job = core.outbound.start(answer);
+    let job = core.start_job(answer);
     let wait = Wait {
         on: WaitOn::Job(job),
         deadline: core.now() + spec.timeout,
     };
-    (wait.clone(), core.waits.add(waiter, wait))
+    (wait.clone(), core.wait(waiter, wait))
 }
 
 /// Takes in which nodes an extender has left.
@@ -463,7 +460,7 @@ fn take_filtered(
     let SearchStage::Filter(at) = search.stage else {
         return Ok(());
     };
-    let Some(extender) = core.settings.extenders.get(at).cloned() else {
+    let Some(extender) = core.settings().extenders.get(at).cloned() else {
         return Ok(());
     };
     search.stage = SearchStage::Filter(at + 1);
@@ -504,15 +501,15 @@ fn look_again(
     attempt: &mut Attempt,
     search: &mut ExtendedSearch,
 ) -> Result<(), Found> {
-    let stored = core.cache.stored(attempt.pod.pod.uid());
+    let stored = core.cache().stored(attempt.pod.pod.uid());
     if stored.is_none_or(|pod| pod.is_assigned()) {
         let status = Status::error("the pod was deleted, or another scheduler has bound it");
         return Err(Found::Failed(status));
     }
     let names = std::mem::take(&mut search.names);
     // Nothing has changed, so the slots of the names are looked up alone.
-    if core.cache.cluster().nodes.log().end() == search.seen {
-        let nodes = &core.cache.cluster().nodes;
+    if core.cluster().nodes.log().end() == search.seen {
+        let nodes = &core.cluster().nodes;
         search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
         return Ok(());
     }

@@ -17,8 +17,8 @@ mod topology;
 use super::extended;
 use super::place::Permitted;
 use super::{
-    AssumedPod, Attempt, Cycle, CycleResult, begin_attempt, log_excluded, note_decision,
-    stage_failure, undo_placement,
+    AssumedPod, Attempt, Cycle, CycleResult, begin_attempt, log_excluded, stage_failure,
+    undo_placement,
 };
 use crate::call_results::note_trial;
 use crate::core::{Answered, Core, PointRun, Ran};
@@ -36,7 +36,7 @@ use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupProgress, Nominating};
 use berth_framework::stage::Step;
-use berth_framework::{Code, Feature, Slot, Status};
+use berth_framework::{Cluster, Code, Feature, Slot, Status};
 use post_filter::GroupNominations;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -99,7 +99,7 @@ impl Cycle {
             permitted: Vec::new(),
             results: Vec::new(),
         };
-        let (queue, cx) = core.queue();
+        let (queue, cx) = core.queue_with_context();
         if is_rejected_now(queue, &cx, &info) {
             group_untried(queue, &cx, info);
             return ended;
@@ -108,10 +108,10 @@ impl Cycle {
             return ended;
         };
         let root = group.key().clone();
-        let began = core.clock.stage_begin();
+        let began = core.stage_begin();
         let members = begin_members(core, group.into_ordered(), &mut ended.results);
         let Some(profile) = members.first().map(|member| member.attempt.profile.clone()) else {
-            let (queue, cx) = core.queue();
+            let (queue, cx) = core.queue_with_context();
             group_ended(queue, &cx, info, &root, &GroupEnd::Success);
             return ended;
         };
@@ -129,8 +129,8 @@ impl Cycle {
             has_no_nodes: false,
         };
         let pending: Vec<&Arc<Pod>> = run.members.iter().map(|m| &m.attempt.pod.pod).collect();
-        let searched = core.clock.stage_begin();
-        let status = match group_checks::check(core, &root, &pending) {
+        let searched = core.stage_begin();
+        let status = match group_checks::check(&core.context(), &root, &pending) {
             Err(text) => Status::error(text),
             Ok(()) => {
                 let status = self.evaluate_group(core, &mut run, &root, None);
@@ -141,9 +141,9 @@ impl Cycle {
                 }
             }
         };
-        let seconds = core.clock.nanos_since(searched) as f64 / 1e9;
+        let seconds = core.seconds_since(searched);
         let metric = Metric::PodGroupSchedulingAlgorithmDuration;
-        core.metrics.observe(metric, &[], seconds);
+        core.observe(metric, &[], seconds);
         let (status, nominations) = match status.code() {
             Code::Unschedulable => self.make_room(core, &mut run, status),
             _ => (status, GroupNominations::default()),
@@ -176,7 +176,7 @@ impl Cycle {
             profile: &name,
         };
         group_status::attempt_ended(core, &attempt, &ended.results);
-        let (queue, cx) = core.queue();
+        let (queue, cx) = core.queue_with_context();
         group_ended(queue, &cx, info, &root, &end);
         ended
     }
@@ -190,9 +190,7 @@ impl Cycle {
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
-        let is_topological = core
-            .settings
-            .is_on(Feature::TopologyAwareWorkloadScheduling);
+        let is_topological = core.is_on(Feature::TopologyAwareWorkloadScheduling);
         let status = if is_topological {
             self.evaluate_placements(core, run, key, scope)
         } else {
@@ -228,9 +226,9 @@ impl Cycle {
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
-        let children = core.cache.cluster().groups().children(key);
+        let children = core.cluster().groups().children(key);
         let mut started = 0;
-        let mut answer = feasible(core, &run.profile, key, (0, children.len()));
+        let mut answer = feasible(&core.context(), &run.profile, key, (0, children.len()));
         for (at, child) in children.iter().enumerate() {
             if !goes_on(&answer) {
                 break;
@@ -243,7 +241,12 @@ impl Cycle {
                 ));
             }
             started += usize::from(status.is_success());
-            answer = feasible(core, &run.profile, key, (started, children.len() - at - 1));
+            answer = feasible(
+                &core.context(),
+                &run.profile,
+                key,
+                (started, children.len() - at - 1),
+            );
         }
         settled(answer)
     }
@@ -259,12 +262,12 @@ impl Cycle {
         let members: Vec<usize> = (0..run.members.len())
             .filter(|at| run.members[*at].leaf == *key)
             .collect();
-        let scheduled = |core: &Core| {
-            let members = core.cache.cluster().pods.members(key);
+        let scheduled = |cluster: &Cluster| {
+            let members = cluster.pods.members(key);
             members.map_or(0, |members| members.scheduled().len())
         };
-        let count = (scheduled(core), members.len());
-        let mut answer = feasible(core, &run.profile, key, count);
+        let count = (scheduled(core.cluster()), members.len());
+        let mut answer = feasible(&core.context(), &run.profile, key, count);
         for (tried, at) in members.iter().enumerate() {
             if !goes_on(&answer) {
                 break;
@@ -276,8 +279,8 @@ impl Cycle {
                     "failed to schedule other pod from a pod group: {text}"
                 ));
             }
-            let count = (scheduled(core), members.len() - tried - 1);
-            answer = feasible(core, &run.profile, key, count);
+            let count = (scheduled(core.cluster()), members.len() - tried - 1);
+            answer = feasible(&core.context(), &run.profile, key, count);
         }
         settled(answer)
     }
@@ -291,8 +294,8 @@ impl Cycle {
             "Attempting to schedule a pod belonging to a pod group",
             |line| line.with("pod", &*attempt.pod.pod),
         );
-        attempt.began = core.clock.stage_begin();
-        if extended::takes_part(core, attempt) {
+        attempt.began = core.stage_begin();
+        if extended::takes_part(&core.settings().extenders, attempt) {
             let text = "extenders cannot take part in the scheduling of pod groups";
             member.found = MemberFound::Failed(Status::error(text));
             return;
@@ -300,7 +303,7 @@ impl Cycle {
         // It may have been tried on other nodes before.
         attempt.evaluation.begin_anew();
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        let begin = self.search_begin(core, attempt, false);
+        let begin = self.search_begin(core.settings(), attempt, false);
         let found = self.search(core, attempt, scope);
         core.log_if_slow(attempt);
         core.observe_evaluation(attempt);
@@ -308,7 +311,7 @@ impl Cycle {
         member.found = match found {
             Found::Placed(placement) => {
                 log_excluded(core, attempt, &placement);
-                note_decision(core, attempt, &placement, begin);
+                core.note_decision(attempt, &placement, begin);
                 run.place(core, at, &placement);
                 return;
             }
@@ -353,17 +356,11 @@ fn begin_members(core: &mut Core, infos: Vec<QueuedPodInfo>, ended: &mut Ended) 
 
 /// The answer of the PlacementFeasible plugins about a group with so many scheduled and so many untried members.
 fn feasible(
-    core: &Core,
+    cx: &Context<'_>,
     profile: &Profile,
     group: &GroupKey,
     (scheduled, remaining): (usize, usize),
 ) -> Status {
-    let cx = Context {
-        now: core.now(),
-        cluster: core.cache.cluster(),
-        features: &core.settings.features,
-        work: None,
-    };
     let progress = GroupProgress {
         group,
         scheduled,
@@ -371,7 +368,7 @@ fn feasible(
     };
     let mut answer = Status::success();
     for member in &profile.placement_feasible {
-        let status = member.plugin.placement_feasible(&cx, &progress);
+        let status = member.plugin.placement_feasible(cx, &progress);
         match status.code() {
             Code::Success | Code::Skip => {}
             Code::Wait => answer = status.from_plugin(&member.name),
@@ -414,7 +411,7 @@ impl GroupRun {
         let attempt = &mut member.attempt;
         let uid = attempt.pod.pod.uid().clone();
         let node = placement.name.clone();
-        let pod = match core.cache.assume(&attempt.pod.pod, &node) {
+        let pod = match core.assume(&attempt.pod.pod, &node) {
             Ok(pod) => pod,
             Err(error) => {
                 member.found = MemberFound::Failed(Status::error(error.to_string()));
@@ -422,8 +419,7 @@ impl GroupRun {
             }
         };
         // It counts on its node, and nowhere else.
-        member.nominated = core.queue.nominator().node_of(&uid).cloned();
-        core.queue.nominator_mut().remove(&uid);
+        member.nominated = nominations::set_aside(core, &uid);
         let nodes = (placement.evaluated, placement.feasible);
         let placed = AssumedPod { pod, node, nodes };
         match reserve(core, attempt, &placed) {
@@ -434,7 +430,7 @@ impl GroupRun {
             }
             Some(status) => {
                 member.found = if status.is_rejected() {
-                    let node = core.cache.cluster().nodes.slot(&placed.node);
+                    let node = core.cluster().nodes.slot(&placed.node);
                     MemberFound::Unfit(Box::new(FitError::of_one(node, status)))
                 } else {
                     MemberFound::Failed(status)

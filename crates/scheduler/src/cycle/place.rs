@@ -6,7 +6,7 @@ use super::{
 };
 use crate::binding::{Hold, PERMIT_WAIT_MAX};
 use crate::core::{Answered, Core, PointRun, Ran};
-use crate::evaluator::{Evaluation, Evaluator, Placement};
+use crate::evaluator::{Evaluation, Placement};
 use crate::failure::{AttemptFailure, fail};
 use crate::log::LogLine;
 use crate::nominations;
@@ -42,7 +42,7 @@ impl Cycle {
         placement: &Placement,
     ) -> CycleStep {
         let node = placement.name.clone();
-        let pod = match core.cache.assume(&attempt.pod.pod, &node) {
+        let pod = match core.assume(&attempt.pod.pod, &node) {
             Ok(pod) => pod,
             Err(error) => {
                 let status = Status::error(error.to_string());
@@ -50,7 +50,7 @@ impl Cycle {
                 return CycleStep::Over(fail(core, attempt, failure));
             }
         };
-        core.queue.end_turn(attempt.pod.pod.uid());
+        core.end_turn(attempt.pod.pod.uid());
         nominations::end(core, &attempt.pod.pod, &nominations::End::Placed(&node));
         let run = PointRun::begin(core, Point::Reserve.as_str());
         let nodes = (placement.evaluated, placement.feasible);
@@ -88,7 +88,7 @@ impl Cycle {
         match ran {
             // The generation shows later whether the node has changed during the wait.
             Ran::Waits(wait) => {
-                let generation = core.cache.cluster().nodes.generation();
+                let generation = core.cluster().nodes.generation();
                 let at = ParkedAt::Reserve {
                     run,
                     placed,
@@ -116,7 +116,7 @@ impl Cycle {
         (run, generation): (PointRun, u64),
         reason: WakeReason,
     ) -> CycleStep {
-        if deleting(core, &attempt).is_some() {
+        if deleting(core.cache(), &attempt).is_some() {
             revert_placement(core, &mut attempt, &placed);
             drops_deleting(core, &mut attempt);
             return CycleStep::Over(CycleResult::Skipped);
@@ -145,32 +145,27 @@ fn no_longer_fits(
     generation: u64,
 ) -> Option<Status> {
     let uid = placed.pod.pod.uid();
-    if !core.cache.is_assumed(uid) || core.cache.stored(uid).is_none() {
+    if !core.cache().is_assumed(uid) || core.cache().stored(uid).is_none() {
         return Some(Status::error(
             "the pod was deleted, or another scheduler has bound it",
         ));
     }
-    let Some(view) = core.cache.cluster().nodes.node(&placed.node) else {
+    let Some(view) = core.cluster().nodes.node(&placed.node) else {
         let node = placed.node.as_str();
         return Some(Status::error(format!("node {node:?} was deleted")));
     };
     // A node that has not changed since still fits.
     let slot = view.slot();
-    if core.cache.cluster().nodes.changed_at(slot) <= generation {
+    if core.cluster().nodes.changed_at(slot) <= generation {
         return None;
     }
     let mut evaluation = Evaluation::default();
-    let mut evaluator = Evaluator {
-        profile: &attempt.profile,
-        features: &core.settings.features,
-        now: core.clock.now(),
-        cluster: core.cache.cluster_mut(),
-        nominated: core.queue.nominator(),
-        pod: &attempt.pod,
-        evaluation: &mut evaluation,
-        work: Some(&attempt.work),
-        stopwatch: core.clock.laps(),
-    };
+    let mut evaluator = core.evaluator_of(
+        &attempt.profile,
+        &attempt.pod,
+        &mut evaluation,
+        &attempt.work,
+    );
     // The filters must not count the pod itself, so it is removed for the check.
     evaluator.cluster.nodes.begin();
     evaluator.cluster.nodes.remove_pod_at(slot, uid);
@@ -265,11 +260,11 @@ pub(crate) fn undo_placement(
         });
     }
     run.end(core, attempt, Code::Success);
-    match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
+    match core.forget(placed.pod.pod.uid(), &placed.node) {
         Ok(pod) => pod,
         Err(error) => {
             // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
-            let stored = core.cache.stored(placed.pod.pod.uid());
+            let stored = core.cache().stored(placed.pod.pod.uid());
             let line = if stored.is_some_and(|pod| pod.is_assigned()) {
                 LogLine::info("ForgetPod failed")
             } else {
@@ -300,6 +295,6 @@ fn give_up_placement(
     status: &Status,
 ) -> CycleResult {
     revert_placement(core, &mut attempt, placed);
-    let failure = failure_of_stage(core, placed, status);
+    let failure = failure_of_stage(core.cluster(), placed, status);
     fail(core, attempt, failure)
 }

@@ -91,7 +91,7 @@ impl Cycle {
             mut so_far,
         } = post_filter;
         let profile = attempt.profile.clone();
-        let began = core.clock.stage_begin();
+        let began = core.stage_begin();
         let statuses = &error.diagnosis.statuses;
         let ran = run.go(
             core,
@@ -119,11 +119,11 @@ impl Cycle {
             Ran::Through => (so_far.status.unwrap_or_default(), so_far.nominating),
         };
         run.end(core, &mut attempt, status.code());
-        if core.settings.is_on(Feature::GenericWorkload) {
-            let seconds = core.clock.nanos_since(began) as f64 / 1e9;
+        if core.is_on(Feature::GenericWorkload) {
+            let seconds = core.seconds_since(began);
             let labels = ["pod", status.code().as_str()];
             let metric = Metric::PreemptionEvaluationDuration;
-            core.metrics.observe(metric, &labels, seconds);
+            core.observe(metric, &labels, seconds);
         }
         self.answer_cache.revert(&mut attempt.evaluation);
         core.observe_evaluation(&mut attempt);

@@ -4,8 +4,8 @@ use super::{Attempt, CycleResult, stage_failure};
 use crate::core::Core;
 use crate::evaluator::{FitError, Placement};
 use crate::failure::{AttemptFailure, fail};
-use berth_framework::Status;
 use berth_framework::plugin::{Nominating, PermitStep};
+use berth_framework::{Cluster, Status};
 
 /// The node has room for the resize. A Permit plugin holds the pod until the kubelet has done the resize. Without one,
 /// the pod leaves the queue, and returns with its next change.
@@ -21,20 +21,20 @@ pub(super) fn fits(core: &mut Core, mut attempt: Attempt, placement: &Placement)
         };
         if !status.is_success() {
             let status = stage_failure("Permit", &member.name, &status);
-            return fail(core, attempt, failure_of(core, placement, status));
+            return fail(core, attempt, failure_of(core.cluster(), placement, status));
         }
     }
     let uid = pod.pod.uid();
-    core.requests.take_activations(uid);
-    core.queue.done(uid);
+    core.drop_activations(uid);
+    core.done(uid);
     CycleResult::Skipped
 }
 
-fn failure_of(core: &Core, placement: &Placement, status: Status) -> AttemptFailure {
+fn failure_of(cluster: &Cluster, placement: &Placement, status: Status) -> AttemptFailure {
     if !status.is_rejected() {
         return AttemptFailure::of_status(&status, Nominating::Keep);
     }
-    let node = core.cache.cluster().nodes.slot(&placement.name);
+    let node = cluster.nodes.slot(&placement.name);
     let error = FitError::of_one(node, status);
     AttemptFailure::unfit(Box::new(error), Nominating::Keep)
 }

@@ -280,6 +280,18 @@ impl Backlog {
         };
     }
 
+    /// The first call that waits for the object may go now.
+    pub(super) fn end_pause(&mut self, at: u32) {
+        self.unplace(at);
+        if let Some(object) = self.objects.get_mut(at)
+            && let Some(first) = object.waiting.first_mut()
+        {
+            first.awaits_update = false;
+            first.not_before = None;
+        }
+        self.place(at, None);
+    }
+
     pub(super) fn unplace(&mut self, at: u32) {
         let Some(object) = self.objects.get_mut(at) else {
             return;
@@ -317,9 +329,12 @@ pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), Merge
         new.call = Write::clone(write).after(earlier)?.into();
     }
     new.joins_report |= old.joins_report;
+    let removes = matches!(new.call, ApiCall::ClearPreEnqueueStatus { .. });
     if old.attempts > 0 {
-        // The pause after a failed attempt holds for whatever is sent next.
-        new.not_before = old.not_before;
+        // The pause after a failed attempt holds for whatever is sent next, except for a call that holds for any version.
+        new.awaits_update = old.awaits_update && removes;
+        let is_over = old.awaits_update && !removes;
+        new.not_before = old.not_before.filter(|_| !is_over);
         new.attempts = old.attempts;
         new.unclear = old.unclear;
     } else {

@@ -3,7 +3,7 @@
 use super::lanes::LanePosition;
 use super::pod_status::{Offer, Report};
 use super::status::{ConditionChange, StatusChange};
-use super::writes::{Base, PodWrites, VersionNumber, Writes};
+use super::writes::{Base, PodWrites, VersionNumber, Writes, version_number};
 use berth_api::{Kind, Object as ApiObject, Pod, Str, Time};
 use berth_framework::call::{CallId, ObjectKey};
 use berth_framework::write::Lane;
@@ -26,6 +26,9 @@ pub(super) struct CallEntry {
     pub(super) first_sent: Option<Time>,
     /// Whether an attempt failed that may have been carried out all the same.
     pub(super) unclear: bool,
+    /// Whether the last attempt was for an earlier version of the object than the API server has: the next update ends
+    /// the pause.
+    pub(super) awaits_update: bool,
     /// Whether a report waited when the call was made, and is written along with it.
     pub(super) joins_report: bool,
 }
@@ -41,6 +44,7 @@ impl CallEntry {
             attempts: 0,
             first_sent: None,
             unclear: false,
+            awaits_update: false,
             joins_report: false,
         }
     }
@@ -196,6 +200,15 @@ impl TrackedObject {
             }
             _ => (!self.is_done(call)).then(|| call.clone()),
         }
+    }
+
+    /// The latest version of the pod that is known: the one that the API showed last, or a later one that our calls have
+    /// made.
+    pub(super) fn known_version(&self) -> Option<Str> {
+        let stored = &self.stored_pod()?.metadata.resource_version;
+        let made = self.written.latest_version();
+        let later = made.filter(|made| version_number(stored).is_some_and(|shown| shown < *made));
+        Some(later.map_or_else(|| stored.clone(), |made| Str::from(made.to_string())))
     }
 
     /// All writes that the stored object does not show. Reports of PreEnqueue are left out until they are sent: no

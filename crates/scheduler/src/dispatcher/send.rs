@@ -1,12 +1,15 @@
 //! Sending calls and taking their results: lanes, retries and what follows (D-11, D-13, D-14, D-19).
 
 use super::enqueue::carry_on;
-use super::object::{CallEntry, WaitingPlace};
+use super::object::{CallEntry, TrackedObject, WaitingPlace};
 use super::writes::{PodWrites, VersionNumber, version_number};
 use super::{Backlog, Dispatcher, overwritten, text};
-use berth_api::Time;
+use berth_api::{Duration, Time};
 use berth_framework::call::{CallErrorKind, CallResult, Response};
 use berth_framework::{ApiCall, CallError, CallId};
+
+/// The pause of a call that was for an earlier version of its object, unless an update shows a later one before.
+const UPDATE_AWAITED_MAX: Duration = Duration::from_secs(30);
 
 impl Dispatcher {
     /// The calls to send now; they are on their way from here on, and each is to be answered with
@@ -35,7 +38,9 @@ impl Dispatcher {
             };
             entry.call = call;
             self.backlog.join_report(at, &mut entry);
+            self.backlog.set_version(at, &mut entry.call);
             entry.not_before = None;
+            entry.awaits_update = false;
             entry.first_sent.get_or_insert(now);
             self.counts.sent += 1;
             self.counts.retried += u64::from(entry.attempts > 0);
@@ -138,6 +143,13 @@ impl Dispatcher {
             CallErrorKind::Timeout | CallErrorKind::Unavailable
         );
         let pause = policy.pause(entry.attempts, error.retry_after, self.rng.f64());
+        entry.awaits_update = error.kind == CallErrorKind::Conflict
+            && object.is_some_and(|object| is_of_known_version(&entry.call, object));
+        let pause = if entry.awaits_update {
+            UPDATE_AWAITED_MAX
+        } else {
+            pause
+        };
         entry.not_before = Some(now + pause);
         let waits = self
             .backlog
@@ -205,6 +217,18 @@ impl Dispatcher {
 }
 
 impl Backlog {
+    /// A removal of a condition is sent for the version of the pod that has this condition: until the call arrives, the
+    /// pod may be bound, with another condition.
+    fn set_version(&self, at: u32, call: &mut ApiCall) {
+        if let ApiCall::ClearPreEnqueueStatus {
+            resource_version, ..
+        } = call
+        {
+            let object = self.objects.get(at);
+            *resource_version = object.and_then(TrackedObject::known_version);
+        }
+    }
+
     pub(super) fn forget_written(&mut self, at: u32) {
         if let Some(object) = self.objects.get_mut(at) {
             object.written = PodWrites::default();
@@ -218,6 +242,17 @@ impl Backlog {
 /// Returns whether the answer to a deletion states that the object does not exist.
 pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> bool {
     matches!(call, ApiCall::DeletePod { .. }) && kind == CallErrorKind::NotFound
+}
+
+/// Returns whether a removal was sent for the version of the pod that is still the latest known one.
+fn is_of_known_version(call: &ApiCall, object: &TrackedObject) -> bool {
+    match call {
+        ApiCall::ClearPreEnqueueStatus {
+            resource_version: Some(version),
+            ..
+        } => object.known_version().as_ref() == Some(version),
+        _ => false,
+    }
 }
 
 /// The meaning of a result for the state of the object: a binding that is refused with a conflict (409), because an

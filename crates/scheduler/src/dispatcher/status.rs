@@ -11,7 +11,7 @@ use berth_framework::call::{ConditionPatch, PodRef};
 pub(super) enum ConditionChange {
     /// Sets it.
     Set(ConditionPatch),
-    /// Removes it where its reason is NotReadyForScheduling.
+    /// Removes it if its reason is NotReadyForScheduling.
     Clear,
 }
 
@@ -107,6 +107,7 @@ impl StatusChange {
         match self.condition {
             Some(ConditionChange::Clear) => ApiCall::ClearPreEnqueueStatus {
                 pod,
+                resource_version: None,
                 conditions,
                 nominated_node,
             },
@@ -153,7 +154,7 @@ impl StatusChange {
     pub(super) fn has_no_effect(&self, base: &Base<'_>) -> bool {
         let condition = match &self.condition {
             None => true,
-            Some(ConditionChange::Clear) => !is_not_ready(base),
+            Some(ConditionChange::Clear) => !is_removable(base),
             Some(ConditionChange::Set(new)) => is_out_of_date(new, base.stored) || base.shows(new),
         };
         let condition = condition && self.others.iter().all(|new| base.shows(new));
@@ -166,7 +167,7 @@ impl StatusChange {
     pub(super) fn cut_to(mut self, base: &Base<'_>) -> Option<Self> {
         match &mut self.condition {
             None => {}
-            Some(ConditionChange::Clear) if !is_not_ready(base) => self.condition = None,
+            Some(ConditionChange::Clear) if !is_removable(base) => self.condition = None,
             Some(ConditionChange::Clear) => {}
             Some(ConditionChange::Set(new)) => {
                 let stays = changes(new, base) && !is_out_of_date(new, base.stored);
@@ -180,12 +181,14 @@ impl StatusChange {
         (!self.is_empty()).then_some(self)
     }
 
-    /// Leaves only what may still be true: a pod with a node is not reported as unscheduled. `None` when nothing is
-    /// left.
+    /// Leaves only what may still be true: a pod with a node is not reported as unscheduled, and keeps its condition.
+    /// `None` when nothing is left.
     pub(super) fn cut_to_truth(mut self, stored: &Pod) -> Option<Self> {
-        if let Some(ConditionChange::Set(new)) = &self.condition
-            && is_out_of_date(new, stored)
-        {
+        let is_over = self.condition.as_ref().is_some_and(|change| match change {
+            ConditionChange::Set(new) => is_out_of_date(new, stored),
+            ConditionChange::Clear => stored.is_assigned(),
+        });
+        if is_over {
             self.condition = None;
         }
         (!self.is_empty()).then_some(self)
@@ -223,9 +226,10 @@ fn is_out_of_date(new: &ConditionPatch, stored: &Pod) -> bool {
     new.kind == POD_SCHEDULED && new.status != "True" && stored.is_assigned()
 }
 
-fn is_not_ready(base: &Base<'_>) -> bool {
-    base.condition(POD_SCHEDULED)
-        .is_some_and(|c| *c.reason == *NOT_READY_FOR_SCHEDULING)
+/// Returns whether the pod waits for a node and has a report of PreEnqueue that can be removed.
+fn is_removable(base: &Base<'_>) -> bool {
+    let condition = base.condition(POD_SCHEDULED);
+    !base.stored.is_assigned() && condition.is_some_and(|c| *c.reason == *NOT_READY_FOR_SCHEDULING)
 }
 
 #[cfg(test)]

@@ -39,17 +39,24 @@ impl Dispatcher {
         };
         // The component that is shown exists, whatever was reported before.
         object.gone = false;
-        let known = object.stored.replace(stored.clone()).is_some();
+        let before = object.stored.replace(stored.clone());
+        let is_same = |before: &Object| {
+            before.metadata().resource_version == stored.metadata().resource_version
+        };
         if let Object::Pod(pod) = stored {
             object.written.confirm(pod);
         }
-        if object.written.is_empty() {
+        let is_all_shown = object.written.is_empty();
+        let first = object.waiting.first();
+        if first.is_some_and(|first| first.awaits_update) && !before.as_ref().is_some_and(is_same) {
+            self.backlog.end_pause(at);
+        }
+        if is_all_shown {
             self.backlog.forget_written(at);
         }
-        let message = if known {
-            text::NO_EFFECT_AFTER_SYNC
-        } else {
-            text::NO_EFFECT
+        let message = match before {
+            Some(_) => text::NO_EFFECT_AFTER_SYNC,
+            None => text::NO_EFFECT,
         };
         self.drop_needless(at, message, now);
         self.backlog.tidy(at);

@@ -86,6 +86,7 @@ fn nominate(name: &str, node: &str) -> ApiCall {
 fn clear(name: &str) -> ApiCall {
     ApiCall::ClearPreEnqueueStatus {
         pod: pod_ref(name),
+        resource_version: None,
         conditions: Vec::new(),
         nominated_node: None,
     }

@@ -137,6 +137,17 @@ impl PodWrites {
             && (deletion.is_none() || self.deletion_in.is_some())
     }
 
+    /// The latest version that is known to contain one of the writes.
+    pub(super) fn latest_version(&self) -> Option<VersionNumber> {
+        let versions = [
+            self.condition_in,
+            self.others_in,
+            self.nominated_node_in,
+            self.deletion_in,
+        ];
+        versions.into_iter().flatten().max()
+    }
+
     /// Adds what a call has written, in which version, given the stored object: it may be newer than that.
     pub(super) fn note(
         &mut self,

@@ -590,8 +590,12 @@ impl Evaluator<'_> {
         match answer_cache.find(self, scope, (percentage_of_nodes, &mut *start), rng) {
             Some(found) => {
                 if compare || cfg!(debug_assertions) {
-                    let search = (scope, percentage_of_nodes);
-                    self.compare(&found, search, before, (&*rng, *start));
+                    let after = self.compare(&found, scope, percentage_of_nodes, before);
+                    assert!(
+                        after.is_none_or(|after| after == (rng.clone(), *start)),
+                        "the evaluators have used the generator or the start differently for pod {}",
+                        self.pod.pod.key()
+                    );
                 }
                 found
             }
@@ -619,14 +623,15 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Makes the decision once more, plainly.
+    /// Makes the decision once more, plainly. Returns the generator and the start after that; `None` if the budget of the
+    /// attempt is used up, which kept answers do not need.
     fn compare(
         &mut self,
         found: &Found,
-        (scope, percentage_of_nodes): (Option<&[Slot]>, Option<i32>),
+        scope: Option<&[Slot]>,
+        percentage_of_nodes: Option<i32>,
         (mut rng, mut start): (fastrand::Rng, usize),
-        (rng_after, start_after): (&fastrand::Rng, usize),
-    ) {
+    ) -> Option<(fastrand::Rng, usize)> {
         let mut evaluation = Evaluation::default();
         let work = Work::after(self.work.map_or(0, Work::used_up_before));
         let plain = Evaluator {
@@ -641,20 +646,16 @@ impl Evaluator<'_> {
             stopwatch: self.stopwatch,
         }
         .find_plainly(scope, percentage_of_nodes, &mut start, &mut rng);
-        // Kept answers need no search: the budget of an attempt is enough for more nodes.
         if work.is_used_up() {
-            return;
+            return None;
         }
-        let difference = difference(found, &plain).or_else(|| {
-            let is_same = rng == *rng_after && start == start_after;
-            (!is_same).then(|| "the generators or the start have been used differently".to_owned())
-        });
-        if let Some(difference) = difference {
+        if let Some(difference) = difference(found, &plain) {
             panic!(
                 "the incremental evaluator differs from the plain one about pod {}: {difference}",
                 self.pod.pod.key()
             );
         }
+        Some((rng, start))
     }
 }
 

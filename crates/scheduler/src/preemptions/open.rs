@@ -26,15 +26,76 @@ pub(super) struct OpenPreemption {
 /// The preemptions that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct OpenPreemptions {
-    pub(super) next: u64,
-    pub(super) running: FxHashMap<u64, OpenPreemption>,
+    next: u64,
+    running: FxHashMap<u64, OpenPreemption>,
     /// The preemption that a call belongs to, and the event to publish when the call has succeeded.
-    pub(super) calls: FxHashMap<CallId, (u64, PodEvent)>,
+    calls: FxHashMap<CallId, (u64, PodEvent)>,
     /// Last victims that are being evicted, with their preemptions.
-    pub(super) last_evicted: FxHashMap<Str, Vec<u64>>,
+    last_evicted: FxHashMap<Str, Vec<u64>>,
 }
 
 impl OpenPreemptions {
+    /// The name of a preemption that begins.
+    pub(super) fn next_id(&mut self) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        id
+    }
+
+    /// Keeps a preemption that has not ended.
+    pub(super) fn keep(&mut self, id: u64, running: OpenPreemption) {
+        self.running.insert(id, running);
+    }
+
+    pub(super) fn take(&mut self, id: u64) -> Option<OpenPreemption> {
+        self.running.remove(&id)
+    }
+
+    /// A call evicts a victim of a preemption. The event is published when the call has succeeded.
+    pub(super) fn note_call(&mut self, call: CallId, id: u64, event: PodEvent) {
+        self.calls.insert(call, (id, event));
+    }
+
+    /// A victim is the last one of a preemption.
+    pub(super) fn note_last(&mut self, victim: Str, id: u64) {
+        self.last_evicted.entry(victim).or_default().push(id);
+    }
+
+    /// A call has ended. Returns the preemption that it belongs to, and the event about its victim.
+    pub(super) fn take_call(&mut self, call: CallId) -> Option<(u64, PodEvent)> {
+        let (id, event) = self.calls.remove(&call)?;
+        let victim = &event.regarding.uid;
+        if let Some(waiting) = self.last_evicted.get_mut(victim) {
+            waiting.retain(|other| *other != id);
+            if waiting.is_empty() {
+                self.last_evicted.remove(victim);
+            }
+        }
+        Some((id, event))
+    }
+
+    /// Returns whether a preemption for the pod has not ended.
+    pub(super) fn is_preempting(&self, uid: &str) -> bool {
+        let mut running = self.running.values();
+        running.any(|running| running.preemptor.uid == *uid)
+    }
+
+    /// The preemptors for which only this victim is left to be evicted, each with the plugin that chose it.
+    pub(super) fn ending_with(&self, victim: &str) -> Vec<(PodRef, Str)> {
+        let Some(waiting) = self.last_evicted.get(victim) else {
+            return Vec::new();
+        };
+        let ending = waiting.iter().filter_map(|id| {
+            let one = self.running.get(id)?;
+            let is_other = |(other, running): (&u64, &OpenPreemption)| {
+                other != id && running.preemptor == one.preemptor
+            };
+            let has_others = self.running.iter().any(is_other);
+            (!has_others).then(|| (one.preemptor.clone(), one.plugin.clone()))
+        });
+        ending.collect()
+    }
+
     /// The preemptions for a pod that have not ended.
     pub(crate) fn of(&self, uid: &str) -> Vec<RunningPreemption> {
         let running = self.running.iter();

@@ -5,6 +5,7 @@ use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy};
 use super::hooks::{Matched, ProfileId, Registration};
 use super::metrics::NarrowingResult;
 use super::place::QueuePlaces;
+use super::walk::ExaminedPods;
 use super::{SchedulingQueue, label};
 use crate::log::LogLine;
 use berth_api::{Duration, Pod, Str, Time};
@@ -81,13 +82,19 @@ impl SchedulingQueue {
             };
             let gates = matched.plugins.iter().map(|plugin| Some(plugin.as_str()));
             for gate in std::iter::once(None).chain(gates) {
+                let examined = ExaminedPods {
+                    profile,
+                    gate,
+                    pre_check,
+                };
                 for pool in self.places.pools(only_representatives) {
-                    let counted = (&mut tally, &mut self.log, &mut moved.examined);
-                    let (from, pods) = ((&self.places, pool), (profile, gate));
-                    self.walk.ask(from, &question, pods, pre_check, counted);
+                    let (places, log) = (&self.places, &mut self.log);
+                    let asked = (&question, &examined);
+                    self.walk.ask(asked, places, pool, &mut tally, log);
                 }
             }
         }
+        moved.examined = self.walk.examined();
         moved.hints = tally.total();
         tally.record(&matched.label, &mut self.metrics);
         let mut to_move = self.walk.end();

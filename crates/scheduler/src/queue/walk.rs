@@ -15,13 +15,30 @@ pub(super) struct Walk {
     /// The number of the walk that last looked at each entry.
     visited: Vec<u64>,
     number: u64,
+    /// The number of pods that were asked in this walk.
+    examined: usize,
     to_move: Vec<(EntryId, MoveStrategy)>,
+}
+
+/// The pods to which a question is put.
+pub(super) struct ExaminedPods<'a> {
+    pub(super) profile: Option<ProfileId>,
+    /// They wait behind this gate, or behind none.
+    pub(super) gate: Option<&'a str>,
+    /// Only pods that pass this are asked.
+    pub(super) pre_check: Option<&'a dyn Fn(&Pod) -> bool>,
 }
 
 impl Walk {
     /// A walk begins.
     pub(super) fn begin(&mut self) {
         self.number += 1;
+        self.examined = 0;
+    }
+
+    /// The number of pods that were asked in this walk.
+    pub(super) fn examined(&self) -> usize {
+        self.examined
     }
 
     /// The walk is over: the pods to move, which are [given back](Self::keep) when that is done.
@@ -34,21 +51,27 @@ impl Walk {
         self.to_move = emptied;
     }
 
-    /// Puts a question to the pods of one profile behind one gate (or behind none), and notes which of them it helps.
+    /// Puts a question to these pods of a pool, and notes which of them it helps.
     pub(super) fn ask(
         &mut self,
-        (places, pool): (&QueuePlaces, &Pool),
-        question: &EventQuestion<'_>,
-        (profile, gate): (Option<ProfileId>, Option<&str>),
-        pre_check: Option<&dyn Fn(&Pod) -> bool>,
-        (tally, log, examined): (&mut HintTally, &mut Log, &mut usize),
+        (question, pods): (&EventQuestion<'_>, &ExaminedPods<'_>),
+        places: &QueuePlaces,
+        pool: &Pool,
+        tally: &mut HintTally,
+        log: &mut Log,
     ) {
+        let ExaminedPods {
+            profile,
+            gate,
+            pre_check,
+        } = *pods;
         if !pool.has(gate, profile) {
             return;
         }
         let Self {
             visited,
             number,
+            examined,
             to_move,
         } = self;
         let mut put_to = |id: EntryId| {

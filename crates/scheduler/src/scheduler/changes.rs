@@ -6,9 +6,7 @@ use crate::binding::Bindings;
 use crate::cache::node_update_events;
 use crate::core::Core;
 use crate::cycle::Cycle;
-use crate::evaluator::Stopwatch;
 use crate::metrics::Metric;
-use crate::queue::group_changed;
 use berth_api::{Kind, Node, Object, Str};
 use berth_framework::call::ObjectName;
 use berth_framework::cluster::GroupKey;
@@ -43,7 +41,7 @@ impl Intake<'_> {
     pub(super) fn take_in(&mut self, change: ClusterChange) {
         let awaited = match &change {
             ClusterChange::Applied(object) | ClusterChange::Deleted(object)
-                if self.core.waits.any_for_objects() =>
+                if self.core.waits().any_for_objects() =>
             {
                 Some(ObjectName::of(object))
             }
@@ -62,14 +60,14 @@ impl Intake<'_> {
             ClusterChange::Replaced(kind, objects) => self.replaced(kind, objects),
         }
         if let Some(object) = awaited {
-            self.core.waits.object_changed(&object);
+            self.core.waits_mut().object_changed(&object);
         }
     }
 
     fn deleted(&mut self, kind: Kind, namespace: &Str, name: &Str) {
         match kind {
             Kind::Pod => {
-                if let Some(pod) = self.core.cache.stored_by_name(namespace, name).cloned() {
+                if let Some(pod) = self.core.cache().stored_by_name(namespace, name).cloned() {
                     self.pod_deleted(&pod);
                 }
             }
@@ -89,7 +87,7 @@ impl Intake<'_> {
             })
             .collect();
         let mut dropped = 0_u32;
-        for (namespace, name, uid) in self.core.cache.identities(kind) {
+        for (namespace, name, uid) in self.core.cache().identities(kind) {
             match listed.get(&(&namespace, &name)) {
                 Some(listed) if **listed == uid => {}
                 Some(_) => dropped += 1,
@@ -97,7 +95,7 @@ impl Intake<'_> {
                     dropped += 1;
                     self.deleted(kind, &namespace, &name);
                     let object = ObjectName::new(kind, &namespace, &name);
-                    self.core.waits.object_changed(&object);
+                    self.core.waits_mut().object_changed(&object);
                 }
             }
         }
@@ -105,7 +103,6 @@ impl Intake<'_> {
             let (_, _, plural) = kind.resource();
             let labels = [plural];
             self.core
-                .metrics
                 .add(Metric::ObjectsDroppedByList, &labels, f64::from(dropped));
         }
         for object in objects {
@@ -119,11 +116,11 @@ impl Intake<'_> {
 
     fn node_applied(&mut self, node: Arc<Node>) {
         let began = self.stage_began();
-        let old = self.core.cache.node(node.name()).cloned();
+        let old = self.core.cache().node(node.name()).cloned();
         match old {
             None => {
                 self.seen(3, "Add event for node", node.name());
-                self.core.cache.set_node(node.clone());
+                self.core.cache_mut().set_node(node.clone());
                 let new = Object::Node(node);
                 self.core.move_all(&NODE_ADD, None, Some(&new), None);
                 self.handled(&NODE_ADD, began);
@@ -133,8 +130,8 @@ impl Intake<'_> {
                     && old.metadata.uid == node.metadata.uid => {}
             Some(old) => {
                 self.seen(4, "Update event for node", node.name());
-                let events = node_update_events(&old, &node, &self.core.settings.features);
-                self.core.cache.set_node(node.clone());
+                let events = node_update_events(&old, &node, &self.core.settings().features);
+                self.core.cache_mut().set_node(node.clone());
                 let updating = self.nanos().saturating_sub(began);
                 let (old, new) = (Object::Node(old), Object::Node(node));
                 for event in events {
@@ -146,14 +143,14 @@ impl Intake<'_> {
 
     fn node_deleted(&mut self, name: &str) {
         let began = self.stage_began();
-        let Some(node) = self.core.cache.node(name).cloned() else {
+        let Some(node) = self.core.cache().node(name).cloned() else {
             return;
         };
         self.seen(3, "Delete event for node", name);
         // Before the node is removed from the cache, so that hints still see it.
         let old = Object::Node(node);
         self.core.move_all(&NODE_DELETE, Some(&old), None, None);
-        self.core.cache.remove_node(name);
+        self.core.cache_mut().remove_node(name);
         self.handled(&NODE_DELETE, began);
     }
 
@@ -167,37 +164,28 @@ impl Intake<'_> {
 
     fn object_applied(&mut self, object: &Object) {
         let began = self.stage_began();
-        let (kind, now) = (object.kind(), self.core.now());
-        let (old, new) = self.core.cache.set_object(object.clone());
-        let dispatcher = self.core.calls.dispatcher_mut();
-        dispatcher.sync_object(object, now);
-        let action = match &old {
+        let (old, new) = self.core.store_object(object);
+        let action = match old.as_ref().map(Object::metadata) {
             None => ActionType::ADD,
-            Some(old) => {
-                let (before, after) = (old.metadata(), new.metadata());
+            Some(before) => {
+                let after = new.metadata();
                 if before.resource_version == after.resource_version && before.uid == after.uid {
                     return;
-                }
-                if before.uid != after.uid {
-                    dispatcher.forget_object(kind, &before.uid, now);
                 }
                 ActionType::UPDATE
             }
         };
         self.group_changed(&new);
-        let event = ClusterEvent::new(EventResource::of_kind(kind), action);
+        let event = ClusterEvent::new(EventResource::of_kind(object.kind()), action);
         self.core.move_all(&event, old.as_ref(), Some(&new), None);
         self.handled(&event, began);
     }
 
     fn object_deleted(&mut self, kind: Kind, namespace: &Str, name: &Str) {
         let began = self.stage_began();
-        let Some(object) = self.core.cache.remove_object(kind, namespace, name) else {
+        let Some(object) = self.core.remove_object(kind, namespace, name) else {
             return;
         };
-        let (uid, now) = (&object.metadata().uid, self.core.now());
-        let dispatcher = self.core.calls.dispatcher_mut();
-        dispatcher.forget_object(kind, uid, now);
         self.group_changed(&object);
         let event = ClusterEvent::new(EventResource::of_kind(kind), ActionType::DELETE);
         self.core.move_all(&event, Some(&object), None, None);
@@ -207,8 +195,7 @@ impl Intake<'_> {
     /// If the object is a group, its members move to where they belong now.
     fn group_changed(&mut self, object: &Object) {
         if let Some(key) = GroupKey::of_object(object) {
-            let (queue, cx) = self.core.queue();
-            group_changed(queue, &cx, &key);
+            self.core.group_changed(&key);
         }
     }
 
@@ -225,11 +212,11 @@ impl Intake<'_> {
 
     /// The end of what was timed last: of the change before, or the beginning of the step.
     fn stage_began(&self) -> u64 {
-        self.core.clock.laps().last_nanos()
+        self.core.last_nanos()
     }
 
     fn nanos(&self) -> u64 {
-        self.core.clock.laps().nanos()
+        self.core.nanos()
     }
 
     fn handled(&mut self, event: &ClusterEvent, began: u64) {
@@ -241,7 +228,6 @@ impl Intake<'_> {
         event.write_label(self.event_label);
         let labels = [self.event_label.as_str()];
         self.core
-            .metrics
             .observe(Metric::EventHandlingDuration, &labels, nanos as f64 / 1e9);
     }
 }

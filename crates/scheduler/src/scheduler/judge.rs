@@ -42,7 +42,7 @@ impl Scheduler {
     pub fn judge(&mut self, pod: &Arc<Pod>, without: &[Str]) -> Option<PodVerdict> {
         let core = &mut self.core;
         let profile = core
-            .settings
+            .settings()
             .profiles
             .get(&pod.spec.scheduler_name)?
             .clone();
@@ -51,7 +51,12 @@ impl Scheduler {
         // A nominated node would be evaluated alone.
         pending.status.nominated_node_name = Str::default();
         let info = Arc::new(PodInfo::new(Arc::new(pending)));
-        let cluster = core.cache.cluster_mut();
+        let (mut evaluation, work) = (Evaluation::default(), Work::default());
+        let mut evaluator = Evaluator {
+            stopwatch: &NoStopwatch,
+            ..core.evaluator_of(&profile, &info, &mut evaluation, &work)
+        };
+        let cluster = &mut *evaluator.cluster;
         cluster.nodes.begin();
         for uid in without {
             let node = cluster.pods.get(uid).map(|pod| pod.spec.node_name.clone());
@@ -60,18 +65,8 @@ impl Scheduler {
                 let _ = cluster.nodes.remove_pod(&node, uid);
             }
         }
-        let found = Evaluator {
-            profile: &profile,
-            features: &core.settings.features,
-            now: core.clock.now(),
-            cluster,
-            nominated: core.queue.nominator(),
-            pod: &info,
-            evaluation: &mut Evaluation::default(),
-            work: Some(&Work::default()),
-            stopwatch: &NoStopwatch,
-        }
-        .find(None, &mut 0, &mut fastrand::Rng::with_seed(0));
+        let found = evaluator.find(None, &mut 0, &mut fastrand::Rng::with_seed(0));
+        let cluster = &mut *evaluator.cluster;
         let verdict = match found {
             Found::Placed(placement) => {
                 let mut feasible: Vec<(Str, i64)> = match &placement.scores {

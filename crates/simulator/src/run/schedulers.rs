@@ -180,7 +180,7 @@ impl Run<'_, '_> {
                 pod,
                 nominated_node,
                 ..
-            } => {
+            } if outcome.is_ok() => {
                 self.foreign.condition_written(&pod.uid, foreign);
                 // A pod that is about to be bound can withdraw its report and state its node in one call.
                 if nominated_node.is_some() {
@@ -199,7 +199,7 @@ impl Run<'_, '_> {
                     return Err(Violation::SharedDevice { what });
                 }
             }
-            ApiCall::DeletePod { .. } => {}
+            ApiCall::ClearPreEnqueueStatus { .. } | ApiCall::DeletePod { .. } => {}
         }
         Ok(outcome)
     }

@@ -71,22 +71,23 @@ impl World {
         Ok(())
     }
 
-    /// Removes a condition of that type and reason.
+    /// Removes the condition of that type, whatever its reason, from this version of the pod.
     ///
     /// # Errors
-    /// When the pod was deleted, or another one has its name.
-    pub fn clear_condition(
+    /// When the pod was deleted, another one has its name, or the pod has another version.
+    pub fn remove_condition(
         &mut self,
         name: &str,
         uid: &str,
         kind: &str,
-        reason: &str,
+        version: Option<&str>,
     ) -> Result<(), Refusal> {
-        self.same_pod(name, uid)?;
+        let pod = self.pod_of(name, uid)?;
+        if version.is_some_and(|version| pod.metadata.resource_version != *version) {
+            return Err(Refusal::Conflict);
+        }
         self.change_pod(name, |pod| {
-            pod.status
-                .conditions
-                .retain(|c| !(c.kind == kind && c.reason == reason));
+            pod.status.conditions.retain(|c| c.kind != kind);
         });
         Ok(())
     }

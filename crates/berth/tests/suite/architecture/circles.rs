@@ -49,7 +49,7 @@ fn read(folder: &Path, module: &[String], found: &mut BTreeMap<ModulePath, Strin
 }
 
 /// The words, `::` and other signs of a source, without comments, literals of strings and white space.
-fn tokens(source: &str) -> Vec<String> {
+pub(super) fn tokens(source: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = source;
     while let Some(first) = rest.chars().next() {

@@ -13,25 +13,25 @@ use crate::profile::Profile;
 use berth_api::Str;
 use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
-use berth_framework::plugin::Nominating;
+use berth_framework::plugin::{Context, Nominating};
 use berth_framework::{Code, Status};
 use rustc_hash::FxHashMap;
 
 /// Returns whether a group has enough scheduled members, whatever is still to come.
-fn is_quorate(core: &Core, profile: &Profile, key: &GroupKey) -> Status {
-    let groups = core.cache.cluster().groups();
+fn is_quorate(cx: &Context<'_>, profile: &Profile, key: &GroupKey) -> Status {
+    let groups = cx.cluster.groups();
     let scheduled = match key.kind {
         GroupKind::PodGroup => {
-            let members = core.cache.cluster().pods.members(key);
+            let members = cx.cluster.pods.members(key);
             members.map_or(0, |members| members.scheduled().len())
         }
         GroupKind::CompositePodGroup => {
             let children = groups.children(key);
-            let quorate = |child: &&GroupKey| is_quorate(core, profile, child).is_success();
+            let quorate = |child: &&GroupKey| is_quorate(cx, profile, child).is_success();
             children.iter().filter(quorate).count()
         }
     };
-    settled(feasible(core, profile, key, (scheduled, 0)))
+    settled(feasible(cx, profile, key, (scheduled, 0)))
 }
 
 /// The decision about the group becomes that about its members. Returns how the group has ended: a member that a Permit
@@ -70,7 +70,7 @@ pub(super) fn submit(
         }
     }
     if is_short {
-        let quorum = is_quorate(core, &profile, &root);
+        let quorum = is_quorate(&core.context(), &profile, &root);
         if permitted.is_empty() || !quorum.is_success() {
             status = if quorum.is_success() {
                 Status::unschedulable("no pods were schedulable")
@@ -116,7 +116,7 @@ fn permit_member(core: &mut Core, member: Member) -> Result<Permitted, (PodRef, 
     let MemberFound::Placed(placed) = found else {
         return Err((pod, CycleResult::Skipped));
     };
-    core.queue.end_turn(&pod.uid);
+    core.end_turn(&pod.uid);
     if nominated.is_some_and(|node| node != placed.node) {
         // The room there is free for others.
         nominations::end(core, &attempt.pod.pod, &nominations::End::Written);
@@ -142,7 +142,7 @@ fn fail_member(
         MemberFound::Rejected(own) if !is_error => AttemptFailure::of_status(&own, nominating),
         MemberFound::Failed(own) => AttemptFailure::of_status(&own, nominating),
         _ => {
-            let groups = core.cache.cluster().groups();
+            let groups = core.cluster().groups();
             let of_group = group_status::deciding(groups, statuses, &member.leaf);
             AttemptFailure::of_group(of_group.unwrap_or(of_root), nominating)
         }

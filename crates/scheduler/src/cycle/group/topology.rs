@@ -7,10 +7,11 @@
 use super::{Cycle, GroupRun, MemberFound, Scope};
 use crate::core::Core;
 use crate::metrics::Metric;
+use crate::queue::Nominator;
 use berth_api::Str;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupPlacement, GroupProposal};
-use berth_framework::{Code, PodInfo, Slot, Status};
+use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
 use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Cycle {
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
-        let placements = match placements(core, run, key, scope) {
+        let placements = match placements(&core.context(), run, key, scope) {
             Err(status) => return status,
             Ok(placements) => placements,
         };
@@ -70,17 +71,17 @@ impl Cycle {
         let profile = run.profile.name.clone();
         let generated = placements.len() as f64;
         let metric = Metric::GeneratedPlacements;
-        core.metrics.add(metric, &[profile.as_str()], generated);
-        let search = Search::new(core, run, key, placements);
+        core.add(metric, &[profile.as_str()], generated);
+        let search = Search::new(&core.context(), run, key, placements);
         let mut tried: Vec<Tried> = Vec::new();
         let mut first: Option<(Status, Vec<(usize, MemberFound)>)> = None;
         let mark = run.placed.len();
-        let order = search.order(core, run);
+        let order = search.order(core.cluster(), core.queue().nominator(), run);
         let mut open: Vec<usize> = order.clone();
         for at in order {
             open.retain(|other| *other != at);
-            let is_nominated = search.is_nominated(core, at);
-            if !search.may_have_room(core, run, at) {
+            let is_nominated = search.is_nominated(core.cluster(), core.queue().nominator(), at);
+            if !search.may_have_room(&core.context(), run, at) {
                 continue;
             }
             let began = (self.rng.clone(), self.start_node);
@@ -153,7 +154,7 @@ impl Cycle {
         core.v(4, "Assuming placement in snapshot", |line| {
             line.with("placement", &placement.name)
         });
-        let began = core.clock.stage_begin();
+        let began = core.stage_begin();
         let status = self.evaluate_within(core, run, &search.key, Some(&placement.nodes));
         let result = match status.code() {
             Code::Success => "feasible",
@@ -161,10 +162,9 @@ impl Cycle {
             _ => "infeasible",
         };
         let labels = [result, run.profile.name.as_str()];
-        let seconds = core.clock.nanos_since(began) as f64 / 1e9;
-        let metrics = &mut core.metrics;
-        metrics.count(Metric::PlacementEvaluations, &labels);
-        metrics.observe(Metric::PlacementEvaluationDuration, &labels, seconds);
+        let seconds = core.seconds_since(began);
+        core.count(Metric::PlacementEvaluations, &labels);
+        core.observe(Metric::PlacementEvaluationDuration, &labels, seconds);
         status
     }
 }
@@ -185,23 +185,14 @@ fn none_available(placements: usize, first: &Status) -> Status {
     }
 }
 
-fn context(core: &Core) -> Context<'_> {
-    Context {
-        now: core.now(),
-        cluster: core.cache.cluster(),
-        features: &core.settings.features,
-        work: None,
-    }
-}
-
 /// The placements of a group, and the plugin that generated them; `None` if it may be placed anywhere in the scope.
 fn placements(
-    core: &Core,
+    cx: &Context<'_>,
     run: &GroupRun,
     key: &GroupKey,
     scope: Scope<'_>,
 ) -> Result<Option<(Str, Vec<GroupPlacement>)>, Status> {
-    let cluster = core.cache.cluster();
+    let cluster = cx.cluster;
     let is_constrained = cluster
         .groups()
         .spec(key)
@@ -236,7 +227,7 @@ fn placements(
     for member in &run.profile.placement_generate {
         let placements = member
             .plugin
-            .placements(&context(core), key, &scheduled, nodes)
+            .placements(cx, key, &scheduled, nodes)
             .map_err(|status| status.from_plugin(&member.name))?;
         if placements.is_some() {
             return Ok(placements.map(|placements| (member.name.clone(), placements)));
@@ -246,8 +237,13 @@ fn placements(
 }
 
 impl Search {
-    fn new(core: &Core, run: &GroupRun, key: &GroupKey, placements: Vec<GroupPlacement>) -> Self {
-        let cluster = core.cache.cluster();
+    fn new(
+        cx: &Context<'_>,
+        run: &GroupRun,
+        key: &GroupKey,
+        placements: Vec<GroupPlacement>,
+    ) -> Self {
+        let cluster = cx.cluster;
         let leaves: FxHashSet<GroupKey> = cluster.groups().leaves(key).into_iter().collect();
         let scheduled = leaves.iter().filter_map(|leaf| cluster.pods.members(leaf));
         let scheduled = scheduled.map(|members| members.scheduled().len()).sum();
@@ -264,7 +260,7 @@ impl Search {
             placements,
             bounds: Vec::new(),
         };
-        search.bounds = search.bounds(core, run);
+        search.bounds = search.bounds(cx, run);
         search
     }
 
@@ -277,13 +273,12 @@ impl Search {
     }
 
     /// The best possible raw scores of each placement: with all members, none of which is placed yet.
-    fn bounds(&self, core: &Core, run: &GroupRun) -> Vec<Vec<i64>> {
+    fn bounds(&self, cx: &Context<'_>, run: &GroupRun) -> Vec<Vec<i64>> {
         let pods: Vec<&PodInfo> = self.pods.iter().map(|pod| &**pod).collect();
         let mut bounds = vec![Vec::new(); self.placements.len()];
         for (member, _) in &run.profile.placement_score {
-            let (cx, placements) = (context(core), &self.placements);
-            let plugin = &member.plugin;
-            let scores = plugin.placement_scores(&cx, &pods, self.scheduled, placements);
+            let (plugin, placements) = (&member.plugin, &self.placements);
+            let scores = plugin.placement_scores(cx, &pods, self.scheduled, placements);
             for (bound, score) in bounds.iter_mut().zip(scores) {
                 bound.push(score);
             }
@@ -293,13 +288,13 @@ impl Search {
 
     /// The raw scores of a placement with these pods, as if none of them were there.
     fn raw(&self, core: &Core, run: &GroupRun, at: usize, pods: &[Arc<PodInfo>]) -> Vec<i64> {
-        let is_there = |pod: &&Arc<PodInfo>| !core.cache.is_assumed(pod.pod.uid());
+        let is_there = |pod: &&Arc<PodInfo>| !core.cache().is_assumed(pod.pod.uid());
         let pods: Vec<&PodInfo> = pods.iter().filter(is_there).map(|pod| &**pod).collect();
         let here = self.placed(run);
         // Those that are placed in this trial count in the sums of the nodes already.
         let counted = here
             .iter()
-            .filter(|pod| core.cache.is_assumed(pod.pod.uid()))
+            .filter(|pod| core.cache().is_assumed(pod.pod.uid()))
             .count();
         let proposal = GroupProposal {
             scheduled: self.scheduled + counted,
@@ -307,7 +302,7 @@ impl Search {
         };
         let scores = run.profile.placement_score.iter();
         scores
-            .map(|(member, _)| member.plugin.placement_score(&context(core), &proposal))
+            .map(|(member, _)| member.plugin.placement_score(&core.context(), &proposal))
             .collect()
     }
 
@@ -329,10 +324,10 @@ impl Search {
 
     /// The order in which placements are tried: the one with most nominated members first, then by their bounds, then
     /// by name.
-    fn order(&self, core: &Core, run: &GroupRun) -> Vec<usize> {
+    fn order(&self, cluster: &Cluster, nominator: &Nominator, run: &GroupRun) -> Vec<usize> {
         let totals = totals(run, &self.bounds);
         let nominated: Vec<usize> = (0..self.placements.len())
-            .map(|at| self.nominated_to(core, at))
+            .map(|at| self.nominated_to(cluster, nominator, at))
             .collect();
         let mut order: Vec<usize> = (0..self.placements.len()).collect();
         order.sort_by_key(|at| (Reverse(nominated[*at]), Reverse(totals[*at]), *at));
@@ -340,17 +335,16 @@ impl Search {
     }
 
     /// The number of members of a pod group without parent that are nominated to nodes of a placement.
-    fn nominated_to(&self, core: &Core, at: usize) -> usize {
-        let nominator = core.queue.nominator();
+    fn nominated_to(&self, cluster: &Cluster, nominator: &Nominator, at: usize) -> usize {
         if nominator.is_empty() {
             return 0;
         }
-        let is_alone = self.key.kind == GroupKind::PodGroup
-            && core.cache.cluster().groups().parent(&self.key).is_none();
+        let is_alone =
+            self.key.kind == GroupKind::PodGroup && cluster.groups().parent(&self.key).is_none();
         if !is_alone {
             return 0;
         }
-        let nodes = &core.cache.cluster().nodes;
+        let nodes = &cluster.nodes;
         let is_here = |pod: &&Arc<PodInfo>| {
             let node = nominator.node_of(pod.pod.uid());
             let slot = node.and_then(|node| nodes.slot(node));
@@ -360,23 +354,20 @@ impl Search {
     }
 
     /// Returns whether members are nominated to the placement, and no other one has more of them.
-    fn is_nominated(&self, core: &Core, at: usize) -> bool {
-        let own = self.nominated_to(core, at);
-        own > 0 && (0..self.placements.len()).all(|other| self.nominated_to(core, other) <= own)
+    fn is_nominated(&self, cluster: &Cluster, nominator: &Nominator, at: usize) -> bool {
+        let nominated_to = |at: usize| self.nominated_to(cluster, nominator, at);
+        let own = nominated_to(at);
+        own > 0 && (0..self.placements.len()).all(|other| nominated_to(other) <= own)
     }
 
     /// Returns whether the pods that the group needs may fit on the nodes together. The plugin that denies it rejects
     /// the group.
-    fn may_have_room(&self, core: &Core, run: &mut GroupRun, at: usize) -> bool {
+    fn may_have_room(&self, cx: &Context<'_>, run: &mut GroupRun, at: usize) -> bool {
         if self.key.kind != GroupKind::PodGroup {
             return true;
         }
-        let min = core
-            .cache
-            .cluster()
-            .groups()
-            .spec(&self.key)
-            .map_or(0, |spec| spec.min());
+        let spec = cx.cluster.groups().spec(&self.key);
+        let min = spec.map_or(0, |spec| spec.min());
         let needed = min.saturating_sub(self.scheduled);
         let are_alike = || {
             let mut pods = self.pods.windows(2);
@@ -390,7 +381,7 @@ impl Search {
         let scores = run.profile.placement_score.iter();
         let lacking = scores
             .map(|(member, _)| member)
-            .find(|member| !member.plugin.may_have_room(&context(core), &proposal));
+            .find(|member| !member.plugin.may_have_room(cx, &proposal));
         if let Some(member) = lacking {
             run.rejectors.insert(member.name.clone());
         }

@@ -563,3 +563,85 @@ fn what_the_api_did_not_take_is_offered_again() {
         );
     }
 }
+
+/// A report on the wire, for the version of the pod that it holds for.
+fn sent_removal(desk: &mut Desk) -> String {
+    let sent = desk.send();
+    assert_eq!(sent, ["clear p"]);
+    match desk.sent.last() {
+        Some((
+            _,
+            ApiCall::ClearPreEnqueueStatus {
+                resource_version: Some(version),
+                ..
+            },
+        )) => version.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// D-27: the removal of a report holds for one version of the pod. If the pod has a later one, the removal is looked at
+/// again when that is shown.
+#[test]
+fn a_report_is_removed_from_the_version_that_has_it() {
+    let states = |reason: &str| pod_that_states("p", reason);
+    let bound = pod("p").on("n1").condition("PodScheduled", "True", "", "");
+    for (situation, shown, removed_from) in [
+        ("the pod still has the report", states(NOT_READY), Some("8")),
+        (
+            "a cycle has written its result",
+            states("Unschedulable"),
+            None,
+        ),
+        ("the pod was bound", bound, None),
+    ] {
+        let mut desk = desk();
+        desk.call(clear("p"));
+        desk.shows(states(NOT_READY).version(7));
+        assert_eq!(sent_removal(&mut desk), "7", "{situation}");
+        desk.answer_first(error(CallErrorKind::Conflict));
+        desk.advance(29_000);
+        assert_eq!(desk.send(), NONE, "{situation}");
+        // A list shows the same version once more.
+        desk.shows(states(NOT_READY).version(7));
+        assert_eq!(desk.send(), NONE, "{situation}");
+        desk.shows(shown.version(8));
+        match removed_from {
+            Some(version) => assert_eq!(sent_removal(&mut desk), version, "{situation}"),
+            None => assert_eq!(desk.send(), NONE, "{situation}"),
+        }
+        assert_eq!(desk.dispatcher.is_empty(), removed_from.is_none());
+    }
+}
+
+/// D-27: what our calls have made of the pod is known before the watch shows it.
+#[test]
+fn a_report_is_removed_from_the_version_that_the_report_made() {
+    let mut desk = desk();
+    desk.call(statement("p", NOT_READY));
+    desk.shows(pod("p").version(7));
+    desk.send();
+    desk.answer_first(Ok(Response::written("9")));
+    desk.call(clear("p"));
+    assert_eq!(sent_removal(&mut desk), "9");
+}
+
+/// D-27: no other status waits for the update, and without one the removal is repeated after 30 s.
+#[test]
+fn a_removal_for_an_earlier_version_delays_no_other_status() {
+    let conflict = || {
+        let mut desk = desk();
+        desk.call(clear("p"));
+        desk.shows(pod_that_states("p", NOT_READY).version(7));
+        desk.send();
+        desk.answer_first(error(CallErrorKind::Conflict));
+        assert_eq!(desk.send(), NONE);
+        desk
+    };
+    let mut desk = conflict();
+    desk.call(statement("p", "Unschedulable"));
+    assert_eq!(desk.send(), ["patch p Unschedulable"]);
+    let mut desk = conflict();
+    desk.advance(30_000);
+    assert_eq!(sent_removal(&mut desk), "7");
+}

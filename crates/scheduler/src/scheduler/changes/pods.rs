@@ -1,13 +1,12 @@
 //! Pods that are new, changed or deleted.
 
 use super::Intake;
-use crate::cache::PodChange;
 use crate::core::ASSIGNED_POD_DELETE;
 use crate::nominations;
 use crate::pod_status::correct_status;
 use crate::preemptions::{admit, is_victim, seen_terminating, wake_nominees};
-use crate::queue::{POD_SCHEDULED, pod_update_events, remove_pod};
-use berth_api::{Kind, Object, Pod};
+use crate::queue::{pod_update_events, remove_pod};
+use berth_api::{Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ const ASSIGNED_POD_UPDATE: ClusterEvent =
 
 impl Intake<'_> {
     pub(super) fn pod_applied(&mut self, pod: Arc<Pod>) {
-        let cache = &self.core.cache;
+        let cache = &self.core.cache();
         let before = cache.stored_by_name(pod.namespace(), pod.name()).cloned();
         let old = match before {
             // Another pod of the same name: the one before was deleted, and the watch did not report that.
@@ -52,23 +51,21 @@ impl Intake<'_> {
             ),
             &pod,
         );
-        self.cache_pod(&pod);
-        let is_ours = self.core.settings.is_responsible(&pod);
+        self.core.store_pod(&pod);
+        let is_ours = self.core.settings().is_responsible(&pod);
         if pod.is_assigned() {
             if is_ours {
-                correct_status(self.core, &pod, false);
+                correct_status(self.core, &pod);
             }
-            if self.core.settings.makes_room_for_resize(&pod) {
-                let (queue, cx) = self.core.queue();
-                queue.add(&cx, pod.clone());
+            if self.core.settings().makes_room_for_resize(&pod) {
+                self.core.enqueue(pod.clone());
             }
             let new = Object::Pod(pod);
             self.core
                 .move_all(&ASSIGNED_POD_ADD, None, Some(&new), None);
             self.handled(&ASSIGNED_POD_ADD, began);
         } else if is_ours {
-            let (queue, cx) = self.core.queue();
-            queue.add(&cx, pod);
+            self.core.enqueue(pod);
             self.handled_unassigned(ActionType::ADD, began);
         }
     }
@@ -76,28 +73,26 @@ impl Intake<'_> {
     fn pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
         let began = self.stage_began();
         self.pod_update_seen(old, new);
-        let is_ours = self.core.settings.is_responsible(old);
+        let is_ours = self.core.settings().is_responsible(old);
         if is_ours && !old.spec.scheduling_gates.is_empty() {
-            let now = self.core.now();
-            self.core.explanations.gates.note(old, new, now);
+            self.core.note_gates(old, new);
         }
-        let was_assumed = self.core.cache.is_assumed(new.uid());
-        let change = self.cache_pod(new);
+        let was_assumed = self.core.cache().is_assumed(new.uid());
+        let change = self.core.store_pod(new);
         let preemptors = if new.is_terminating() {
             seen_terminating(self.core, new.uid())
         } else {
             Vec::new()
         };
         if is_ours && new.is_assigned() {
-            let had_one = old.condition(POD_SCHEDULED).is_some();
-            correct_status(self.core, new, had_one);
+            correct_status(self.core, new);
         }
         let updating = self.nanos().saturating_sub(began);
         if old.is_assigned() {
             self.resize_seen(old, new);
             let mut is_plain = false;
             let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
-            for event in pod_update_events(old, new, &self.core.settings.features) {
+            for event in pod_update_events(old, new, &self.core.settings().features) {
                 is_plain |= event == ASSIGNED_POD_UPDATE;
                 self.move_timed(&event, (&before, &after), updating);
             }
@@ -108,9 +103,9 @@ impl Intake<'_> {
             // Bound: it has left the queue for good.
             if is_ours {
                 let leaving = self.stage_began();
-                let (queue, cx) = self.core.queue();
+                let (queue, cx) = self.core.queue_with_context();
                 remove_pod(queue, &cx, old);
-                self.core.explanations.forget(new.uid());
+                self.core.forget_explanation(new.uid());
                 self.handled_unassigned(ActionType::DELETE, leaving);
             }
             let bound = Object::Pod(new.clone());
@@ -121,10 +116,10 @@ impl Intake<'_> {
                 self.assumed_pod_moved(&assumed, new);
             }
         } else if is_ours {
-            let is_undone = was_assumed && !self.core.cache.is_assumed(new.uid());
+            let is_undone = was_assumed && !self.core.cache().is_assumed(new.uid());
             let events = if is_undone {
                 self.binding_undone(new, change.old);
-                pod_update_events(old, new, &self.core.settings.features)
+                pod_update_events(old, new, &self.core.settings().features)
             } else if was_assumed {
                 if new.is_terminating() && !old.is_terminating() {
                     self.assumed_pod_deleted(new);
@@ -134,15 +129,15 @@ impl Intake<'_> {
                         self.assumed_pod_moved(&assumed, &change.new);
                     }
                 }
-                pod_update_events(old, new, &self.core.settings.features)
+                pod_update_events(old, new, &self.core.settings().features)
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
                 // After a failed binding, the status may not show the node yet that is kept for a member of a group.
-                let kept = self.core.queue.nominator().node_of(new.uid()).cloned();
-                let (queue, cx) = self.core.queue();
+                let kept = self.core.queue().nominator().node_of(new.uid()).cloned();
+                let (queue, cx) = self.core.queue_with_context();
                 let events = queue.update(&cx, &before, &change.new);
                 let nominated_to = &old.status.nominated_node_name;
-                let now = self.core.queue.nominator().node_of(new.uid());
+                let now = self.core.queue().nominator().node_of(new.uid());
                 let kept = kept.filter(|node| now != Some(node));
                 if !nominated_to.is_empty() && *nominated_to != new.status.nominated_node_name {
                     nominations::end(self.core, old, &nominations::End::Seen);
@@ -164,38 +159,29 @@ impl Intake<'_> {
 
     /// A pod with a node has changed: it is in the queue as long as it waits for a resize.
     fn resize_seen(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        let waits = |pod: &Pod| self.core.settings.makes_room_for_resize(pod);
+        let waits = |pod: &Pod| self.core.settings().makes_room_for_resize(pod);
         match (waits(old), waits(new)) {
             (false, false) => {}
             (_, true) => {
-                let (queue, cx) = self.core.queue();
+                let (queue, cx) = self.core.queue_with_context();
                 queue.update(&cx, old, new);
             }
             (true, false) => {
-                self.core.queue.delete(new);
-                self.core.explanations.forget(new.uid());
+                self.core.queue_mut().delete(new);
+                self.core.forget_explanation(new.uid());
             }
         }
     }
 
     /// A change of a pod without a node was handled.
     fn handled_unassigned(&mut self, action: ActionType, began: u64) {
-        let resource = EventResource::of_unassigned(&self.core.settings.features, false);
+        let resource = EventResource::of_unassigned(&self.core.settings().features, false);
         self.handled(&ClusterEvent::new(resource, action), began);
-    }
-
-    /// Stores the pod as the API shows it, with what our calls write.
-    fn cache_pod(&mut self, pod: &Arc<Pod>) -> PodChange {
-        let now = self.core.now();
-        let dispatcher = self.core.calls.dispatcher_mut();
-        dispatcher.sync(pod, now);
-        let writes = dispatcher.writes(pod.uid());
-        self.core.cache.set_pod(pod.clone(), writes)
     }
 
     pub(super) fn pod_deleted(&mut self, last: &Arc<Pod>) {
         let began = self.stage_began();
-        let Some(pod) = self.core.cache.stored(last.uid()).cloned() else {
+        let Some(pod) = self.core.cache().stored(last.uid()).cloned() else {
             return;
         };
         self.pod_seen(
@@ -206,16 +192,13 @@ impl Intake<'_> {
             ),
             &pod,
         );
-        let (uid, now) = (pod.uid(), self.core.now());
-        let was_assumed = self.core.cache.is_assumed(uid);
-        let effective = self.core.cache.remove_pod(uid);
+        let uid = pod.uid();
+        let was_assumed = self.core.cache().is_assumed(uid);
+        let effective = self.core.remove_pod(uid);
         let preemptors = seen_terminating(self.core, uid);
-        let dispatcher = self.core.calls.dispatcher_mut();
-        dispatcher.forget_object(Kind::Pod, uid, now);
-        self.core.explanations.forget(uid);
         if pod.is_assigned() {
-            if self.core.settings.makes_room_for_resize(&pod) {
-                self.core.queue.delete(&pod);
+            if self.core.settings().makes_room_for_resize(&pod) {
+                self.core.queue_mut().delete(&pod);
             }
             let old = Object::Pod(pod);
             self.core
@@ -224,10 +207,10 @@ impl Intake<'_> {
                 wake_nominees(self.core, &victim);
             }
             self.handled(&ASSIGNED_POD_DELETE, began);
-        } else if self.core.settings.is_responsible(&pod) {
+        } else if self.core.settings().is_responsible(&pod) {
             // A member of a group is nominated after a failed binding, before its status has the nomination.
-            let room = self.core.queue.nominator().node_of(uid).cloned();
-            let (queue, cx) = self.core.queue();
+            let room = self.core.queue().nominator().node_of(uid).cloned();
+            let (queue, cx) = self.core.queue_with_context();
             remove_pod(queue, &cx, &pod);
             let nominee = effective.and_then(|pod| {
                 let stated = &pod.status.nominated_node_name;
@@ -273,7 +256,7 @@ impl Intake<'_> {
     ) {
         let what = match pod.is_assigned() {
             true => scheduled,
-            false if self.core.settings.is_responsible(pod) => waiting,
+            false if self.core.settings().is_responsible(pod) => waiting,
             false => return,
         };
         self.core.v(level, what, |line| line.with("pod", pod));
@@ -286,14 +269,14 @@ impl Intake<'_> {
     fn assumed_pod_deleted(&mut self, pod: &Arc<Pod>) {
         let uid = pod.uid();
         let core = &mut *self.core;
-        let assumed = match self.bindings.pod(uid) {
-            Some(bound) if core.unbound.reject(uid, "", "removed") => Some(bound.pod.clone()),
+        let assumed = match self.bindings.reject_deleted(core, uid) {
+            Some(held) => Some(held),
             // A parked cycle detects this by itself.
             None if self.cycle.is_about(uid) => None,
             // It may have been bound, with an answer that was not received.
-            _ => {
-                let node = core.cache.assumed_on(uid).cloned();
-                node.and_then(|node| core.cache.forget(uid, &node).ok().flatten())
+            None => {
+                let node = core.cache().assumed_on(uid).cloned();
+                node.and_then(|node| core.forget(uid, &node).ok().flatten())
             }
         };
         if let Some(assumed) = assumed {
@@ -304,20 +287,19 @@ impl Intake<'_> {
     /// The API had answered that the pod is bound, and shows a later version without a node, as after a restore of its
     /// storage: the pod is tried again, and its resources are free.
     fn binding_undone(&mut self, pod: &Arc<Pod>, assumed: Option<Arc<Pod>>) {
-        let is_held = self.core.unbound.contains(pod.uid());
+        let is_held = self.core.is_being_bound(pod.uid());
         if let Some(assumed) = assumed {
             self.core.placement_freed(&assumed, None);
         }
         if !is_held && !pod.is_terminating() {
-            let (queue, cx) = self.core.queue();
-            queue.add(&cx, pod.clone());
+            self.core.enqueue(pod.clone());
         }
     }
 
     /// The pod has changed. If Permit rejects it in the end, that may be what it needs.
     fn assumed_pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        if self.core.queue.in_flight().contains(new.uid()) {
-            let (queue, cx) = self.core.queue();
+        if self.core.queue().in_flight().contains(new.uid()) {
+            let (queue, cx) = self.core.queue_with_context();
             queue.update(&cx, old, new);
         }
     }
@@ -329,7 +311,7 @@ impl Intake<'_> {
             self.core.placement_freed(assumed, None);
             return;
         }
-        let events = pod_update_events(assumed, stored, &self.core.settings.features);
+        let events = pod_update_events(assumed, stored, &self.core.settings().features);
         let (before, after) = (Object::Pod(assumed.clone()), Object::Pod(stored.clone()));
         // A changed status helps no other pod.
         for event in events.iter().filter(|e| e.action != ActionType::UPDATE) {

@@ -472,7 +472,7 @@ fn a_pod_that_is_placed_already_is_dropped_silently() {
     w.pod(pod("p"));
     assert_eq!(w.attempt(), "on n1");
     let stored = w.scheduler.cache().stored("uid-p").unwrap().clone();
-    let (queue, cx) = w.scheduler.core.queue();
+    let (queue, cx) = w.scheduler.core.queue_with_context();
     queue.add(&cx, stored);
     assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
     assert_eq!(w.attempt(), "skipped");

@@ -1,0 +1,110 @@
+//! The way of pods into the queue, within it, and out of it.
+
+use super::Core;
+use crate::log::LogLine;
+use crate::queue::{PreEnqueueReport, QueuedPodInfo, group_changed};
+use berth_api::{Object, Pod, Str, Time};
+use berth_framework::call::CallId;
+use berth_framework::cluster::GroupKey;
+use berth_framework::event::Change;
+use berth_framework::{ActionType, ClusterEvent, EventResource};
+use std::sync::Arc;
+
+/// A pod is not on its node any more.
+pub(crate) const ASSIGNED_POD_DELETE: ClusterEvent =
+    ClusterEvent::new(EventResource::AssignedPod, ActionType::DELETE);
+
+impl Core {
+    /// Wakes the pods that an event may help.
+    pub(crate) fn move_all(
+        &mut self,
+        event: &ClusterEvent,
+        old: Option<&Object>,
+        new: Option<&Object>,
+        pre_check: Option<&dyn Fn(&Pod) -> bool>,
+    ) {
+        let (queue, cx) = self.queue_with_context();
+        queue.move_all(&cx, event, Change { old, new }, pre_check);
+    }
+
+    /// A placed pod does not need its node any more: pods that wait for room are retried (C-52).
+    pub(crate) fn placement_freed(
+        &mut self,
+        pod: &Arc<Pod>,
+        pre_check: Option<&dyn Fn(&Pod) -> bool>,
+    ) {
+        let old = Object::Pod(pod.clone());
+        self.move_all(&ASSIGNED_POD_DELETE, Some(&old), None, pre_check);
+    }
+
+    /// Tries pods at once, whatever they wait for.
+    pub(crate) fn activate(&mut self, pods: &[Arc<Pod>]) {
+        let (queue, cx) = self.queue_with_context();
+        queue.activate(&cx, pods);
+    }
+
+    /// Makes the pods active that the plugins of an attempt asked for, as that attempt has succeeded so far (F-23).
+    pub(crate) fn activate_wanted(&mut self, attempt_of: &Str) {
+        let wanted = self.requests.take_activations(attempt_of);
+        if wanted.is_empty() {
+            return;
+        }
+        let pods: Vec<Arc<Pod>> = wanted
+            .iter()
+            .filter_map(|(namespace, name)| self.cache.stored_by_name(namespace, name))
+            .filter_map(|pod| self.cache.effective(pod.uid()).cloned())
+            .collect();
+        self.activate(&pods);
+    }
+
+    /// Forgets the pods that the plugins of an attempt asked for, as that attempt has failed.
+    pub(crate) fn drop_activations(&mut self, attempt_of: &Str) {
+        self.requests.take_activations(attempt_of);
+    }
+
+    /// Adds a pod to the queue.
+    pub(crate) fn enqueue(&mut self, pod: Arc<Pod>) {
+        let (queue, cx) = self.queue_with_context();
+        queue.add(&cx, pod);
+    }
+
+    /// A group has changed: its members move to where they belong now.
+    pub(crate) fn group_changed(&mut self, key: &GroupKey) {
+        let (queue, cx) = self.queue_with_context();
+        group_changed(queue, &cx, key);
+    }
+
+    /// A pod that was woken on behalf of its template has a node, or waits for something else: it is the turn of the next
+    /// one.
+    pub(crate) fn end_turn(&mut self, uid: &str) {
+        self.queue.end_turn(uid);
+    }
+
+    /// The pod is not in flight any more: it was bound as far as events matter, dropped, or was deleted.
+    pub(crate) fn done(&mut self, uid: &str) {
+        self.queue.done(uid);
+    }
+
+    /// Gives a pod back to the queue after an attempt.
+    pub(crate) fn give_back(&mut self, info: QueuedPodInfo) {
+        let (queue, cx) = self.queue_with_context();
+        if let Err(error) = queue.add_unschedulable(&cx, info) {
+            let line = LogLine::error("Pod is not given back to the queue");
+            self.log(line.with("err", error.to_string()));
+        }
+    }
+
+    /// The pod keeps its place in flight until its status is written. It returns to the queue then.
+    pub(crate) fn return_after(&mut self, call: CallId, info: QueuedPodInfo) {
+        // The flight of a member that was being bound has ended: its updates would bring it back twice.
+        self.queue.stays_in_flight(&info.pod);
+        self.calls.return_after(call, info);
+    }
+
+    /// The next answer of PreEnqueue plugins that is to be reported, and since when it is so; `None` while the dispatcher
+    /// has no room.
+    pub(crate) fn next_report(&mut self) -> Option<(PreEnqueueReport, Time)> {
+        let has_room = self.calls.dispatcher().takes_reports();
+        has_room.then(|| self.queue.take_pre_enqueue_report())?
+    }
+}
