@@ -6,7 +6,7 @@ use crate::content::{ApiAnswer, ContentTypes, Format, JSON, JSON_TRIMMED};
 use crate::election::Fence;
 use crate::error::{StatusBody, chain};
 use crate::frames::Frames;
-use crate::http_client::HttpBody;
+use crate::http_client::{ConnectionId, HttpBody};
 use crate::limit::RateLimit;
 use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
@@ -175,17 +175,29 @@ impl Transport {
     /// # Errors
     /// As [`Transport::request`], but for decoding.
     pub async fn answer(&self, request: &ApiRequest) -> Result<ApiAnswer, ApiError> {
+        self.answer_over(request).await.map(|(answer, _)| answer)
+    }
+
+    /// Sends a request and returns the answer, and the connection that it came over; `None` without HTTP/2.
+    ///
+    /// # Errors
+    /// As [`Transport::answer`].
+    pub(crate) async fn answer_over(
+        &self,
+        request: &ApiRequest,
+    ) -> Result<(ApiAnswer, Option<ConnectionId>), ApiError> {
         let body = self.encode(request);
         let length_sent = body.bytes.len();
         let exchange = async {
             trace_body(request, "Request Body", &body.bytes);
             let response = self.send(request, &body).await?;
             let format = Format::of(response.headers());
+            let connection = connection_of(&response);
             let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
             trace_body(request, "Response Body", &bytes);
-            Ok(ApiAnswer { format, bytes })
+            Ok((ApiAnswer { format, bytes }, connection))
         };
-        let length = |answer: &ApiAnswer| Some(answer.bytes.len());
+        let length = |(answer, _): &(ApiAnswer, _)| Some(answer.bytes.len());
         self.exchange(request, length_sent, exchange, false, length)
             .await
     }
@@ -201,7 +213,8 @@ impl Transport {
             .exchange(request, body.bytes.len(), sent, true, |_| None)
             .await?;
         let format = Format::of(response.headers());
-        Ok(Frames::new(response.into_body(), format))
+        let connection = connection_of(&response);
+        Ok(Frames::new(response.into_body(), format, connection))
     }
 
     /// The body of a request in the preferred format.
@@ -380,6 +393,11 @@ impl Transport {
             Err(refusal(response).await)
         }
     }
+}
+
+/// The connection that an answer comes over; `None` without HTTP/2.
+fn connection_of(response: &http::Response<HttpBody>) -> Option<ConnectionId> {
+    response.extensions().get().copied()
 }
 
 /// Logs a body. Reviews of tokens contain credentials.
