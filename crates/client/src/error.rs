@@ -93,6 +93,16 @@ impl ApiError {
         self.code() == Some(403)
     }
 
+    /// Returns whether the namespace of the object is being deleted, and the object with it.
+    pub(crate) fn is_namespace_terminating(&self) -> bool {
+        match self {
+            Self::Status { code, message, .. } => {
+                *code == 403 && message.contains("because it is being terminated")
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether the wanted version is too old to watch from.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)

@@ -3,7 +3,7 @@
 use crate::ApiError;
 use crate::content::Format;
 use crate::error::chain;
-use crate::http_client::HttpBody;
+use crate::http_client::{ConnectionId, HttpBody};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 
@@ -16,6 +16,7 @@ const LENGTH_BYTES: usize = 4;
 pub struct Frames {
     body: HttpBody,
     format: Format,
+    connection: Option<ConnectionId>,
     buffer: BytesMut,
     /// The bytes of `buffer` without a line end.
     searched: usize,
@@ -23,10 +24,11 @@ pub struct Frames {
 }
 
 impl Frames {
-    pub(crate) fn new(body: HttpBody, format: Format) -> Self {
+    pub(crate) fn new(body: HttpBody, format: Format, connection: Option<ConnectionId>) -> Self {
         Self {
             body,
             format,
+            connection,
             buffer: BytesMut::new(),
             searched: 0,
             has_ended: false,
@@ -36,6 +38,11 @@ impl Frames {
     /// The format of the events.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// The connection that the events come over; `None` without HTTP/2.
+    pub(crate) fn connection(&self) -> Option<ConnectionId> {
+        self.connection
     }
 
     /// The next event, without its line end or length; `None` when the stream has ended.
@@ -137,7 +144,7 @@ mod tests {
             .map(|chunk| Ok::<_, BoxError>(http_body::Frame::data(Bytes::copy_from_slice(chunk))))
             .collect();
         let body = StreamBody::new(futures_util::stream::iter(chunks)).boxed_unsync();
-        let mut frames = Frames::new(HttpBody::Boxed(body), format);
+        let mut frames = Frames::new(HttpBody::Boxed(body), format, None);
         let mut events = Vec::new();
         loop {
             match frames.next().await {

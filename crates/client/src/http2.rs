@@ -18,6 +18,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connection;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -33,6 +34,18 @@ const CONNECTION_WINDOW: u32 = 1 << 28;
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A connection that does not answer the probe for this long is given up.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The identity of an HTTP/2 connection. Each answer has that of its connection as an extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionId(u64);
+
+impl ConnectionId {
+    /// One that no connection of this process has had.
+    pub(crate) fn unique() -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        Self(MADE.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// The body of an answer.
 pub(crate) enum HttpBody {
@@ -103,7 +116,7 @@ struct SharedConnections<C: Service<Uri>> {
 enum Link {
     /// There is no connection.
     None,
-    Http2(SendRequest<Bytes>),
+    Http2(SendRequest<Bytes>, ConnectionId),
     /// The server does not offer HTTP/2.
     General,
 }
@@ -157,8 +170,8 @@ where
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<HttpBody>, BoxError> {
         let link = self.link().clone();
-        let mut sender = match self.open(link).await? {
-            Some(sender) => sender,
+        let (mut sender, connection) = match self.open(link).await? {
+            Some(opened) => opened,
             None => {
                 let response = self.general.request(request).await?;
                 let boxed =
@@ -180,17 +193,22 @@ where
         if !ends {
             stream.send_data(body, true)?;
         }
-        Ok(answer.await?.map(HttpBody::Stream))
+        let mut answer = answer.await?;
+        answer.extensions_mut().insert(connection);
+        Ok(answer.map(HttpBody::Stream))
     }
 
     /// A connection that takes requests: that of `link`, or a new one. `None` when the server has no HTTP/2.
-    async fn open(&self, link: Link) -> Result<Option<SendRequest<Bytes>>, BoxError> {
+    async fn open(
+        &self,
+        link: Link,
+    ) -> Result<Option<(SendRequest<Bytes>, ConnectionId)>, BoxError> {
         match link {
             Link::General => return Ok(None),
             // A connection that has ended, or that the server is about to end, takes no request.
-            Link::Http2(sender) => {
+            Link::Http2(sender, id) => {
                 if let Ok(sender) = sender.ready().await {
-                    return Ok(Some(sender));
+                    return Ok(Some((sender, id)));
                 }
             }
             Link::None => {}
@@ -200,9 +218,9 @@ where
         let link = self.link().clone();
         match link {
             Link::General => return Ok(None),
-            Link::Http2(sender) => {
+            Link::Http2(sender, id) => {
                 if let Ok(sender) = sender.ready().await {
-                    return Ok(Some(sender));
+                    return Ok(Some((sender, id)));
                 }
             }
             Link::None => {}
@@ -234,8 +252,9 @@ where
                 }
             }
         });
-        *self.link() = Link::Http2(sender.clone());
-        Ok(Some(sender))
+        let id = ConnectionId::unique();
+        *self.link() = Link::Http2(sender.clone(), id);
+        Ok(Some((sender, id)))
     }
 }
 

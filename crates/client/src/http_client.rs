@@ -25,7 +25,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service};
 
-pub(crate) use crate::http2::HttpBody;
+pub(crate) use crate::http2::{ConnectionId, HttpBody};
 
 /// The service that carries out requests.
 pub(crate) type HttpService =

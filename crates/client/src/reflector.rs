@@ -7,6 +7,7 @@
 use crate::content::{DecodeError, Event, Payload};
 use crate::error::StatusBody;
 use crate::frames::Frames;
+use crate::http_client::ConnectionId;
 use crate::request::{self, ApiRequest, Resource};
 use crate::store::SeenStore;
 use crate::{ApiError, Transport};
@@ -155,10 +156,17 @@ pub async fn follow<T, D>(
     let mut reported_missing = false;
     let mut reported_error = String::new();
     let mut streams_lists = true;
-    // The store that the objects are from, and when the last watch ended.
+    // The store that the objects are from, and when and on which connection the last watch ended.
     let (mut listed_in, mut ended) = (SeenStore::default(), Instant::now());
+    let mut ended_over: Option<ConnectionId> = None;
     while !updates.is_closed() {
-        if let (Some(at), Some(store)) = (&version, transport.store()) {
+        let identified_over = match (ended_over, transport.store()) {
+            (Some(_), Some(store)) => store.identified_over(listed_in).await,
+            _ => None,
+        };
+        // The watch goes on over the connection on which it ended, or the store is looked at first.
+        let only_over = ended_over.filter(|ended| identified_over == Some(*ended));
+        if let (Some(at), Some(store), None) = (&version, transport.store(), only_over) {
             match store.look(&transport, ended).await {
                 Ok(now) if now.replaced != listed_in.replaced || now.is_behind(at) => {
                     version = None;
@@ -233,12 +241,18 @@ pub async fn follow<T, D>(
                 }
             },
         };
-        let end = watch(&transport, followed, &decode, from, frames, &updates).await;
+        let start = match frames {
+            Some(frames) => WatchStart::Open(frames),
+            None => WatchStart::Request { only_over },
+        };
+        let end = watch(&transport, followed, &decode, from, start, &updates).await;
         ended = Instant::now();
+        ended_over = None;
         match end {
-            WatchEnd::At(at) => {
+            WatchEnd::At(at, over) => {
                 pause.reset();
                 version = Some(at);
+                ended_over = over;
             }
             WatchEnd::Expired => version = None,
             WatchEnd::Broken(at, error) => {
@@ -251,10 +265,18 @@ pub async fn follow<T, D>(
     }
 }
 
+/// The start of a watch.
+enum WatchStart {
+    /// It is open: a list was streamed by it.
+    Open(Frames),
+    /// It is to be requested. With a connection, it ends at once when it would use another one.
+    Request { only_over: Option<ConnectionId> },
+}
+
 /// The end of a watch.
 enum WatchEnd {
-    /// In good order; the next one goes on from here.
-    At(String),
+    /// In good order; the next one goes on from here. With the connection on which it ended.
+    At(String, Option<ConnectionId>),
     /// The server has forgotten the version, or never had it: list again.
     Expired,
     /// It broke; the next one goes on from here.
@@ -445,7 +467,7 @@ async fn watch<T>(
     followed: Followed,
     decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
     from: String,
-    frames: Option<Frames>,
+    start: WatchStart,
     updates: &mpsc::Sender<Update<T>>,
 ) -> WatchEnd {
     let request = followed.request(request::watch(
@@ -454,9 +476,12 @@ async fn watch<T>(
         &from,
         WATCH_SECONDS,
     ));
-    let mut frames = match frames {
-        Some(frames) => frames,
-        None => match transport.stream(&request).await {
+    let mut frames = match start {
+        WatchStart::Open(frames) => frames,
+        WatchStart::Request { only_over } => match transport.stream(&request).await {
+            Ok(frames) if only_over.is_some() && frames.connection() != only_over => {
+                return WatchEnd::At(from, None);
+            }
             Ok(frames) => frames,
             Err(error) if is_to_list_anew(&error) => return WatchEnd::Expired,
             Err(error) => return WatchEnd::Broken(from, error),
@@ -485,7 +510,7 @@ async fn watch<T>(
         };
         let bytes = match next {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return WatchEnd::At(at),
+            Ok(None) => return WatchEnd::At(at, frames.connection()),
             Err(error) => return WatchEnd::Broken(at, error),
         };
         let event = match Event::read(frames.format(), &bytes) {

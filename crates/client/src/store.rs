@@ -4,16 +4,24 @@
 //! from a version of the old store is silent until the new store has come to that version, and never reports that the
 //! old objects were deleted. A store is identified by the UID of the namespace `kube-system`, which every cluster has;
 //! the version of that list shows whether the store was set back.
+//!
+//! A server that is busy ends watches whose events it cannot send in time, several times a second. It is the same server
+//! as long as the connection is the same, so the store is not identified again for each of them.
 
+use crate::http_client::ConnectionId;
 use crate::request::{self, NAMESPACES};
 use crate::{ApiError, Transport};
 use serde::Deserialize;
+use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 const IDENTIFYING: &str = "metadata.name=kube-system";
 /// More objects than the selector can find.
 const LIMIT: u32 = 10;
+/// The time for which the store counts as identified for watches that go on over the same connection. A proxy may keep
+/// the connection while the server behind it is replaced, which takes longer.
+const IDENTIFIED_FOR: Duration = Duration::from_secs(10);
 
 /// The state of the store of one API server. The clients that follow its objects share it.
 #[derive(Debug, Default)]
@@ -26,6 +34,8 @@ struct KnownStore {
     seen: SeenStore,
     /// The time of the request of which `seen` is the answer.
     asked: Option<Instant>,
+    /// The connection that this answer came over.
+    over: Option<ConnectionId>,
 }
 
 /// The store at some time.
@@ -56,6 +66,18 @@ impl ServerStore {
             let _ = known.look(transport).await;
         }
         known.seen
+    }
+
+    /// The connection over which the store from which objects were `listed` was identified a short time ago: a watch
+    /// that ended there may go on there.
+    pub(crate) async fn identified_over(&self, listed: SeenStore) -> Option<ConnectionId> {
+        let known = self.0.lock().await;
+        let is_recent = known
+            .asked
+            .is_some_and(|asked| asked.elapsed() < IDENTIFIED_FOR);
+        known
+            .over
+            .filter(|_| is_recent && known.seen.replaced == listed.replaced)
     }
 
     /// The store as it is after `since`. Several that ask at the same time get one answer.
@@ -91,7 +113,7 @@ impl KnownStore {
     async fn look(&mut self, transport: &Transport) -> Result<(), ApiError> {
         let asked = Instant::now();
         let request = request::list(NAMESPACES, IDENTIFYING, LIMIT, "");
-        let answer = match transport.answer(&request).await {
+        let (answer, over) = match transport.answer_over(&request).await {
             Ok(answer) => answer,
             // Without that permission, nothing is known of the store. A server that has just started gives it later.
             Err(error) if self.uid.is_empty() && (error.is_forbidden() || error.is_not_found()) => {
@@ -107,6 +129,7 @@ impl KnownStore {
         let metadata = metadata.map_err(|error| ApiError::from((&request, error)))?;
         self.seen.version = metadata.resource_version.parse().ok();
         self.asked = Some(asked);
+        self.over = over;
         if uid == self.uid {
             return Ok(());
         }

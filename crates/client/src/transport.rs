@@ -9,7 +9,7 @@ use crate::content::{ApiAnswer, ContentTypes, Format, JSON, JSON_TRIMMED};
 use crate::election::Fence;
 use crate::error::{StatusBody, chain};
 use crate::frames::Frames;
-use crate::http_client::HttpBody;
+use crate::http_client::{ConnectionId, HttpBody};
 use crate::limit::RateLimit;
 use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
@@ -182,21 +182,38 @@ impl Transport {
         &'a self,
         request: &'a ApiRequest,
     ) -> BoxFuture<'a, Result<ApiAnswer, ApiError>> {
-        Box::pin(async move {
-            let body = self.encode(request);
-            let length_sent = body.bytes.len();
-            let exchange = async {
-                trace_body(request, "Request Body", &body.bytes);
-                let response = self.send(request, &body).await?;
-                let format = Format::of(response.headers());
-                let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
-                trace_body(request, "Response Body", &bytes);
-                Ok(ApiAnswer { format, bytes })
-            };
-            let length = |answer: &ApiAnswer| Some(answer.bytes.len());
-            self.exchange(request, length_sent, exchange, false, length)
-                .await
-        })
+        Box::pin(async { self.exchanged(request).await.map(|(answer, _)| answer) })
+    }
+
+    /// Sends a request and returns the answer, and the connection that it came over; `None` without HTTP/2.
+    ///
+    /// # Errors
+    /// As [`Transport::answer`].
+    pub(crate) fn answer_over<'a>(
+        &'a self,
+        request: &'a ApiRequest,
+    ) -> BoxFuture<'a, Result<(ApiAnswer, Option<ConnectionId>), ApiError>> {
+        Box::pin(self.exchanged(request))
+    }
+
+    async fn exchanged(
+        &self,
+        request: &ApiRequest,
+    ) -> Result<(ApiAnswer, Option<ConnectionId>), ApiError> {
+        let body = self.encode(request);
+        let length_sent = body.bytes.len();
+        let exchange = async {
+            trace_body(request, "Request Body", &body.bytes);
+            let response = self.send(request, &body).await?;
+            let format = Format::of(response.headers());
+            let connection = connection_of(&response);
+            let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
+            trace_body(request, "Response Body", &bytes);
+            Ok((ApiAnswer { format, bytes }, connection))
+        };
+        let length = |(answer, _): &(ApiAnswer, _)| Some(answer.bytes.len());
+        self.exchange(request, length_sent, exchange, false, length)
+            .await
     }
 
     /// Sends a request that is answered by a stream of events.
@@ -214,7 +231,8 @@ impl Transport {
                 .exchange(request, body.bytes.len(), sent, true, |_| None)
                 .await?;
             let format = Format::of(response.headers());
-            Ok(Frames::new(response.into_body(), format))
+            let connection = connection_of(&response);
+            Ok(Frames::new(response.into_body(), format, connection))
         })
     }
 
@@ -394,6 +412,11 @@ impl Transport {
             Err(refusal(response).await)
         }
     }
+}
+
+/// The connection that an answer comes over; `None` without HTTP/2.
+fn connection_of(response: &http::Response<HttpBody>) -> Option<ConnectionId> {
+    response.extensions().get().copied()
 }
 
 /// Logs a body. Reviews of tokens contain credentials.

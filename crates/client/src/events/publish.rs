@@ -145,6 +145,10 @@ impl Losses {
 
     /// An event was not taken.
     pub(super) fn failed(&self, event: &Event, error: &ApiError) {
+        // The event would be deleted with its namespace: there is nothing to do.
+        if error.is_namespace_terminating() {
+            return;
+        }
         let regarding = &event.regarding;
         let last = LastFailed {
             reason: event.reason.to_string(),

@@ -513,6 +513,14 @@ async fn the_end_waits_for_events_but_not_for_ever() {
 fn failures_are_logged_in_one_line() {
     let (log, _guard) = log(tracing::Level::INFO);
     let losses = Losses::default();
+    let terminating = ApiError::Status {
+        code: 403,
+        reason: "Forbidden".into(),
+        message: "events \"p.1\" is forbidden: unable to create new content in namespace ns because it is being terminated"
+            .into(),
+        retry_after_seconds: None,
+    };
+    losses.failed(&event("p", ""), &terminating);
     losses.notify();
     assert_eq!(lines(&log), Vec::<String>::new());
     for code in [403, 422] {

@@ -157,6 +157,9 @@ async fn a_connection_that_the_server_ends_is_replaced() {
         .stream(&request::watch(PODS, "", "1", 300))
         .await
         .expect("a watch");
+    let get = request::get(PODS, "ns", "p");
+    let (_, first) = client.answer_over(&get).await.expect("an answer");
+    assert_eq!(watch.connection(), first);
     seen.ending.notify_one();
     while seen.connections.load(Ordering::Relaxed) == 1 {
         let answer = client.execute(&request::get(PODS, "ns", "p")).await;
@@ -166,6 +169,8 @@ async fn a_connection_that_the_server_ends_is_replaced() {
         watch.next().await.expect("a line").expect("a line");
     }
     assert_eq!(seen.connections.load(Ordering::Relaxed), 2);
+    let (_, second) = client.answer_over(&get).await.expect("an answer");
+    assert!(first.is_some() && second.is_some() && first != second);
 }
 
 /// Requests that begin together wait for one connection.

@@ -3,6 +3,8 @@
 use super::*;
 use crate::content::{ContentTypes, Format};
 use crate::testing::{Scripted, status};
+use bytes::Bytes;
+use http_body_util::Full;
 use serde_json::{Value, json};
 
 /// The answer of a server without streaming lists.
@@ -169,6 +171,93 @@ async fn a_watch_goes_on_in_the_same_store_only() {
         if is_listed {
             assert_eq!(next(&mut notified).await, listed("new"), "{situation}");
         }
+    }
+}
+
+/// A busy server ends watches that it cannot serve in time. They go on at once over the same connection; over another
+/// one, or after a while, the store is identified first.
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_at_once_over_the_same_connection() {
+    let (a, b) = (Some(ConnectionId::unique()), Some(ConnectionId::unique()));
+    let soon = Duration::from_millis(1);
+    for (situation, connections, lasts, expected) in [
+        (
+            "the same",
+            [a, a, a],
+            soon,
+            "look list list watch watch watch",
+        ),
+        (
+            "another one",
+            [a, b, b],
+            soon,
+            "look list list watch watch look watch",
+        ),
+        (
+            "the same after a while",
+            [a, a, a],
+            Duration::from_secs(11),
+            "look list list watch look watch look watch",
+        ),
+        (
+            "one for each request",
+            [None; 3],
+            soon,
+            "look list list watch look watch look watch",
+        ),
+    ] {
+        let asked = Arc::<Mutex<Vec<&str>>>::default();
+        let seen = Arc::clone(&asked);
+        let answer = move |request: http::Request<Full<Bytes>>| {
+            let query = request.uri().query().unwrap_or_default();
+            let kind = match request.uri().path() {
+                "/api/v1/namespaces" => "look",
+                _ if query.contains("sendInitialEvents") => "list",
+                _ if query.contains("watch=true") => "watch",
+                _ => "list",
+            };
+            let mut seen = seen.lock().expect("no panic");
+            let watches = seen.iter().filter(|kind| **kind == "watch").count();
+            let (code, body) = match kind {
+                "look" => namespaces("a", "90"),
+                _ if query.contains("sendInitialEvents") => no_streams(),
+                "list" => page("90", "a"),
+                _ => (200, Value::Null),
+            };
+            seen.push(kind);
+            let connection = connections.get(watches).copied().flatten();
+            async move {
+                let body = match kind {
+                    "watch" if watches + 1 < connections.len() => {
+                        sleep(lasts).await;
+                        String::new()
+                    }
+                    "watch" => std::future::pending().await,
+                    _ => body.to_string(),
+                };
+                let mut response = http::Response::new(Full::from(body));
+                *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
+                if let Some(connection) = connection {
+                    response.extensions_mut().insert(connection);
+                }
+                response
+            }
+        };
+        let transport = Transport::in_process(answer, "https://server".into(), "test".into());
+        let (updates, _notified) = mpsc::channel(8);
+        let followed = Followed {
+            resource: request::PODS,
+            field_selector: "",
+            need: Need::Essential,
+            json_only: false,
+            other_versions: &[],
+        };
+        let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
+        let transport = transport.checking_store();
+        let following = follow(transport, followed, name, updates, Arc::default());
+        let _ = timeout(Duration::from_secs(25), following).await;
+        let asked = asked.lock().expect("no panic").join(" ");
+        assert_eq!(asked, expected, "{situation}");
     }
 }
 
