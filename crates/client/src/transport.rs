@@ -178,7 +178,7 @@ impl Transport {
         self.answer_over(request).await.map(|(answer, _)| answer)
     }
 
-    /// Sends a request and returns the answer, and the connection that it came over; `None` without HTTP/2.
+    /// Sends a request and returns the answer and its connection; `None` without HTTP/2.
     ///
     /// # Errors
     /// As [`Transport::answer`].
