@@ -34,7 +34,7 @@ struct KnownStore {
     seen: SeenStore,
     /// The time of the request of which `seen` is the answer.
     asked: Option<Instant>,
-    /// The connection that this answer came over.
+    /// The connection of this answer.
     over: Option<ConnectionId>,
 }
 

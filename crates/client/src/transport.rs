@@ -185,7 +185,7 @@ impl Transport {
         Box::pin(async { self.exchanged(request).await.map(|(answer, _)| answer) })
     }
 
-    /// Sends a request and returns the answer, and the connection that it came over; `None` without HTTP/2.
+    /// Sends a request and returns the answer and its connection; `None` without HTTP/2.
     ///
     /// # Errors
     /// As [`Transport::answer`].
