@@ -118,7 +118,7 @@ fn of_code(resource: &ServedResource) -> &'static dyn KindStrategy {
         ("apps", "daemonsets") => &workloads::DaemonSetStrategy,
         ("batch", "jobs") => &workloads::JobStrategy,
         // Clients may create these with a status.
-        ("", "namespaces" | "nodes") | ("storage.k8s.io", "volumeattachments") => &Plain,
+        ("", "namespaces" | "nodes") => &Plain,
         _ if resource.subresource("status").is_some() => &workloads::WithStatus,
         _ => &Plain,
     }

@@ -1,7 +1,7 @@
 //! Evicts the victims of preemptions, beside the scheduling loop (P-17, P-20 to P-23).
 //!
 //! The victims of one preemption are evicted at once, except the last: that one follows when all others have been
-//! evicted, so that a failure costs one pod less. Until all are evicted, or the last one is seen terminating, the
+//! evicted, so that a failure costs one pod less. Until all are evicted and the last one is seen terminating or deleted, the
 //! preemptor must not be tried: it counts as [preempting](berth_framework::Cluster::preempting), and PreEnqueue rejects
 //! it. The event about a victim is published when the victim has been evicted.
 
@@ -57,7 +57,7 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
     for victim in victims {
         evict(core, id, &mut running, victim);
     }
-    go_on(core, id, running);
+    go_on(core, id, running, None);
 }
 
 /// Evicts a victim. Returns whether that takes a call.
@@ -89,8 +89,8 @@ fn preempted(core: &mut Core, running: &OpenPreemption, event: PodEvent) {
     core.publish(event, &running.reporter);
 }
 
-/// The next step of a preemption.
-fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption) {
+/// The next step of a preemption. `evicted` is the victim that the API server has evicted now.
+fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<Str>) {
     // A preemptor that was deleted or bound needs no room.
     let stored = core.cache().stored(&running.preemptor.uid);
     let is_wanted =
@@ -108,7 +108,7 @@ fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption) {
     if running.pending > 0 {
         core.preemptions_mut().keep(id, running);
     } else {
-        preemption_ended(core, running);
+        preemption_ended(core, running, evicted);
     }
 }
 
@@ -122,6 +122,8 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
         return;
     };
     running.pending -= 1;
+    let evicted = finished.result.is_ok();
+    let evicted = evicted.then(|| event.regarding.uid.clone());
     match &finished.result {
         Ok(_) => preempted(core, &running, event),
         Err(_) if finished.is_done() => {}
@@ -134,12 +136,12 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
             running.has_failed = true;
         }
     }
-    go_on(core, id, running);
+    go_on(core, id, running, evicted);
 }
 
-/// All victims that could be evicted are. If an eviction has failed, no event may ever come, so the preemptor is
-/// retried.
-fn preemption_ended(core: &mut Core, running: OpenPreemption) {
+/// All victims that could be evicted are, and `evicted` is the last one. If an eviction has failed, no event may ever come,
+/// so the preemptor is retried.
+fn preemption_ended(core: &mut Core, running: OpenPreemption, evicted: Option<Str>) {
     let result = if running.has_failed {
         "error"
     } else {
@@ -162,19 +164,32 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption) {
         has_failed,
         ..
     } = running;
-    // PreEnqueue admits the pod when its last preemption has ended.
+    // PreEnqueue admits the pod when its last preemption has ended. The answer of the API server can arrive before the
+    // watch shows the victim's deletion: an attempt in between would fail, with an event and a status.
     if !core.preemptions().is_preempting(&preemptor.uid) {
-        admit(core, &preemptor, &plugin);
+        match evicted.filter(|victim| !has_failed && is_unseen(core, victim)) {
+            Some(victim) => core
+                .preemptions_mut()
+                .await_seen(victim, preemptor.clone(), plugin),
+            None => admit(core, &preemptor, &plugin),
+        }
     }
     if has_failed && let Some(pod) = core.cache().effective(&preemptor.uid).cloned() {
         core.activate(&[pod]);
     }
 }
 
+/// Returns whether the API shows the pod as one that was not evicted.
+fn is_unseen(core: &Core, uid: &str) -> bool {
+    let stored = core.cache().stored(uid);
+    stored.is_some_and(|pod| !pod.is_terminating())
+}
+
 /// A pod is terminating or deleted: preemptors whose last victim it is may be tried again. Returns those, to be
 /// [admitted](admit) when the change has been taken in.
 pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)> {
-    let preemptors = core.preemptions().ending_with(uid);
+    let mut preemptors = core.preemptions().ending_with(uid);
+    preemptors.extend(core.preemptions_mut().take_seen(uid));
     for (preemptor, _) in &preemptors {
         core.ends_to_preempt(&preemptor.uid);
     }

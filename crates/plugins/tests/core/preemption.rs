@@ -178,6 +178,37 @@ fn a_preemptor_is_admitted_when_its_last_victim_terminates() {
     }
 }
 
+/// P-21: the deletion of the last victim is answered before the watch shows it. The preemptor, which an event had woken, is
+/// not tried in between: an attempt would fail, because the victim still counts on its node.
+#[test]
+fn a_preemptor_is_not_tried_before_its_last_victim_is_seen() {
+    for is_terminating_first in [false, true] {
+        let mut w = full(FeatureGates::default());
+        w.pod(vip("vip", "2"));
+        assert!(w.attempt_named().ends_with(FULL));
+        w.node(node("big").capacity("4", "1Gi", "10").taint(
+            "k",
+            "v",
+            berth_api::TaintEffect::NoSchedule,
+        ));
+        assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
+        w.answer_which(is_deletion, None, false);
+        let at = w.calls.iter().position(|(_, call)| is_deletion(call));
+        let (id, _) = w.calls.remove(at.expect("the last victim is evicted"));
+        w.complete(id, Ok(()));
+        assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
+        if is_terminating_first {
+            let now = w.now;
+            w.change("b", |p| p.deleting(now));
+            assert_eq!(w.place_of("vip"), Some(QueuedIn::Active));
+        } else {
+            w.deleted("b");
+            w.wait(10);
+            assert_eq!(w.attempt_named(), "vip on n1");
+        }
+    }
+}
+
 /// Issue 4: a preemptor whose status write is pending never preempts again, whatever has become of the write and of
 /// the deletion, and whatever wakes it.
 #[test]

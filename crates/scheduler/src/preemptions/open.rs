@@ -32,6 +32,9 @@ pub(crate) struct OpenPreemptions {
     calls: FxHashMap<CallId, (u64, PodEvent)>,
     /// Last victims that are being evicted, with their preemptions.
     last_evicted: FxHashMap<Str, Vec<u64>>,
+    /// Last victims that have been evicted and that the API has not shown as terminating or deleted, with the preemptors
+    /// that may be tried then and the plugins that chose the victims.
+    unseen: FxHashMap<Str, Vec<(PodRef, Str)>>,
 }
 
 impl OpenPreemptions {
@@ -94,6 +97,17 @@ impl OpenPreemptions {
             (!has_others).then(|| (one.preemptor.clone(), one.plugin.clone()))
         });
         ending.collect()
+    }
+
+    /// The preemptor may be tried when the API shows that this victim is terminating or deleted.
+    pub(super) fn await_seen(&mut self, victim: Str, preemptor: PodRef, plugin: Str) {
+        let waiting = self.unseen.entry(victim).or_default();
+        waiting.push((preemptor, plugin));
+    }
+
+    /// The preemptors that have waited for the API to show this victim as terminating or deleted.
+    pub(super) fn take_seen(&mut self, victim: &str) -> Vec<(PodRef, Str)> {
+        self.unseen.remove(victim).unwrap_or_default()
     }
 
     /// The preemptions for a pod that have not ended.
