@@ -227,10 +227,14 @@ pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
 /// Shows the pod from now on with what our calls write.
 pub(crate) fn show_writes(core: &mut Core, uid: &str) {
     if let Some((before, after)) = core.show_writes(uid) {
+        let stays = before.is_terminating() && !after.is_terminating();
+        if stays {
+            preemptions::victim_stays(core, uid);
+        }
         if !after.is_assigned() {
             nominations::follow_write(core, &before, &after);
             eviction_failed(core, &before, &after);
-        } else if before.is_terminating() && !after.is_terminating() {
+        } else if stays {
             preemptions::wake_nominees(core, &before);
         }
     }

@@ -196,6 +196,14 @@ pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)>
     preemptors
 }
 
+/// The API does not show that a pod that was evicted is terminating or deleted: preemptors that have waited for that may be
+/// tried again.
+pub(crate) fn victim_stays(core: &mut Core, uid: &str) {
+    for (preemptor, plugin) in core.preemptions_mut().take_seen(uid) {
+        admit(core, &preemptor, &plugin);
+    }
+}
+
 /// The preemptor may be tried again. It is tried now if an event had woken it before, so that its PreEnqueue plugin has
 /// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if no victim is left. Otherwise
 /// the deletion of a victim that is still terminating wakes it.

@@ -1,4 +1,4 @@
-//! Who reaches what: the parts of the core are reached from few files, functions take few values, and modules have one
+//! The parts of the core are reached from few files, functions take few values, and modules have one
 //! style.
 
 use super::circles::tokens;
