@@ -32,6 +32,8 @@ const STREAMED_LIST_SILENCE: Duration = Duration::from_secs(30);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// The first and the longest pause after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// A watch that ends sooner and without an event counts as a failure, as in client-go.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// The updates that the consumer receives.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,7 +166,7 @@ pub async fn follow<T, D>(
             (Some(_), Some(store)) => store.identified_over(listed_in).await,
             _ => None,
         };
-        // The watch goes on over the connection on which it ended, or the store is looked at first.
+        // The next watch uses the connection on which the last one ended, or the store is identified first.
         let only_over = ended_over.filter(|ended| identified_over == Some(*ended));
         if let (Some(at), Some(store), None) = (&version, transport.store(), only_over) {
             match store.look(&transport, ended).await {
@@ -245,15 +247,22 @@ pub async fn follow<T, D>(
             Some(frames) => WatchStart::Open(frames),
             None => WatchStart::Request { only_over },
         };
+        let (began, first) = (Instant::now(), from.clone());
         let end = watch(&transport, followed, &decode, from, start, &updates).await;
         ended = Instant::now();
         ended_over = None;
         match end {
             WatchEnd::At(at, over) => {
-                pause.reset();
+                let is_needless = at == first && ended - began < SHORT_WATCH;
                 version = Some(at);
                 ended_over = over;
+                if is_needless {
+                    pause.wait().await;
+                } else {
+                    pause.reset();
+                }
             }
+            WatchEnd::Elsewhere(at) => version = Some(at),
             WatchEnd::Expired => version = None,
             WatchEnd::Broken(at, error) => {
                 tracing::debug!(kind = followed.resource.plural, %error, "the watch broke; trying again");
@@ -269,17 +278,19 @@ pub async fn follow<T, D>(
 enum WatchStart {
     /// It is open: a list was streamed by it.
     Open(Frames),
-    /// It is to be requested. With a connection, it ends at once when it would use another one.
+    /// It is to be requested, and ends with [`WatchEnd::Elsewhere`] if it uses another connection than this one.
     Request { only_over: Option<ConnectionId> },
 }
 
 /// The end of a watch.
 enum WatchEnd {
-    /// In good order; the next one goes on from here. With the connection on which it ended.
+    /// In good order: the version at which the next one begins, and the connection; `None` without HTTP/2.
     At(String, Option<ConnectionId>),
+    /// It would use another connection than the one that it is to use. The version at which the next one begins.
+    Elsewhere(String),
     /// The server has forgotten the version, or never had it: list again.
     Expired,
-    /// It broke; the next one goes on from here.
+    /// It broke: the version at which the next one begins, and the reason.
     Broken(String, ApiError),
     /// The consumer was dropped.
     HungUp,
@@ -480,7 +491,7 @@ async fn watch<T>(
         WatchStart::Open(frames) => frames,
         WatchStart::Request { only_over } => match transport.stream(&request).await {
             Ok(frames) if only_over.is_some() && frames.connection() != only_over => {
-                return WatchEnd::At(from, None);
+                return WatchEnd::Elsewhere(from);
             }
             Ok(frames) => frames,
             Err(error) if is_to_list_anew(&error) => return WatchEnd::Expired,

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 const IDENTIFYING: &str = "metadata.name=kube-system";
 /// More objects than the selector can find.
 const LIMIT: u32 = 10;
-/// The time for which the store counts as identified for watches that go on over the same connection. A proxy may keep
+/// The time for which the store counts as identified for watches over the same connection. A proxy may keep
 /// the connection while the server behind it is replaced, which takes longer.
 const IDENTIFIED_FOR: Duration = Duration::from_secs(10);
 
@@ -68,8 +68,8 @@ impl ServerStore {
         known.seen
     }
 
-    /// The connection over which the store from which objects were `listed` was identified a short time ago: a watch
-    /// that ended there may go on there.
+    /// The connection over which the store from which objects were `listed` was identified a short time ago: the
+    /// next watch may use it at once.
     pub(crate) async fn identified_over(&self, listed: SeenStore) -> Option<ConnectionId> {
         let known = self.0.lock().await;
         let is_recent = known

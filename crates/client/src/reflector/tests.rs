@@ -174,10 +174,69 @@ async fn a_watch_goes_on_in_the_same_store_only() {
     }
 }
 
-/// A busy server ends watches that it cannot serve in time. They go on at once over the same connection; over another
-/// one, or after a while, the store is identified first.
+/// Follows pods for 25 s, at a server that ends each watch after `lasts` without an event, and answers over the connection of
+/// the position of the watch; the watch after the last connection stays open. Returns the requests in their order.
+async fn asked_with(connections: &[Option<ConnectionId>], lasts: Duration) -> Vec<&'static str> {
+    let asked = Arc::<Mutex<Vec<&str>>>::default();
+    let seen = Arc::clone(&asked);
+    let connections = connections.to_vec();
+    let answer = move |request: http::Request<Full<Bytes>>| {
+        let query = request.uri().query().unwrap_or_default();
+        let kind = match request.uri().path() {
+            "/api/v1/namespaces" => "look",
+            _ if query.contains("sendInitialEvents") => "list",
+            _ if query.contains("watch=true") => "watch",
+            _ => "list",
+        };
+        let mut seen = seen.lock().expect("no panic");
+        let watches = seen.iter().filter(|kind| **kind == "watch").count();
+        let (code, body) = match kind {
+            "look" => namespaces("a", "90"),
+            _ if query.contains("sendInitialEvents") => no_streams(),
+            "list" => page("90", "a"),
+            _ => (200, Value::Null),
+        };
+        seen.push(kind);
+        let connection = connections.get(watches).copied().flatten();
+        let ends = watches + 1 < connections.len();
+        async move {
+            let body = match kind {
+                "watch" if ends => {
+                    sleep(lasts).await;
+                    String::new()
+                }
+                "watch" => std::future::pending().await,
+                _ => body.to_string(),
+            };
+            let mut response = http::Response::new(Full::from(body));
+            *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
+            if let Some(connection) = connection {
+                response.extensions_mut().insert(connection);
+            }
+            response
+        }
+    };
+    let transport = Transport::in_process(answer, "https://server".into(), "test".into());
+    let (updates, _notified) = mpsc::channel(8);
+    let followed = Followed {
+        resource: request::PODS,
+        field_selector: "",
+        need: Need::Essential,
+        json_only: false,
+        other_versions: &[],
+    };
+    let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
+    let transport = transport.checking_store();
+    let following = follow(transport, followed, name, updates, Arc::default());
+    let _ = timeout(Duration::from_secs(25), following).await;
+    let asked = asked.lock().expect("no panic").clone();
+    asked
+}
+
+/// A busy server ends watches that it cannot serve in time. The next watch uses the same connection without a request
+/// before it; over another connection, or after a while, the store is identified first.
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_at_once_over_the_same_connection() {
+async fn the_next_watch_over_the_same_connection_needs_no_other_request() {
     let (a, b) = (Some(ConnectionId::unique()), Some(ConnectionId::unique()));
     let soon = Duration::from_millis(1);
     for (situation, connections, lasts, expected) in [
@@ -206,57 +265,7 @@ async fn a_watch_goes_on_at_once_over_the_same_connection() {
             "look list list watch look watch look watch",
         ),
     ] {
-        let asked = Arc::<Mutex<Vec<&str>>>::default();
-        let seen = Arc::clone(&asked);
-        let answer = move |request: http::Request<Full<Bytes>>| {
-            let query = request.uri().query().unwrap_or_default();
-            let kind = match request.uri().path() {
-                "/api/v1/namespaces" => "look",
-                _ if query.contains("sendInitialEvents") => "list",
-                _ if query.contains("watch=true") => "watch",
-                _ => "list",
-            };
-            let mut seen = seen.lock().expect("no panic");
-            let watches = seen.iter().filter(|kind| **kind == "watch").count();
-            let (code, body) = match kind {
-                "look" => namespaces("a", "90"),
-                _ if query.contains("sendInitialEvents") => no_streams(),
-                "list" => page("90", "a"),
-                _ => (200, Value::Null),
-            };
-            seen.push(kind);
-            let connection = connections.get(watches).copied().flatten();
-            async move {
-                let body = match kind {
-                    "watch" if watches + 1 < connections.len() => {
-                        sleep(lasts).await;
-                        String::new()
-                    }
-                    "watch" => std::future::pending().await,
-                    _ => body.to_string(),
-                };
-                let mut response = http::Response::new(Full::from(body));
-                *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
-                if let Some(connection) = connection {
-                    response.extensions_mut().insert(connection);
-                }
-                response
-            }
-        };
-        let transport = Transport::in_process(answer, "https://server".into(), "test".into());
-        let (updates, _notified) = mpsc::channel(8);
-        let followed = Followed {
-            resource: request::PODS,
-            field_selector: "",
-            need: Need::Essential,
-            json_only: false,
-            other_versions: &[],
-        };
-        let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
-        let transport = transport.checking_store();
-        let following = follow(transport, followed, name, updates, Arc::default());
-        let _ = timeout(Duration::from_secs(25), following).await;
-        let asked = asked.lock().expect("no panic").join(" ");
+        let asked = asked_with(&connections, lasts).await.join(" ");
         assert_eq!(asked, expected, "{situation}");
     }
 }
@@ -448,4 +457,13 @@ async fn managed_fields_are_not_asked_for() {
             "{accept}"
         );
     }
+}
+
+/// A server, or a proxy before it, that ends each watch at once and sends nothing is not asked without a pause.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_each_watch_at_once_is_asked_rarely() {
+    let connections = [Some(ConnectionId::unique()); 1_000];
+    let asked = asked_with(&connections, Duration::ZERO).await;
+    let watches = asked.iter().filter(|kind| **kind == "watch").count();
+    assert!((2..=16).contains(&watches), "{watches} watches in 25 s");
 }
