@@ -1,7 +1,7 @@
-//! Gives the facts to the compiler, so that a misspelt name in them, or of them, does not compile:
+//! Generates code from the facts, so that misspelt names do not compile:
 //!
-//! - the functions that `facts/rules` name, by their paths; a function that no rule names is dead code;
-//! - `values!(core.v1.PodSpec.restartPolicy)`, the values that Kubernetes enumerates for a field.
+//! - a table of the functions that `facts/rules` name by their paths; a function that no rule names is dead code;
+//! - the macro `values!(core.v1.PodSpec.restartPolicy)`: the values that Kubernetes enumerates for a field.
 
 // A build script reads and writes files; it is no part of the core.
 #![allow(clippy::disallowed_methods)]
@@ -21,11 +21,17 @@ fn main() -> io::Result<()> {
     fs::write(out.join("enumerations.rs"), enumerations()?)
 }
 
+/// The text of a file, or an error that names it.
+fn read(path: &Path) -> io::Result<String> {
+    let named = |error| io::Error::other(format!("failed to read {}: {error}", path.display()));
+    fs::read_to_string(path).map_err(named)
+}
+
 fn rule_functions() -> io::Result<String> {
     println!("cargo::rerun-if-changed={RULES}");
     let (mut checks, mut defaults) = (BTreeSet::new(), BTreeSet::new());
     for file in fs::read_dir(RULES)? {
-        let text = fs::read_to_string(file?.path())?;
+        let text = read(&file?.path())?;
         for line in text.lines().filter(|line| line.starts_with("  ")) {
             let words = line.split_ascii_whitespace();
             let paths = words.clone().filter_map(|word| word.strip_prefix('@'));
@@ -57,7 +63,7 @@ fn enumerations() -> io::Result<String> {
     for table in TABLES {
         let path = format!("../protobuf/facts/{table}");
         println!("cargo::rerun-if-changed={path}");
-        let text = fs::read_to_string(path)?;
+        let text = read(Path::new(&path))?;
         let mut of = "";
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("type ") {

@@ -163,7 +163,7 @@ pub enum ValueShape {
     Map(Box<ValueShape>),
 }
 
-/// The values that may stand in place of a JSON schema.
+/// The values that some fields allow instead of a JSON schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alternative {
     /// A list of schemas.

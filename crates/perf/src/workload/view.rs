@@ -392,10 +392,9 @@ impl ViewState {
 
 /// The entry for a pod that is new or changed.
 fn pod_entry(version: &str, object: Payload<'_>) -> Result<Option<LogEntry>, DecodeError> {
-    let Object::Pod(pod) = object.of_kind(Kind::Pod)? else {
-        return Ok(None);
-    };
-    Ok(Some(LogEntry::new(version, ObjectChange::Pod(pod))))
+    let object = object.of_kind(Kind::Pod)?;
+    let change = object.as_pod().cloned().map(ObjectChange::Pod);
+    Ok(change.map(|change| LogEntry::new(version, change)))
 }
 
 /// A pod was scheduled.
