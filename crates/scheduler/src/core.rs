@@ -1,9 +1,9 @@
 //! The parts of the scheduler that all stages use: the cluster, the queue, the calls, the waits, the outputs.
 //!
 //! Each part owns its fields and is changed through its methods alone; the parts themselves are private. A stage looks at
-//! them, and changes them by methods of [`Core`] that are named after what happens: a pod is assumed on a node
-//! (`core/objects.rs`), pods are woken (`core/waking.rs`), a call is made (`core/outside.rs`). A stage that causes most of
-//! what happens to a part gets the part (`core/parts.rs`).
+//! them, and changes them by methods of [`Core`] that are named after the change: a pod is assumed on a node
+//! (`core/objects.rs`), pods are woken (`core/waking.rs`), a call is made (`core/outside.rs`). A stage that makes most of
+//! the changes of a part gets the part (`core/parts.rs`).
 //!
 //! The stages are modules of functions: [`pod_status`](crate::pod_status), [`nominations`](crate::nominations),
 //! [`cycle`](crate::cycle), [`preemptions`](crate::preemptions), [`binding`](crate::binding),

@@ -1,7 +1,7 @@
 //! Evicts the victims of preemptions, beside the scheduling loop (P-17, P-20 to P-23).
 //!
 //! The victims of one preemption are evicted at once, except the last: that one follows when all others have been
-//! evicted, so that a failure costs one pod less. Until all are evicted and the last one is seen terminating or deleted, the
+//! evicted, so that a failure costs one pod less. Until the API shows that the last one is terminating or deleted, the
 //! preemptor must not be tried: it counts as [preempting](berth_framework::Cluster::preempting), and PreEnqueue rejects
 //! it. The event about a victim is published when the victim has been evicted.
 

@@ -127,8 +127,8 @@ impl Bindings {
         }
     }
 
-    /// Goes on with the pods that are held or being prepared, and about which something was decided. Returns whether there
-    /// were any.
+    /// Continues the bindings of the pods that are held or being prepared and about which a plugin has decided. Returns
+    /// whether there were any.
     pub(crate) fn take_decided(&mut self, core: &mut Core) -> bool {
         let decided = core.unbound_mut().take_decided();
         for uid in &decided {

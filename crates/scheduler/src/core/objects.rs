@@ -1,5 +1,5 @@
-//! The objects of the cluster, as the API shows them with what this scheduler writes: the cache and the dispatcher learn
-//! of each change together.
+//! The objects of the cluster, as the API shows them with what this scheduler writes: each change is made in the
+//! cache and in the dispatcher together.
 
 use super::{CallObject, Core};
 use crate::cache::{CacheError, PodChange};
@@ -8,7 +8,7 @@ use berth_framework::{PodInfo, Write};
 use std::sync::Arc;
 
 impl Core {
-    /// The API shows a pod so.
+    /// Stores a pod as the API shows it.
     pub(crate) fn store_pod(&mut self, pod: &Arc<Pod>) -> PodChange {
         let dispatcher = self.calls.dispatcher_mut();
         dispatcher.sync(pod, self.clock.now());
@@ -25,7 +25,8 @@ impl Core {
         effective
     }
 
-    /// The API shows an object of another kind than pod and node so. Returns how it looked before, and looks now.
+    /// Stores an object of another kind than pod and node, as the API shows it. Returns the former and the new one, both with
+    /// what our calls write.
     pub(crate) fn store_object(&mut self, object: &Object) -> (Option<Object>, Object) {
         let now = self.clock.now();
         let (old, new) = self.cache.set_object(object.clone());
@@ -39,7 +40,7 @@ impl Core {
         (old, new)
     }
 
-    /// Such an object was deleted. Returns how it looked.
+    /// Such an object was deleted. Returns it with what our calls wrote.
     pub(crate) fn remove_object(
         &mut self,
         kind: Kind,
@@ -71,7 +72,7 @@ impl Core {
         }
     }
 
-    /// Shows the pod from now on with what our calls write. Returns how it looked and looks, if that differs.
+    /// Shows the pod from now on with what our calls write. Returns the former and the new one, if they differ.
     pub(crate) fn show_writes(&mut self, uid: &str) -> Option<(Arc<Pod>, Arc<Pod>)> {
         let before = self.cache.effective(uid).cloned();
         let writes = self.calls.dispatcher().writes(uid);
@@ -85,7 +86,7 @@ impl Core {
         self.cache.assume_write(write);
     }
 
-    /// Shows an object without the write, which is not made. Returns how it looked and looks, if it is known.
+    /// Shows an object without the write, which is not made. Returns the former and the new one, if the object is known.
     pub(crate) fn revert_write(&mut self, write: &Write) -> Option<(Object, Object)> {
         self.cache.revert_write(write)
     }
@@ -102,7 +103,7 @@ impl Core {
         self.cache.assume(pod, node)
     }
 
-    /// Counts a pod on its node no more. Returns it as it was counted.
+    /// The pod is no longer counted on its node. Returns it as it was counted.
     ///
     /// # Errors
     /// When it was bound meanwhile.

@@ -219,15 +219,20 @@ fn no_victim_is_evicted_for_a_deleted_preemptor() {
 #[test]
 fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
     type End = fn(&mut Driver);
-    let gone: End = |w| w.deleted("victim");
+    let deleted: End = |w| w.deleted("victim");
     let stays: End = |w| {
         w.advance(Duration::from_secs(60));
     };
     for (situation, priority, end, refused) in [
-        ("it is gone", 5, gone, None),
-        ("it refuses", 5, gone, Some(CallErrorKind::Refused)),
+        ("it is deleted", 5, deleted, None),
+        (
+            "its eviction is refused",
+            5,
+            deleted,
+            Some(CallErrorKind::Refused),
+        ),
         ("no watch shows its deletion", 5, stays, None),
-        ("it is as important", 0, gone, None),
+        ("it is as important", 0, deleted, None),
     ] {
         let no = fake("No")
             .filter(|_, pod, _| match pod.pod.name().as_str() {
