@@ -229,8 +229,7 @@ async fn asked_with(connections: &[Option<ConnectionId>], lasts: Duration) -> Ve
     let transport = transport.checking_store();
     let following = follow(transport, followed, name, updates, Arc::default());
     let _ = timeout(Duration::from_secs(25), following).await;
-    let asked = asked.lock().expect("no panic").clone();
-    asked
+    asked.lock().expect("no panic").clone()
 }
 
 /// A busy server ends watches that it cannot serve in time. The next watch uses the same connection without a request
