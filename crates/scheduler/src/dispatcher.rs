@@ -10,8 +10,8 @@
 //!   made a dropped call is notified. A call that reverts one that was not sent removes both.
 //! - **Lanes** ([`Lane`]): a burst of status patches never delays a binding, and every lower lane keeps a
 //!   share.
-//! - **Statuses of pods** (`pod_status`): the report of PreEnqueue is written 5 s later, and what the API did not take
-//!   is offered again.
+//! - **Statuses of pods** (`pod_status`): one row for each pod has what is written now, the report of PreEnqueue, which is
+//!   written 5 s later, and what the API did not take, which is offered again.
 //! - **Retries** of failures that pass, with backoff and jitter, a limited number of times.
 //! - **What objects look like**: updates ([`Dispatcher::sync`]) drop waiting calls that have become needless, and
 //!   [`Dispatcher::writes`] returns what our calls write and the object does not show yet.
@@ -82,7 +82,7 @@ mod text {
 pub struct Finished {
     /// The call.
     pub id: CallId,
-    /// The call as it was sent last, or would have been.
+    /// The call as it was sent last, or would have been. A status patch that was dropped contains no changes.
     pub call: ApiCall,
     /// The result. A call that was dropped on purpose ends with an error of that kind, see
     /// [`CallErrorKind::is_dropped`]; [`Finished::for_waiter`] returns what that means to a component that waits.
@@ -273,8 +273,7 @@ impl Dispatcher {
             while let Some(entry) = self.backlog.take_first(at) {
                 self.end(entry, skipped(text::CLOSED), now);
             }
-            self.backlog.drop_report(at);
-            self.backlog.drop_offer(at);
+            self.backlog.drop_later(at);
             self.backlog.tidy(at);
         }
     }
@@ -320,15 +319,21 @@ impl Dispatcher {
             for entry in object.waiting.iter().chain(object.in_flight.as_deref()) {
                 tracked += 1 + entry.joined.len();
             }
-            if object.report.is_some() {
+            let report_waits = object.report().is_some();
+            if report_waits {
                 tracked += 1;
                 let name = POD_STATUS_PATCH.name();
                 *pending.entry(name).or_default() += 1;
             }
-            if let Some(offer) = &object.offer
-                && !self.backlog.offers.contains(&(offer.due, at))
+            let row = object.status.as_deref();
+            if let Some((due, _)) = row.and_then(|row| row.refused.as_ref())
+                && !self.backlog.offers.contains(&(*due, at))
             {
                 return Err(format!("the status of {uid} is never offered again"));
+            }
+            let is_patched = object.waiting.iter().any(CallEntry::is_status_patch);
+            if row.is_some_and(|row| !row.now.is_empty()) && !is_patched {
+                return Err(format!("no call writes the status of {uid}"));
             }
             for entry in &object.waiting {
                 *pending.entry(entry.call_type().name()).or_default() += 1;
@@ -336,7 +341,7 @@ impl Dispatcher {
             if self.options.asynchronous && object.waiting.len() > 1 {
                 return Err(format!("{} calls wait for {uid}", object.waiting.len()));
             }
-            let waits = !object.waiting.is_empty() || object.report.is_some();
+            let waits = !object.waiting.is_empty() || report_waits;
             let can_go = object.in_flight.is_none() && waits;
             if can_go == (object.place == WaitingPlace::Nowhere) {
                 return Err(format!("{uid} is in the wrong place: {:?}", object.place));
@@ -394,12 +399,11 @@ impl Dispatcher {
 impl Backlog {
     /// Forgets an object that there is nothing to remember of.
     pub(super) fn tidy(&mut self, at: u32) {
-        if self
-            .objects
-            .get(at)
-            .is_some_and(object::TrackedObject::is_idle)
-        {
-            self.objects.remove(at);
+        if let Some(object) = self.objects.get_mut(at) {
+            object.tidy_status();
+            if object.is_idle() {
+                self.objects.remove(at);
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The writer of pod statuses: what the PodScheduled condition and the nominated node of each pod should be.
 //!
 //! The desired status follows from the state of the scheduler, and is compared with the status of the pod: the stored
-//! object with our unconfirmed writes. Only a difference becomes a call (`dispatcher::pod_status` keeps those that
-//! wait), and each is looked at again when it is sent, repeated or offered again:
+//! object with our unconfirmed writes. `dispatcher::pod_status` has a row for each pod whose desired status is not
+//! effective. Only a difference becomes a call, and it is compared again when it is sent, repeated or offered again:
 //! - what a cycle found is written at once (`cycle::failure` makes that call);
 //! - the answer of PreEnqueue plugins about a pod is written once it has been so for 5 s (KEP-5501), or for 30 s if it
 //!   belongs to an attempt whose result the pod states;
@@ -68,13 +68,7 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
             condition.is_none_or(|condition| condition.message != *message)
         });
         if is_another {
-            let clear = ApiCall::ClearPreEnqueueStatus {
-                pod: PodRef::of(pod),
-                resource_version: None,
-                conditions: Vec::new(),
-                nominated_node: None,
-            };
-            core.calls_mut().report(clear, due, now);
+            core.calls_mut().report(removal(pod), due, now);
         }
     }
     let call = match report {
@@ -92,14 +86,19 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
                 nominated_node: None,
             }
         }
-        PreEnqueueReport::Passed { pod } => ApiCall::ClearPreEnqueueStatus {
-            pod: PodRef::of(pod),
-            resource_version: None,
-            conditions: Vec::new(),
-            nominated_node: None,
-        },
+        PreEnqueueReport::Passed { pod } => removal(pod),
     };
     core.calls_mut().report(call, due, now);
+}
+
+/// The removal of a report.
+fn removal(pod: &Pod) -> ApiCall {
+    ApiCall::ClearPreEnqueueStatus {
+        pod: PodRef::of(pod),
+        resource_version: None,
+        conditions: Vec::new(),
+        nominated_node: None,
+    }
 }
 
 /// Returns whether the pod states what its last attempt found, and is to go on stating it while a PreEnqueue plugin
@@ -151,21 +150,19 @@ pub(crate) fn publish_report(core: &mut Core, call: &ApiCall) {
 pub(crate) fn offer_statuses(core: &mut Core) {
     let now = core.now();
     while let Some(call) = core.calls_mut().dispatcher_mut().take_due_offer(now) {
-        if let Some(call) = still_true(core, call) {
+        if let Some(call) = desired_now(core, &call) {
             core.call(call);
         }
     }
 }
 
-/// The part of a status that is true now: the condition if the pod still waits as the condition states, and the node
+/// The part of a status that is desired now: the condition if the pod still waits as the condition states, and the node
 /// that the pod is nominated to now.
-fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
-    let pod = call.pod()?.clone();
-    let stored = core.cache().stored(&pod.uid)?;
-    if stored.is_assigned() {
-        let admits = |c: &ConditionPatch| c.kind != POD_SCHEDULED || c.status == "True";
-        let mut conditions = call.conditions().to_vec();
-        conditions.retain(admits);
+fn desired_now(core: &Core, refused: &ApiCall) -> Option<ApiCall> {
+    let pod = refused.pod()?.clone();
+    let mut conditions = refused.conditions().to_vec();
+    if core.cache().stored(&pod.uid)?.is_assigned() {
+        conditions.retain(|c| c.kind != POD_SCHEDULED || c.status == "True");
         return (!conditions.is_empty()).then_some(ApiCall::PatchPodStatus {
             pod,
             conditions,
@@ -177,32 +174,22 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     if *info.pod.uid() != pod.uid {
         return None;
     }
-    let is_rejected = place == QueuedIn::Gated;
     let nominated_to = core.queue().nominator().node_of(&pod.uid).cloned();
     let nominated_node = Some(nominated_to.unwrap_or_default());
-    Some(match call {
-        ApiCall::ClearPreEnqueueStatus { conditions, .. } if !is_rejected => {
-            ApiCall::ClearPreEnqueueStatus {
-                pod,
-                resource_version: None,
-                conditions,
-                nominated_node,
-            }
-        }
-        ApiCall::PatchPodStatus { mut conditions, .. }
-        | ApiCall::ClearPreEnqueueStatus { mut conditions, .. } => {
-            conditions.retain(|c| c.kind != POD_SCHEDULED || !is_report(&c.reason) || is_rejected);
-            ApiCall::PatchPodStatus {
-                pod,
-                conditions,
-                nominated_node,
-            }
-        }
-        _ => ApiCall::PatchPodStatus {
+    let is_rejected = place == QueuedIn::Gated;
+    if matches!(refused, ApiCall::ClearPreEnqueueStatus { .. }) && !is_rejected {
+        return Some(ApiCall::ClearPreEnqueueStatus {
             pod,
-            conditions: Vec::new(),
+            resource_version: None,
+            conditions,
             nominated_node,
-        },
+        });
+    }
+    conditions.retain(|c| c.kind != POD_SCHEDULED || !is_report(&c.reason) || is_rejected);
+    Some(ApiCall::PatchPodStatus {
+        pod,
+        conditions,
+        nominated_node,
     })
 }
 

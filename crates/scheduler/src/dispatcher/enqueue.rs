@@ -17,7 +17,7 @@ impl Dispatcher {
     pub fn enqueue(&mut self, call: ApiCall, now: Time) -> CallId {
         let id = self.new_id();
         self.backlog.tracked += 1;
-        let mut entry = CallEntry::new(id, call, now);
+        let entry = CallEntry::new(id, call, now);
         if self.closed {
             self.end(entry, skipped(text::CLOSED), now);
             return id;
@@ -28,30 +28,16 @@ impl Dispatcher {
             return id;
         }
         let key = entry.call.key();
-        let Some(at) = self.backlog.objects.find(key.kind, &key.uid) else {
-            if let Some(entry) = self.admit(entry, now) {
-                let at = self.backlog.objects.insert(key);
-                self.backlog.set_waiting(at, entry, None);
-            }
-            return id;
-        };
-        if self
-            .backlog
-            .objects
-            .get(at)
-            .is_some_and(|object| object.gone)
-        {
+        let at = self.backlog.objects.find_or_insert(key);
+        let object = self.backlog.objects.get(at);
+        if object.is_some_and(|object| object.gone) {
             self.end(entry, skipped(text::GONE), now);
             return id;
         }
         match &entry.call {
             ApiCall::Write(_) => {}
-            ApiCall::BindPod { .. } => self.backlog.drop_report(at),
-            ApiCall::DeletePod { .. } => {
-                self.backlog.drop_report(at);
-                self.backlog.drop_offer(at);
-            }
-            _ => self.backlog.supersede_report(at, &mut entry),
+            ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } => self.backlog.drop_later(at),
+            patch => self.backlog.supersede_later(at, patch),
         }
         if self.options.asynchronous {
             self.meet(at, entry, now);
@@ -99,15 +85,12 @@ impl Dispatcher {
             return;
         };
         let old = object.waiting.last().or(object.in_flight.as_deref());
-        let Some(old) = old else {
-            if let Some(new) = self.admit(new, now) {
-                self.backlog.set_waiting(at, new, None);
-            }
-            return;
-        };
         let waits = !object.waiting.is_empty();
-        let (old_type, new_type) = (old.call_type(), new.call_type());
-        match new_type.relevance().cmp(&old_type.relevance()) {
+        let relevance = |entry: &CallEntry| entry.call_type().relevance();
+        let order = old.map_or(Ordering::Greater, |old| {
+            relevance(&new).cmp(&relevance(old))
+        });
+        match order {
             // D-7.1
             Ordering::Less => self.end(new, skipped(text::LESS_RELEVANT), now),
             // D-7.3, and D-7.2 for a call that waits behind one on its way: its maker is notified, too.
@@ -116,14 +99,14 @@ impl Dispatcher {
                     self.end(old, overwritten(text::MORE_RELEVANT), now);
                 }
             }
-            Ordering::Equal if !new.is_status_patch() && is_same(&old.call, &new.call) => {
+            Ordering::Equal if old.is_some_and(|old| is_same(&old.call, &new.call)) => {
                 self.backlog.join(at, new);
             }
             Ordering::Equal if waits => self.merge(at, new, now),
-            // D-7.2, D-9: behind the one on its way.
+            // D-7.2, D-9: the first one, or behind the one on its way.
             Ordering::Greater | Ordering::Equal => {
                 if let Some(new) = self.admit(new, now) {
-                    self.backlog.set_waiting(at, new, None);
+                    self.backlog.add(at, new);
                 }
             }
         }
@@ -140,6 +123,7 @@ impl Dispatcher {
             self.end(new, Err(error), now);
             return;
         }
+        self.backlog.decide(at, &mut new);
         if let Some(old) = self.backlog.replace(at, new) {
             self.end(old, overwritten(text::SAME_TYPE), now);
         }
@@ -158,32 +142,31 @@ impl Dispatcher {
             self.backlog.drop_needless_report(at);
             return;
         };
-        // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last word.
-        if first.attempts > 0 && object.is_hopeless(&first.call) {
-            let text = if first.is_status_patch() {
+        let change = object.change_of(first);
+        let is_done = object.is_done(&first.call);
+        let is_needless = change.as_ref().map_or(is_done, |change| object.has(change));
+        // An attempt that may have been carried out has written what the object need not show yet.
+        let is_unclear = first.unclear && change.is_some();
+        let result = if change.as_ref().is_some_and(StatusChange::is_empty) {
+            skipped(message)
+        } else if first.attempts > 0 && object.is_hopeless(&first.call, change) {
+            // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last
+            // word.
+            let by_now = if first.is_status_patch() {
                 text::BOUND
             } else {
                 text::BOUND_ELSEWHERE
             };
-            let error = CallError::new(CallErrorKind::Conflict, text);
-            if let Some(entry) = self.backlog.take_first(at) {
-                self.end(entry, Err(error), now);
-            }
+            Err(CallError::new(CallErrorKind::Conflict, by_now))
+        } else if is_unclear || !is_needless {
             return;
-        }
-        // An attempt that may have been carried out has written what the object need not show yet.
-        let unclear = first.unclear && first.is_status_patch();
-        if unclear || !object.is_needless(&first.call) {
-            return;
-        }
-        // A binding or a write that has been carried out is no failure.
-        let done = object.is_done(&first.call);
+        } else if is_done {
+            // A binding or a write that has been carried out is no failure.
+            Ok(Response::default())
+        } else {
+            skipped(message)
+        };
         if let Some(entry) = self.backlog.take_first(at) {
-            let result = if done {
-                Ok(Response::default())
-            } else {
-                skipped(message)
-            };
             self.end(entry, result, now);
         }
     }
@@ -216,6 +199,12 @@ impl Backlog {
     // --- where objects wait --------------------------------------------------------------------------------
 
     /// Adds a call behind those that wait for the object.
+    pub(super) fn add(&mut self, at: u32, mut entry: CallEntry) {
+        self.decide(at, &mut entry);
+        self.set_waiting(at, entry, None);
+    }
+
+    /// Adds a call whose changes are known.
     pub(super) fn set_waiting(&mut self, at: u32, entry: CallEntry, position: Option<u64>) {
         self.types.begins_to_wait(entry.call_type());
         if self.objects.get(at).is_some_and(|o| o.waiting.is_empty()) {
@@ -259,12 +248,15 @@ impl Backlog {
         if object.in_flight.is_some() || object.place != WaitingPlace::Nowhere {
             return;
         }
-        let (first, report) = (object.waiting.first(), object.report.as_ref());
-        let wakes = match (first, report) {
-            (Some(first), _) => first.not_before,
-            (None, Some(report)) => Some(report.due),
-            (None, None) => return,
+        let wakes = match object.waiting.first() {
+            Some(first) => object.pause_of(first),
+            None => object.report().map(|report| report.due),
         };
+        if let Some(first) = object.waiting.first_mut() {
+            first.not_before = wakes;
+            first.awaits_update &= wakes.is_some();
+        }
+        let first = object.waiting.first();
         object.place = match (wakes, first) {
             (Some(time), _) => {
                 self.timers.insert((time, at));
@@ -316,25 +308,19 @@ fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
     }
 }
 
-/// Adds to a new call what is left of an old one of its type that was not carried out.
+/// Adds to a new call what is left of an old one of its type that was not carried out. The changes of status patches are
+/// in the desired status of the pod.
 ///
 /// # Errors
 /// Why one call cannot do both; the new one stays as it was.
 pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), MergeError> {
-    let changes = (StatusChange::of(&new.call), StatusChange::of(&old.call));
-    if let ((Some(change), Some(earlier)), Some(pod)) = (changes, new.call.pod()) {
-        new.call = change.after(earlier).into_call(pod.clone());
-    }
     if let (ApiCall::Write(write), ApiCall::Write(earlier)) = (&new.call, &old.call) {
         new.call = Write::clone(write).after(earlier)?.into();
     }
-    new.joins_report |= old.joins_report;
-    let removes = matches!(new.call, ApiCall::ClearPreEnqueueStatus { .. });
     if old.attempts > 0 {
-        // The pause after a failed attempt holds for whatever is sent next, except for a call that holds for any version.
-        new.awaits_update = old.awaits_update && removes;
-        let is_over = old.awaits_update && !removes;
-        new.not_before = old.not_before.filter(|_| !is_over);
+        // The pause after a failed attempt holds for whatever is sent next.
+        new.awaits_update = old.awaits_update;
+        new.not_before = old.not_before;
         new.attempts = old.attempts;
         new.unclear = old.unclear;
     } else {

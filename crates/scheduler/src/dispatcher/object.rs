@@ -1,7 +1,7 @@
 //! The state of one object in the dispatcher: the call in flight, the waiting calls, and the view of the object.
 
 use super::lanes::LanePosition;
-use super::pod_status::{Offer, Report};
+use super::pod_status::DesiredStatus;
 use super::status::{ConditionChange, StatusChange};
 use super::writes::{Base, PodWrites, VersionNumber, Writes, version_number};
 use berth_api::{Kind, Object as ApiObject, Pod, Str, Time};
@@ -18,6 +18,8 @@ pub(super) struct CallEntry {
     pub(super) id: CallId,
     /// Calls that want just this one: they get its result.
     pub(super) joined: Vec<CallId>,
+    /// The call as it was sent last. A status patch that waits contains no changes: it is made of the desired status of
+    /// the pod when it is sent. With the gate SchedulerAsyncAPICalls off, each contains its own.
     pub(super) call: ApiCall,
     pub(super) made_at: Time,
     /// The end of the pause before its next attempt.
@@ -29,8 +31,6 @@ pub(super) struct CallEntry {
     /// Whether the last attempt was for an earlier version of the object than the API server has: the next update ends
     /// the pause.
     pub(super) awaits_update: bool,
-    /// Whether a report waited when the call was made, and is written along with it.
-    pub(super) joins_report: bool,
 }
 
 impl CallEntry {
@@ -45,7 +45,6 @@ impl CallEntry {
             first_sent: None,
             unclear: false,
             awaits_update: false,
-            joins_report: false,
         }
     }
 
@@ -55,12 +54,6 @@ impl CallEntry {
 
     pub(super) fn is_status_patch(&self) -> bool {
         is_status_patch(&self.call)
-    }
-
-    /// The report of PreEnqueue plugins about the pod, if the call writes that.
-    pub(super) fn report(&self) -> Option<ConditionChange> {
-        let change = StatusChange::of(&self.call)?;
-        change.condition.filter(ConditionChange::is_report)
     }
 }
 
@@ -89,10 +82,8 @@ pub(super) struct TrackedObject {
     pub(super) stored: Option<ApiObject>,
     pub(super) in_flight: Option<Box<CallEntry>>,
     pub(super) waiting: SmallVec<[CallEntry; 1]>,
-    /// The report of PreEnqueue plugins about the pod, until it is time to write it.
-    pub(super) report: Option<Box<Report>>,
-    /// A status that the API did not take, until it is offered again.
-    pub(super) offer: Option<Box<Offer>>,
+    /// The desired status of the pod, as far as it is neither effective nor in flight.
+    pub(super) status: Option<Box<DesiredStatus>>,
     pub(super) place: WaitingPlace,
     /// The write that is not shown yet.
     pub(super) written: PodWrites,
@@ -109,8 +100,7 @@ impl TrackedObject {
             stored: None,
             in_flight: None,
             waiting: SmallVec::new(),
-            report: None,
-            offer: None,
+            status: None,
             place: WaitingPlace::Nowhere,
             written: PodWrites::default(),
             expires: None,
@@ -144,20 +134,40 @@ impl TrackedObject {
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_none()
             && self.waiting.is_empty()
-            && self.report.is_none()
-            && self.offer.is_none()
+            && self.status.is_none()
             && self.expires.is_none()
     }
 
-    /// Returns whether a call would change nothing, as far as is known (D-8).
-    pub(super) fn is_needless(&self, call: &ApiCall) -> bool {
-        match (StatusChange::of(call), self.stored_pod()) {
-            (Some(change), Some(stored)) => {
-                change.has_no_effect(&Base::new(stored, self.written.writes()))
-            }
-            (Some(_), None) => false,
-            (None, _) => self.is_done(call),
-        }
+    /// The changes of a waiting status patch: the desired ones, and with the gate SchedulerAsyncAPICalls off its own.
+    pub(super) fn change_of(&self, entry: &CallEntry) -> Option<StatusChange> {
+        let own = StatusChange::of(&entry.call)?;
+        Some(match &self.status {
+            Some(status) => own.after(status.now.clone()),
+            None => own,
+        })
+    }
+
+    /// The changes of all status patches that have not ended.
+    pub(super) fn changes(&self) -> impl Iterator<Item = (&CallEntry, StatusChange)> {
+        let in_flight = self.in_flight.as_deref();
+        let in_flight = in_flight.and_then(|entry| Some((entry, StatusChange::of(&entry.call)?)));
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter_map(|entry| Some((entry, self.change_of(entry)?)));
+        in_flight.into_iter().chain(waiting)
+    }
+
+    /// The end of the pause before a waiting call is sent. Only the removal of a condition waits for another version of
+    /// the pod.
+    pub(super) fn pause_of(&self, entry: &CallEntry) -> Option<Time> {
+        let removes = |change: StatusChange| change.condition == Some(ConditionChange::Clear);
+        let holds = !entry.awaits_update || self.change_of(entry).is_some_and(removes);
+        entry.not_before.filter(|_| holds)
+    }
+
+    /// Returns whether the pod has all of a change, as far as is known.
+    pub(super) fn has(&self, change: &StatusChange) -> bool {
+        let is_in = |pod: &Pod| change.has_no_effect(&Base::new(pod, self.written.writes()));
+        self.stored_pod().is_some_and(is_in)
     }
 
     /// Returns whether the object shows that a binding or a write of a claim or volume was carried out.
@@ -173,32 +183,23 @@ impl TrackedObject {
 
     /// Returns whether the object shows that repeating the call would be wrong: the pod has a node, which a binding
     /// cannot change and a status must not deny.
-    pub(super) fn is_hopeless(&self, call: &ApiCall) -> bool {
-        match (call, self.stored_pod()) {
-            (ApiCall::BindPod { node, .. }, Some(stored)) => {
+    pub(super) fn is_hopeless(&self, call: &ApiCall, change: Option<StatusChange>) -> bool {
+        match (call, change, self.stored_pod()) {
+            (ApiCall::BindPod { node, .. }, _, Some(stored)) => {
                 stored.is_assigned() && stored.spec.node_name != *node
             }
-            (_, Some(stored)) => {
-                StatusChange::of(call).is_some_and(|change| change.cut_to_truth(stored).is_none())
-            }
+            (_, Some(change), Some(stored)) => change.cut_to_truth(stored).is_none(),
             _ => false,
         }
     }
 
-    /// The call as it is to be sent: only what changes something. `None` when nothing does. After an attempt that may
-    /// have been carried out it is unknown what a status patch changes, and all of it is sent that is still true.
-    pub(super) fn cut(&self, entry: &CallEntry) -> Option<ApiCall> {
-        let call = &entry.call;
-        match (StatusChange::of(call), call.pod(), self.stored_pod()) {
-            (Some(change), Some(pod), Some(stored)) => {
-                let rest = if entry.unclear {
-                    change.cut_to_truth(stored)
-                } else {
-                    change.cut_to(&Base::new(stored, self.written.writes()))
-                };
-                Some(rest?.into_call(pod.clone()))
-            }
-            _ => (!self.is_done(call)).then(|| call.clone()),
+    /// The part of a change that is to be sent: only what differs from the pod. `None` when nothing does. After an
+    /// attempt that may have been carried out that is unknown, and all of it is sent that is still true.
+    pub(super) fn cut(&self, change: StatusChange, is_unclear: bool) -> Option<StatusChange> {
+        match self.stored_pod() {
+            None => Some(change),
+            Some(stored) if is_unclear => change.cut_to_truth(stored),
+            Some(stored) => change.cut_to(&Base::new(stored, self.written.writes())),
         }
     }
 
@@ -215,7 +216,13 @@ impl TrackedObject {
     /// decision depends on them, and most are dropped again.
     pub(super) fn writes(&self) -> Writes {
         let mut writes = self.written.writes().clone();
-        for entry in self.in_flight.as_deref().into_iter().chain(&self.waiting) {
+        if let Some(entry) = &self.in_flight {
+            writes.note(&entry.call, entry.made_at);
+        }
+        if let Some(status) = &self.status {
+            writes.note_change(status.now.clone());
+        }
+        for entry in &self.waiting {
             writes.note(&entry.call, entry.made_at);
         }
         writes
@@ -243,7 +250,10 @@ impl TrackedObjects {
         self.slots.get_mut(at as usize)
     }
 
-    pub(super) fn insert(&mut self, key: ObjectKey) -> u32 {
+    pub(super) fn find_or_insert(&mut self, key: ObjectKey) -> u32 {
+        if let Some(at) = self.find(key.kind, &key.uid) {
+            return at;
+        }
         let at = self.slots.insert(TrackedObject::new(key.clone()));
         // More than 2^32 objects are refused long before, see `tracked_max`.
         let at = u32::try_from(at).unwrap_or(u32::MAX);

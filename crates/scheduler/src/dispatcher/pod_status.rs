@@ -1,22 +1,25 @@
-//! The desired status of each pod: the conditions and nominations that have not been written.
+//! The desired status of each pod: the conditions and the nomination that the pod is to have and does not have yet.
 //!
-//! Of a pod's status there are at most three things to write, and one call writes them:
-//! - what is **decided** (the result of a cycle, a nomination): a call like any other, sent as soon as possible;
-//! - a **report**: the answers of PreEnqueue plugins about the pod (KEP-5501). It is written when it has been due for 5
-//!   s, is replaced by later reports without moving that time, and is dropped when the pod states it already;
-//! - an **offer**: what the API did not take in all attempts. It is offered again after 30 s, as far as the core finds
-//!   it still true by then.
+//! [`DesiredStatus`] is the row of one pod:
+//! - **now**: what was decided (the result of a cycle, a nomination). It is written as soon as possible.
+//! - **report**: the answer of PreEnqueue plugins about the pod (KEP-5501). It is written when it has been due for 5 s;
+//!   later answers replace it without moving that time.
+//! - **refused**: what the API did not take in all attempts. It is offered again after 30 s, as far as the core finds it
+//!   still true by then.
 //!
-//! Each is compared with the status of the pod, as far as that is known: the stored object with the writes that have
-//! succeeded. A difference that ends by itself is never written.
+//! A row is compared with the pod as far as it is known: the stored object with the writes that have succeeded. A status
+//! patch is the difference at the time when it is sent. While it is in flight, the row does not contain its changes; if
+//! it fails and is repeated, they return to the row, where newer ones take precedence. A difference that ends by itself
+//! is never written.
 
-use super::object::{CallEntry, TrackedObject, is_status_patch};
+use super::object::{CallEntry, TrackedObject, WaitingPlace};
 use super::status::{ConditionChange, StatusChange};
 use super::{Backlog, Dispatcher, overwritten, text};
 use berth_api::{Duration, Kind, Time};
 use berth_framework::call::{CallErrorKind, PodRef};
 use berth_framework::write::POD_STATUS_PATCH;
 use berth_framework::{ApiCall, CallError};
+use std::mem;
 
 /// The pause before a status is offered again.
 const OFFERED_AGAIN_AFTER: Duration = Duration::from_secs(30);
@@ -24,75 +27,128 @@ const OFFERED_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// next tried.
 const OFFERS_MAX: usize = 1 << 16;
 
-/// The report of PreEnqueue plugins about a pod.
+/// The desired status of one pod, as far as the pod does not have it and no call in flight writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DesiredStatus {
+    pod: PodRef,
+    /// The changes of the status patch that waits. Empty if none waits.
+    pub(super) now: StatusChange,
+    /// The answer of PreEnqueue plugins, until it is due.
+    pub(super) report: Option<Report>,
+    /// The changes that the API did not take, with the time at which they are offered again.
+    pub(super) refused: Option<(Time, StatusChange)>,
+}
+
+/// The answer of PreEnqueue plugins about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
-    pod: PodRef,
-    change: ConditionChange,
+    answer: ConditionChange,
     /// The time at which it is written.
     pub(super) due: Time,
     /// Whether it is a new rejection: after what is in flight was reported, the pod had been admitted.
     is_new: bool,
+    /// Whether a nomination was decided since, which takes the report along.
+    joins: bool,
 }
 
-/// A status that the API did not take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Offer {
-    call: ApiCall,
-    /// The time at which it is offered again.
-    pub(super) due: Time,
+impl DesiredStatus {
+    /// Nothing is left to write now. Returns whether a report was to be taken along.
+    fn take_now(&mut self) -> bool {
+        self.now = StatusChange::default();
+        let report = self.report.as_mut();
+        report.is_some_and(|report| mem::take(&mut report.joins))
+    }
+
+    /// PreEnqueue plugins give another answer, which is due at that time. Returns the report that waits from now on, if
+    /// any. `sent` is the condition that a call in flight writes, and `is_unclear` whether an earlier attempt of the
+    /// waiting patch may have been carried out.
+    fn answered(
+        &mut self,
+        answer: ConditionChange,
+        due: Time,
+        sent: Option<&ConditionChange>,
+        is_unclear: bool,
+    ) -> Option<Report> {
+        // A pod that had passed and is rejected again has its own time.
+        let is_new_after = |earlier: &ConditionChange| {
+            *earlier == ConditionChange::Clear && answer != ConditionChange::Clear
+        };
+        let mut is_new = sent.is_some_and(is_new_after);
+        let unsent = self.now.condition.as_ref();
+        if let Some(unsent) = unsent.filter(|unsent| unsent.is_report()) {
+            // A report that has not been sent states the present answer of the plugins (D-14).
+            if !is_new_after(unsent) {
+                self.now.condition = Some(answer);
+                return None;
+            }
+            is_new = true;
+            // The removal of a report that may have been carried out is repeated: only then it is known what the pod
+            // states.
+            if !is_unclear {
+                self.now.condition = None;
+            }
+        }
+        // If the last status patch states the answer, no other one is left to write then.
+        let last = if self.now.is_empty() {
+            sent
+        } else {
+            self.now.condition.as_ref()
+        };
+        if last.is_some_and(|last| last.states_the_same(&answer)) {
+            return None;
+        }
+        let earlier = self.report.as_ref();
+        let kept = earlier.filter(|earlier| !is_new_after(&earlier.answer));
+        Some(Report {
+            due: kept.map_or(due, |kept| kept.due),
+            is_new: earlier.map_or(is_new, |earlier| kept.is_none() || earlier.is_new),
+            joins: earlier.is_some_and(|earlier| earlier.joins),
+            answer,
+        })
+    }
 }
 
 impl TrackedObject {
-    /// Returns whether the last call about the object writes this condition: no other one is left to write then.
-    fn writes_condition(&self, change: &ConditionChange) -> bool {
-        let last = self.waiting.last().or(self.in_flight.as_deref());
-        let last = last.and_then(|entry| StatusChange::of(&entry.call));
-        last.and_then(|last| last.condition)
-            .is_some_and(|last| last.states_the_same(change))
+    /// The row of the pod.
+    fn row(&mut self, pod: &PodRef) -> &mut DesiredStatus {
+        self.status.get_or_insert_with(|| {
+            Box::new(DesiredStatus {
+                pod: pod.clone(),
+                now: StatusChange::default(),
+                report: None,
+                refused: None,
+            })
+        })
     }
-}
 
-impl CallEntry {
-    /// Writes this instead of the condition that is in the call.
-    fn restate(&mut self, change: ConditionChange, pod: PodRef) {
-        if let Some(earlier) = StatusChange::of(&self.call) {
-            let merged = StatusChange::of_condition(change).after(earlier);
-            self.call = merged.into_call(pod);
+    pub(super) fn report(&self) -> Option<&Report> {
+        self.status.as_ref()?.report.as_ref()
+    }
+
+    /// Forgets the row of the pod when nothing is left of it. Without a status patch that waits, nothing is written now.
+    pub(super) fn tidy_status(&mut self) {
+        let is_patched = self.waiting.iter().any(CallEntry::is_status_patch);
+        if let Some(row) = &mut self.status {
+            if !is_patched {
+                row.take_now();
+            }
+            if row.now.is_empty() && row.report.is_none() && row.refused.is_none() {
+                self.status = None;
+            }
         }
-    }
-
-    /// Takes the PodScheduled condition out of the call. Other conditions and a nominated node are still written.
-    fn retract_report(&mut self) {
-        if let (Some(change), Some(pod)) = (StatusChange::of(&self.call), self.call.pod().cloned())
-        {
-            let rest = StatusChange {
-                condition: None,
-                ..change
-            };
-            self.call = rest.into_call(pod);
-        }
-    }
-
-    /// Returns whether the call is a status patch of which nothing is left.
-    pub(super) fn writes_nothing(&self) -> bool {
-        StatusChange::of(&self.call).is_some_and(|change| change.is_empty())
     }
 }
 
 impl Dispatcher {
     /// The answer of PreEnqueue plugins differs from the status of a pod: `call` sets or clears the condition, and is
-    /// made at
-    /// `due`. A report that waits already keeps its time, unless the pod had passed meanwhile. While the pod states it,
-    /// or a more relevant call is about it, nothing is left to report.
+    /// made at `due`. A report that waits already keeps its time, unless the pod had passed meanwhile. While the pod
+    /// states it, or a more relevant call is about it, nothing is left to report.
     ///
     /// With the gate SchedulerAsyncAPICalls off the call is made at once.
     pub fn report(&mut self, call: ApiCall, due: Time, now: Time) {
-        let (Some(change), Some(pod)) = (StatusChange::of(&call), call.pod().cloned()) else {
-            debug_assert!(false, "a report is a status patch");
-            return;
-        };
-        let Some(change) = change.condition else {
+        let answer = StatusChange::of(&call).and_then(|change| change.condition);
+        let (Some(answer), Some(pod)) = (answer, call.pod()) else {
+            debug_assert!(false, "a report sets or clears a condition");
             return;
         };
         if self.closed {
@@ -102,16 +158,7 @@ impl Dispatcher {
             self.enqueue(call, now);
             return;
         }
-        let key = call.key();
-        let at = match self.backlog.objects.find(key.kind, &key.uid) {
-            Some(at) => at,
-            None => self.backlog.objects.insert(key),
-        };
-        self.set_report(at, pod, change, due, now);
-        self.backlog.tidy(at);
-    }
-
-    fn set_report(&mut self, at: u32, pod: PodRef, change: ConditionChange, due: Time, now: Time) {
+        let at = self.backlog.objects.find_or_insert(call.key());
         let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
@@ -119,74 +166,41 @@ impl Dispatcher {
         if object.gone || entries.any(|entry| !entry.is_status_patch()) {
             return;
         }
-        let mut follows_admission = false;
-        // A report that has not been sent states the present answer of the plugins (D-14).
-        if let Some((first, earlier)) = object
-            .waiting
-            .first_mut()
-            .and_then(|first| first.report().map(|earlier| (first, earlier)))
+        let is_unclear = object.waiting.first().is_some_and(|first| first.unclear);
+        let sent = object.in_flight.as_deref();
+        let sent = sent.and_then(|entry| StatusChange::of(&entry.call)?.condition);
+        let row = object.row(pod);
+        let report = row.answered(answer, due, sent.as_ref(), is_unclear);
+        if row.now.is_empty()
+            && let Some(entry) = self.backlog.take_first(at)
         {
-            if !earlier.is_followed_by_new_rejection(&change) {
-                first.restate(change, pod);
-                self.backlog.drop_report(at);
-                self.drop_needless(at, text::NO_EFFECT, now);
-                return;
-            }
-            follows_admission = true;
-            // The removal of a report that may have been carried out is repeated: only then it is known what the pod
-            // states.
-            if !first.unclear {
-                first.retract_report();
-            }
-            if first.writes_nothing()
-                && let Some(entry) = self.backlog.take_first(at)
-            {
-                self.end(entry, overwritten(text::SAME_TYPE), now);
-            }
+            self.end(entry, overwritten(text::SAME_TYPE), now);
         }
-        let Some(object) = self.backlog.objects.get_mut(at) else {
-            return;
-        };
-        if object.writes_condition(&change) {
-            self.backlog.drop_report(at);
-            return;
+        self.backlog.drop_report(at);
+        if let Some(report) = report {
+            self.backlog.keep_report(at, report);
+            self.backlog.drop_needless_report(at);
+        } else {
+            self.drop_needless(at, text::NO_EFFECT, now);
         }
-        let earlier = object.report.take();
-        let (due, is_new) = match earlier.as_deref() {
-            Some(earlier) if earlier.change.is_followed_by_new_rejection(&change) => (due, true),
-            Some(earlier) => (earlier.due, earlier.is_new),
-            None => {
-                let in_flight = object.in_flight.as_ref().and_then(|entry| entry.report());
-                let is_new = in_flight.is_some_and(|r| r.is_followed_by_new_rejection(&change));
-                (due, is_new || follows_admission)
-            }
-        };
-        if earlier.is_none() {
-            self.backlog.types.begins_to_wait(&POD_STATUS_PATCH);
-            self.backlog.tracked += 1;
-        }
-        object.report = Some(Box::new(Report {
-            pod,
-            change,
-            due,
-            is_new,
-        }));
-        self.backlog.drop_offer(at);
-        self.backlog.drop_needless_report(at);
-        self.backlog.replace_report(at);
+        self.backlog.tidy(at);
     }
 
-    /// The report of a pod as a call, when it is time to write it.
-    pub(super) fn due_report(&mut self, at: u32, now: Time) -> Option<CallEntry> {
-        let due = self.backlog.objects.get(at)?.report.as_ref()?.due;
-        if due > now {
-            return None;
+    /// The report of a pod becomes a call when it is due.
+    pub(super) fn make_due_report(&mut self, at: u32, now: Time) {
+        let Some(row) = self.backlog.row(at) else {
+            return;
+        };
+        let pod = row.pod.clone();
+        if row.report.as_ref().is_some_and(|report| report.due <= now)
+            && let Some(report) = self.backlog.take_report(at)
+        {
+            let call = StatusChange::of_condition(report.answer).into_call(pod);
+            let id = self.new_id();
+            self.backlog.tracked += 1;
+            self.backlog.add(at, CallEntry::new(id, call, now));
+            self.drop_needless(at, text::NO_EFFECT, now);
         }
-        let report = self.backlog.take_report(at)?;
-        let change = StatusChange::of_condition(report.change);
-        let id = self.new_id();
-        self.backlog.tracked += 1;
-        Some(CallEntry::new(id, change.into_call(report.pod), now))
     }
 
     /// Returns whether one more report would be kept; see [`DispatcherOptions::tracked_max`](super::DispatcherOptions).
@@ -199,12 +213,11 @@ impl Dispatcher {
     /// The report that waits for its time. For tests and for debugging.
     pub fn report_of(&self, uid: &str) -> Option<(ApiCall, Time)> {
         let at = self.backlog.objects.find(Kind::Pod, uid)?;
-        let report = self.backlog.objects.get(at)?.report.as_ref()?;
-        let change = StatusChange::of_condition(report.change.clone());
-        Some((change.into_call(report.pod.clone()), report.due))
+        let row = self.backlog.objects.get(at)?.status.as_ref()?;
+        let report = row.report.as_ref()?;
+        let change = StatusChange::of_condition(report.answer.clone());
+        Some((change.into_call(row.pod.clone()), report.due))
     }
-
-    // --- offers --------------------------------------------------------------------------------------------
 
     /// A status patch has failed in all attempts, and may succeed later. A newer patch of the condition makes it
     /// needless.
@@ -213,27 +226,26 @@ impl Dispatcher {
             error.kind,
             CallErrorKind::Unavailable | CallErrorKind::Timeout | CallErrorKind::Conflict
         );
-        if !may_succeed || !is_status_patch(call) || self.closed {
+        let (Some(change), Some(pod)) = (StatusChange::of(call), call.pod()) else {
             return;
-        }
-        let Some(object) = self.backlog.objects.get(at) else {
+        };
+        let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
         let states_more = |entry: &CallEntry| {
-            let change = StatusChange::of(&entry.call);
+            let change = object.change_of(entry);
             change.is_none_or(|change| change.changes_conditions())
         };
-        if object.gone || object.report.is_some() || object.waiting.iter().any(states_more) {
-            return;
-        }
-        self.backlog.drop_offer(at);
-        if self.backlog.offers.len() >= OFFERS_MAX {
+        let is_replaced = object.report().is_some() || object.waiting.iter().any(states_more);
+        if !may_succeed || is_replaced || object.gone || self.closed {
             return;
         }
         let due = now + OFFERED_AGAIN_AFTER;
-        if let Some(object) = self.backlog.objects.get_mut(at) {
-            let call = call.clone();
-            object.offer = Some(Box::new(Offer { call, due }));
+        self.backlog.drop_refused(at);
+        if let Some(object) = self.backlog.objects.get_mut(at)
+            && self.backlog.offers.len() < OFFERS_MAX
+        {
+            object.row(pod).refused = Some((due, change));
             self.backlog.offers.insert((due, at));
         }
     }
@@ -241,8 +253,7 @@ impl Dispatcher {
     /// The pod is bound, and the API shows so: earlier status changes are out of date.
     pub fn forget_status(&mut self, uid: &str) {
         if let Some(at) = self.backlog.objects.find(Kind::Pod, uid) {
-            self.backlog.drop_offer(at);
-            self.backlog.drop_report(at);
+            self.backlog.drop_later(at);
             self.backlog.tidy(at);
         }
     }
@@ -254,23 +265,99 @@ impl Dispatcher {
         if due > now {
             return None;
         }
-        let offer = self.backlog.objects.get(at)?.offer.as_ref()?;
-        let call = offer.call.clone();
-        self.backlog.drop_offer(at);
+        let row = self.backlog.row(at)?;
+        let (pod, (_, change)) = (row.pod.clone(), row.refused.clone()?);
+        self.backlog.drop_refused(at);
         self.backlog.tidy(at);
-        Some(call)
+        Some(change.into_call(pod))
     }
 }
 
 impl Backlog {
-    /// The report has another time, or there is none any more.
-    pub(super) fn replace_report(&mut self, at: u32) {
-        let Some(object) = self.objects.get(at) else {
+    fn row(&mut self, at: u32) -> Option<&mut DesiredStatus> {
+        self.objects.get_mut(at)?.status.as_deref_mut()
+    }
+
+    // --- what is written now -------------------------------------------------------------------------------
+
+    /// Moves the changes of a status patch into the row of its pod, where they take precedence.
+    pub(super) fn decide(&mut self, at: u32, entry: &mut CallEntry) {
+        if let Some((row, change)) = self.take_change(at, entry) {
+            row.now = change.after(mem::take(&mut row.now));
+        }
+    }
+
+    fn take_change(
+        &mut self,
+        at: u32,
+        entry: &mut CallEntry,
+    ) -> Option<(&mut DesiredStatus, StatusChange)> {
+        let change = StatusChange::of(&entry.call)?;
+        let pod = entry.call.pod()?.clone();
+        let row = self.objects.get_mut(at)?.row(&pod);
+        entry.call = StatusChange::default().into_call(pod);
+        Some((row, change))
+    }
+
+    /// A status patch has failed and is repeated: its changes return to the row of the pod, where newer ones take
+    /// precedence. Of a report, the present answer of the plugins is written (D-14). A new rejection waits for its own
+    /// time; until then the pod states nothing, whether or not the report was carried out.
+    pub(super) fn restore(&mut self, at: u32, entry: &mut CallEntry) {
+        let Some((row, sent)) = self.take_change(at, entry) else {
             return;
         };
-        if object.waiting.is_empty() {
-            self.unplace(at);
-            self.place(at, None);
+        row.now = mem::take(&mut row.now).after(sent);
+        let condition = row.now.condition.as_ref();
+        if !condition.is_some_and(ConditionChange::is_report) {
+            return;
+        }
+        if row.report.as_ref().is_some_and(|report| report.is_new) {
+            row.now.condition = entry.unclear.then_some(ConditionChange::Clear);
+        } else if let Some(report) = &row.report {
+            row.now.condition = Some(report.answer.clone());
+            self.take_report(at);
+        }
+    }
+
+    /// The call that waits as it is to be sent: of a status patch, what the pod does not have. `None` when nothing is
+    /// left to do. A nomination takes along a report that waited when it was decided. If the nomination has become
+    /// needless, the report waits for its own time.
+    pub(super) fn call_to_send(&mut self, at: u32, entry: &CallEntry) -> Option<ApiCall> {
+        let object = self.objects.get_mut(at)?;
+        let (Some(change), Some(pod)) = (object.change_of(entry), entry.call.pod()) else {
+            return (!object.is_done(&entry.call)).then(|| entry.call.clone());
+        };
+        let mut patch = object.cut(change, entry.unclear)?;
+        let joins = object.status.as_mut().is_some_and(|row| row.take_now());
+        if joins && !patch.changes_conditions() {
+            self.drop_needless_report(at);
+            patch.condition = self.take_report(at).map(|report| report.answer);
+        }
+        let mut call = patch.into_call(pod.clone());
+        // A removal is sent for the version of the pod that has the condition: until it arrives, the pod may be bound,
+        // with another condition.
+        if let ApiCall::ClearPreEnqueueStatus {
+            resource_version, ..
+        } = &mut call
+        {
+            *resource_version = self.objects.get(at)?.known_version();
+        }
+        Some(call)
+    }
+
+    // --- what is written later -----------------------------------------------------------------------------
+
+    /// A status patch is made: it takes the place of what was to be offered again. A condition in it takes the place of
+    /// the report; without one, the report is written along with it (D-24).
+    pub(super) fn supersede_later(&mut self, at: u32, patch: &ApiCall) {
+        self.drop_refused(at);
+        let report = self.row(at).and_then(|row| row.report.as_mut());
+        let (Some(report), Some(change)) = (report, StatusChange::of(patch)) else {
+            return;
+        };
+        report.joins |= !change.changes_conditions();
+        if change.condition.is_some() {
+            self.drop_report(at);
         }
     }
 
@@ -280,94 +367,55 @@ impl Backlog {
         let Some(object) = self.objects.get(at) else {
             return;
         };
-        let Some(report) = &object.report else {
-            return;
-        };
-        let mut entries = object.waiting.iter().chain(object.in_flight.as_deref());
-        if entries.any(|entry| entry.is_status_patch()) {
-            return;
-        }
-        let change = StatusChange::of_condition(report.change.clone());
-        if object.is_needless(&change.into_call(report.pod.clone())) {
+        let states =
+            |report: &Report| object.has(&StatusChange::of_condition(report.answer.clone()));
+        if object.report().is_some_and(states) && object.changes().next().is_none() {
             self.drop_report(at);
         }
     }
 
-    /// Forgets the report of a pod.
-    pub(super) fn drop_report(&mut self, at: u32) {
-        self.take_report(at);
-        self.replace_report(at);
+    fn keep_report(&mut self, at: u32, report: Report) {
+        if let Some(row) = self.row(at) {
+            row.report = Some(report);
+            self.drop_refused(at);
+            self.types.begins_to_wait(&POD_STATUS_PATCH);
+            self.tracked += 1;
+            self.replan(at);
+        }
     }
 
-    pub(super) fn take_report(&mut self, at: u32) -> Option<Report> {
-        let report = self.objects.get_mut(at)?.report.take()?;
+    fn take_report(&mut self, at: u32) -> Option<Report> {
+        let report = self.row(at)?.report.take()?;
         self.types.ends_to_wait(&POD_STATUS_PATCH);
         self.tracked = self.tracked.saturating_sub(1);
-        Some(*report)
+        Some(report)
     }
 
-    /// A report failed and is repeated: it states the present answer of the plugins (D-14). A new rejection waits for
-    /// its own time; until then the pod states nothing, whether or not the report was carried out.
-    pub(super) fn renew_report(&mut self, at: u32, entry: &mut CallEntry) {
-        if entry.report().is_none() {
-            return;
-        }
-        let object = self.objects.get(at);
-        match object.and_then(|object| object.report.as_deref()) {
-            None => {}
-            Some(report) if report.is_new && entry.unclear => {
-                entry.restate(ConditionChange::Clear, report.pod.clone());
-            }
-            Some(report) if report.is_new => entry.retract_report(),
-            Some(_) => {
-                if let Some(report) = self.take_report(at) {
-                    entry.restate(report.change, report.pod);
-                }
-            }
-        }
-    }
-
-    /// A status patch is made: it takes the place of what was to be offered again. A condition in it takes the place of
-    /// the report; without one, the report is written along with it (D-24).
-    pub(super) fn supersede_report(&mut self, at: u32, entry: &mut CallEntry) {
-        self.drop_offer(at);
-        let Some(change) = StatusChange::of(&entry.call) else {
-            return;
-        };
-        if change.condition.is_some() {
-            self.take_report(at);
-        } else if !change.changes_conditions() {
-            let object = self.objects.get(at);
-            entry.joins_report = object.is_some_and(|object| object.report.is_some());
-        }
-    }
-
-    /// A status patch is sent, with the report that it is to take along. A patch that has become needless is not sent,
-    /// so that its report waits for its own time.
-    pub(super) fn join_report(&mut self, at: u32, entry: &mut CallEntry) {
-        if !std::mem::take(&mut entry.joins_report) {
-            return;
-        }
-        let Some(change) =
-            StatusChange::of(&entry.call).filter(|change| !change.changes_conditions())
-        else {
-            return;
-        };
-        self.drop_needless_report(at);
-        if let Some(report) = self.take_report(at) {
-            let both = StatusChange {
-                condition: Some(report.change),
-                ..change
-            };
-            entry.call = both.into_call(report.pod);
-        }
+    /// Forgets the report of a pod.
+    fn drop_report(&mut self, at: u32) {
+        self.take_report(at);
+        self.replan(at);
     }
 
     /// The status is not offered again.
-    pub(super) fn drop_offer(&mut self, at: u32) {
-        let object = self.objects.get_mut(at);
-        if let Some(offer) = object.and_then(|object| object.offer.take()) {
-            self.offers.remove(&(offer.due, at));
+    fn drop_refused(&mut self, at: u32) {
+        if let Some((due, _)) = self.row(at).and_then(|row| row.refused.take()) {
+            self.offers.remove(&(due, at));
+        }
+    }
+
+    /// Forgets what is to be written later.
+    pub(super) fn drop_later(&mut self, at: u32) {
+        self.drop_report(at);
+        self.drop_refused(at);
+    }
+
+    /// The time of what waits for the object may be another one.
+    fn replan(&mut self, at: u32) {
+        let object = self.objects.get(at);
+        if object.is_some_and(|object| !matches!(object.place, WaitingPlace::Ready(..))) {
+            self.unplace(at);
+            self.place(at, None);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::enqueue::carry_on;
 use super::object::{CallEntry, TrackedObject, WaitingPlace};
+use super::status::StatusChange;
 use super::writes::{PodWrites, VersionNumber, version_number};
 use super::{Backlog, Dispatcher, overwritten, text};
 use berth_api::{Duration, Time};
@@ -29,7 +30,7 @@ impl Dispatcher {
             }
             let mut entry = object.waiting.remove(0);
             self.backlog.types.ends_to_wait(entry.call_type());
-            let Some(call) = object.cut(&entry) else {
+            let Some(call) = self.backlog.call_to_send(at, &entry) else {
                 // Nothing to do any more: as good as done.
                 self.end(entry, Ok(Response::default()), now);
                 self.backlog.place(at, None);
@@ -37,8 +38,6 @@ impl Dispatcher {
                 continue;
             };
             entry.call = call;
-            self.backlog.join_report(at, &mut entry);
-            self.backlog.set_version(at, &mut entry.call);
             entry.not_before = None;
             entry.awaits_update = false;
             entry.first_sent.get_or_insert(now);
@@ -69,9 +68,8 @@ impl Dispatcher {
                 .and_then(|object| object.waiting.first_mut())
             {
                 first.not_before = None;
-            } else if let Some(report) = self.due_report(at, now) {
-                self.backlog.set_waiting(at, report, None);
-                self.drop_needless(at, text::NO_EFFECT, now);
+            } else {
+                self.make_due_report(at, now);
             }
             self.backlog.place(at, None);
             self.backlog.tidy(at);
@@ -128,7 +126,8 @@ impl Dispatcher {
         };
         self.failures.note(&entry, &error, now);
         let object = self.backlog.objects.get(at);
-        let over = object.is_none_or(|object| object.gone || object.is_hopeless(&entry.call));
+        let sent = StatusChange::of(&entry.call);
+        let over = object.is_none_or(|o| o.gone || o.is_hopeless(&entry.call, sent));
         if over
             || self.closed
             || !is_passing(&entry, error.kind)
@@ -151,17 +150,11 @@ impl Dispatcher {
             pause
         };
         entry.not_before = Some(now + pause);
-        let waits = self
-            .backlog
-            .objects
-            .get(at)
-            .is_some_and(|o| !o.waiting.is_empty());
-        self.backlog.renew_report(at, &mut entry);
+        let waits = object.is_some_and(|object| !object.waiting.is_empty());
+        if self.options.asynchronous {
+            self.backlog.restore(at, &mut entry);
+        }
         if !waits || !self.options.asynchronous {
-            if entry.writes_nothing() {
-                self.end(entry, overwritten(text::SAME_TYPE), now);
-                return;
-            }
             self.backlog.set_first(at, entry);
             self.drop_needless(at, text::NO_EFFECT, now);
             return;
@@ -217,18 +210,6 @@ impl Dispatcher {
 }
 
 impl Backlog {
-    /// A removal of a condition is sent for the version of the pod that has this condition: until the call arrives, the
-    /// pod may be bound, with another condition.
-    fn set_version(&self, at: u32, call: &mut ApiCall) {
-        if let ApiCall::ClearPreEnqueueStatus {
-            resource_version, ..
-        } = call
-        {
-            let object = self.objects.get(at);
-            *resource_version = object.and_then(TrackedObject::known_version);
-        }
-    }
-
     pub(super) fn forget_written(&mut self, at: u32) {
         if let Some(object) = self.objects.get_mut(at) {
             object.written = PodWrites::default();

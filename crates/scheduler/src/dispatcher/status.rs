@@ -36,11 +36,6 @@ impl ConditionChange {
             Self::Set(condition) => is_report(&condition.reason),
         }
     }
-
-    /// Returns whether a pod of which this was reported is rejected anew by `newer`: it had been admitted meanwhile.
-    pub(super) fn is_followed_by_new_rejection(&self, newer: &Self) -> bool {
-        *self == Self::Clear && *newer != Self::Clear
-    }
 }
 
 /// The changes of a status patch.

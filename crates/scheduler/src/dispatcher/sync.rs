@@ -1,7 +1,7 @@
 //! The state of objects for the dispatcher: updates, deletions, and the results of our calls (D-17,
 //! D-25).
 
-use super::status::StatusChange;
+use super::status::ConditionChange;
 use super::{Dispatcher, Writes, skipped, text};
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::ApiCall;
@@ -75,13 +75,12 @@ impl Dispatcher {
     /// condition is being removed that another client may have written again.
     pub fn is_status_unclear(&self, uid: &str) -> bool {
         let at = self.backlog.objects.find(Kind::Pod, uid);
-        let Some(object) = at.and_then(|at| self.backlog.objects.get(at)) else {
-            return false;
-        };
-        let mut entries = object.waiting.iter().chain(object.in_flight.as_deref());
-        entries.any(|entry| {
-            let clears = matches!(entry.call, ApiCall::ClearPreEnqueueStatus { .. });
-            clears || entry.unclear && StatusChange::of(&entry.call).is_some()
+        let object = at.and_then(|at| self.backlog.objects.get(at));
+        object.is_some_and(|object| {
+            let mut changes = object.changes();
+            changes.any(|(entry, change)| {
+                entry.unclear || change.condition == Some(ConditionChange::Clear)
+            })
         })
     }
 
@@ -118,8 +117,7 @@ impl Dispatcher {
             };
             self.end(entry, result, now);
         }
-        self.backlog.drop_report(at);
-        self.backlog.drop_offer(at);
+        self.backlog.drop_later(at);
         self.backlog.forget_written(at);
         if let Some(object) = self.backlog.objects.get_mut(at) {
             object.stored = None;

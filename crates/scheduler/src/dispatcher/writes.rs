@@ -44,9 +44,13 @@ impl Writes {
         if let ApiCall::DeletePod { condition, .. } = call {
             self.deletion = Some((condition.clone(), at));
         }
-        let Some(change) = StatusChange::of(call) else {
-            return;
-        };
+        if let Some(change) = StatusChange::of(call) {
+            self.note_change(change);
+        }
+    }
+
+    /// Adds a change of the status.
+    pub(super) fn note_change(&mut self, change: StatusChange) {
         if let Some(condition) = change.condition {
             let was_report = match &self.condition {
                 Some(ConditionChange::Set(patch)) => patch.reason == NOT_READY_FOR_SCHEDULING,

@@ -274,6 +274,27 @@ fn a_rejection_after_a_removal_without_response_is_reported() {
     assert_eq!(desk.send(), NONE);
 }
 
+/// D-14, Q-105: a report in flight fails after the result of a cycle was added and the pod was rejected again. The result
+/// is written first, and the rejection at its own time.
+#[test]
+fn a_report_that_follows_the_result_of_a_cycle_is_not_lost() {
+    let mut desk = desk();
+    desk.shows(pod("p"));
+    desk.report(statement("p", NOT_READY));
+    desk.advance(5_000);
+    assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+    desk.call(statement("p", "Unschedulable"));
+    desk.report(statement("p", "SchedulingGated"));
+    desk.answer_first(error(CallErrorKind::Conflict));
+    desk.advance(1_000);
+    assert_eq!(desk.send(), ["patch p Unschedulable"]);
+    desk.answer_first(Ok(()));
+    desk.advance(3_999);
+    assert_eq!(desk.send(), NONE);
+    desk.advance(1);
+    assert_eq!(desk.send(), ["patch p SchedulingGated"]);
+}
+
 /// D-27, Q-104, case 169: a rejection that was written is cleared after 5 s, unless something is written before.
 #[test]
 fn a_rejection_that_was_written_is_cleared() {
@@ -641,6 +662,12 @@ fn a_removal_for_an_earlier_version_delays_no_other_status() {
     let mut desk = conflict();
     desk.call(statement("p", "Unschedulable"));
     assert_eq!(desk.send(), ["patch p Unschedulable"]);
+    // The pod is rejected again: the nomination that was written with the removal does not wait.
+    let mut desk = conflict();
+    desk.call(nominate("p", "n1"));
+    assert_eq!(desk.send(), NONE);
+    desk.report(statement("p", "SchedulingGated"));
+    assert_eq!(desk.send(), ["patch p on \"n1\""]);
     let mut desk = conflict();
     desk.advance(30_000);
     assert_eq!(sent_removal(&mut desk), "7");

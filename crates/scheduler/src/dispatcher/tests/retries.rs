@@ -42,8 +42,8 @@ fn which_failures_are_repeated() {
         (delete("p"), Refused, 1),
     ] {
         let mut desk = desk();
+        let what = format!("{} {failure:?}", short(&call));
         let id = desk.call(call);
-        let what = format!("{} {failure:?}", short(&desk_call(&desk)));
         let made = attempts_until_given_up(&mut desk, &error(failure));
         assert_eq!(made.len(), attempts, "{what}: {made:?}");
         assert_eq!(desk.end_of(id), format!("{failure:?}"), "{what}");
@@ -71,13 +71,6 @@ fn the_pause_that_the_server_asks_for_is_made() {
         assert!((3000..=3300).contains(&waited), "{made:?}");
     }
     assert_eq!(desk.end_of(id), "too many requests");
-}
-
-/// The only call that waits.
-fn desk_call(desk: &Desk) -> ApiCall {
-    let mut objects = desk.dispatcher.backlog.objects.iter();
-    let (_, object) = objects.next().expect("an object");
-    object.waiting[0].call.clone()
 }
 
 /// D-19: 10 ms, 50 ms, 250 ms between the attempts, each up to a tenth longer; the same for the same seed.
