@@ -88,7 +88,7 @@ const DEFAULT_PROFILE: [&str; 5] = [
 ];
 
 /// The other folders with tests of rules, and why the default profile is not used there.
-const OTHER_PROFILES: [(&str, &str); 13] = [
+const OTHER_PROFILES: [(&str, &str); 14] = [
     (
         "crates/scheduler/src/queue",
         "the queue alone, with fake plugins that return each result and error on command",
@@ -111,6 +111,7 @@ const OTHER_PROFILES: [(&str, &str); 13] = [
     ),
     ("crates/framework/src", "types that know no plugin"),
     ("crates/devices", "the allocator alone"),
+    ("crates/oracle", "the oracle, which knows no scheduler"),
     (
         "crates/objects",
         "the rules of the API server, which know no scheduler",

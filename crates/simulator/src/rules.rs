@@ -1,13 +1,12 @@
 //! Whether a pod may run on a node: the rules as the simulated world means them, worked out anew for every question.
 //!
-//! **Architecture invariant:** nothing here is shared with what is judged, except the types of `berth-api`.
+//! **Architecture invariant:** nothing here is shared with what is judged, except the types of `berth-api`. The oracle,
+//! `berth-oracle`, is used by judges alone.
 
 mod devices;
+mod fit;
 mod group;
-mod near;
-mod node;
 mod ready;
-mod room;
 #[cfg(test)]
 mod tests;
 mod volumes;
@@ -109,10 +108,10 @@ impl<'a> Scene<'a> {
 
 /// Returns whether `pod` may run on `node`, beside the pods on it.
 pub(crate) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbids> {
-    node::broken_rule(pod, node)
-        .or_else(|| near::broken_rule(scene, pod, node))
+    fit::broken_rule_of_node(pod, node)
+        .or_else(|| fit::broken_rule_of_pods(scene, pod, node))
         .map(Forbids::Rule)
-        .or_else(|| room::lacking(scene, pod, node).map(Forbids::Lacks))
+        .or_else(|| fit::lacking(scene, pod, node).map(Forbids::Lacks))
         .or_else(|| devices::forbids(scene, pod, node))
         .or_else(|| volumes::forbids(scene, pod, node))
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The crates that are state machines: no I/O, no clock, no runtime, no lock.
-const CORE: [&str; 8] = [
+const CORE: [&str; 9] = [
     "berth-api",
     "berth-cel",
     "berth-devices",
@@ -19,6 +19,7 @@ const CORE: [&str; 8] = [
     "berth-plugins",
     "berth-scheduler",
     "berth-explain",
+    "berth-oracle",
     "berth-simulator",
 ];
 
@@ -58,7 +59,7 @@ const FORBIDDEN_IN_OBJECTS: [&str; 7] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 21] = [
+const DIRECTIONS: [(&str, &[&str]); 22] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -81,6 +82,7 @@ const DIRECTIONS: [(&str, &[&str]); 21] = [
             "berth-scheduler",
         ],
     ),
+    ("berth-oracle", &["berth-api"]),
     ("berth-protobuf", &[]),
     ("berth-client", &["berth-api", "berth-protobuf"]),
     (
@@ -91,11 +93,15 @@ const DIRECTIONS: [(&str, &[&str]); 21] = [
         "berth-apiserver",
         &["berth-api", "berth-cel", "berth-protobuf", "berth-objects"],
     ),
-    ("berth-controllers", &["berth-api", "berth-objects"]),
+    (
+        "berth-controllers",
+        &["berth-api", "berth-objects", "berth-oracle"],
+    ),
     (
         "berth-simulator",
         &[
             "berth-api",
+            "berth-oracle",
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",
@@ -105,6 +111,7 @@ const DIRECTIONS: [(&str, &[&str]); 21] = [
         "berth-perf",
         &[
             "berth-api",
+            "berth-oracle",
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",

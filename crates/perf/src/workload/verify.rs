@@ -1,8 +1,8 @@
 //! The verifier: whether the bindings of a run are ones that a scheduler may make.
 //!
 //! It reads the log of the watches in the order of resourceVersions, which both etcd and the embedded store count for
-//! all kinds together, and knows nothing of the scheduler but what it wrote. It shares the types of `berth-api` with
-//! it, its quantities and selectors among them, and no scheduling logic.
+//! all kinds together, and knows nothing of the scheduler but what it wrote. It judges with `berth-oracle`, and shares
+//! no scheduling logic with the scheduler.
 //!
 //! A scheduler sees changes a moment after they happened. So a rule about the node alone holds when any version of the
 //! node that existed since the pod was created satisfies it. Rules about other pods are exact where being late cannot
@@ -17,8 +17,8 @@ mod volumes;
 
 pub use volumes::Surroundings;
 
-use berth_api::{Node, Pod};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use berth_api::{Labels, Node, Pod};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -129,20 +129,13 @@ struct PlacedEntry {
 /// A node label with a value: a domain.
 type LabelDomain = (String, String);
 
-/// The pods of a node.
-#[derive(Debug, Default)]
-struct OnNode {
-    pods: HashSet<Arc<str>>,
-    load: node::Load,
-}
-
 /// The cluster at a point of the log.
 struct LogWorld<'a> {
     surroundings: &'a Surroundings,
     nodes: HashMap<Arc<str>, Vec<NodeVersion>>,
     pods: HashMap<Arc<str>, PlacedEntry>,
-    /// The pods of each node, gone ones left out, and what they take.
-    on_node: HashMap<Arc<str>, OnNode>,
+    /// The pods of each node, gone ones left out.
+    on_node: HashMap<Arc<str>, HashSet<Arc<str>>>,
     /// Node labels that terms of pods refer to.
     keys: HashSet<String>,
     /// The pods of each domain, gone ones left out.
@@ -259,16 +252,8 @@ impl<'a> LogWorld<'a> {
         let uid: Arc<str> = pod.uid().as_str().into();
         if let Some(placed) = self.pods.get_mut(&uid) {
             placed.versions.push(Arc::clone(&pod));
-            let ended = pod.is_terminal();
-            let before = std::mem::replace(&mut placed.pod, pod);
-            let on_node = placed.node.as_ref().and_then(|n| self.on_node.get_mut(n));
-            if let Some(OnNode { pods, load }) = on_node
-                && pods.contains(&uid)
-            {
-                load.remove(&before);
-                load.add(&placed.pod);
-            }
-            if ended {
+            placed.pod = pod;
+            if placed.pod.is_terminal() {
                 self.remove(&uid);
             }
             return;
@@ -344,10 +329,8 @@ impl<'a> LogWorld<'a> {
         if let Some(gate) = pod.spec.scheduling_gates.first() {
             return Some(format!("the pod has scheduling gate {}", gate.name));
         }
-        let nothing = node::Load::default();
-        let load = self.on_node.get(name).map_or(&nothing, |on| &on.load);
         node::broken_rule(pod, versions)
-            .or_else(|| node::lacking(pod, load, versions, self.surroundings))
+            .or_else(|| node::lacking(self, pod, name, versions))
             .or_else(|| near::broken_rule(self, placed, latest))
             .or_else(|| volumes::broken_rule(self, placed, name, latest))
     }
@@ -366,12 +349,18 @@ impl<'a> LogWorld<'a> {
             .collect()
     }
 
+    /// The labels of namespaces by name, none for those that are unknown.
+    fn namespaces(&self) -> impl Fn(&str) -> Labels {
+        let namespaces = &self.surroundings.namespaces;
+        |name| namespaces.get(name).cloned().unwrap_or_default()
+    }
+
     fn latest_node(&self, name: &str) -> Option<&Arc<Node>> {
         self.nodes.get(name)?.last()?.node.as_ref()
     }
 
     fn pods_on(&self, node: &Arc<str>) -> impl Iterator<Item = &PlacedEntry> {
-        let uids = self.on_node.get(node).into_iter().flat_map(|on| &on.pods);
+        let uids = self.on_node.get(node).into_iter().flatten();
         uids.filter_map(|uid| self.pods.get(uid))
     }
 
@@ -385,12 +374,8 @@ impl<'a> LogWorld<'a> {
     }
 
     fn place(&mut self, uid: &Arc<str>, node: &Arc<str>) {
-        let on = self.on_node.entry(Arc::clone(node)).or_default();
-        if on.pods.insert(Arc::clone(uid))
-            && let Some(placed) = self.pods.get(uid)
-        {
-            on.load.add(&placed.pod);
-        }
+        let pods = self.on_node.entry(Arc::clone(node)).or_default();
+        pods.insert(Arc::clone(uid));
         let guards = self
             .pods
             .get(uid)
@@ -417,10 +402,8 @@ impl<'a> LogWorld<'a> {
         let Some(node) = placed.node.clone() else {
             return;
         };
-        if let Some(on) = self.on_node.get_mut(&node)
-            && on.pods.remove(uid)
-        {
-            on.load.remove(&placed.pod);
+        if let Some(pods) = self.on_node.get_mut(&node) {
+            pods.remove(uid);
         }
         for domain in self.domains_of(&node) {
             for index in [&mut self.in_domain, &mut self.guarded] {
@@ -431,9 +414,6 @@ impl<'a> LogWorld<'a> {
         }
     }
 }
-
-/// The labels of namespaces by name.
-type NamespaceLabels = BTreeMap<String, berth_api::Labels>;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,6 @@
 //!
 //! The rules read the few kinds of claims and devices that `shapes::devices` describes, and nothing else.
 
-use super::node::matches_terms;
 use super::{Forbids, Scene};
 use crate::shapes::{CLASS_PLAIN, DEVICE_DRIVER, EXTENDED};
 use crate::world::Others;
@@ -326,7 +325,7 @@ pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
         match &claim.status.allocation {
             Some(allocation) => {
                 let selector = allocation.node_selector.as_ref();
-                if selector.is_some_and(|selector| !matches_terms(selector, node)) {
+                if selector.is_some_and(|selector| !berth_oracle::matches_terms(selector, node)) {
                     return Some(Forbids::Rule("the devices of a claim cannot be used"));
                 }
             }
@@ -423,7 +422,7 @@ pub(crate) fn wrong_devices(
     }
     let is_local = results.iter().any(|result| *result.pool == **node.name());
     let selector = allocation.node_selector.as_ref();
-    let is_open = selector.is_none_or(|selector| matches_terms(selector, node));
+    let is_open = selector.is_none_or(|selector| berth_oracle::matches_terms(selector, node));
     if !is_open || is_local && selector.is_none() {
         return Some(("the claim".to_owned(), "its node selector is wrong"));
     }

@@ -1,6 +1,5 @@
 //! Volumes: whether they can be reached, attached and shared.
 
-use super::node::matches_terms;
 use super::{Forbids, Scene};
 use crate::shapes::CLASS_MADE;
 use crate::world::Others;
@@ -35,7 +34,7 @@ pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
                 Err(_) => return Some(Forbids::Rule("a volume cannot be migrated")),
             },
         };
-        if reach.is_some_and(|required| !matches_terms(required, node)) {
+        if reach.is_some_and(|required| !berth_oracle::matches_terms(required, node)) {
             return Some(Forbids::Rule("a volume cannot be reached"));
         }
     }

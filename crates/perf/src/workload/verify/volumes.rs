@@ -1,7 +1,7 @@
 //! Volumes and devices: where a volume can be used, how many a node may attach, and that nothing is given away twice.
 
-use super::{LogWorld, NamespaceLabels, PlacedEntry, Violation};
-use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
+use super::{LogWorld, PlacedEntry, Violation};
+use berth_api::node_selector::NodeSelector;
 use berth_api::volumes::PodClaim;
 use berth_api::{Labels, Node, Pod};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// The labels of namespaces.
-    pub namespaces: NamespaceLabels,
+    pub namespaces: BTreeMap<String, Labels>,
     /// Claims by `namespace/name`.
     claims: HashMap<String, VerifiedClaim>,
     /// Volumes by name.
@@ -144,9 +144,7 @@ pub(super) fn broken_rule(
             .volumes
             .get(&claim.volume)
             .and_then(|volume| volume.nodes.as_ref())
-            && !CompiledNodeSelector::new(selector)
-                .matches(node.labels(), node.name())
-                .unwrap_or(false)
+            && !berth_oracle::matches_terms(selector, node)
         {
             return Some(format!(
                 "volume {} cannot be used on the node",
