@@ -15,6 +15,7 @@ use berth_objects::object::{
     ControllerKey, DAEMON_SET, NODE, POD, annotation, count, generation, is_deleting, items,
     labels, name, namespace, scaled, set,
 };
+use berth_objects::status::ApiError;
 use berth_objects::{object, pod};
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
@@ -92,7 +93,9 @@ impl Controller for DaemonSets {
             .unwrap_or_default();
         let newest = newest.to_owned();
         let nodes: Vec<StoredObject> = cx.cache(NODE).iter().map(|(_, n)| n.clone()).collect();
-        let template = DaemonTemplate::new(&set["spec"]["template"]);
+        let template = DaemonTemplate::new(&set["spec"]["template"]).map_err(|error| {
+            ApiError::internal(format!("failed to decode the template: {error}"))
+        })?;
         let view = DaemonView::new(cx, &set, &template, &nodes, &newest);
         let mut steps = view.steps();
         let mut wait: Option<Duration> = None;

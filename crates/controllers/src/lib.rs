@@ -23,7 +23,6 @@ mod group_protection;
 mod job;
 pub mod kubelet;
 mod namespaces;
-pub(crate) mod node_fit;
 mod nodes;
 mod ownership;
 mod pod_gc;

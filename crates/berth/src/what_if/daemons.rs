@@ -18,7 +18,7 @@ pub(super) fn is_one(object: &Value) -> bool {
 /// Makes the pods of a DaemonSet what its controller would make them, on the nodes that `concerns` selects.
 ///
 /// # Errors
-/// When the object has no name or no template.
+/// When the object has no name or no template that can be decoded.
 pub(super) fn apply(
     raw: &mut ClusterJson,
     place: &str,
@@ -38,7 +38,8 @@ pub(super) fn apply(
     if !template.is_object() {
         return Err(wrong("spec.template is missing"));
     }
-    let rule = DaemonTemplate::new(template);
+    let rule = DaemonTemplate::new(template)
+        .map_err(|error| wrong(&format!("failed to decode spec.template: {error}")))?;
     let nodes: Vec<ChangedKey> = raw
         .keys()
         .filter(|key| key.0 == Kind::Node)

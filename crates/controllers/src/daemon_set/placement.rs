@@ -1,9 +1,10 @@
 //! On which nodes the pods of a DaemonSet run. Pure.
 
-use crate::node_fit::NodeFit;
 use crate::runtime::CacheDifference;
-use berth_api::TaintEffect;
+use berth_api::pod::{Affinity, PodTemplate};
+use berth_api::{Labels, Node, Pod, Taint, TaintEffect};
 use berth_objects::object::{items, name};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 const NODE_NAME_FIELD: &str = "metadata.name";
@@ -33,31 +34,62 @@ pub struct NodePlacement {
 #[derive(Debug)]
 pub struct DaemonTemplate {
     node_name: Option<String>,
-    fit: NodeFit,
+    /// A pod with the constraints alone.
+    pod: Pod,
 }
 
 impl DaemonTemplate {
     /// The constraints that this pod template asks for.
-    pub fn new(template: &Value) -> Self {
+    ///
+    /// # Errors
+    /// A constraint cannot be decoded.
+    pub fn new(template: &Value) -> Result<Self, serde_json::Error> {
         let spec = &template["spec"];
         let node_name = spec["nodeName"].as_str().filter(|n| !n.is_empty());
-        Self {
+        let constraints = PodTemplate {
+            node_selector: Option::<Labels>::deserialize(&spec["nodeSelector"])?,
+            affinity: Option::<Box<Affinity>>::deserialize(&spec["affinity"])?,
+            tolerations: Deserialize::deserialize(tolerations(spec))?,
+            ..PodTemplate::default()
+        };
+        Ok(Self {
             node_name: node_name.map(str::to_owned),
-            fit: NodeFit::new(spec, &tolerations(spec)),
-        }
+            pod: Pod {
+                spec: constraints.into(),
+                ..Pod::default()
+            },
+        })
     }
 
     /// The relation of the node to the pods of the template.
     pub fn place(&self, node: &Value) -> NodePlacement {
         let is_named = self.node_name.as_deref().is_none_or(|n| n == name(node));
+        let node = judged(node);
+        let is_repelled = |effect| {
+            let tolerations = &self.pod.spec.tolerations;
+            let effects = [effect];
+            let mut taints = berth_oracle::untolerated(tolerations, &node, &effects);
+            taints.next().is_some()
+        };
         let may_stay = is_named
-            && self.fit.matches(node)
-            && !self.fit.is_repelled(node, TaintEffect::NoExecute);
+            && berth_oracle::has_selected_labels(&self.pod, &node)
+            && berth_oracle::matches_affinity(&self.pod, &node)
+            && !is_repelled(TaintEffect::NoExecute);
         NodePlacement {
-            should_run: may_stay && !self.fit.is_repelled(node, TaintEffect::NoSchedule),
+            should_run: may_stay && !is_repelled(TaintEffect::NoSchedule),
             may_stay,
         }
     }
+}
+
+/// A node with the fields by which it is judged: each sync judges all nodes.
+fn judged(node: &Value) -> Node {
+    let mut judged = Node::default();
+    judged.metadata.name = name(node).into();
+    judged.metadata.labels = Labels::deserialize(&node["metadata"]["labels"]).unwrap_or_default();
+    let taints = items(&node["spec"]["taints"]).iter();
+    judged.spec.taints = taints.filter_map(|t| Taint::deserialize(t).ok()).collect();
+    judged
 }
 
 /// The tolerations of a pod of a DaemonSet.
@@ -212,7 +244,8 @@ mod tests {
                 true,
             ),
         ] {
-            let place = DaemonTemplate::new(&json!({"spec": spec})).place(&node);
+            let template = DaemonTemplate::new(&json!({"spec": spec})).expect("a template");
+            let place = template.place(&node);
             let expect = NodePlacement {
                 should_run,
                 may_stay,

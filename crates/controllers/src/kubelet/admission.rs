@@ -1,17 +1,15 @@
 //! The pods that a kubelet runs. As in kubelet, a pod that is bound to a node on which it cannot run fails: its phase
 //! is Failed, and the reason is that of the first check that fails. Unlike kubelet, critical pods preempt no others.
 
-use super::resize;
-use crate::node_fit::NodeFit;
-use berth_api::TaintEffect;
 use berth_api::names::is_dra_extended_resource_name;
+use berth_api::{Node, Pod, Quantity, ResourceList, Str, TaintEffect};
 use berth_objects::access::StoredObject;
-use berth_objects::object::{items, seconds};
+use berth_objects::object::seconds;
 use berth_objects::pod;
-use berth_objects::validation::amounts::{self, Amounts};
-use berth_objects::validation::pod::requests;
-use berth_objects::view::{FieldView, items_mut};
+use berth_objects::view::FieldView;
+use berth_oracle::{HostPort, Shortage};
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The reason why a pod is rejected.
@@ -49,154 +47,112 @@ impl Rejection {
     }
 }
 
+/// The resources that are compared first, in kubelet's order.
+const FIRST: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
+
+/// A pod and its node as the oracle judges them.
+pub(super) struct JudgedPod {
+    pod: Pod,
+    node: Node,
+    /// The other pods that the node runs.
+    others: Vec<Pod>,
+}
+
+impl JudgedPod {
+    /// Decodes the objects. `others` are the other pods that the node runs.
+    ///
+    /// # Errors
+    /// An object cannot be decoded.
+    pub(super) fn new(
+        pod: &Value,
+        node: &Value,
+        others: &[&StoredObject],
+    ) -> Result<Self, serde_json::Error> {
+        let others = others.iter().map(|other| Pod::deserialize(&***other));
+        Ok(Self {
+            pod: Pod::deserialize(pod)?,
+            node: Node::deserialize(node)?,
+            others: others.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The first resource that `is_checked` selects and of which the node has not enough beside the resources that are
+    /// allocated to its other pods.
+    pub(super) fn shortage(&self, is_checked: impl Fn(&Str) -> bool) -> Option<Shortage> {
+        let mut used = ResourceList::default();
+        for other in &self.others {
+            used.add_all(&berth_oracle::allocated(other));
+        }
+        let requests = berth_oracle::requests(&self.pod);
+        let short = berth_oracle::shortages(&requests, &used, &self.node);
+        let place = |name: &Str| FIRST.iter().position(|first| *name == *first);
+        short
+            .filter(|shortage| is_checked(&shortage.resource))
+            .min_by_key(|shortage| place(&shortage.resource).unwrap_or(FIRST.len()))
+    }
+
+    /// The first check that fails, in kubelet's order.
+    fn rejection(&self, by_devices: impl Fn(&str) -> bool) -> Option<Rejection> {
+        let Self { pod, node, others } = self;
+        // Extended resources that the node does not have, or that devices provide, are not checked: the scheduler
+        // allocates devices for them, those of a device class by its own name, too.
+        let short = self.shortage(|name| {
+            let is_of_node = node.status.allocatable.get(name).is_some();
+            !is_dra_extended_resource_name(name) || (is_of_node && !by_devices(name))
+        });
+        if let Some(short) = short {
+            return Rejection::new(&format!("OutOf{}", short.resource), message_of(&short));
+        }
+        if !berth_oracle::has_selected_labels(pod, node)
+            || !berth_oracle::matches_affinity(pod, node)
+        {
+            let description = "node(s) didn't match Pod's node affinity/selector";
+            return Rejection::of_predicate("NodeAffinity", description);
+        }
+        let ports: Vec<HostPort> = berth_oracle::host_ports(pod).collect();
+        let mut taken = others.iter().flat_map(berth_oracle::host_ports);
+        if taken.any(|taken| ports.iter().any(|port| port.conflicts_with(&taken))) {
+            let description = "node(s) didn't have free ports for the requested pod ports";
+            return Rejection::of_predicate("NodePorts", description);
+        }
+        let effects = [TaintEffect::NoExecute];
+        let mut taints = berth_oracle::untolerated(&pod.spec.tolerations, node, &effects);
+        taints.next()?;
+        let description = "node(s) had taints that the pod didn't tolerate";
+        Rejection::of_predicate("TaintToleration", description)
+    }
+}
+
 /// The reason why a node cannot run a pod. `others` are the pods that it runs.
 pub(super) fn reject(pod: &Value, node: &Value, others: &[&StoredObject]) -> Option<Rejection> {
-    let spec = pod.part("spec");
-    let os = spec.part("os").text("name");
-    if !matches!(os, "" | "linux") {
+    if !matches!(pod.part("spec").part("os").text("name"), "" | "linux") {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Rejection::new("PodOSNotSupported", message);
     }
-    let fit = NodeFit::new(spec, &pod["spec"]["tolerations"]);
-    let room = amounts::list(node.part("status"), "allocatable");
-    let pods = room.get("pods").map_or(0, |pods| pods.value());
-    let used = i64::try_from(others.len()).unwrap_or(i64::MAX);
-    // The number of pods is compared first, as in kubelet.
-    let lacks = if used >= pods {
-        Some(Shortage::new("pods", [1, used, pods]))
-    } else {
-        shortage(&wanted(pod, &room), others, &room)
-    };
-    if let Some(shortage) = lacks {
-        return Rejection::new(&format!("OutOf{}", shortage.resource), shortage.message);
-    }
-    if !fit.matches(node) {
-        let description = "node(s) didn't match Pod's node affinity/selector";
-        return Rejection::of_predicate("NodeAffinity", description);
-    }
-    if others.iter().any(|other| ports_conflict(pod, other)) {
-        let description = "node(s) didn't have free ports for the requested pod ports";
-        return Rejection::of_predicate("NodePorts", description);
-    }
-    if fit.is_repelled(node, TaintEffect::NoExecute) {
-        let description = "node(s) had taints that the pod didn't tolerate";
-        return Rejection::of_predicate("TaintToleration", description);
-    }
-    None
-}
-
-/// A resource of which a node has not enough.
-#[derive(Debug)]
-pub(super) struct Shortage {
-    resource: String,
-    pub(super) message: String,
-}
-
-impl Shortage {
-    fn new(resource: &str, [requested, used, capacity]: [i64; 3]) -> Self {
-        Self {
-            resource: resource.to_owned(),
-            message: format!(
-                "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
-            ),
-        }
-    }
-}
-
-/// The requests of a pod. Extended resources that the node does not have, or that devices provide, are not checked: the
-/// scheduler allocates devices for them, those of a device class by its own name, too.
-fn wanted(pod: &Value, room: &Amounts) -> Amounts {
     let claims = pod.part("status").part("extendedResourceClaimStatus");
     let by_devices = |name: &str| {
         let mut mapped = claims.items("requestMappings").iter();
         mapped.any(|m| m.text("resourceName") == name)
     };
-    let mut wanted = total(pod, pod.part("spec"));
-    wanted.retain(|name, _| {
-        !is_dra_extended_resource_name(name) || (room.contains_key(name) && !by_devices(name))
-    });
-    wanted
-}
-
-/// The resource of which a node with this room has not enough beside its other pods.
-pub(super) fn shortage(
-    wanted: &Amounts,
-    others: &[&StoredObject],
-    room: &Amounts,
-) -> Option<Shortage> {
-    let mut used = Amounts::new();
-    for other in others {
-        requests::add(&mut used, &allocated(other));
+    match JudgedPod::new(pod, node, others) {
+        Ok(judged) => judged.rejection(by_devices),
+        Err(error) => Rejection::new("UnexpectedAdmissionError", error.to_string()),
     }
-    let first = ["cpu", "memory", "ephemeral-storage"];
-    let rest = wanted.keys().map(String::as_str);
-    let rest = rest.filter(|name| !first.contains(name));
-    first.into_iter().chain(rest).find_map(|name| {
-        let amount = |list: &Amounts| match (list.get(name), name) {
-            (None, _) => 0,
-            (Some(amount), "cpu") => amount.milli_value(),
-            (Some(amount), _) => amount.value(),
-        };
-        let (wanted, used, room) = (amount(wanted), amount(&used), amount(room));
-        (wanted > 0 && wanted > room.saturating_sub(used))
-            .then(|| Shortage::new(name, [wanted, used, room]))
-    })
 }
 
-/// The requests of a spec with the overhead of its pod.
-pub(super) fn total(pod: &Value, spec: &Value) -> Amounts {
-    let mut total = requests::with_pod_level(spec, "requests");
-    requests::add(&mut total, &amounts::list(pod.part("spec"), "overhead"));
-    total
-}
-
-/// The resources that are allocated to a pod, which a resize changes before it changes the containers.
-fn allocated(pod: &Value) -> Amounts {
-    if resize::reported(pod).all(resize::is_allocated) {
-        return total(pod, pod.part("spec"));
-    }
-    let mut spec = pod.part("spec").clone();
-    for (list, _) in resize::CONTAINERS {
-        for container in items_mut(&mut spec, list) {
-            let own = resize::reported(pod).find(|(c, _)| c["name"] == container["name"]);
-            if let Some((_, status)) = own {
-                container["resources"]["requests"] = status.part("allocatedResources").clone();
-            }
-        }
-    }
-    total(pod, &spec)
-}
-
-/// Returns whether two pods want the same port of their host.
-fn ports_conflict(pod: &Value, other: &Value) -> bool {
-    host_ports(pod).any(|port| {
-        host_ports(other).any(|taken| {
-            let meet = port.0 == taken.0 || is_any(port.0) || is_any(taken.0);
-            meet && (port.1, port.2) == (taken.1, taken.2)
-        })
-    })
-}
-
-fn is_any(ip: &str) -> bool {
-    matches!(ip, "" | "0.0.0.0")
-}
-
-/// The ports of the host that a pod uses: address, protocol and number.
-fn host_ports(pod: &Value) -> impl Iterator<Item = (&str, &str, i64)> {
-    let spec = &pod["spec"];
-    let sidecars = items(&spec["initContainers"])
-        .iter()
-        .filter(|c| requests::is_sidecar(c));
-    let containers = items(&spec["containers"]).iter().chain(sidecars);
-    let ports = containers.flat_map(|c| items(&c["ports"]));
-    ports.filter_map(|port| {
-        let number = port["hostPort"].as_i64().filter(|n| *n > 0)?;
-        let protocol = match port.text("protocol") {
-            "" => "TCP",
-            protocol => protocol,
-        };
-        Some((port.text("hostIP"), protocol, number))
-    })
+/// The message about a shortage, with kubelet's units: milli-CPU, bytes, whole numbers.
+pub(super) fn message_of(short: &Shortage) -> String {
+    let resource = &short.resource;
+    let amount = |quantity: Quantity| match resource.as_str() {
+        "cpu" => quantity.milli_value(),
+        _ => quantity.value(),
+    };
+    format!(
+        "Node didn't have enough resource: {resource}, requested: {}, used: {}, capacity: {}",
+        amount(short.requested),
+        amount(short.used),
+        amount(short.allocatable)
+    )
 }
 
 /// The pods that a node runs: those that its kubelet has admitted and that have not ended.
@@ -210,8 +166,7 @@ mod tests {
     use std::sync::Arc;
 
     fn pod(spec: Value) -> Value {
-        let mut pod =
-            json!({"spec": {"containers": [{"name": "c"}]}, "status": {"startTime": "x"}});
+        let mut pod = json!({"spec": {"containers": [{"name": "c"}]}, "status": {"startTime": "2026-01-01T00:00:00Z"}});
         for (field, value) in spec.as_object().into_iter().flatten() {
             pod["spec"][field] = value.clone();
         }

@@ -4,7 +4,8 @@
 //! allocates them (`allocatedResources`, condition PodResizeInProgress), then sets `resources`; otherwise the resize is
 //! deferred (condition PodResizePending) until another pod of the node ends.
 
-use super::admission;
+use super::admission::{JudgedPod, message_of};
+use berth_api::Str;
 use berth_objects::access::StoredObject;
 use berth_objects::object::{
     condition, generation, next_count, put_condition, remove_condition, seconds,
@@ -18,7 +19,7 @@ use serde_json::{Map, Value, json};
 const PENDING: &str = "PodResizePending";
 const IN_PROGRESS: &str = "PodResizeInProgress";
 /// The containers that can be resized and their statuses.
-pub(super) const CONTAINERS: [(&str, &str); 2] = [
+const CONTAINERS: [(&str, &str); 2] = [
     ("containers", "containerStatuses"),
     ("initContainers", "initContainerStatuses"),
 ];
@@ -34,7 +35,7 @@ pub(super) fn shown(container: &Value) -> Value {
 }
 
 /// Each container with the status that has its resources.
-pub(super) fn reported(pod: &Value) -> impl Iterator<Item = (&Value, &Value)> {
+fn reported(pod: &Value) -> impl Iterator<Item = (&Value, &Value)> {
     CONTAINERS.into_iter().flat_map(move |(list, statuses)| {
         let statuses = pod.part("status").items(statuses);
         let containers = pod.part("spec").items(list).iter();
@@ -52,7 +53,7 @@ fn lists(resources: &Value) -> [Amounts; 2] {
     ["requests", "limits"].map(|list| amounts::list(resources, list))
 }
 
-pub(super) fn is_allocated((container, status): (&Value, &Value)) -> bool {
+fn is_allocated((container, status): (&Value, &Value)) -> bool {
     let [requests, _] = lists(container.part("resources"));
     requests == amounts::list(status, "allocatedResources")
 }
@@ -167,8 +168,11 @@ fn lacks<'p>(
     let is_other =
         |p: &&StoredObject| p["metadata"]["uid"] != pod["metadata"]["uid"] && !pod::is_terminal(p);
     let others: Vec<&StoredObject> = neighbours.filter(is_other).collect();
-    let mut wanted = admission::total(pod, pod.part("spec"));
-    wanted.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
-    let room = amounts::list(node.part("status"), "allocatable");
-    admission::shortage(&wanted, &others, &room).map(|shortage| shortage.message)
+    let is_resizable = |name: &Str| matches!(name.as_str(), "cpu" | "memory");
+    match JudgedPod::new(pod, node, &others) {
+        Ok(judged) => judged
+            .shortage(is_resizable)
+            .map(|short| message_of(&short)),
+        Err(error) => Some(error.to_string()),
+    }
 }

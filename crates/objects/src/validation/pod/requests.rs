@@ -17,7 +17,7 @@ fn amounts_of(container: &Value, list: &str) -> Amounts {
 }
 
 /// Adds amounts to others, name by name.
-pub fn add(into: &mut Amounts, other: &Amounts) {
+pub(crate) fn add(into: &mut Amounts, other: &Amounts) {
     for (name, amount) in other {
         *into.entry(name.clone()).or_default() += *amount;
     }
@@ -33,7 +33,7 @@ fn raise(into: &mut Amounts, other: &Amounts) {
 }
 
 /// Returns whether an init container keeps running beside the containers.
-pub fn is_sidecar(container: &Value) -> bool {
+pub(crate) fn is_sidecar(container: &Value) -> bool {
     container.text("restartPolicy") == "Always"
 }
 
