@@ -177,7 +177,7 @@ answers! {
         plugin: String,
         /// Its reason.
         reason: String,
-        /// The reason for programs, one of [`codes`](crate::codes).
+        /// The reason for programs, one of [`ReasonCode`](berth_framework::ReasonCode).
         code: String,
         /// The resource that is short.
         resource: Option<String>,
@@ -207,6 +207,8 @@ answers! {
         plugin: String,
         /// The missing item.
         text: String,
+        /// The code, one of [`ReasonCode`](berth_framework::ReasonCode).
+        code: String,
         /// The same for programs, from a plugin that has values.
         value: Option<Lack>,
         /// The resource that is short.

@@ -1,12 +1,12 @@
 //! The nodes that lack the least for a pod. The plugins that reject a node return what it lacks as values
 //! ([`Filter::lacking`](berth_framework::plugin::Filter::lacking)); a plugin without values is shown with its reasons.
 
-use crate::answer::{ClosestNode, LackView};
-use crate::examine::{Examination, Rejecting, plugin_of, texts};
+use crate::answer::{ClosestNode, LackView, Reason, Verdict};
+use crate::examine::{Examination, Rejecting, coded_texts, plugin_of};
 use crate::limits::CLOSEST_MAX;
 use crate::snapshot::Snapshot;
 use berth_api::Str;
-use berth_framework::{Code, Lack, PodInfo, Slot, Status};
+use berth_framework::{Code, Lack, PodInfo, ReasonCode, Slot, Status};
 use berth_scheduler::evaluator::Evaluator;
 use berth_scheduler::profile::Profile;
 use std::collections::BTreeMap;
@@ -44,14 +44,15 @@ fn measured(lacking: &Lacking<'_>) -> (usize, i64) {
 fn in_words(lacking: Lacking<'_>) -> Vec<LackView> {
     let mut views = Vec::new();
     for (status, lacks) in lacking {
-        let view = |text: String| LackView {
+        let view = |code: ReasonCode, text: String| LackView {
             plugin: plugin_of(status),
             text,
+            code: code.to_string(),
             preemption_may_help: status.code() == Code::Unschedulable,
             ..LackView::default()
         };
         if lacks.is_empty() {
-            views.extend(texts(status).into_iter().map(view));
+            views.extend(coded_texts(status).map(|(code, text)| view(code, text.into_owned())));
         }
         views.extend(lacks.into_iter().map(|lack| LackView {
             resource: match &lack {
@@ -60,7 +61,7 @@ fn in_words(lacking: Lacking<'_>) -> Vec<LackView> {
             },
             short: matches!(lack, Lack::Resource { .. }).then(|| lack.short()),
             value: Some(lack.clone()),
-            ..view(lack.to_string())
+            ..view(lack.code(), lack.to_string())
         }));
     }
     views
@@ -110,6 +111,27 @@ pub(crate) fn closest(
         });
         distances.collect()
     })
+}
+
+/// Takes the codes of the reasons that have none from the values of the closest nodes: a plugin may state only texts
+/// in its statuses.
+pub(crate) fn complete_codes(verdict: &mut Verdict, closest: &[Distance]) {
+    let is_open = |reason: &&mut Reason| reason.code == ReasonCode::Other.as_str();
+    for reason in verdict.reasons.iter_mut().filter(is_open) {
+        let mut lacks = closest.iter().flat_map(|distance| &distance.lacks);
+        let lack = lacks.find(|lack| lack.plugin == reason.plugin && lack.value.is_some());
+        let Some(lack) = lack else { continue };
+        reason.code.clone_from(&lack.code);
+        if let Some(Lack::Resource {
+            resource,
+            wanted,
+            free,
+        }) = &lack.value
+        {
+            reason.resource = Some(resource.to_string());
+            (reason.wanted, reason.free) = (Some(*wanted), Some(*free));
+        }
+    }
 }
 
 /// The closest nodes for the answer.

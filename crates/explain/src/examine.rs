@@ -1,11 +1,11 @@
 //! The answers of every filter about every node.
 
+use crate::amounts::{free, wanted};
 use crate::answer::{Reason, Verdict};
-use crate::codes::{code_of, free, resource_of, wanted};
 use crate::limits::EXAMPLES_MAX;
 use crate::snapshot::Snapshot;
 use berth_framework::plugin::NodeStatuses;
-use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
+use berth_framework::{Cluster, Code, PodInfo, ReasonCode, Slot, Status};
 use berth_scheduler::profile::Profile;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -66,7 +66,8 @@ pub(crate) fn examine_nodes(
             // A node that PreFilter excludes has no answer of a filter.
             if statuses.is_empty() && !is_possible(evaluator.cluster, &possible.nodes, node) {
                 let by = possible.narrowed_by.first();
-                let status = Status::unresolvable("node(s) are not among those of the pod");
+                let text = "node(s) are not among those of the pod";
+                let status = Status::unresolvable(ReasonCode::NodeAffinityMismatch.reason(text));
                 statuses.push(status.by(by.map_or("", |name| name.as_str())));
             }
             if statuses.is_empty() {
@@ -139,11 +140,11 @@ impl Examination {
         for rejecting in &self.rejecting {
             for status in &rejecting.statuses {
                 let plugin = status.plugin().map_or("", |plugin| plugin.as_str());
-                for text in borrowed_texts(status) {
+                for (code, text) in coded_texts(status) {
                     let sum = sums.entry((plugin, text.clone()));
                     let sum = sum.or_insert_with(|| Reason {
                         preemption_may_help: status.code() == Code::Unschedulable,
-                        ..Reason::coded(plugin, &text, pod)
+                        ..Reason::coded(plugin, &text, code, pod)
                     });
                     sum.nodes += 1;
                     let view = cluster.nodes.get(rejecting.node);
@@ -167,7 +168,7 @@ impl Examination {
             pre_filter: self.pre_filter.as_ref().map(|status| Reason {
                 nodes: self.nodes,
                 preemption_may_help: status.code() == Code::Unschedulable,
-                ..Reason::coded(&plugin_of(status), &status.message(), pod)
+                ..Reason::of_status(status, pod)
             }),
             reasons,
         }
@@ -176,17 +177,22 @@ impl Examination {
 
 impl Reason {
     /// A reason of a plugin with its code, and what the pod wants of the resource that it names.
-    pub(crate) fn coded(plugin: &str, text: &str, pod: &PodInfo) -> Self {
-        let code = code_of(plugin, text);
-        let resource = resource_of(code, text);
+    pub(crate) fn coded(plugin: &str, text: &str, code: ReasonCode, pod: &PodInfo) -> Self {
+        let resource = code.resource(text);
         Self {
             plugin: plugin.to_owned(),
             reason: text.to_owned(),
-            code: code.to_owned(),
-            wanted: resource.as_deref().map(|resource| wanted(pod, resource)),
-            resource,
+            code: code.to_string(),
+            wanted: resource.map(|resource| wanted(pod, resource)),
+            resource: resource.map(str::to_owned),
             ..Self::default()
         }
+    }
+
+    /// The message of a status as one reason.
+    pub(crate) fn of_status(status: &Status, pod: &PodInfo) -> Self {
+        let (plugin, text) = (plugin_of(status), status.message());
+        Self::coded(&plugin, &text, status.reason_code(), pod)
     }
 }
 
@@ -195,15 +201,11 @@ pub(crate) fn plugin_of(status: &Status) -> String {
     status.plugin().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The reasons of a status; its message when it has none.
-pub(crate) fn texts(status: &Status) -> Vec<String> {
-    borrowed_texts(status).map(Cow::into_owned).collect()
-}
-
-fn borrowed_texts(status: &Status) -> impl Iterator<Item = Cow<'_, str>> {
+/// The reasons of a status with their codes; its message when it has none.
+pub(crate) fn coded_texts(status: &Status) -> impl Iterator<Item = (ReasonCode, Cow<'_, str>)> {
     let reasons = status.reasons().iter();
     let message = status.reasons().is_empty().then(|| status.message());
     reasons
-        .map(|reason| Cow::Borrowed(reason.as_ref()))
-        .chain(message.map(Cow::Owned))
+        .map(|reason| (reason.code(), Cow::Borrowed(reason.as_ref())))
+        .chain(message.map(|message| (ReasonCode::Other, Cow::Owned(message))))
 }

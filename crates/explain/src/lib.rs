@@ -20,17 +20,18 @@
 //! | `decision` | the scores of a decision, computed from its inputs |
 //! | `pod`, `group`, `node`, `queue` | the four explanations |
 //! | `text` | the same for people |
-//! | `codes`, `waiting` | reasons for programs, and the waiting pods by reason and owner |
+//! | `amounts` | the amounts of a resource that a pod wants and that a node has free |
+//! | `waiting` | the waiting pods by the codes of their reasons and by owner |
 //! | `what_if` | the core over a changed copy of a cluster |
 //!
 //! **Architecture invariants:** no I/O, no clock, no thread. The work for one answer is bounded by the constants in
 //! [`limits`]; an answer states which of them it reached.
 
+mod amounts;
 pub mod answer;
 mod candidates;
 mod change;
 mod closest;
-pub mod codes;
 mod copied;
 mod decision;
 mod devices;

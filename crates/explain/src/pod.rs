@@ -3,7 +3,7 @@
 use crate::answer::{
     Attempt, Call, EarlierAttempt, Gate, PodAnswer, PodState, QueuePlace, Reason, Verdict, WakeUp,
 };
-use crate::closest::{closest, listed};
+use crate::closest::{closest, complete_codes, listed};
 use crate::decision::decide_again;
 use crate::devices::device_requests;
 use crate::examine::examine;
@@ -144,7 +144,7 @@ fn attempt(explanation: &Explanation, pod: &Arc<Pod>) -> Attempt {
         nodes: reason.nodes,
         examples: reason.examples.iter().map(ToString::to_string).collect(),
         preemption_may_help: reason.preemption_may_help,
-        ..Reason::coded(&reason.plugin, &reason.text, &info)
+        ..Reason::coded(&reason.plugin, &reason.text, reason.code, &info)
     });
     Attempt {
         at: explanation.at.rfc3339(),
@@ -338,6 +338,9 @@ fn explain_waiting(
     answer.devices = device_requests(snapshot, &pod.pod, &mut answer.notes);
     let closest = closest(snapshot, profile, &pod, &examination, NODES_CONSIDERED_MAX);
     answer.closest = listed(snapshot, &closest);
+    if let Some(verdict) = &mut answer.verdict {
+        complete_codes(verdict, &closest);
+    }
     let tried = Some((profile.as_ref(), &pod, &examination));
     answer.preemption = preemption(snapshot, facts, tried);
     // The victims are evicted and have not terminated.

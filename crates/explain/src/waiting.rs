@@ -1,8 +1,8 @@
 //! Pods that wait, by code and owner: for metrics.
 
-use crate::codes::{OTHER, SCHEDULING_GATE, code_of, resource_of};
 use crate::queue::owner_of;
 use berth_api::Time;
+use berth_framework::ReasonCode;
 use berth_scheduler::Scheduler;
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ const ROWS_MAX: usize = 200;
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitingPods {
     /// The code.
-    pub code: &'static str,
+    pub code: ReasonCode,
     /// The resource that is short; empty for none.
     pub resource: String,
     /// The namespace; empty for the row of the others.
@@ -29,36 +29,28 @@ pub struct WaitingPods {
     pub oldest_seconds: f64,
 }
 
-type WaitingKey = (&'static str, String, String, String);
+type WaitingKey = (ReasonCode, String, String, String);
 
 /// The reasons of a pod, each once.
 fn reasons(
     scheduler: &Scheduler,
     place: QueuedIn,
     info: &QueuedPodInfo,
-) -> Vec<(&'static str, String)> {
+) -> Vec<(ReasonCode, String)> {
     if place == QueuedIn::Gated {
-        let plugin = info.gating_plugin().map_or("", |plugin| plugin.as_str());
-        return if info.pod.spec.scheduling_gates.is_empty() {
-            vec![(code_of(plugin, ""), String::new())]
-        } else {
-            vec![(SCHEDULING_GATE, String::new())]
-        };
+        return vec![(info.gate_code(), String::new())];
     }
     let known = scheduler.explanation(info.pod.uid());
     let reasons = known.into_iter().flat_map(|known| &known.reasons);
-    let mut codes: Vec<(&'static str, String)> = reasons
+    let mut codes: Vec<(ReasonCode, String)> = reasons
         .map(|reason| {
-            let code = code_of(&reason.plugin, &reason.text);
-            (code, resource_of(code, &reason.text).unwrap_or_default())
+            let resource = reason.code.resource(&reason.text);
+            (reason.code, resource.unwrap_or_default().to_owned())
         })
         .collect();
     if codes.is_empty() && info.has_rejectors() {
-        let message = known.map_or("", |known| known.message.as_str());
-        codes.extend(
-            info.rejectors()
-                .map(|plugin| (code_of(plugin, message), String::new())),
-        );
+        let code = known.map(|known| known.code).unwrap_or_default();
+        codes.push((code, String::new()));
     }
     codes.sort();
     codes.dedup();
@@ -81,7 +73,7 @@ pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
     let mut rows: Vec<WaitingPods> = rows.into_values().collect();
     let name = |row: &WaitingPods| {
         (
-            row.code,
+            row.code.as_str(),
             row.resource.clone(),
             row.namespace.clone(),
             row.owner.clone(),
@@ -91,7 +83,12 @@ pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
     let others = rows.split_off(rows.len().min(ROWS_MAX));
     let mut sums: HashMap<WaitingKey, WaitingPods> = HashMap::new();
     for row in others {
-        let key = (row.code, String::new(), String::new(), OTHER.to_owned());
+        let key = (
+            row.code,
+            String::new(),
+            String::new(),
+            ReasonCode::Other.to_string(),
+        );
         add(&mut sums, key, row.pods, row.oldest_seconds);
     }
     rows.extend(sums.into_values());

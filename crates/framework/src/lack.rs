@@ -8,7 +8,9 @@
 mod text;
 
 use crate::pod_info::HostPort;
+use crate::reason::ReasonCode;
 use berth_api::node_selector::NodeSelector;
+use berth_api::resources::PODS;
 use berth_api::{Str, Taint};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -182,6 +184,20 @@ pub enum VolumeLack {
     },
 }
 
+impl VolumeLack {
+    fn code(&self) -> ReasonCode {
+        match self {
+            Self::NodeAffinity { .. } => ReasonCode::VolumeNodeAffinity,
+            Self::Missing => ReasonCode::VolumeMissing,
+            Self::Unavailable { .. } => ReasonCode::VolumeUnavailable,
+            Self::Storage { .. } => ReasonCode::StorageFull,
+            Self::Zone { .. } => ReasonCode::VolumeZoneMismatch,
+            Self::DiskInUse { .. } => ReasonCode::DiskTaken,
+            Self::ClaimInUse { .. } => ReasonCode::ReadWriteOncePodTaken,
+        }
+    }
+}
+
 /// A topology spread constraint that a node violates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -272,6 +288,36 @@ impl DeviceShortage {
 }
 
 impl Lack {
+    /// The code of a rejection for this.
+    pub fn code(&self) -> ReasonCode {
+        match self {
+            Self::Resource { resource, .. } if *resource == PODS => ReasonCode::TooManyPods,
+            Self::Resource { .. } => ReasonCode::InsufficientResource,
+            Self::Taint(_) => ReasonCode::UntoleratedTaint,
+            Self::Cordon => ReasonCode::NodeCordoned,
+            Self::Label { .. } | Self::NodeAffinity { .. } => ReasonCode::NodeAffinityMismatch,
+            Self::Port { .. } => ReasonCode::HostPortTaken,
+            Self::NodeName { .. } => ReasonCode::NodeNameMismatch,
+            Self::Volume(lack) => lack.code(),
+            Self::Volumes { .. } | Self::CsiDriver { .. } => ReasonCode::VolumeLimit,
+            Self::Feature { .. } => ReasonCode::FeatureMissing,
+            Self::Spread(spread) if spread.domain.is_none() => ReasonCode::TopologyLabelMissing,
+            Self::Spread(_) => ReasonCode::TopologySpread,
+            Self::PodAffinity { rule, .. } => match rule {
+                PodAffinityRule::Affinity => ReasonCode::PodAffinity,
+                PodAffinityRule::AntiAffinity => ReasonCode::PodAntiAffinity,
+                PodAffinityRule::ExistingAntiAffinity => ReasonCode::ExistingPodsAntiAffinity,
+            },
+            Self::Devices(_)
+            | Self::DeviceConstraint { .. }
+            | Self::DeviceCompetition { .. }
+            | Self::DevicesTogether
+            | Self::DevicesElsewhere { .. }
+            | Self::DeviceSearch { .. } => ReasonCode::DevicesUnavailable,
+            Self::Other { .. } => ReasonCode::Other,
+        }
+    }
+
     /// The amount of a resource that is missing; zero for anything else.
     pub fn short(&self) -> i64 {
         match self {

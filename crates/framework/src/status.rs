@@ -1,5 +1,6 @@
 //! The status that a plugin returns.
 
+use crate::reason::{Reason, ReasonCode};
 use berth_api::Str;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -53,9 +54,6 @@ impl fmt::Display for Code {
         f.write_str(self.as_str())
     }
 }
-
-/// One reason. Most are constant, so making a status allocates nothing.
-pub type Reason = Cow<'static, str>;
 
 /// An answer with its reasons and the plugin that gave it. The default is Success.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -145,6 +143,11 @@ impl Status {
     /// The reasons, without the error.
     pub fn reasons(&self) -> &[Reason] {
         &self.reasons
+    }
+
+    /// The code of its first reason.
+    pub fn reason_code(&self) -> ReasonCode {
+        self.reasons.first().map(Reason::code).unwrap_or_default()
     }
 
     /// The plugin that answered, if known.

@@ -37,7 +37,7 @@ use berth_framework::plugin::{
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{Observation, Wake};
-use berth_framework::{Cluster, Code, Feature, FeatureGates, PodInfo, Status};
+use berth_framework::{Cluster, Code, Feature, FeatureGates, PodInfo, ReasonCode, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -216,11 +216,12 @@ impl PreEnqueue for DefaultPreemption {
             && cx.cluster.preempting.contains(pod.uid())
         {
             let for_users = cx.features.enabled(Feature::SchedulerPreEnqueuePodStatus);
-            return Status::unresolvable(match pod.pod_group_name() {
+            let text = match pod.pod_group_name() {
                 _ if for_users => MESSAGE_IN_STATUS,
                 Some(_) => REASON_GROUP_PREEMPTING,
                 None => REASON_PREEMPTING,
-            });
+            };
+            return Status::unresolvable(ReasonCode::Preempting.reason(text));
         }
         Status::success()
     }

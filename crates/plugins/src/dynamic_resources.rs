@@ -45,7 +45,7 @@ use berth_framework::plugin::{
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{
-    Code, CycleState, Feature, FeatureGates, Lack, NodeView, PodInfo, Slot, Status,
+    Code, CycleState, Feature, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Slot, Status,
 };
 use state::ClaimsState;
 use std::sync::Arc;
@@ -98,9 +98,9 @@ impl PreEnqueue for DynamicResources {
         match claims::resolve(cx.cluster, cx.features, pod) {
             Ok(_) => Status::success(),
             Err(lack) if cx.features.enabled(Feature::SchedulerPreEnqueuePodStatus) => {
-                Status::unresolvable(lack.for_users())
+                Status::unresolvable(ReasonCode::ClaimMissing.reason(lack.for_users()))
             }
-            Err(lack) => Status::unresolvable(lack.to_string()),
+            Err(lack) => Status::unresolvable(ReasonCode::ClaimMissing.reason(lack.to_string())),
         }
     }
 }

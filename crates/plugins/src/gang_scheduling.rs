@@ -15,7 +15,7 @@ use berth_framework::plugin::{
     Context, EnqueueExtensions, GroupProgress, PlacementFeasible, Plugin, PreEnqueue,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{Cluster, Code, Feature, FeatureGates, Status};
+use berth_framework::{Cluster, Code, Feature, FeatureGates, ReasonCode, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -57,10 +57,10 @@ impl PreEnqueue for GangScheduling {
             return Status::success();
         };
         let Ok(root) = cx.cluster.groups().root_of(&leaf) else {
-            return Status::unresolvable(format!(
+            return Status::unresolvable(ReasonCode::PodGroup.reason(format!(
                 "waiting for pod's pod group {:?} to appear in scheduling queue",
                 leaf.name.as_str()
-            ));
+            )));
         };
         if cx.cluster.is_ready(&root) {
             return Status::success();
@@ -68,11 +68,15 @@ impl PreEnqueue for GangScheduling {
         match root.kind {
             // A basic group is ready with any pod, and this one may not be counted.
             GroupKind::PodGroup if is_basic(cx.cluster, &root) => Status::success(),
-            GroupKind::PodGroup => Status::unresolvable(REASON_TOO_FEW),
-            GroupKind::CompositePodGroup => Status::unresolvable(format!(
-                "waiting for composite pod group {:?} tree to meet quorum",
-                root.name.as_str()
-            )),
+            GroupKind::PodGroup => {
+                Status::unresolvable(ReasonCode::PodGroup.reason(REASON_TOO_FEW))
+            }
+            GroupKind::CompositePodGroup => {
+                Status::unresolvable(ReasonCode::PodGroup.reason(format!(
+                    "waiting for composite pod group {:?} tree to meet quorum",
+                    root.name.as_str()
+                )))
+            }
         }
     }
 }
@@ -100,14 +104,14 @@ impl PlacementFeasible for GangScheduling {
             return Status::success();
         }
         if scheduled + remaining < min {
-            return Status::unschedulable(format!(
+            return Status::unschedulable(ReasonCode::PodGroup.reason(format!(
                 "minCount ({min}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
-            ));
+            )));
         }
         let text = format!(
             "minCount ({min}) is not yet satisfied: {scheduled} scheduled, {remaining} remaining"
         );
-        Status::new(Code::Wait, [text.into()])
+        Status::new(Code::Wait, [ReasonCode::PodGroup.reason(text)])
     }
 }
 

@@ -26,7 +26,7 @@ use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
-use berth_framework::{FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{FeatureGates, Lack, NodeTable, NodeView, PodInfo, ReasonCode, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -131,9 +131,9 @@ impl NodeFilter for NodeAffinity {
             None if self.added_required.is_none() && pod.pod.spec.node_selector.is_none() => {
                 Ok(None)
             }
-            Some(terms) if terms.node_names().is_some_and(|names| names.is_empty()) => {
-                Err(Status::unresolvable(REASON_CONFLICT))
-            }
+            Some(terms) if terms.node_names().is_some_and(|names| names.is_empty()) => Err(
+                Status::unresolvable(ReasonCode::NodeAffinityMismatch.reason(REASON_CONFLICT)),
+            ),
             _ => Ok(Some(required)),
         }
     }
@@ -144,13 +144,13 @@ impl NodeFilter for NodeAffinity {
 
     fn check(&self, required: &RequiredNodeAffinity, node: NodeView<'_>) -> Status {
         if !self.is_allowed(node.node()) {
-            return Status::unresolvable(REASON_ENFORCED);
+            return Status::unresolvable(ReasonCode::NodeAffinityMismatch.reason(REASON_ENFORCED));
         }
         // A term that does not parse matches no node.
         if required.matches(node.node()).unwrap_or(false) {
             Status::success()
         } else {
-            Status::unresolvable(REASON_POD)
+            Status::unresolvable(ReasonCode::NodeAffinityMismatch.reason(REASON_POD))
         }
     }
 

@@ -11,7 +11,7 @@ use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Feature, FeatureGates, Lack, NodeView, PodInfo, Status};
+use berth_framework::{Feature, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl NodeFilter for NodeDeclaredFeatures {
         if missing(required, node).next().is_none() {
             Status::success()
         } else {
-            Status::unresolvable(REASON)
+            Status::unresolvable(ReasonCode::FeatureMissing.reason(REASON))
         }
     }
 

@@ -8,7 +8,7 @@ use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{FeatureGates, Lack, NodeView, PodInfo, Status};
+use berth_framework::{FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -55,7 +55,7 @@ impl NodeFilter for NodeName {
         if name == node.name() {
             Status::success()
         } else {
-            Status::unresolvable(REASON)
+            Status::unresolvable(ReasonCode::NodeNameMismatch.reason(REASON))
         }
     }
 

@@ -11,7 +11,7 @@ use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::pod_info::{HostPort, host_ports};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{FeatureGates, Lack, NodeView, PodInfo, Status};
+use berth_framework::{FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl NodeFilter for NodePorts {
 
     fn check(&self, ports: &Self::Requirement, node: NodeView<'_>) -> Status {
         if ports.iter().any(|port| node.port_conflicts(port)) {
-            Status::unschedulable(REASON)
+            Status::unschedulable(ReasonCode::HostPortTaken.reason(REASON))
         } else {
             Status::success()
         }

@@ -7,7 +7,9 @@ use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{
+    Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, ReasonCode, Slot, Status,
+};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -81,7 +83,7 @@ impl NodeFilter for NodeUnschedulable {
 
     fn check(&self, _: &Uncordoned, node: NodeView<'_>) -> Status {
         if node.node().spec.unschedulable {
-            Status::unresolvable(REASON)
+            Status::unresolvable(ReasonCode::NodeCordoned.reason(REASON))
         } else {
             Status::success()
         }

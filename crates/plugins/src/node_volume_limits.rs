@@ -19,7 +19,9 @@ use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, Feature, FeatureGates, Lack, NodeView, PodInfo, Status};
+use berth_framework::{
+    Cluster, Feature, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status,
+};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -135,12 +137,12 @@ impl RequiredVolumes {
         }
         // kube-scheduler names any missing driver, Berth the first.
         if let Some(missing) = self.missing_drivers(node).next() {
-            return Status::unschedulable(not_installed(missing));
+            return Status::unschedulable(ReasonCode::VolumeLimit.reason(not_installed(missing)));
         }
         let added = self.added(node);
         let mut drivers = added.iter();
         if drivers.any(|(driver, _)| Excess::of(driver, &added, node).is_some()) {
-            Status::unschedulable(REASON)
+            Status::unschedulable(ReasonCode::VolumeLimit.reason(REASON))
         } else {
             Status::success()
         }
@@ -222,7 +224,11 @@ fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Ne
     }
     let claim = look_up(cluster, pod, &used.name).map_err(|error| {
         let claim = format!("{}/{}", pod.namespace(), used.name);
-        Status::unresolvable(format!("looking up PVC {claim}: {error}"))
+        Status::unresolvable(
+            error
+                .code()
+                .reason(format!("looking up PVC {claim}: {error}")),
+        )
     })?;
     if used.is_ephemeral {
         check_owner(pod, claim).map_err(|error| Status::error(error.to_string()))?;

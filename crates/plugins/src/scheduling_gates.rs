@@ -9,7 +9,7 @@ use berth_api::Pod;
 use berth_framework::event::{ActionType, EventRegistration};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue, SCHEDULING_GATED};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{Feature, FeatureGates, Status};
+use berth_framework::{Feature, FeatureGates, ReasonCode, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -48,13 +48,11 @@ impl PreEnqueue for SchedulingGates {
             return Status::success();
         }
         if cx.features.enabled(Feature::SchedulerPreEnqueuePodStatus) {
-            return Status::unresolvable(MESSAGE_IN_STATUS);
+            return Status::unresolvable(ReasonCode::SchedulingGate.reason(MESSAGE_IN_STATUS));
         }
         let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
-        Status::unresolvable(format!(
-            "waiting for scheduling gates: [{}]",
-            names.join(" ")
-        ))
+        let text = format!("waiting for scheduling gates: [{}]", names.join(" "));
+        Status::unresolvable(ReasonCode::SchedulingGate.reason(text))
     }
 
     fn condition_reason(&self) -> &'static str {

@@ -15,7 +15,9 @@ use berth_framework::keep::constant;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, FactoryContext, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
-use berth_framework::{Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{
+    Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, ReasonCode, Slot, Status,
+};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -157,7 +159,7 @@ impl NodeFilter for TaintToleration {
         if self.tolerates(&of.tolerations, node.node()) {
             Status::success()
         } else {
-            Status::unresolvable(REASON)
+            Status::unresolvable(ReasonCode::UntoleratedTaint.reason(REASON))
         }
     }
 

@@ -9,7 +9,9 @@ use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
 use berth_framework::testing::{NodeBuilder, PodBuilder};
-use berth_framework::{Code, CycleState, FeatureGates, PodInfo, Slot, Status};
+use berth_framework::{
+    Code, CycleState, FeatureGates, Lack, PodInfo, Reason, ReasonCode, Slot, Status,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -212,6 +214,13 @@ impl World {
                     !status.is_success() || lacks.is_empty(),
                     "node {} fits and lacks {lacks:?}",
                     node.name()
+                );
+                // A program reads one code, in the status and in the values.
+                let codes: Vec<ReasonCode> = status.reasons().iter().map(Reason::code).collect();
+                let mut values = lacks.iter().map(Lack::code);
+                assert!(
+                    !status.is_rejected() || values.all(|code| codes.contains(&code)),
+                    "the reasons of {status:?} have the codes of {lacks:?}"
                 );
                 answer(&status)
             })

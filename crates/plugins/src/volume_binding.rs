@@ -30,8 +30,9 @@ use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::status::Reason;
-use berth_framework::{Code, CycleState, FeatureGates, Lack, NodeView, PodInfo, Status};
+use berth_framework::{
+    Code, CycleState, FeatureGates, Lack, NodeView, PodInfo, Reason, ReasonCode, Status,
+};
 use claims::Claims;
 use find::{Obstacles, find};
 use std::sync::Arc;
@@ -77,14 +78,20 @@ impl Obstacles {
     /// The reasons in upstream's order.
     fn into_status(self) -> Status {
         let reasons: Vec<Reason> = [
-            (self.node_conflict.is_some(), REASON_NODE_CONFLICT),
-            (self.bind_conflict.is_some(), REASON_BIND_CONFLICT),
-            (self.not_enough_space.is_some(), REASON_NO_SPACE),
-            (self.volume_missing, REASON_VOLUME_MISSING),
+            self.node_conflict
+                .as_ref()
+                .map(|_| ReasonCode::VolumeNodeAffinity.reason(REASON_NODE_CONFLICT)),
+            self.bind_conflict
+                .as_ref()
+                .map(|_| ReasonCode::VolumeUnavailable.reason(REASON_BIND_CONFLICT)),
+            self.not_enough_space
+                .as_ref()
+                .map(|_| ReasonCode::StorageFull.reason(REASON_NO_SPACE)),
+            self.volume_missing
+                .then(|| ReasonCode::VolumeMissing.reason(REASON_VOLUME_MISSING)),
         ]
         .into_iter()
-        .filter(|(is_there, _)| *is_there)
-        .map(|(_, reason)| reason.into())
+        .flatten()
         .collect();
         if reasons.is_empty() {
             Status::success()
@@ -151,7 +158,7 @@ impl PreFilter for VolumeBinding {
     ) -> PreFilterResult {
         match claims::check_all(cx.cluster, &pod.pod) {
             Err(error) => {
-                return PreFilterResult::Reject(Status::unresolvable(error.to_string()));
+                return PreFilterResult::Reject(Status::unresolvable(error));
             }
             Ok(false) => {
                 state.write(VolumePreFilterState {
@@ -163,9 +170,9 @@ impl PreFilter for VolumeBinding {
         }
         match Claims::of(cx.cluster, &pod.pod) {
             Err(error) => PreFilterResult::Reject(Status::error(error.to_string())),
-            Ok(claims) if claims.has_immediate => {
-                PreFilterResult::Reject(Status::unresolvable(REASON_IMMEDIATE))
-            }
+            Ok(claims) if claims.has_immediate => PreFilterResult::Reject(Status::unresolvable(
+                ReasonCode::ClaimUnbound.reason(REASON_IMMEDIATE),
+            )),
             Ok(claims) => {
                 state.write(VolumePreFilterState { claims });
                 PreFilterResult::AllNodes

@@ -18,7 +18,7 @@ use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -235,7 +235,7 @@ impl NodeFilter for VolumeRestrictions {
     fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Exclusive>, Status> {
         let pod = &pod.pod;
         let one_pod_claims = one_pod_claims(cx.cluster, pod);
-        let one_pod_claims = one_pod_claims.map_err(|e| Status::unresolvable(e.to_string()))?;
+        let one_pod_claims = one_pod_claims.map_err(Status::unresolvable)?;
         let disks: Vec<Disk> = disks(pod).collect();
         let namespace = pod.namespace();
         let nodes = &cx.cluster.nodes;
@@ -251,10 +251,10 @@ impl NodeFilter for VolumeRestrictions {
 
     fn check(&self, exclusive: &Exclusive, node: NodeView<'_>) -> Status {
         if exclusive.conflicts(node).next().is_some() {
-            return Status::unschedulable(REASON_DISK);
+            return Status::unschedulable(ReasonCode::DiskTaken.reason(REASON_DISK));
         }
         if exclusive.used_claims(node).next().is_some() {
-            Status::unschedulable(REASON_ONE_POD)
+            Status::unschedulable(ReasonCode::ReadWriteOncePodTaken.reason(REASON_ONE_POD))
         } else {
             Status::success()
         }

@@ -14,7 +14,7 @@ use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -177,7 +177,7 @@ impl NodeFilter for VolumeZone {
         pod: &PodInfo,
     ) -> Result<Option<Vec<Topology>>, Status> {
         let topologies = of_pod(cx.cluster, &pod.pod);
-        let topologies = topologies.map_err(|e| Status::unresolvable(e.to_string()))?;
+        let topologies = topologies.map_err(Status::unresolvable)?;
         Ok((!topologies.is_empty()).then_some(topologies))
     }
 
@@ -185,7 +185,7 @@ impl NodeFilter for VolumeZone {
         if missed(topologies, node.labels()).next().is_none() {
             Status::success()
         } else {
-            Status::unresolvable(REASON)
+            Status::unresolvable(ReasonCode::VolumeZoneMismatch.reason(REASON))
         }
     }
 

@@ -3,10 +3,10 @@
 use berth_api::selector::SelectorError;
 use berth_api::volumes::{claims, shared_claims};
 use berth_api::{Object, PersistentVolumeClaim, Pod, Str};
-use berth_framework::Cluster;
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, WaitKey, Wanted,
 };
+use berth_framework::{Cluster, Reason, ReasonCode};
 use std::sync::Arc;
 
 /// A claim that pods wait for, as namespace and name.
@@ -87,6 +87,25 @@ pub(crate) enum VolumeError {
     NoBindingMode(String),
     #[error(transparent)]
     Selector(#[from] SelectorError),
+}
+
+impl VolumeError {
+    /// The code of a rejection for this.
+    pub(crate) fn code(&self) -> ReasonCode {
+        match self {
+            Self::ClaimNotFound(_)
+            | Self::ClaimAwaited(_)
+            | Self::ClaimLost { .. }
+            | Self::ClaimDeleted(_) => ReasonCode::ClaimMissing,
+            _ => ReasonCode::Other,
+        }
+    }
+}
+
+impl From<VolumeError> for Reason {
+    fn from(error: VolumeError) -> Self {
+        error.code().reason(error.to_string())
+    }
 }
 
 /// A claim of the pod's namespace.

@@ -14,7 +14,7 @@ use berth_api::Str;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::Observation;
-use berth_framework::{ApiCall, Cluster, Feature, Status};
+use berth_framework::{ApiCall, Cluster, Feature, ReasonCode, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct AttemptFailure {
     message: String,
+    code: ReasonCode,
     /// Whether the pod was rejected; otherwise an error occurred.
     is_rejected: bool,
     error: Option<Box<FitError>>,
@@ -35,6 +36,7 @@ impl AttemptFailure {
     pub(crate) fn unfit(error: Box<FitError>, nominating: Nominating) -> Self {
         Self {
             message: error.to_string(),
+            code: ReasonCode::Other,
             is_rejected: true,
             error: Some(error),
             plugins: Vec::new(),
@@ -46,6 +48,7 @@ impl AttemptFailure {
     pub(crate) fn of_status(status: &Status, nominating: Nominating) -> Self {
         Self {
             message: status.message(),
+            code: status.reason_code(),
             is_rejected: status.is_rejected(),
             error: None,
             plugins: Vec::new(),
@@ -396,6 +399,7 @@ fn explain(core: &mut Core, info: &QueuedPodInfo, failure: &AttemptFailure) {
         at: core.now(),
         attempts: info.attempts,
         message: failure.message.clone(),
+        code: failure.code,
         unschedulable_plugins: info.unschedulable_plugins.iter().cloned().collect(),
         pending_plugins: info.pending_plugins.iter().cloned().collect(),
         reasons: error.map_or_else(Vec::new, |error| reasons(error, cluster)),

@@ -30,7 +30,7 @@ families! {
 pub(crate) fn add(snapshot: &mut Snapshot, scheduler: &Scheduler, now: Time) {
     let mut metrics = MetricsOf::default();
     for row in waiting_pods(scheduler, now) {
-        let labels = [row.code, &row.resource, &row.namespace, &row.owner];
+        let labels = [row.code.as_str(), &row.resource, &row.namespace, &row.owner];
         metrics.set(WaitingMetric::Pods, &labels, row.pods as f64);
         metrics.set(WaitingMetric::OldestSeconds, &labels, row.oldest_seconds);
     }

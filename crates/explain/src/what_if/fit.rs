@@ -83,8 +83,8 @@ impl WhatIfWorld {
         let context = snapshot.context();
         let mut gates = profile.pre_enqueue.iter().filter_map(|member| {
             let status = member.plugin.pre_enqueue(&context, &pod.pod);
-            (!status.is_success())
-                .then(|| Reason::coded(member.name.as_str(), &status.message(), &pod))
+            let status = status.from_plugin(&member.name);
+            (!status.is_success()).then(|| Reason::of_status(&status, &pod))
         });
         if let Some(gate) = gates.next() {
             return vec![gate];

@@ -72,9 +72,15 @@ fn plugins_of_users_are_explained_by_their_values() {
         found: None,
     };
     let text = "nodeSelector wants label rack=r1, the node does not have the label";
-    for (lacks, text, remedies) in [
-        (vec![label], text, vec!["label node n1 with rack=r1"]),
-        (Vec::new(), "no rack", Vec::new()),
+    let mismatch = "NodeAffinityMismatch";
+    for (lacks, code, text, remedies) in [
+        (
+            vec![label],
+            mismatch,
+            text,
+            vec!["label node n1 with rack=r1"],
+        ),
+        (Vec::new(), "Other", "no rack", Vec::new()),
     ] {
         let value = lacks.first().cloned();
         let mut plugins = berth_plugins::in_tree();
@@ -101,6 +107,9 @@ fn plugins_of_users_are_explained_by_their_values() {
             (lack.plugin.as_str(), lack.text.as_str(), &lack.value),
             ("example.com/Racks", text, &value)
         );
+        assert_eq!(lack.code, code);
+        let verdict = answer.verdict.expect("a verdict");
+        assert_eq!(verdict.reasons[0].code, code);
         let proposed: Vec<&str> = answer.remedies.iter().map(|r| r.text.as_str()).collect();
         assert_eq!(proposed, remedies);
     }
@@ -376,47 +385,12 @@ fn ages_count_from_the_first_rejection() {
     );
     assert!(reasons.iter().any(|r| r.code == "UntoleratedTaint"));
     let waiting = waiting_pods(&scheduler, at(480));
-    let codes: Vec<&str> = waiting.iter().map(|row| row.code).collect();
+    let codes: Vec<&str> = waiting.iter().map(|row| row.code.as_str()).collect();
     assert_eq!(codes, ["InsufficientResource", "UntoleratedTaint"]);
     let again = pod("p").request("cpu", "2");
     let again = again.condition("PodScheduled", "False", "Unschedulable", "no");
     let again = again.with(|pod| pod.status.unscheduled_since = Some(at(0)));
     check(&start(again.object(), at(400)), 1);
-}
-
-/// Every reason that the documented situations of plugins give has a code.
-#[test]
-fn reasons_of_plugins_have_codes() {
-    use berth_explain::codes::{OTHER, code_of};
-    for (plugin, text) in [
-        (
-            "NodeAffinity",
-            "node(s) didn't match Pod's node affinity/selector",
-        ),
-        (
-            "NodePorts",
-            "node(s) didn't have free ports for the requested pod ports",
-        ),
-        (
-            "VolumeBinding",
-            "node(s) didn't find available persistent volumes to bind",
-        ),
-        (
-            "VolumeBinding",
-            "pod has unbound immediate PersistentVolumeClaims",
-        ),
-        ("VolumeZone", "node(s) had no available volume zone"),
-        ("VolumeRestrictions", "node(s) had no available disk"),
-        ("DynamicResources", "cannot allocate all claims"),
-        (
-            "DynamicResources",
-            "could not find v1/ResourceClaim default/gpu",
-        ),
-        ("NodeUnschedulable", "node(s) were unschedulable"),
-        ("NodeName", "node(s) didn't match the requested node name"),
-    ] {
-        assert_ne!(code_of(plugin, text), OTHER, "{plugin}: {text}");
-    }
 }
 
 /// A gate has its age, the usual age at its removals, and is orphaned when it is much older and no removal is seen.

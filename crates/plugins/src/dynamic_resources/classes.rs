@@ -1,7 +1,7 @@
 //! Whether the classes that a claim asks for are there.
 
 use berth_api::ResourceClaim;
-use berth_framework::{Cluster, Status};
+use berth_framework::{Cluster, ReasonCode, Status};
 
 fn check(cluster: &Cluster, request: &str, class: &str) -> Result<(), Status> {
     if class.is_empty() {
@@ -10,7 +10,7 @@ fn check(cluster: &Cluster, request: &str, class: &str) -> Result<(), Status> {
     }
     if !cluster.devices().classes().contains_key(class) {
         let why = format!("request {request}: device class {class} does not exist");
-        return Err(Status::unresolvable(why));
+        return Err(Status::unresolvable(ReasonCode::ClaimMissing.reason(why)));
     }
     Ok(())
 }
@@ -25,10 +25,11 @@ pub(super) fn check_requests(cluster: &Cluster, claim: &ResourceClaim) -> Result
         match (&request.exactly, &request.first_available[..]) {
             (Some(exactly), _) => check(cluster, name, &exactly.device_class_name)?,
             (None, []) => {
-                return Err(Status::unresolvable(format!(
+                let why = format!(
                     "resource claim {}, request {name}: unknown request type",
                     claim.key()
-                )));
+                );
+                return Err(Status::unresolvable(ReasonCode::ClaimMissing.reason(why)));
             }
             (None, alternatives) => {
                 for alternative in alternatives {

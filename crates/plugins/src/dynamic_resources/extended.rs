@@ -26,7 +26,7 @@ use berth_api::{DeviceClass, ObjectMeta, OwnerReference, Pod, ResourceClaim, Sha
 use berth_devices::ClaimRequests;
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
-use berth_framework::{NodeView, Status};
+use berth_framework::{NodeView, ReasonCode, Status};
 use rustc_hash::FxBuildHasher;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
@@ -182,13 +182,17 @@ impl Extended {
         node: NodeView<'_>,
     ) -> Result<Option<Arc<Variant>>, Status> {
         if self.leftover.is_some() {
-            return Err(Status::unresolvable(LEFTOVER));
+            return Err(Status::unresolvable(
+                ReasonCode::ClaimMissing.reason(LEFTOVER),
+            ));
         }
         let mut backed = Backed::new();
         for resource in &self.resources {
             let is_backed = resource.class.is_some() && node.allocatable_of(&resource.name) == 0;
             if !is_backed && !node.allocatable_scalars().contains(&resource.name) {
-                return Err(Status::unresolvable(CANNOT_FIT));
+                return Err(Status::unresolvable(
+                    ReasonCode::InsufficientResource.reason(CANNOT_FIT),
+                ));
             }
             backed.push(is_backed);
         }

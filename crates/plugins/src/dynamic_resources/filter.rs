@@ -9,7 +9,7 @@ use berth_api::devices::AllocationResult;
 use berth_devices::{AllocateError, SearchBudget};
 pub(super) use berth_framework::allocator::skips_operations;
 use berth_framework::plugin::Context;
-use berth_framework::{Code, Feature, FeatureGates, NodeView, Status};
+use berth_framework::{Code, Feature, FeatureGates, NodeView, ReasonCode, Status};
 
 /// The reason on a node that cannot use the devices of a claim.
 pub(super) const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
@@ -45,13 +45,18 @@ pub(super) fn failed(error: AllocateError, node: &str) -> Status {
         AllocateError::OutOfSteps => {
             Status::error(format!("node {node}: timed out trying to allocate devices"))
         }
-        AllocateError::InvalidPools => Status::unresolvable(error.to_string()),
+        AllocateError::InvalidPools => {
+            Status::unresolvable(ReasonCode::ClaimMissing.reason(error.to_string()))
+        }
         AllocateError::Skipped(why) => {
-            let reasons = [CANNOT_ALLOCATE.into(), why.to_string().into()];
+            let code = ReasonCode::DevicesUnavailable;
+            let reasons = [code.reason(CANNOT_ALLOCATE), code.reason(why.to_string())];
             Status::new(Code::UnschedulableAndUnresolvable, reasons)
         }
         // The driver is about to complete the pool.
-        AllocateError::UnusablePool(why) => Status::unschedulable(why),
+        AllocateError::UnusablePool(why) => {
+            Status::unschedulable(ReasonCode::DevicesUnavailable.reason(why))
+        }
         AllocateError::Failed(why) => Status::error(why),
     }
 }
@@ -107,7 +112,11 @@ pub(super) fn filter(
         let extended = extended.as_ref().map(|variant| &variant.requests);
         match state.search(args, cx, extended, node) {
             Err(error) => return failed(error, node.name()),
-            Ok(None) => return Status::unresolvable(CANNOT_ALLOCATE),
+            Ok(None) => {
+                return Status::unresolvable(
+                    ReasonCode::DevicesUnavailable.reason(CANNOT_ALLOCATE),
+                );
+            }
             Ok(Some(preference)) if state.has_lists => {
                 let mut preferences = state.preferences.borrow_mut();
                 preferences.insert(node.slot(), preference);
@@ -116,7 +125,7 @@ pub(super) fn filter(
         }
     }
     if is_unavailable {
-        return Status::unresolvable(NOT_AVAILABLE);
+        return Status::unresolvable(ReasonCode::DevicesUnavailable.reason(NOT_AVAILABLE));
     }
     if node_allocatable::may_matter(cx.features, cx.cluster) {
         let extended = extended.as_ref();

@@ -18,7 +18,7 @@ use berth_api::{Pod, Quantity, ResourceClaim, Resources, Str};
 use berth_devices::{Allocator, ClaimRequests};
 use berth_framework::allocator::target;
 use berth_framework::plugin::Context;
-use berth_framework::{Code, Feature, FeatureGates, NodeView, Status};
+use berth_framework::{Code, Feature, FeatureGates, NodeView, Reason, ReasonCode, Status};
 use std::collections::BTreeMap;
 
 /// A claim with the devices that it has or gets.
@@ -185,7 +185,11 @@ pub(super) fn filter(
     };
     let found = match found {
         Ok(Some(found)) => found,
-        Ok(None) => return Status::unresolvable(filter::CANNOT_ALLOCATE),
+        Ok(None) => {
+            return Status::unresolvable(
+                ReasonCode::DevicesUnavailable.reason(filter::CANNOT_ALLOCATE),
+            );
+        }
         Err(error) => return filter::failed(error, node.name()),
     };
     let mut new = found.iter();
@@ -214,7 +218,7 @@ pub(super) fn filter(
         Err(status) => return status,
     };
     if let Some(why) = shared(pod, &allocated, &statuses) {
-        return Status::unresolvable(why);
+        return Status::unresolvable(ReasonCode::ClaimMissing.reason(why));
     }
     fits(cx, &counted(pod, statuses), node)
 }
@@ -246,7 +250,7 @@ fn shared(
 fn fits(cx: &Context<'_>, counted: &Pod, node: NodeView<'_>) -> Status {
     let named = named(counted);
     if let Some(why) = not_covered(counted, &named) {
-        return Status::unresolvable(why);
+        return Status::unresolvable(ReasonCode::ClaimMissing.reason(why));
     }
     let options = SumOptions::PLACED.counting(cx.cluster.footprint);
     let wanted = pod_resources(counted, options);
@@ -255,7 +259,7 @@ fn fits(cx: &Context<'_>, counted: &Pod, node: NodeView<'_>) -> Status {
         let request = amount(&wanted, resource);
         let (allocatable, held) = (node.allocatable_of(resource), node.requested_of(resource));
         if request > 0 && request > allocatable.saturating_sub(held) {
-            reasons.push(format!("Insufficient {resource}").into());
+            reasons.push(Reason::insufficient(resource));
             is_hopeless |= request > allocatable;
         }
     }

@@ -17,7 +17,7 @@ use berth_framework::cluster::GroupKey;
 use berth_framework::features::Behaviour;
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
-use berth_framework::{Feature, Slot, Status};
+use berth_framework::{Feature, ReasonCode, Slot, Status};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -111,7 +111,9 @@ impl ClaimsState {
         pod: &Arc<Pod>,
     ) -> Result<Self, Status> {
         let found = claims::resolve_all(cx.cluster, cx.features, pod);
-        let found = found.map_err(|lack| Status::unresolvable(lack.to_string()))?;
+        let found = found.map_err(|lack| {
+            Status::unresolvable(ReasonCode::ClaimMissing.reason(lack.to_string()))
+        })?;
         let features = allocator_features(cx.features);
         let mut state = Self {
             extended: Extended::of(cx, pod),
@@ -131,10 +133,12 @@ impl ClaimsState {
                         "resource claim {} is in the process of being allocated",
                         claim.key()
                     );
-                    return Err(Status::unresolvable(why));
+                    return Err(Status::unresolvable(ReasonCode::ClaimMissing.reason(why)));
                 }
                 Some(_) if is_full_for(claim, found.consumer_uid(pod)) => {
-                    return Err(Status::unresolvable("resourceclaim in use"));
+                    return Err(Status::unresolvable(
+                        ReasonCode::ClaimMissing.reason("resourceclaim in use"),
+                    ));
                 }
                 Some(allocation) => {
                     if let Some(selector) = &allocation.node_selector {

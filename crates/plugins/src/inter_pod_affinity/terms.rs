@@ -5,7 +5,7 @@ use super::{REASON_AFFINITY, REASON_ANTI_AFFINITY, REASON_EXISTING_ANTI_AFFINITY
 use berth_api::{Labels, Pod, Str};
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
 use berth_framework::table::Mark;
-use berth_framework::{Cluster, Status};
+use berth_framework::{Cluster, ReasonCode, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -183,13 +183,15 @@ pub(super) fn verdict(
     existing_anti_affinity: impl FnOnce() -> bool,
 ) -> Status {
     if !affinity {
-        return Status::unresolvable(REASON_AFFINITY);
+        return Status::unresolvable(ReasonCode::PodAffinity.reason(REASON_AFFINITY));
     }
     if !anti_affinity() {
-        return Status::unschedulable(REASON_ANTI_AFFINITY);
+        return Status::unschedulable(ReasonCode::PodAntiAffinity.reason(REASON_ANTI_AFFINITY));
     }
     if !existing_anti_affinity() {
-        return Status::unschedulable(REASON_EXISTING_ANTI_AFFINITY);
+        return Status::unschedulable(
+            ReasonCode::ExistingPodsAntiAffinity.reason(REASON_EXISTING_ANTI_AFFINITY),
+        );
     }
     Status::success()
 }

@@ -26,10 +26,10 @@ use berth_framework::plugin::{
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, preferred, required};
-use berth_framework::status::Reason;
 use berth_framework::table::ResourceId;
 use berth_framework::{
-    Code, CycleState, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status,
+    Code, CycleState, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Reason, Slot,
+    Status,
 };
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -37,9 +37,6 @@ use std::sync::Arc;
 
 /// The plugin's name.
 pub const NAME: &str = "NodeResourcesFit";
-
-/// The reason on a node with the maximum number of pods.
-pub const TOO_MANY_PODS: &str = "Too many pods";
 
 /// Requests of a pod against the free resources of nodes.
 #[derive(Debug, Default)]
@@ -109,16 +106,6 @@ impl<'a> Shortage<'a> {
             is_hopeless: false,
             ..shortage
         })
-    }
-
-    fn reason(&self) -> Reason {
-        match self.resource {
-            PODS => TOO_MANY_PODS.into(),
-            CPU => "Insufficient cpu".into(),
-            MEMORY => "Insufficient memory".into(),
-            EPHEMERAL_STORAGE => "Insufficient ephemeral-storage".into(),
-            other => format!("Insufficient {other}").into(),
-        }
     }
 }
 
@@ -257,7 +244,7 @@ impl NodeFilter for NodeResourcesFit {
     fn check(&self, requests: &FitRequests, node: NodeView<'_>) -> Status {
         let (mut reasons, mut is_hopeless) = (SmallVec::<[Reason; 2]>::new(), false);
         Self::shortages(requests, node, |shortage| {
-            reasons.push(shortage.reason());
+            reasons.push(Reason::insufficient(shortage.resource));
             is_hopeless |= shortage.is_hopeless;
         });
         match (reasons.is_empty(), is_hopeless) {

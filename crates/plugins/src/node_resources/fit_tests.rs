@@ -5,6 +5,7 @@ mod hint_tests;
 
 use super::*;
 use crate::testing::{Answer, World, pod_info, unresolvable, unschedulable};
+use berth_framework::reason::TOO_MANY_PODS;
 use serde_json::{Value, json};
 
 fn requesting(requests: Value) -> Value {

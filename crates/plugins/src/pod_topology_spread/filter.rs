@@ -6,7 +6,7 @@ use super::{PodTopologySpread, REASON_NO_DOMAIN, REASON_SKEW};
 use berth_api::{Pod, Str};
 use berth_framework::lack::SpreadLack;
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
-use berth_framework::{CycleState, Lack, NodeView, PodInfo, Status};
+use berth_framework::{CycleState, Lack, NodeView, PodInfo, ReasonCode, Status};
 use rustc_hash::FxHashMap;
 
 /// A constraint with the pods of each of its domains. A domain without pods is a domain.
@@ -186,9 +186,13 @@ impl Filter for PodTopologySpread {
         };
         for counted in &kept.counted {
             match node.labels().get(&counted.constraint.topology_key) {
-                None => return Status::unresolvable(REASON_NO_DOMAIN),
+                None => {
+                    return Status::unresolvable(
+                        ReasonCode::TopologyLabelMissing.reason(REASON_NO_DOMAIN),
+                    );
+                }
                 Some(value) if !counted.has_room(value) => {
-                    return Status::unschedulable(REASON_SKEW);
+                    return Status::unschedulable(ReasonCode::TopologySpread.reason(REASON_SKEW));
                 }
                 Some(_) => {}
             }

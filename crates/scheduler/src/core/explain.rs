@@ -7,7 +7,7 @@ use super::gates::GateLog;
 use crate::cycle::Attempt;
 use crate::evaluator::{FitError, Placement};
 use berth_api::{Pod, Str, Time};
-use berth_framework::{Cluster, Code};
+use berth_framework::{Cluster, Code, ReasonCode};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::ops::ControlFlow;
@@ -31,6 +31,8 @@ pub struct RejectionReason {
     pub plugin: Str,
     /// Its reason.
     pub text: String,
+    /// The code of the reason.
+    pub code: ReasonCode,
     /// Whether removing other pods could help.
     pub preemption_may_help: bool,
     /// The number of nodes with this reason.
@@ -48,6 +50,8 @@ pub struct Explanation {
     pub attempts: u32,
     /// The message of the condition of the pod, except for the numbers of nodes: these are the latest ones.
     pub message: String,
+    /// The code of a rejection without answers of nodes.
+    pub code: ReasonCode,
     /// The plugins that rejected it, sorted.
     pub unschedulable_plugins: Vec<Str>,
     /// The plugins that wait for something on its behalf, sorted.
@@ -193,12 +197,13 @@ pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<RejectionReaso
         for text in status.reasons() {
             match sums
                 .iter_mut()
-                .find(|r| r.plugin == *plugin && r.text == *text)
+                .find(|r| r.plugin == *plugin && r.text == **text)
             {
                 Some(sum) => sum.nodes += nodes,
                 None => sums.push(RejectionReason {
                     plugin: Str::new(plugin),
                     text: text.to_string(),
+                    code: text.code(),
                     preemption_may_help: status.code() == Code::Unschedulable,
                     nodes,
                     examples: Vec::new(),
@@ -213,7 +218,7 @@ pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<RejectionReaso
         for text in status.reasons() {
             let sum = sums
                 .iter_mut()
-                .find(|r| r.plugin == *plugin && r.text == *text);
+                .find(|r| r.plugin == *plugin && r.text == **text);
             if let (Some(sum), Some(name)) = (sum, name)
                 && sum.examples.len() < NODES_MAX
             {
@@ -243,6 +248,7 @@ pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<RejectionReaso
         reasons.extend(status.reasons().iter().map(|text| RejectionReason {
             plugin: status.plugin().cloned().unwrap_or_default(),
             text: text.to_string(),
+            code: text.code(),
             preemption_may_help: status.code() == Code::Unschedulable,
             nodes: absent,
             examples: Vec::new(),
@@ -261,6 +267,7 @@ mod tests {
             at: Time::from_secs(attempts.into()),
             attempts,
             message: message.to_owned(),
+            code: ReasonCode::Other,
             unschedulable_plugins: Vec::new(),
             pending_plugins: Vec::new(),
             reasons: Vec::new(),

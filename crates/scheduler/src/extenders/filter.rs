@@ -1,8 +1,8 @@
 //! Filtering by an extender (F-39).
 
 use berth_api::Str;
-use berth_framework::Status;
 use berth_framework::extender::{EXTENDER, ExtenderCallError, Filtered};
+use berth_framework::{ReasonCode, Status};
 use rustc_hash::FxHashSet;
 
 /// The nodes that an extender has left.
@@ -38,16 +38,23 @@ pub(crate) fn narrow(
         .iter()
         .map(|(name, _)| name)
         .collect();
-    let hard = stated
-        .failed_and_unresolvable
-        .iter()
-        .map(|(name, reason)| (name, Status::unresolvable(reason.clone())));
+    let hard = stated.failed_and_unresolvable.iter().map(|(name, reason)| {
+        (
+            name,
+            Status::unresolvable(ReasonCode::Extender.reason(reason.clone())),
+        )
+    });
     // A node in both lists is unresolvable, as in kube-scheduler.
     let soft = stated
         .failed
         .iter()
         .filter(|(name, _)| !unresolvable.contains(name))
-        .map(|(name, reason)| (name, Status::unschedulable(reason.clone())));
+        .map(|(name, reason)| {
+            (
+                name,
+                Status::unschedulable(ReasonCode::Extender.reason(reason.clone())),
+            )
+        });
     let statuses = hard
         .chain(soft)
         .map(|(name, status)| (name.clone(), status.by(EXTENDER)));

@@ -5,6 +5,7 @@ use super::hooks::ProfileId;
 use super::report::{Gate, NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, UNSCHEDULABLE};
 use super::templates::PodTemplateKey;
 use berth_api::{Pod, Str, Time};
+use berth_framework::ReasonCode;
 use slab::Slab;
 use std::fmt;
 use std::sync::Arc;
@@ -199,6 +200,12 @@ impl QueuedPodInfo {
             .gate
             .as_ref()
             .map_or("", |gate| gate.message.as_str())
+    }
+
+    /// The code of the rejection by a PreEnqueue plugin.
+    pub fn gate_code(&self) -> ReasonCode {
+        let gate = self.own.gate.as_ref();
+        gate.map(|gate| gate.code).unwrap_or_default()
     }
 
     /// Returns whether a PreEnqueue plugin rejects the pod.

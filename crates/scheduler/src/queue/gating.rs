@@ -110,6 +110,7 @@ fn gate_of_member(queue: &mut SchedulingQueue, cx: &Context<'_>, pod: &Arc<Pod>)
             plugin: name,
             reason: plugin.condition_reason(),
             message,
+            code: status.reason_code(),
             follows_attempt: plugin.follows_attempt(),
         });
     }

@@ -8,9 +8,9 @@ use super::pod_events::{PodEvents, pod_update_events};
 use super::report::{Gate, NOT_READY_FOR_SCHEDULING};
 use super::{SchedulingQueue, label, strategy_after_flight};
 use berth_api::{Pod, Str, Time};
-use berth_framework::Feature;
 use berth_framework::cluster::{GROUP_GATE_PLUGIN, GroupKey, NoRoot};
 use berth_framework::plugin::{Context, Nominating};
+use berth_framework::{Feature, ReasonCode};
 use std::sync::Arc;
 
 /// The result of the attempt of a group.
@@ -223,6 +223,7 @@ fn hold_incomplete(
             plugin: Str::new(GROUP_GATE_PLUGIN),
             reason: NOT_READY_FOR_SCHEDULING,
             message: Str::from(message),
+            code: ReasonCode::PodGroup,
             follows_attempt: false,
         };
         queue

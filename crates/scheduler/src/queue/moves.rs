@@ -200,6 +200,7 @@ impl SchedulingQueue {
                 plugin: name,
                 reason: plugin.condition_reason(),
                 message,
+                code: status.reason_code(),
                 follows_attempt: plugin.follows_attempt(),
             };
             if reports_wanted {

@@ -6,6 +6,7 @@
 
 use super::entry::QueuedPodInfo;
 use berth_api::{Pod, Str, Time};
+use berth_framework::ReasonCode;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -70,6 +71,8 @@ pub(super) struct Gate {
     pub(super) reason: &'static str,
     /// The message of the plugin, where that is reported; empty otherwise.
     pub(super) message: Str,
+    /// The code of the rejection.
+    pub(super) code: ReasonCode,
     pub(super) follows_attempt: bool,
 }
 

@@ -2,7 +2,6 @@
 
 use super::{GROUPS_MAX, place_name};
 use berth_api::Time;
-use berth_explain::codes::{code_of, resource_of};
 use berth_explain::gate_text;
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
 use berth_scheduler::{Explanation, Scheduler};
@@ -61,10 +60,9 @@ pub(super) fn owner_text((kind, name): (&str, &str)) -> String {
 fn reasons(explanation: Option<&Explanation>) -> Vec<Value> {
     let reasons = explanation.into_iter().flat_map(|known| &known.reasons);
     let reasons = reasons.take(REASONS_MAX).map(|reason| {
-        let code = code_of(&reason.plugin, &reason.text);
         json!({
-            "code": code,
-            "resource": resource_of(code, &reason.text),
+            "code": reason.code.as_str(),
+            "resource": reason.code.resource(&reason.text),
             "text": reason.text,
             "nodes": reason.nodes,
         })

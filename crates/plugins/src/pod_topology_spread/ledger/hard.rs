@@ -6,7 +6,7 @@ use super::MISSING;
 use super::levels::Levels;
 use super::members::DomainMembers;
 use super::places::{DomainPlaces, NodeEntry, Number};
-use berth_framework::{Slot, Status};
+use berth_framework::{ReasonCode, Slot, Status};
 
 /// Domains of up to so many nodes are distinguished by how many pods they have; larger ones by their number. A pod that
 /// comes changes the class of so many nodes at most.
@@ -72,7 +72,11 @@ impl Hard {
     /// The answer of the filter for nodes of a class.
     pub(super) fn filter(&self, class: i64) -> Result<(), Status> {
         let there = match class {
-            MISSING => return Err(Status::unresolvable(REASON_NO_DOMAIN)),
+            MISSING => {
+                return Err(Status::unresolvable(
+                    ReasonCode::TopologyLabelMissing.reason(REASON_NO_DOMAIN),
+                ));
+            }
             0.. => class,
             _ => match Number::try_from(MISSING - 1 - class) {
                 Ok(number) if (number as usize) < self.places.numbers() => {
@@ -85,7 +89,9 @@ impl Hard {
         if self.constraint.allows(there, self.own, domains, minimum) {
             Ok(())
         } else {
-            Err(Status::unschedulable(REASON_SKEW))
+            Err(Status::unschedulable(
+                ReasonCode::TopologySpread.reason(REASON_SKEW),
+            ))
         }
     }
 
