@@ -3,7 +3,6 @@
 
 use berth_api::names::is_dra_extended_resource_name;
 use berth_api::{Node, Pod, Quantity, ResourceList, Str, TaintEffect};
-use berth_objects::access::StoredObject;
 use berth_objects::object::seconds;
 use berth_objects::pod;
 use berth_objects::view::FieldView;
@@ -11,6 +10,7 @@ use berth_oracle::{HostPort, Shortage};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The reason why a pod is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,29 +50,49 @@ impl Rejection {
 /// The resources that are compared first, in kubelet's order.
 const FIRST: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
 
+/// The part of a node that a pod uses.
+#[derive(Debug)]
+pub(super) struct NodeShare {
+    allocated: ResourceList,
+    ports: Vec<HostPort>,
+}
+
+impl NodeShare {
+    /// Reads it of a pod.
+    ///
+    /// # Errors
+    /// The pod cannot be decoded.
+    pub(super) fn by(pod: &Value) -> Result<Self, serde_json::Error> {
+        let pod = Pod::deserialize(pod)?;
+        Ok(Self {
+            allocated: berth_oracle::allocated(&pod),
+            ports: berth_oracle::host_ports(&pod).collect(),
+        })
+    }
+}
+
 /// A pod and its node as the oracle judges them.
 pub(super) struct JudgedPod {
     pod: Pod,
     node: Node,
-    /// The other pods that the node runs.
-    others: Vec<Pod>,
+    /// By the other pods that the node runs.
+    taken: Vec<Arc<NodeShare>>,
 }
 
 impl JudgedPod {
-    /// Decodes the objects. `others` are the other pods that the node runs.
+    /// Decodes the objects. `taken` is the part of the node that each of its other pods uses.
     ///
     /// # Errors
     /// An object cannot be decoded.
     pub(super) fn new(
         pod: &Value,
         node: &Value,
-        others: &[&StoredObject],
+        taken: Vec<Arc<NodeShare>>,
     ) -> Result<Self, serde_json::Error> {
-        let others = others.iter().map(|other| Pod::deserialize(&***other));
         Ok(Self {
             pod: Pod::deserialize(pod)?,
             node: Node::deserialize(node)?,
-            others: others.collect::<Result<_, _>>()?,
+            taken,
         })
     }
 
@@ -80,8 +100,8 @@ impl JudgedPod {
     /// allocated to its other pods.
     pub(super) fn shortage(&self, is_checked: impl Fn(&Str) -> bool) -> Option<Shortage> {
         let mut used = ResourceList::default();
-        for other in &self.others {
-            used.add_all(&berth_oracle::allocated(other));
+        for taken in &self.taken {
+            used.add_all(&taken.allocated);
         }
         let requests = berth_oracle::requests(&self.pod);
         let short = berth_oracle::shortages(&requests, &used, &self.node);
@@ -93,7 +113,7 @@ impl JudgedPod {
 
     /// The first check that fails, in kubelet's order.
     fn rejection(&self, by_devices: impl Fn(&str) -> bool) -> Option<Rejection> {
-        let Self { pod, node, others } = self;
+        let Self { pod, node, taken } = self;
         // Extended resources that the node does not have, or that devices provide, are not checked: the scheduler
         // allocates devices for them, those of a device class by its own name, too.
         let short = self.shortage(|name| {
@@ -110,8 +130,8 @@ impl JudgedPod {
             return Rejection::of_predicate("NodeAffinity", description);
         }
         let ports: Vec<HostPort> = berth_oracle::host_ports(pod).collect();
-        let mut taken = others.iter().flat_map(berth_oracle::host_ports);
-        if taken.any(|taken| ports.iter().any(|port| port.conflicts_with(&taken))) {
+        let mut taken = taken.iter().flat_map(|taken| &taken.ports);
+        if taken.any(|taken| ports.iter().any(|port| port.conflicts_with(taken))) {
             let description = "node(s) didn't have free ports for the requested pod ports";
             return Rejection::of_predicate("NodePorts", description);
         }
@@ -123,8 +143,12 @@ impl JudgedPod {
     }
 }
 
-/// The reason why a node cannot run a pod. `others` are the pods that it runs.
-pub(super) fn reject(pod: &Value, node: &Value, others: &[&StoredObject]) -> Option<Rejection> {
+/// The reason why a node cannot run a pod. `taken` is the part of the node that each of its other pods uses.
+pub(super) fn reject(
+    pod: &Value,
+    node: &Value,
+    taken: Result<Vec<Arc<NodeShare>>, serde_json::Error>,
+) -> Option<Rejection> {
     if !matches!(pod.part("spec").part("os").text("name"), "" | "linux") {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Rejection::new("PodOSNotSupported", message);
@@ -134,7 +158,7 @@ pub(super) fn reject(pod: &Value, node: &Value, others: &[&StoredObject]) -> Opt
         let mut mapped = claims.items("requestMappings").iter();
         mapped.any(|m| m.text("resourceName") == name)
     };
-    match JudgedPod::new(pod, node, others) {
+    match taken.and_then(|taken| JudgedPod::new(pod, node, taken)) {
         Ok(judged) => judged.rejection(by_devices),
         Err(error) => Rejection::new("UnexpectedAdmissionError", error.to_string()),
     }
@@ -163,7 +187,6 @@ pub(super) fn runs(pod: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     fn pod(spec: Value) -> Value {
         let mut pod = json!({"spec": {"containers": [{"name": "c"}]}, "status": {"startTime": "2026-01-01T00:00:00Z"}});
@@ -279,8 +302,10 @@ mod tests {
             ),
         ];
         for (pod, node, others, expect) in cases {
-            let others: Vec<&StoredObject> = others.iter().collect();
-            let got = reject(&pod, node, &others);
+            let taken = others
+                .iter()
+                .map(|other| NodeShare::by(other).map(Arc::new));
+            let got = reject(&pod, node, taken.collect());
             let got = got.as_ref().map(|r| (&*r.reason, &*r.message));
             assert_eq!(got, expect, "{pod}");
         }

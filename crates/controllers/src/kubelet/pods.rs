@@ -3,7 +3,7 @@
 //! [`next`] is pure: from a pod, what is remembered of it and the time it gives the one step to take now. The
 //! controller takes it; the change brings the next one.
 
-use super::admission::{self, Rejection};
+use super::admission::{self, NodeShare, Rejection};
 use super::annotations;
 use super::container;
 use super::events::{StepEvents, notify, report_one, report_step, subject};
@@ -19,11 +19,13 @@ use berth_objects::object::{
     ControllerKey, NODE, POD, condition, is_deleting, items, name, time, uid,
 };
 use berth_objects::pod;
+use berth_objects::view::FieldView;
 use berth_objects::well_known::is_simulated;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest pause before containers that ended run again.
@@ -53,6 +55,22 @@ struct PodRecord {
     pull_failed_at: Option<Timestamp>,
     is_admitted: bool,
     stop_at: Option<Timestamp>,
+    /// The part of the node that the pod uses, with the resource version for which that was read.
+    taken: Option<(String, Arc<NodeShare>)>,
+}
+
+impl PodRecord {
+    fn taken(&mut self, pod: &Value) -> Result<Arc<NodeShare>, serde_json::Error> {
+        let version = pod.part("metadata").text("resourceVersion");
+        if let Some((known, taken)) = &self.taken
+            && known == version
+        {
+            return Ok(taken.clone());
+        }
+        let taken = Arc::new(NodeShare::by(pod)?);
+        self.taken = Some((version.to_owned(), taken.clone()));
+        Ok(taken)
+    }
 }
 
 /// The next step for a pod.
@@ -408,19 +426,20 @@ impl KubeletPods {
         if !is_new || self.record(key, pod, internal_ip(node)).is_admitted {
             return None;
         }
-        let records = &self.records;
-        let is_admitted = |p: &Value| {
-            let record = records
-                .get(&ControllerKey::of(p))
-                .filter(|r| r.uid == uid(p));
-            record.is_some_and(|r| r.is_admitted)
-        };
+        let records = &mut self.records;
         let neighbours = cx.cache(POD).by(Index::Node, name(node));
-        let others: Vec<&StoredObject> = neighbours
+        let taken = neighbours
             .filter(|p| uid(p) != uid(pod) && !pod::is_terminal(p))
-            .filter(|p| admission::runs(p) || is_admitted(p))
-            .collect();
-        let rejection = admission::reject(pod, node, &others);
+            .filter_map(|p| {
+                let record = records.get_mut(&ControllerKey::of(p));
+                let record = record.filter(|r| r.uid == uid(p));
+                let is_there = admission::runs(p) || record.as_ref().is_some_and(|r| r.is_admitted);
+                is_there.then(|| match record {
+                    Some(record) => record.taken(p),
+                    None => NodeShare::by(p).map(Arc::new),
+                })
+            });
+        let rejection = admission::reject(pod, node, taken.collect());
         let record = self.record(key, pod, internal_ip(node));
         record.is_admitted = rejection.is_none();
         rejection

@@ -4,7 +4,7 @@
 //! allocates them (`allocatedResources`, condition PodResizeInProgress), then sets `resources`; otherwise the resize is
 //! deferred (condition PodResizePending) until another pod of the node ends.
 
-use super::admission::{JudgedPod, message_of};
+use super::admission::{JudgedPod, NodeShare, message_of};
 use berth_api::Str;
 use berth_objects::access::StoredObject;
 use berth_objects::object::{
@@ -15,6 +15,7 @@ use berth_objects::validation::amounts::{self, Amounts};
 use berth_objects::view::{FieldView, copy_field, items_mut, set};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 const PENDING: &str = "PodResizePending";
 const IN_PROGRESS: &str = "PodResizeInProgress";
@@ -167,9 +168,14 @@ fn lacks<'p>(
 ) -> Option<String> {
     let is_other =
         |p: &&StoredObject| p["metadata"]["uid"] != pod["metadata"]["uid"] && !pod::is_terminal(p);
-    let others: Vec<&StoredObject> = neighbours.filter(is_other).collect();
+    let taken = neighbours
+        .filter(is_other)
+        .map(|other| NodeShare::by(other).map(Arc::new));
     let is_resizable = |name: &Str| matches!(name.as_str(), "cpu" | "memory");
-    match JudgedPod::new(pod, node, &others) {
+    match taken
+        .collect::<Result<_, _>>()
+        .and_then(|taken| JudgedPod::new(pod, node, taken))
+    {
         Ok(judged) => judged
             .shortage(is_resizable)
             .map(|short| message_of(&short)),
