@@ -15,7 +15,7 @@ use crate::plugin::{Context, Plugin};
 use crate::pod_info::PodInfo;
 use crate::state::CycleState;
 use crate::status::Status;
-use crate::table::Slot;
+use crate::table::{PodMarks, Slot};
 use berth_api::Str;
 use smallvec::SmallVec;
 use std::fmt;
@@ -175,6 +175,11 @@ pub trait Domains: Plugin {
 ///
 /// Changes arrive in order, each once: either the pods of a node one by one, or the node as a whole.
 pub trait Ledger: Send + fmt::Debug {
+    /// Returns whether a pod with these marks may count. [`Ledger::pod_moved`] is not called for others.
+    fn may_count(&self, _pod: &PodMarks) -> bool {
+        true
+    }
+
     /// A pod was added to a node or removed from it; the node itself did not change. Adds the nodes whose class may
     /// have changed to `changed`.
     fn pod_moved(

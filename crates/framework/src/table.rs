@@ -23,7 +23,7 @@ mod volumes;
 pub use census::{Alike, Census, Crowd, Mark};
 pub use columns::{Columns, ResourceColumn, ResourceId};
 pub use images::{ImageState, Images};
-pub use log::{ChangeLog, TableChange};
+pub use log::{ChangeLog, PodMarks, TableChange};
 pub use order::zone_key;
 pub use slots::Slot;
 pub use topology::{Held, Topology};

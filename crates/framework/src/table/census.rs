@@ -20,7 +20,9 @@ pub struct Mark(u64);
 
 impl Mark {
     /// Required by terms that match no pod. A mark with all bits contains it.
-    const IMPOSSIBLE: Self = Self(u64::MAX);
+    pub(super) const IMPOSSIBLE: Self = Self(u64::MAX);
+    /// No label and no namespace.
+    pub(super) const NONE: Self = Self(0);
 
     fn bit(of: (&str, &str)) -> u64 {
         let hash = FxBuildHasher.hash_one(of);

@@ -1,6 +1,6 @@
 //! The last changes of the table, for readers that keep values derived from it.
 
-use super::Slot;
+use super::{Mark, Slot};
 use crate::pod_info::PodInfo;
 use berth_api::Str;
 use std::collections::VecDeque;
@@ -42,12 +42,43 @@ impl TableChange {
     }
 }
 
+/// The marks of a pod that was added or removed, by which most readers know that it does not concern them.
+#[derive(Debug, Clone, Copy)]
+pub struct PodMarks {
+    /// Its namespace and labels.
+    pub own: Mark,
+    /// A pod that its affinity terms match has all bits of one of these.
+    pub of_terms: [Mark; 2],
+}
+
+impl PodMarks {
+    /// Those of a change that is not about a pod.
+    const NONE: Self = Self {
+        own: Mark::NONE,
+        of_terms: [Mark::IMPOSSIBLE; 2],
+    };
+
+    fn of(change: &TableChange) -> Self {
+        match change {
+            TableChange::PodAdded(_, pod) | TableChange::PodRemoved(_, pod) => Self {
+                own: pod.mark(),
+                of_terms: pod.matched_by_terms,
+            },
+            TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
+                Self::NONE
+            }
+        }
+    }
+}
+
 /// Changes, numbered without a gap. A reader remembers the number at which it stopped.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeLog {
     /// The number of the first one that is kept.
     first: u64,
     changes: VecDeque<TableChange>,
+    /// Those of each change, side by side: most of them are read without the pod.
+    marks: VecDeque<PodMarks>,
     /// The number after that of the last change of a node.
     after_node: u64,
 }
@@ -56,9 +87,11 @@ impl ChangeLog {
     pub(super) fn push(&mut self, change: TableChange) {
         if self.changes.len() >= CHANGES_MAX {
             self.changes.pop_front();
+            self.marks.pop_front();
             self.first += 1;
         }
         let is_of_node = matches!(change, TableChange::Node(_));
+        self.marks.push_back(PodMarks::of(&change));
         self.changes.push_back(change);
         if is_of_node {
             self.after_node = self.end();
@@ -77,8 +110,27 @@ impl ChangeLog {
 
     /// The changes since the log ended at `since`, in order; `None` when they go back too far to be known.
     pub fn since(&self, since: u64) -> Option<impl Iterator<Item = &TableChange>> {
-        let skipped = usize::try_from(since.checked_sub(self.first)?).ok()?;
-        (skipped <= self.changes.len()).then(|| self.changes.range(skipped..))
+        let skipped = self.place(since)?;
+        Some(self.changes.range(skipped..))
+    }
+
+    /// The same with the marks of the pods. A change is not read unless the reader does so.
+    pub fn with_marks_since(
+        &self,
+        since: u64,
+    ) -> Option<impl Iterator<Item = (&PodMarks, &TableChange)>> {
+        let skipped = self.place(since)?;
+        Some(
+            self.marks
+                .range(skipped..)
+                .zip(self.changes.range(skipped..)),
+        )
+    }
+
+    /// The place of the change with a number.
+    fn place(&self, number: u64) -> Option<usize> {
+        let skipped = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        (skipped <= self.changes.len()).then_some(skipped)
     }
 }
 

@@ -6,7 +6,7 @@ use super::terms::{AffinityLook, Meant, RequiredTerms, count_unwelcome, required
 use berth_api::{Labels, Pod, Selector, Str};
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
-use berth_framework::table::{Crowd, Mark};
+use berth_framework::table::{Crowd, Mark, PodMarks};
 use berth_framework::{Cluster, NodeTable, NodeView, PodInfo};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -151,9 +151,9 @@ impl Incoming {
     }
 
     /// Returns whether the terms of another pod may match the pod.
-    pub(super) fn may_be_matched_by(&self, other: &PodInfo) -> bool {
-        let mut marks = other.matched_by_terms.iter();
-        other.has_affinity() && marks.any(|mark| mark.is_in(self.pod.mark()))
+    pub(super) fn may_be_matched_by(&self, other: &PodMarks) -> bool {
+        let mut marks = other.of_terms.iter();
+        marks.any(|mark| mark.is_in(self.pod.mark()))
     }
 
     /// The pods of a node that may count.

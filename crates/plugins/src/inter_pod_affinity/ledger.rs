@@ -22,7 +22,7 @@ use berth_framework::keep::{
     Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, Outline,
 };
 use berth_framework::plugin::Context;
-use berth_framework::table::Mark;
+use berth_framework::table::{Mark, PodMarks};
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use book::{Book, Sums};
 use smallvec::SmallVec;
@@ -189,6 +189,12 @@ impl AffinityLedger {
 }
 
 impl Ledger for AffinityLedger {
+    /// By its labels if the terms match them, or by its own terms if they match the pods of the ledger.
+    fn may_count(&self, pod: &PodMarks) -> bool {
+        let mut marks = self.marks.iter();
+        marks.any(|mark| mark.is_in(pod.own)) || self.incoming.may_be_matched_by(pod)
+    }
+
     fn pod_moved(
         &mut self,
         cx: &Context<'_>,
@@ -197,10 +203,6 @@ impl Ledger for AffinityLedger {
         movement: Movement,
         changed: &mut Vec<Slot>,
     ) {
-        let mut marks = self.marks.iter();
-        if !marks.any(|mark| mark.is_in(pod.mark())) && !self.incoming.may_be_matched_by(pod) {
-            return;
-        }
         let sign = match movement {
             Movement::PodAdded => 1,
             Movement::PodRemoved => -1,

@@ -25,7 +25,7 @@ use berth_framework::keep::{
     Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, Outline,
 };
 use berth_framework::plugin::Context;
-use berth_framework::table::Topology;
+use berth_framework::table::{PodMarks, Topology};
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use hard::Hard;
 use places::{DomainPlaces, NodeEntry, Number, Place};
@@ -214,6 +214,11 @@ impl SpreadLedger {
 }
 
 impl Ledger for SpreadLedger {
+    fn may_count(&self, pod: &PodMarks) -> bool {
+        let mut tallies = self.tallies.iter();
+        tallies.any(|tally| tally.mark.is_in(pod.own))
+    }
+
     fn pod_moved(
         &mut self,
         _cx: &Context<'_>,

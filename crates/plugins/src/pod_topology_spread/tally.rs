@@ -9,6 +9,8 @@ use smallvec::SmallVec;
 #[derive(Debug)]
 pub(super) struct SelectorTally {
     pub(super) selector: Selector,
+    /// A pod that counts has all bits of it.
+    pub(super) mark: Mark,
     pub(super) counts: Vec<u32>,
 }
 
@@ -21,6 +23,7 @@ impl SelectorTally {
     ) -> (Self, Vec<Slot>) {
         let mut tally = Self {
             selector: selector.clone(),
+            mark: Mark::required(Some(namespace), selector),
             counts: vec![0; nodes.slots()],
         };
         let mut somewhere = Vec::new();
@@ -42,10 +45,7 @@ impl SelectorTally {
             return (tally, somewhere);
         }
         let is_node = nodes.is_node();
-        for alike in nodes
-            .census()
-            .alike(&[Mark::required(Some(namespace), selector)])
-        {
+        for alike in nodes.census().alike(&[tally.mark]) {
             let is_countable = !alike.is_terminating && alike.namespace == namespace;
             if !is_countable || !tally.matches(alike.labels) {
                 continue;

@@ -30,7 +30,6 @@ use berth_framework::table::TableChange;
 use berth_framework::table::Topology;
 use berth_framework::{Code, NodeTable, Slot};
 use partition::{Partition, PartitionKeys};
-use row_nodes::Buffers;
 use rustc_hash::{FxHashMap, FxHasher};
 use search::{Apart, Judges, Search};
 use std::collections::VecDeque;
@@ -75,7 +74,6 @@ pub(super) struct Indexes {
     recent: VecDeque<u64>,
     /// The nodes that the pod at hand distinguishes one by one.
     apart: Apart,
-    buffers: Buffers,
 }
 
 /// The domain counts for all pods with one fragment of the ledgers.
@@ -331,7 +329,7 @@ impl Indexes {
         let best = Search::new(filed, &judges).run(&verdicts.further(&self.apart))?;
         let nodes = best.nodes(filed);
         let chosen = break_tie(nodes, rng);
-        let node = best.nth(filed, chosen, &mut self.buffers)?;
+        let node = best.nth(filed, chosen)?;
         let view = table.get(node)?;
         Some(Found::Placed(Placement {
             node,

@@ -593,7 +593,11 @@ impl DomainCounts {
     ) -> Result<(), Unkeepable> {
         let mut moved = std::mem::take(&mut scratch.moved);
         moved.clear();
-        for change in cx.cluster.nodes.log().since(seen).ok_or(Unkeepable)? {
+        let changes = cx.cluster.nodes.log().with_marks_since(seen);
+        for (marks, change) in changes.ok_or(Unkeepable)? {
+            if !self.ledger.may_count(marks) {
+                continue;
+            }
             let (slot, pod, movement) = match change {
                 TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
                     continue;

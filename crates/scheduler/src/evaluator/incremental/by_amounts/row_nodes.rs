@@ -2,6 +2,7 @@
 
 use berth_framework::Slot;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// A row with fewer nodes than this, and than a part of all slots, lists them.
 const FEW: usize = 16;
@@ -11,6 +12,9 @@ const FEW_PART_OF_SLOTS: usize = 128;
 const WORD_SLOTS: usize = u64::BITS as usize;
 const BLOCK_WORDS: usize = 64;
 const BLOCK_SLOTS: usize = BLOCK_WORDS * WORD_SLOTS;
+
+/// Lists of so many nodes are read as a whole, when a node is looked for.
+const POOLED: usize = 16;
 
 /// The nodes of a row.
 #[derive(Debug)]
@@ -130,85 +134,125 @@ fn slot_at(word: usize, bit: usize) -> Slot {
 pub(super) struct SelectedNodes<'r> {
     /// They have no node in common.
     pub(super) rows: Vec<&'r RowNodes>,
-    /// Nodes of these rows that do not count.
+    /// Nodes of these rows that do not count, in slot order.
     pub(super) without: Vec<Slot>,
-    /// Nodes that count besides them.
+    /// Nodes that count besides them, in slot order.
     pub(super) more: Vec<Slot>,
 }
 
-/// Buffers whose memory is reused: a bit for each slot.
-#[derive(Debug, Default)]
-pub(super) struct Buffers {
-    listed: Vec<u64>,
-    without: Vec<u64>,
-}
-
-fn fill(bits: &mut Vec<u64>, slots: usize, nodes: &[Slot]) {
-    bits.clear();
-    bits.resize(slots.div_ceil(WORD_SLOTS), 0);
-    set(bits, nodes);
-}
-
-fn set(bits: &mut [u64], nodes: &[Slot]) {
-    for slot in nodes {
-        bits[slot.index() / WORD_SLOTS] |= 1 << (slot.index() % WORD_SLOTS);
+impl SlotBits {
+    /// The number of nodes in some slots, which begin and end with a word.
+    fn count(&self, slots: Range<usize>) -> usize {
+        let words = |words: Range<usize>| -> u32 {
+            let words = self.words.get(words.start..words.end.min(self.words.len()));
+            words
+                .into_iter()
+                .flatten()
+                .map(|word| word.count_ones())
+                .sum()
+        };
+        let (start, end) = (slots.start / WORD_SLOTS, slots.end / WORD_SLOTS);
+        // Whole blocks are counted already.
+        let (first, last) = (start.div_ceil(BLOCK_WORDS), end / BLOCK_WORDS);
+        if first >= last {
+            return words(start..end) as usize;
+        }
+        let blocks = self.blocks.get(first..last.min(self.blocks.len()));
+        let blocks: u32 = blocks.into_iter().flatten().sum();
+        (words(start..first * BLOCK_WORDS) + blocks + words(last * BLOCK_WORDS..end)) as usize
     }
+}
+
+/// A list of nodes in slot order, of which one half is left again and again.
+struct HalvedList<'a> {
+    nodes: &'a [Slot],
+    /// The number of nodes in the first half.
+    first: usize,
+}
+
+impl<'a> HalvedList<'a> {
+    fn of(nodes: &'a [Slot]) -> Self {
+        Self { nodes, first: 0 }
+    }
+
+    /// Cuts it before a slot. Returns the number of nodes in the first half.
+    fn cut(&mut self, slot: Slot) -> usize {
+        self.first = self.nodes.partition_point(|node| *node < slot);
+        self.first
+    }
+
+    /// Keeps the first half or the second. Returns whether it has nodes.
+    fn keep(&mut self, is_first: bool) -> bool {
+        let (first, second) = self.nodes.split_at(self.first);
+        self.nodes = if is_first { first } else { second };
+        !self.nodes.is_empty()
+    }
+}
+
+/// Nodes as bits, when all of them are in one word.
+fn word_of(nodes: &[Slot]) -> u64 {
+    let bits = nodes.iter().map(|slot| 1 << (slot.index() % WORD_SLOTS));
+    bits.fold(0, |all, bit: u64| all | bit)
 }
 
 /// The node at the place `n` in the slot order of those selected. `slots` is the number of all slots.
-pub(super) fn nth(
-    selected: &SelectedNodes<'_>,
-    slots: usize,
-    n: usize,
-    buffers: &mut Buffers,
-) -> Option<Slot> {
-    let Buffers { listed, without } = buffers;
-    let mut counted: SmallVec<[&SlotBits; 8]> = SmallVec::new();
-    fill(listed, slots, &[]);
+///
+/// The slots are halved until a word of them is left: the number of nodes in the first half shows in which half the place
+/// is. A list is halved as well, so that all lists together are read a few times, however many nodes they have.
+pub(super) fn nth(selected: &SelectedNodes<'_>, slots: usize, n: usize) -> Option<Slot> {
+    let mut bits: SmallVec<[&SlotBits; 8]> = SmallVec::new();
+    let mut lists: Vec<HalvedList<'_>> = Vec::new();
+    // The nodes of short lists, in any order: they are read one by one.
+    let mut pool: Vec<Slot> = Vec::new();
     for row in &selected.rows {
         match row {
-            RowNodes::Few(few) => set(listed, few),
-            RowNodes::Many(bits) => counted.push(bits),
+            RowNodes::Few(few) if few.len() <= POOLED => pool.extend_from_slice(few),
+            RowNodes::Few(few) => lists.push(HalvedList::of(few)),
+            RowNodes::Many(of_row) => bits.push(of_row),
         }
     }
-    let has_without = !selected.without.is_empty();
-    if has_without {
-        fill(without, slots, &selected.without);
-        // Nodes that do not count are either in lists or in counted bits.
-        for (listed, without) in listed.iter_mut().zip(without.iter_mut()) {
-            (*listed, *without) = (*listed & !*without, *without & !*listed);
-        }
-    }
-    set(listed, &selected.more);
-    // Whole blocks are passed over by their counts, then whole words by their bits.
-    let mut left = n;
-    let ones = |words: &[u64]| words.iter().map(|word| word.count_ones()).sum::<u32>();
-    for (block, in_lists) in listed.chunks(BLOCK_WORDS).enumerate() {
-        let first = block * BLOCK_WORDS;
-        let without = has_without.then(|| &without[first..first + in_lists.len()]);
-        let in_bits = counted.iter().filter_map(|bits| bits.blocks.get(block));
-        let here = ones(in_lists) + in_bits.sum::<u32>() - without.map_or(0, ones);
-        let here = here as usize;
-        if left >= here {
+    let mut more = HalvedList::of(&selected.more);
+    let mut without = HalvedList::of(&selected.without);
+    let (mut start, mut words, mut left) = (0, slots.div_ceil(WORD_SLOTS), n);
+    while words > 1 {
+        let half = match words {
+            ..=BLOCK_WORDS => words / 2,
+            // Whole blocks, whose slots are counted.
+            _ => (words / 2).next_multiple_of(BLOCK_WORDS),
+        };
+        let middle = start + half;
+        let first = Slot::from_index((middle * WORD_SLOTS) as u32);
+        let in_lists: usize = lists.iter_mut().map(|list| list.cut(first)).sum();
+        let in_pool = pool.iter().filter(|slot| **slot < first).count();
+        let range = start * WORD_SLOTS..middle * WORD_SLOTS;
+        let in_bits: usize = bits.iter().map(|bits| bits.count(range.clone())).sum();
+        let here = in_lists + in_pool + in_bits + more.cut(first) - without.cut(first);
+        let is_before = left < here;
+        lists.retain_mut(|list| list.keep(is_before));
+        pool.retain(|slot| (*slot < first) == is_before);
+        more.keep(is_before);
+        without.keep(is_before);
+        if is_before {
+            words = half;
+        } else {
             left -= here;
-            continue;
-        }
-        for (at, listed) in in_lists.iter().enumerate() {
-            let in_bits = counted.iter().filter_map(|bits| bits.words.get(first + at));
-            let in_bits = in_bits.fold(0, |all, bits| all | bits);
-            let mut word = listed | (in_bits & !without.map_or(0, |without| without[at]));
-            let here = word.count_ones() as usize;
-            if left >= here {
-                left -= here;
-                continue;
-            }
-            for _ in 0..left {
-                word &= word - 1;
-            }
-            return Some(slot_at(first + at, word.trailing_zeros() as usize));
+            words -= half;
+            start = middle;
         }
     }
-    None
+    let in_bits = bits.iter().filter_map(|bits| bits.words.get(start));
+    let in_lists = lists
+        .iter()
+        .fold(word_of(&pool), |all, list| all | word_of(list.nodes));
+    let in_rows = in_bits.fold(in_lists, |all, bits| all | bits);
+    let mut word = in_rows & !word_of(without.nodes) | word_of(more.nodes);
+    if word.count_ones() as usize <= left {
+        return None;
+    }
+    for _ in 0..left {
+        word &= word - 1;
+    }
+    Some(slot_at(start, word.trailing_zeros() as usize))
 }
 
 #[cfg(test)]
@@ -224,7 +268,7 @@ mod tests {
         let mut rows: [RowNodes; 3] = Default::default();
         let mut lists: [BTreeSet<Slot>; 3] = Default::default();
         let mut row_of = vec![3; SLOTS];
-        let (mut buffers, mut were_many) = (Buffers::default(), [0; 3]);
+        let mut were_many = [0; 3];
         for round in 0..200 {
             // Rows fill and drain by turns.
             for _ in 0..1500 {
@@ -269,7 +313,7 @@ mod tests {
                     all.len().max(1) - 1,
                     all.len(),
                 ] {
-                    let found = nth(&selected, SLOTS, n, &mut buffers);
+                    let found = nth(&selected, SLOTS, n);
                     assert_eq!(
                         found,
                         all.get(n).copied(),

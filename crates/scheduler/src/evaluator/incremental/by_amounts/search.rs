@@ -1,7 +1,7 @@
 //! The best nodes of a tree, by bounds of whole regions.
 
 use super::partition::PartId;
-use super::row_nodes::{self, Buffers, SelectedNodes};
+use super::row_nodes::{self, SelectedNodes};
 use super::tree::{Content, RegionId, RowId, Tree};
 use berth_framework::Slot;
 use berth_framework::amounts::{Amounts, Fits, FitsByAmounts, ScoresByAmounts};
@@ -37,8 +37,38 @@ enum Tied {
 pub(super) struct Apart {
     /// In slot order.
     pub(super) nodes: Vec<Slot>,
-    of_rows: Vec<u32>,
-    of_regions: Vec<u32>,
+    of_rows: Counts,
+    of_regions: Counts,
+}
+
+/// A number for each row, or for each region. Most are zero: the others are known, so that there may be many.
+#[derive(Debug, Default)]
+struct Counts {
+    counts: Vec<u32>,
+    above_zero: Vec<u32>,
+}
+
+impl Counts {
+    fn clear(&mut self) {
+        for id in self.above_zero.drain(..) {
+            self.counts[id as usize] = 0;
+        }
+    }
+
+    fn add(&mut self, id: u32, nodes: u32) {
+        let at = id as usize;
+        if self.counts.len() <= at {
+            self.counts.resize(at + 1, 0);
+        }
+        if self.counts[at] == 0 {
+            self.above_zero.push(id);
+        }
+        self.counts[at] += nodes;
+    }
+
+    fn of(&self, id: u32) -> usize {
+        self.counts.get(id as usize).map_or(0, |n| *n as usize)
+    }
 }
 
 impl Apart {
@@ -47,28 +77,23 @@ impl Apart {
         self.nodes = nodes;
         self.of_rows.clear();
         self.of_regions.clear();
-        if self.nodes.is_empty() {
-            return;
-        }
-        self.of_rows.resize(tree.rows(), 0);
-        self.of_regions.resize(tree.regions(), 0);
         for row in self.nodes.iter().filter_map(|slot| tree.row_of(*slot)) {
-            self.of_rows[row as usize] += 1;
+            self.of_rows.add(row, 1);
         }
-        for (row, nodes) in (0..).zip(&self.of_rows).filter(|(_, nodes)| **nodes > 0) {
-            for region in tree.regions_around(row) {
-                self.of_regions[region as usize] += nodes;
+        for row in &self.of_rows.above_zero {
+            let nodes = self.of_rows.counts[*row as usize];
+            for region in tree.regions_around(*row) {
+                self.of_regions.add(region, nodes);
             }
         }
     }
 
     fn of_row(&self, row: RowId) -> usize {
-        self.of_rows.get(row as usize).map_or(0, |n| *n as usize)
+        self.of_rows.of(row)
     }
 
     fn of_region(&self, region: RegionId) -> usize {
-        let nodes = self.of_regions.get(region as usize);
-        nodes.map_or(0, |n| *n as usize)
+        self.of_regions.of(region)
     }
 }
 
@@ -373,7 +398,7 @@ impl Best {
     }
 
     /// The `n`th of them in slot order.
-    pub(super) fn nth(&self, filed: Filed<'_>, n: usize, buffers: &mut Buffers) -> Option<Slot> {
+    pub(super) fn nth(&self, filed: Filed<'_>, n: usize) -> Option<Slot> {
         let Filed { tree, apart, .. } = filed;
         let (mut rows, mut more) = (Vec::new(), Vec::new());
         // The rows of which some nodes are judged one by one.
@@ -402,7 +427,7 @@ impl Best {
             without,
             more,
         };
-        row_nodes::nth(&selected, tree.slots(), n, buffers)
+        row_nodes::nth(&selected, tree.slots(), n)
     }
 }
 

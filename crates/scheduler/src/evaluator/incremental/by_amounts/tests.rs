@@ -1,7 +1,6 @@
 //! Trees and searches against plain lists.
 
 use super::partition::{PARTS_MAX, Partition, PartitionKeys};
-use super::row_nodes::Buffers;
 use super::search::{Apart, Filed, Judges, Search};
 use super::tree::Tree;
 use berth_api::Str;
@@ -93,7 +92,7 @@ fn the_best_nodes_are_those_of_a_plain_list() {
             let node = node(&format!("n{at}")).capacity(cpu, "8Gi", "99");
             table.set_node(Arc::new(node.build()));
         }
-        let (mut tree, mut buffers) = (Tree::default(), Buffers::default());
+        let mut tree = Tree::default();
         let slots: Vec<Slot> = table.occupied().collect();
         let mut parts: Vec<Option<u16>> = slots
             .iter()
@@ -169,13 +168,9 @@ fn the_best_nodes_are_those_of_a_plain_list() {
             assert_eq!(found.feasible, feasible, "{context}");
             assert_eq!(found.nodes(filed), best.len(), "{context}");
             for (n, slot) in best.iter().enumerate() {
-                assert_eq!(found.nth(filed, n, &mut buffers), Some(*slot), "{context}");
+                assert_eq!(found.nth(filed, n), Some(*slot), "{context}");
             }
-            assert_eq!(
-                found.nth(filed, best.len(), &mut buffers),
-                None,
-                "{context}"
-            );
+            assert_eq!(found.nth(filed, best.len()), None, "{context}");
         }
     }
 }

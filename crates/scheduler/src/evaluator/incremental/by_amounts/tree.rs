@@ -141,16 +141,6 @@ impl Tree {
         None
     }
 
-    /// The number of rows, unused numbers included.
-    pub(super) fn rows(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// The number of regions, unused numbers included.
-    pub(super) fn regions(&self) -> usize {
-        self.regions.len()
-    }
-
     /// The number of slots that have been seen.
     pub(super) fn slots(&self) -> usize {
         self.row_of.len()
