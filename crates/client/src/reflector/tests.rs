@@ -21,6 +21,15 @@ fn page(version: &str, name: &str) -> (u16, Value) {
     (200, list)
 }
 
+/// All pods, which are needed.
+const PODS: Followed = Followed {
+    resource: request::PODS,
+    other_versions: &[],
+    field_selector: "",
+    need: Need::Essential,
+    json_only: false,
+};
+
 const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
 
 /// Follows pods on a server that gives these answers. The client prefers protobuf.
@@ -42,15 +51,9 @@ async fn following_versions(
     let content = ContentTypes::new("application/vnd.kubernetes.protobuf", "");
     let (updates, notified) = mpsc::channel(8);
     let followed = Followed {
-        resource: Resource {
-            group: "",
-            version: "v1",
-            plural: "pods",
-        },
         other_versions,
-        field_selector: "",
         need,
-        json_only: false,
+        ..PODS
     };
     let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
     let availability = Arc::default();
@@ -148,13 +151,7 @@ async fn a_watch_goes_on_in_the_same_store_only() {
         ];
         let mut server = Scripted::start(answers).await;
         let (updates, mut notified) = mpsc::channel(8);
-        let followed = Followed {
-            resource: request::PODS,
-            field_selector: "",
-            need: Need::Essential,
-            json_only: false,
-            other_versions: &[],
-        };
+        let followed = PODS;
         let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
         let transport = server.client().checking_store();
         tokio::spawn(follow(transport, followed, name, updates, Arc::default()));
@@ -218,13 +215,7 @@ async fn asked_with(connections: &[Option<ConnectionId>], lasts: Duration) -> Ve
     };
     let transport = Transport::in_process(answer, "https://server".into(), "test".into());
     let (updates, _notified) = mpsc::channel(8);
-    let followed = Followed {
-        resource: request::PODS,
-        field_selector: "",
-        need: Need::Essential,
-        json_only: false,
-        other_versions: &[],
-    };
+    let followed = PODS;
     let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
     let transport = transport.checking_store();
     let following = follow(transport, followed, name, updates, Arc::default());
@@ -406,13 +397,7 @@ async fn an_object_that_does_not_decode_is_passed_over() {
         )
         .await;
         let (updates, mut notified) = mpsc::channel(8);
-        let followed = Followed {
-            resource: request::PODS,
-            other_versions: &[],
-            field_selector: "",
-            need: Need::Essential,
-            json_only: false,
-        };
+        let followed = PODS;
         let decode = |object: Payload<'_>| {
             let name = object.decode::<ListVersion>()?.metadata.name;
             match name.as_str() {
