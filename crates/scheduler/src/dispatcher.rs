@@ -14,7 +14,7 @@
 //!   written 5 s later, and what the API did not take, which is offered again.
 //! - **Retries** of failures that pass, with backoff and jitter, a limited number of times.
 //! - **What objects look like**: updates ([`Dispatcher::sync`]) drop waiting calls that have become needless, and
-//!   [`Dispatcher::writes`] returns what our calls write and the object does not show yet.
+//!   [`Dispatcher::writes`] returns the changes of our calls that the object does not show yet.
 //! - **Bounds**: so many calls are kept, no more; from a point on [`Dispatcher::is_saturated`] asks for a pause.
 //!
 //! With the gate SchedulerAsyncAPICalls off ([`DispatcherOptions::asynchronous`]) calls about one object are sent one

@@ -66,7 +66,7 @@ pub(crate) fn end_at(core: &mut Core, pod: &Arc<Pod>, node: &Str, why: &End<'_>)
     end(core, &Arc::new(nominee), why);
 }
 
-/// The status of a pod has changed by what our calls write: the pod is nominated as the status states now.
+/// A call of ours has changed the status of a pod: the pod is nominated as the status states now.
 pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>) {
     let (old, new) = (
         &before.status.nominated_node_name,

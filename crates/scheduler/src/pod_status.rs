@@ -211,7 +211,7 @@ pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
 
 // --- our writes in the cluster --------------------------------------------------------------------------
 
-/// Shows the pod from now on with what our calls write.
+/// Shows the pod from now on with the changes of our calls.
 pub(crate) fn show_writes(core: &mut Core, uid: &str) {
     if let Some((before, after)) = core.show_writes(uid) {
         let stays = before.is_terminating() && !after.is_terminating();

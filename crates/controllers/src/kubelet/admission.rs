@@ -58,7 +58,7 @@ pub(super) struct NodeShare {
 }
 
 impl NodeShare {
-    /// Reads it of a pod.
+    /// The part that a pod uses: what is allocated to it, and its host ports.
     ///
     /// # Errors
     /// The pod cannot be decoded.
@@ -75,7 +75,7 @@ impl NodeShare {
 pub(super) struct JudgedPod {
     pod: Pod,
     node: Node,
-    /// By the other pods that the node runs.
+    /// The parts of the node that its other pods use.
     taken: Vec<Arc<NodeShare>>,
 }
 

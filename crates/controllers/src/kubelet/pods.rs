@@ -60,6 +60,7 @@ struct PodRecord {
 }
 
 impl PodRecord {
+    /// The part of the node that the pod uses, read again only for another version of the pod.
     fn taken(&mut self, pod: &Value) -> Result<Arc<NodeShare>, serde_json::Error> {
         let version = pod.part("metadata").text("resourceVersion");
         if let Some((known, taken)) = &self.taken

@@ -26,7 +26,7 @@ impl Core {
     }
 
     /// Stores an object of another kind than pod and node, as the API shows it. Returns the former and the new one, both with
-    /// what our calls write.
+    /// the changes of our calls.
     pub(crate) fn store_object(&mut self, object: &Object) -> (Option<Object>, Object) {
         let now = self.clock.now();
         let (old, new) = self.cache.set_object(object.clone());
@@ -72,7 +72,7 @@ impl Core {
         }
     }
 
-    /// Shows the pod from now on with what our calls write. Returns the former and the new one, if they differ.
+    /// Shows the pod from now on with the changes of our calls. Returns the former and the new one, if they differ.
     pub(crate) fn show_writes(&mut self, uid: &str) -> Option<(Arc<Pod>, Arc<Pod>)> {
         let before = self.cache.effective(uid).cloned();
         let writes = self.calls.dispatcher().writes(uid);

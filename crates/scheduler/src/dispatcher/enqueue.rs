@@ -252,6 +252,7 @@ impl Backlog {
             Some(first) => object.pause_of(first),
             None => object.report().map(|report| report.due),
         };
+        // A pause that waits for another version of the object ends when the call no longer depends on the version.
         if let Some(first) = object.waiting.first_mut() {
             first.not_before = wakes;
             first.awaits_update &= wakes.is_some();
