@@ -2,18 +2,27 @@
 //!
 //! Repeated fields and the entries of maps are read as far as they follow each other, as Kubernetes writes them.
 //! [`crate::envelope::Envelope::decode_any_order`] accepts other orders.
+//!
+//! Functions that are generic over a visitor are compiled for each type that is decoded. So a visitor that expects a
+//! scalar or a struct is called with nothing else, and scalars are read by functions without a visitor ([`Scalar`]). JSON
+//! within a message is for visitors of any value, and for a type named `RawJson`.
 
+use self::collections::{Entries, List, MapPairs};
+use self::scalar::{Scalar, first, first_text};
 use crate::error::ProtobufError;
-use crate::facts::{Alternative, ValueShape};
+use crate::facts::{Alternative, TypeId, ValueShape};
 use crate::types::{FieldTarget, MessageType, ProtobufField, Types};
 use crate::wire::{Reader, Wire};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
-use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+    Visitor,
+};
 use std::cell::Cell;
+
+mod collections;
+mod scalar;
 
 /// The most values in one object. The objects that API servers store are smaller than this many bytes times six.
 pub const VALUES_MAX: u32 = 250_000;
@@ -61,12 +70,30 @@ impl<'de> Object<'de> {
     }
 }
 
-/// Forwards to `deserialize_any` what needs no hint.
-macro_rules! forward {
-    () => {
-        serde::forward_to_deserialize_any! {
-            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
-            tuple tuple_struct map struct identifier
+/// The hints of most visitors, for what has keys or items.
+macro_rules! no_scalar {
+    ($found:expr) => {
+        fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+            Err(ProtobufError::invalid_type($found, &visitor))
+        }
+
+        fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+            Err(ProtobufError::invalid_type($found, &visitor))
+        }
+
+        fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+            Err(ProtobufError::invalid_type($found, &visitor))
+        }
+
+        fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+            Err(ProtobufError::invalid_type($found, &visitor))
+        }
+
+        fn deserialize_string<V: Visitor<'de>>(
+            self,
+            visitor: V,
+        ) -> Result<V::Value, ProtobufError> {
+            Err(ProtobufError::invalid_type($found, &visitor))
         }
     };
 }
@@ -105,9 +132,13 @@ macro_rules! one_form {
             visitor.visit_unit()
         }
 
-        forward!();
+        serde::forward_to_deserialize_any! {
+            i8 i16 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier
+        }
     };
 }
+
+use {no_scalar, one_form};
 
 impl<'de> Deserializer<'de> for Object<'de> {
     type Error = ProtobufError;
@@ -127,7 +158,25 @@ impl<'de> Deserializer<'de> for Object<'de> {
         decoded.map_err(|error| error.within(self.message.name()))
     }
 
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ProtobufError> {
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        Err(ProtobufError::invalid_type(Unexpected::Map, &visitor))
+    }
+
     one_form!();
+    no_scalar!(Unexpected::Map);
 }
 
 /// The number of further values of an object.
@@ -258,12 +307,15 @@ impl<'de> MapAccess<'de> for MessageFields<'_, 'de> {
                 };
                 let value = match field.shape {
                     ValueShape::List(items) => {
-                        let entries = Entries::new(place, &mut self.inner, number, items, wire);
-                        entries.read(|entries| seed.deserialize(List(entries)))
+                        let mut entries = Entries::new(place, &mut self.inner, number, items, wire);
+                        let value = seed.deserialize(List(&mut entries));
+                        entries.skip_rest().and(value)
                     }
                     ValueShape::Map(values) => {
-                        let entries = Entries::new(place, &mut self.inner, number, values, wire);
-                        entries.read(|entries| seed.deserialize(MapPairs(entries)))
+                        let mut entries =
+                            Entries::new(place, &mut self.inner, number, values, wire);
+                        let value = seed.deserialize(MapPairs(&mut entries));
+                        entries.skip_rest().and(value)
                     }
                     shape => seed.deserialize(Value { place, shape, wire }),
                 };
@@ -308,10 +360,27 @@ struct Value<'a, 'de> {
     wire: Wire<'de>,
 }
 
-impl Value<'_, '_> {
-    fn is_no_time(&self) -> bool {
-        matches!(self.shape, ValueShape::Time | ValueShape::MicroTime)
-            && self.wire == Wire::Bytes(&[])
+impl<'a> ValuePlace<'a> {
+    /// The fields of a message at this place.
+    #[inline]
+    fn message<'de>(
+        self,
+        at: TypeId,
+        bytes: &'de [u8],
+    ) -> Result<MessageFields<'a, 'de>, ProtobufError> {
+        let depth = self.depth + 1;
+        if depth > DEPTH_MAX {
+            return Err(too_deep());
+        }
+        Ok(MessageFields {
+            budget: self.budget,
+            depth,
+            head: &[],
+            type_meta: Default::default(),
+            inner: Run::new(Types::get().at(at), bytes),
+            outer: Vec::new(),
+            next: Next::None,
+        })
     }
 }
 
@@ -320,45 +389,12 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
-            (ValueShape::String, Wire::Bytes(bytes)) => visitor.visit_borrowed_str(text(bytes)?),
-            (ValueShape::Int32 | ValueShape::Int64, Wire::Varint(bits)) => {
-                visitor.visit_i64(bits.cast_signed())
-            }
-            (ValueShape::Bool, Wire::Varint(bits)) => visitor.visit_bool(bits != 0),
-            (ValueShape::Float, Wire::Fixed64(bits)) => double(f64::from_bits(bits), visitor),
             (ValueShape::SchemaOr(other), Wire::Bytes(bytes)) => {
                 schema_or(self.place, *other, bytes, visitor)
             }
-            (ValueShape::Quantity, Wire::Bytes(bytes)) => {
-                visitor.visit_borrowed_str(match first_text(bytes)? {
-                    "" => "0",
-                    text => text,
-                })
-            }
             (ValueShape::Object(at), Wire::Bytes(bytes)) => {
-                let depth = self.place.depth + 1;
-                if depth > DEPTH_MAX {
-                    return Err(too_deep());
-                }
-                visitor.visit_map(MessageFields {
-                    budget: self.place.budget,
-                    depth,
-                    head: &[],
-                    type_meta: Default::default(),
-                    inner: Run::new(Types::get().at(*at), bytes),
-                    outer: Vec::new(),
-                    next: Next::None,
-                })
+                visitor.visit_map(self.place.message(*at, bytes)?)
             }
-            (ValueShape::Time | ValueShape::MicroTime, Wire::Bytes(&[])) => visitor.visit_unit(),
-            (ValueShape::Time, Wire::Bytes(bytes)) => {
-                visitor.visit_string(time(bytes, "%Y-%m-%dT%H:%M:%SZ")?)
-            }
-            (ValueShape::MicroTime, Wire::Bytes(bytes)) => {
-                visitor.visit_string(time(bytes, "%Y-%m-%dT%H:%M:%S.%6fZ")?)
-            }
-            (ValueShape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes, visitor),
-            (ValueShape::Bytes, Wire::Bytes(bytes)) => visitor.visit_string(STANDARD.encode(bytes)),
             (ValueShape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
                 budget: self.place.budget,
                 reader: Reader::new(bytes),
@@ -371,7 +407,77 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                         .map_err(ProtobufError::new),
                 }
             }
-            _ => Err(ProtobufError::wire_type()),
+            _ => match self.scalar()? {
+                Scalar::Null => visitor.visit_unit(),
+                Scalar::Bool(value) => visitor.visit_bool(value),
+                Scalar::Integer(value) => visitor.visit_i64(value),
+                Scalar::Double(value) => visitor.visit_f64(value),
+                Scalar::Borrowed(text) => visitor.visit_borrowed_str(text),
+                Scalar::Owned(text) => visitor.visit_string(text),
+                Scalar::None(_) => Err(ProtobufError::wire_type()),
+            },
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        match self.scalar()? {
+            Scalar::Bool(value) => visitor.visit_bool(value),
+            other => Err(other.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        match self.scalar()? {
+            Scalar::Integer(value) => visitor.visit_i64(value),
+            other => Err(other.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        self.deserialize_i64(visitor)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        // Most values.
+        if let (ValueShape::String, Wire::Bytes(bytes)) = (self.shape, self.wire) {
+            return visitor.visit_borrowed_str(text(bytes)?);
+        }
+        match self.scalar()? {
+            Scalar::Borrowed(text) => visitor.visit_borrowed_str(text),
+            Scalar::Owned(text) => visitor.visit_string(text),
+            other => Err(other.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        match (self.shape, self.wire) {
+            (ValueShape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
+                budget: self.place.budget,
+                reader: Reader::new(bytes),
+            }),
+            _ => Err(self.scalar()?.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ProtobufError> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        match (self.shape, self.wire) {
+            (ValueShape::Object(at), Wire::Bytes(bytes)) => {
+                visitor.visit_map(self.place.message(*at, bytes)?)
+            }
+            _ => Err(self.scalar()?.unexpected(&visitor)),
         }
     }
 
@@ -419,168 +525,9 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor.visit_unit()
     }
 
-    forward!();
-}
-
-/// The values of a repeated field, or the entries of a map.
-struct Entries<'a, 'de> {
-    place: ValuePlace<'a>,
-    run: &'a mut Run<'de>,
-    number: u32,
-    shape: &'static ValueShape,
-    first: Option<Wire<'de>>,
-    /// Integers that share one field.
-    packed: Option<Reader<'de>>,
-    /// The value of the key that was read last.
-    value: Wire<'de>,
-}
-
-impl<'a, 'de> Entries<'a, 'de> {
-    fn new(
-        place: ValuePlace<'a>,
-        run: &'a mut Run<'de>,
-        number: u32,
-        shape: &'static ValueShape,
-        first: Wire<'de>,
-    ) -> Self {
-        Self {
-            place,
-            run,
-            number,
-            shape,
-            first: Some(first),
-            packed: None,
-            value: Wire::Bytes(&[]),
-        }
+    serde::forward_to_deserialize_any! {
+        i8 i16 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier
     }
-
-    /// Reads the entries, and skips those that `read` leaves.
-    fn read<R>(
-        mut self,
-        read: impl FnOnce(&mut Self) -> Result<R, ProtobufError>,
-    ) -> Result<R, ProtobufError> {
-        let result = read(&mut self)?;
-        while self.run.next_of(self.number)?.is_some() {}
-        Ok(result)
-    }
-
-    fn next(&mut self) -> Result<Option<Wire<'de>>, ProtobufError> {
-        loop {
-            if let Some(packed) = &mut self.packed {
-                if let Some(integer) = packed.next_varint()? {
-                    self.place.budget.spend()?;
-                    return Ok(Some(Wire::Varint(integer.cast_unsigned())));
-                }
-                self.packed = None;
-            }
-            let wire = match self.first.take() {
-                Some(first) => first,
-                None => match self.run.next_of(self.number)? {
-                    Some(wire) => wire,
-                    None => return Ok(None),
-                },
-            };
-            match (self.shape, wire) {
-                (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Bool, Wire::Bytes(bytes)) => {
-                    self.packed = Some(Reader::new(bytes));
-                }
-                _ => {
-                    self.place.budget.spend()?;
-                    return Ok(Some(wire));
-                }
-            }
-        }
-    }
-}
-
-/// A repeated field.
-struct List<'e, 'a, 'de>(&'e mut Entries<'a, 'de>);
-
-/// A map.
-struct MapPairs<'e, 'a, 'de>(&'e mut Entries<'a, 'de>);
-
-macro_rules! collection {
-    ($type:ident, $visit:ident) => {
-        impl<'de> Deserializer<'de> for $type<'_, '_, 'de> {
-            type Error = ProtobufError;
-
-            fn deserialize_any<V: Visitor<'de>>(
-                self,
-                visitor: V,
-            ) -> Result<V::Value, ProtobufError> {
-                visitor.$visit(self)
-            }
-
-            one_form!();
-        }
-    };
-}
-
-collection!(List, visit_seq);
-collection!(MapPairs, visit_map);
-
-impl<'de> SeqAccess<'de> for List<'_, '_, 'de> {
-    type Error = ProtobufError;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, ProtobufError> {
-        let Some(wire) = self.0.next()? else {
-            return Ok(None);
-        };
-        let Entries { place, shape, .. } = *self.0;
-        seed.deserialize(Value { place, shape, wire }).map(Some)
-    }
-}
-
-impl<'de> MapAccess<'de> for MapPairs<'_, '_, 'de> {
-    type Error = ProtobufError;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, ProtobufError> {
-        let wire = match self.0.next()? {
-            Some(Wire::Bytes(bytes)) => bytes,
-            Some(_) => return Err(ProtobufError::wire_type()),
-            None => return Ok(None),
-        };
-        let mut entry = Reader::new(wire);
-        let mut key = "";
-        self.0.value = self.0.shape.zero_wire();
-        while let Some((number, wire)) = entry.next_field()? {
-            match (number, wire) {
-                (1, Wire::Bytes(bytes)) => key = text(bytes)?,
-                (2, wire) => self.0.value = wire,
-                _ => {}
-            }
-        }
-        seed.deserialize(BorrowedStrDeserializer::new(key))
-            .map(Some)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<S::Value, ProtobufError> {
-        let Entries {
-            place,
-            shape,
-            value: wire,
-            ..
-        } = *self.0;
-        seed.deserialize(Value { place, shape, wire })
-    }
-}
-
-/// A number without a fraction is an integer in JSON.
-fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::Value, ProtobufError> {
-    const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
-    if value.fract() == 0.0 && value.abs() <= INTEGER_MAX {
-        return visitor.visit_i64(value as i64);
-    }
-    visitor.visit_f64(value)
 }
 
 /// A schema, or what is in its place.
@@ -647,17 +594,6 @@ impl<'de> SeqAccess<'de> for Second<'_, 'de> {
     }
 }
 
-impl ValueShape {
-    /// The value that an entry of a map without one has.
-    fn zero_wire(&self) -> Wire<'static> {
-        match self {
-            Self::Bool | Self::Int32 | Self::Int64 => Wire::Varint(0),
-            Self::Float => Wire::Fixed64(0),
-            _ => Wire::Bytes(&[]),
-        }
-    }
-}
-
 /// The strings in a message of strings.
 struct Texts<'a, 'de> {
     budget: &'a Budget,
@@ -684,59 +620,4 @@ impl<'de> SeqAccess<'de> for Texts<'_, 'de> {
 
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, ProtobufError> {
     std::str::from_utf8(bytes).map_err(|_| ProtobufError::new("invalid UTF-8"))
-}
-
-/// The first field of a message.
-fn first(bytes: &[u8]) -> Result<&[u8], ProtobufError> {
-    let mut reader = Reader::new(bytes);
-    let mut found = &[][..];
-    while let Some((number, wire)) = reader.next_field()? {
-        match (number, wire) {
-            (1, Wire::Bytes(bytes)) => found = bytes,
-            (1, _) => return Err(ProtobufError::wire_type()),
-            _ => {}
-        }
-    }
-    Ok(found)
-}
-
-fn first_text(bytes: &[u8]) -> Result<&str, ProtobufError> {
-    first(bytes).and_then(text)
-}
-
-fn int_or_string<'de, V: Visitor<'de>>(
-    bytes: &'de [u8],
-    visitor: V,
-) -> Result<V::Value, ProtobufError> {
-    const IS_STRING: u64 = 1;
-    let mut reader = Reader::new(bytes);
-    let (mut kind, mut integer, mut string) = (0, 0, "");
-    while let Some((number, wire)) = reader.next_field()? {
-        match (number, wire) {
-            (1, Wire::Varint(bits)) => kind = bits,
-            (2, Wire::Varint(bits)) => integer = bits.cast_signed(),
-            (3, Wire::Bytes(bytes)) => string = text(bytes)?,
-            _ => {}
-        }
-    }
-    match kind {
-        IS_STRING => visitor.visit_borrowed_str(string),
-        _ => visitor.visit_i64(integer),
-    }
-}
-
-/// A time as the API's JSON has it.
-fn time(bytes: &[u8], format: &str) -> Result<String, ProtobufError> {
-    let mut reader = Reader::new(bytes);
-    let (mut seconds, mut nanos) = (0, 0);
-    while let Some((number, wire)) = reader.next_field()? {
-        match (number, wire) {
-            (1, Wire::Varint(bits)) => seconds = bits.cast_signed(),
-            (2, Wire::Varint(bits)) => nanos = bits.cast_signed(),
-            _ => {}
-        }
-    }
-    let nanos = i32::try_from(nanos).map_err(ProtobufError::new)?;
-    let time = Timestamp::new(seconds, nanos).map_err(ProtobufError::new)?;
-    Ok(time.strftime(format).to_string())
 }

@@ -524,3 +524,49 @@ fn fields_of_later_releases_are_read() {
     let pointer = "/spec/podPreemptionPolicy";
     assert_eq!(at(&read, pointer), at(&node, pointer));
 }
+
+/// The error of decoding a pod that has a name into a type that expects something else.
+fn misfit<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> String {
+    let message = Types::get().of_kind("v1", "Pod").expect("a kind");
+    let bytes = encode(message, &json!({"metadata": {"name": "a"}}));
+    let decoded = crate::decode::<Only<T>>(message, &bytes);
+    decoded.expect_err("another type").to_string()
+}
+
+/// A map of which all values have this type.
+#[derive(Debug, serde::Deserialize)]
+#[serde(transparent)]
+struct Only<T>(
+    #[allow(dead_code, reason = "it is never decoded")] std::collections::BTreeMap<String, T>,
+);
+
+#[derive(Debug, serde::Deserialize)]
+struct Nothing {}
+
+#[test]
+fn a_value_of_another_type_is_an_error_that_names_both() {
+    for (error, expected) in [
+        (misfit::<i64>(), "invalid type: map, expected i64"),
+        (misfit::<String>(), "invalid type: map, expected a string"),
+        (misfit::<bool>(), "invalid type: map, expected a boolean"),
+        (
+            misfit::<Vec<String>>(),
+            "invalid type: map, expected a sequence",
+        ),
+        (
+            misfit::<Only<Nothing>>(),
+            "invalid type: string \"a\", expected struct Nothing",
+        ),
+        (
+            misfit::<Only<Vec<String>>>(),
+            "invalid type: string \"a\", expected a sequence",
+        ),
+        (
+            misfit::<Only<i64>>(),
+            "invalid type: string \"a\", expected i64",
+        ),
+    ] {
+        assert!(error.contains(expected), "{error}: {expected}");
+        assert!(error.starts_with("Pod.metadata"), "{error}");
+    }
+}
