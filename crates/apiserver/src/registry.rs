@@ -38,6 +38,7 @@ pub use api::{Api, ApiClock, ApiOptions};
 pub(crate) use conversion::{in_version, show};
 pub use list::{ListPage, ListRequest, VersionMatch};
 pub use open::OpenError;
+pub use patch::RequestPatch;
 pub use request::{DeleteRequest, Deletion, Preconditions, WriteOptions, WriteResult};
 pub(crate) use request::{MANAGER_BYTES_MAX, Method, UpdateInputs};
 pub use requester::Requester;

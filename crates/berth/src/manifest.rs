@@ -209,7 +209,10 @@ fn known_fields(document: ManifestDocument) -> Result<ManifestDocument, CommandF
         .api_version()
         .rsplit_once('/')
         .unwrap_or(("", document.api_version()));
-    let found = schema::Schemas::get().check(group, version, document.kind(), &document.object);
+    let found = schema::Schemas::get().check(
+        schema::GroupVersionKind::new(group, version, document.kind()),
+        &document.object,
+    );
     let wrong: Vec<String> = found
         .unknown_fields
         .iter()

@@ -96,7 +96,8 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Comm
     let decided = |setup: &RunSetup, objects: CopiedObjects| {
         let fit = args.fit.as_deref();
         let fit = fit.map(|file| fit::template(file, &others)).transpose()?;
-        drained(&args, &worlds, setup, objects, (&before, &changed, fit))
+        let run = worlds.of(setup, objects)?;
+        Ok(drained(&args, run, &before, &changed, fit))
     };
     let preview = if args.emulated_version.is_some() {
         let after = decode(&raw)?;
@@ -256,12 +257,11 @@ fn check_drained(args: &WhatIfArgs, raw: &ClusterJson) -> Result<(), CommandFail
 /// Schedules the waiting pods, drains the nodes of the command line, and adds pods of the template.
 fn drained(
     args: &WhatIfArgs,
-    worlds: &Worlds<'_>,
-    setup: &RunSetup,
-    objects: CopiedObjects,
-    (before, changed, fit): (&Before, &Changed, Option<fit::FitTemplate>),
-) -> Result<WhatIfReport, CommandFailure> {
-    let mut run = worlds.of(setup, objects)?;
+    mut run: WhatIfWorld,
+    before: &Before,
+    changed: &Changed,
+    fit: Option<fit::FitTemplate>,
+) -> WhatIfReport {
     run.run();
     let (mut displaced, mut drained) = (changed.displaced.clone(), Vec::new());
     let (mut moved, mut blocked) = (Vec::new(), Vec::new());
@@ -288,13 +288,13 @@ fn drained(
         report.fit = Some(run.fit(&template.pod, &template.claims, fit::PODS_MAX));
         report.notes.extend(template.notes);
     }
-    Ok(WhatIfReport {
+    WhatIfReport {
         moved,
         blocked,
         drained,
         balance,
         ..report
-    })
+    }
 }
 
 /// Finds the nodes that are not needed.

@@ -283,7 +283,10 @@ impl Slices {
         let mut keeps_one = is_empty;
         for (slice, ports, endpoints) in slices {
             let is_kept = !endpoints.is_empty() || std::mem::take(&mut keeps_one);
-            Self::write_slice(cx, service, (slice, is_kept), family, ports, endpoints)?;
+            match slice {
+                Some(slice) if !is_kept => cx.delete(ENDPOINT_SLICE, &slice)?,
+                slice => Self::write_slice(cx, service, slice, family, ports, endpoints)?,
+            }
         }
         Ok(())
     }
@@ -305,7 +308,7 @@ impl Slices {
     fn write_slice(
         cx: &mut ControllerContext<ControllerKey>,
         service: &Value,
-        (slice, is_kept): (Option<StoredObject>, bool),
+        slice: Option<StoredObject>,
         family: &str,
         ports: Value,
         endpoints: Vec<Value>,
@@ -313,7 +316,6 @@ impl Slices {
         let more = [(SERVICE_NAME, name(service)), (MANAGED_BY, MANAGER)];
         let labels = own_labels(service, &more);
         match slice {
-            Some(slice) if !is_kept => cx.delete(ENDPOINT_SLICE, &slice),
             Some(slice) => {
                 let mut new = Value::clone(&slice);
                 new["metadata"]["labels"] = labels;

@@ -21,9 +21,10 @@ impl DerivedValues {
     /// The value of an attribute that the request derives; `None` if it does not derive it.
     pub(crate) fn value(
         &mut self,
-        (at, location): (At, Location),
+        at: At,
+        location: Location,
         requests: &ClaimRequests,
-        (slice, device): (&PreparedSlice, usize),
+        slice: &PreparedSlice,
         attribute: &str,
         budget: &mut SearchBudget,
     ) -> Result<Option<DeviceAttribute>, AllocateError> {
@@ -49,7 +50,8 @@ impl DerivedValues {
             Err(error) => return Err(failed("compile", error.to_string())),
         };
         let environment = alternative.environment;
-        let (value, spent) = expression.evaluate_within(slice.value(device, environment), COST_MAX);
+        let (value, spent) =
+            expression.evaluate_within(slice.value(location.device, environment), COST_MAX);
         // The evaluation costs its work also if it fails.
         budget.evaluate(spent.work)?;
         let value = value.map_err(|error| failed("runtime", error.to_string()))?;

@@ -199,7 +199,7 @@ impl<'i> Allocator<'i> {
 pub(crate) struct Location {
     pool: usize,
     slice: usize,
-    device: usize,
+    pub(crate) device: usize,
 }
 
 /// A device that the search has to find.

@@ -10,7 +10,7 @@ use crate::examine::examine;
 use crate::facts::PodFacts;
 use crate::gates::{gated_since, is_orphaned, usage};
 use crate::limits::CLOSEST_MAX;
-use crate::preemption::{nomination, preemption};
+use crate::preemption::{ExaminedPod, nomination, preemption};
 use crate::remedies::{self, NODES_CONSIDERED_MAX};
 use crate::snapshot::Snapshot;
 use berth_api::{Duration, Pod, Time};
@@ -341,8 +341,12 @@ fn explain_waiting(
     if let Some(verdict) = &mut answer.verdict {
         complete_codes(verdict, &closest);
     }
-    let tried = Some((profile.as_ref(), &pod, &examination));
-    answer.preemption = preemption(snapshot, facts, tried);
+    let examined = ExaminedPod {
+        profile,
+        pod: &pod,
+        examination: &examination,
+    };
+    answer.preemption = preemption(snapshot, facts, Some(examined));
     // The victims are evicted and have not terminated.
     let awaited = answer.nomination.as_ref().filter(|n| !n.awaited.is_empty());
     if let Some((nomination, preemption)) = awaited.zip(answer.preemption.as_mut()) {
@@ -355,14 +359,7 @@ fn explain_waiting(
             .preemption
             .as_ref()
             .is_some_and(|preemption| preemption.node.is_some());
-    let found = remedies::search(
-        snapshot,
-        (profile, &pod),
-        gate_change,
-        &examination,
-        &closest,
-        preempts,
-    );
+    let found = remedies::search(snapshot, examined, gate_change, &closest, preempts);
     answer.remedies = found.remedies;
     answer.notes.extend(found.notes);
     if answer.remedies.is_empty() {

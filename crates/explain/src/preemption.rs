@@ -56,11 +56,22 @@ pub(crate) fn nomination(snapshot: &Snapshot, facts: &PodFacts) -> Option<Nomina
     })
 }
 
+/// A pod that was examined.
+#[derive(Clone, Copy)]
+pub(crate) struct ExaminedPod<'a> {
+    /// The profile of its scheduler.
+    pub(crate) profile: &'a Profile,
+    /// The pod.
+    pub(crate) pod: &'a Arc<PodInfo>,
+    /// The answers of the nodes.
+    pub(crate) examination: &'a Examination,
+}
+
 /// The preemption that is under way, otherwise what PostFilter would do now.
 pub(crate) fn preemption(
     snapshot: &mut Snapshot,
     facts: &PodFacts,
-    tried: Option<(&Profile, &Arc<PodInfo>, &Examination)>,
+    tried: Option<ExaminedPod<'_>>,
 ) -> Option<Preemption> {
     if let Some(running) = facts.preemptions.first() {
         let victims = running.evicting.iter().chain(&running.last);
@@ -76,7 +87,11 @@ pub(crate) fn preemption(
             message,
         });
     }
-    let (profile, pod, examination) = tried?;
+    let ExaminedPod {
+        profile,
+        pod,
+        examination,
+    } = tried?;
     if !examination.feasible.is_empty() || examination.pre_filter.is_some() {
         return None;
     }

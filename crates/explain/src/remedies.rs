@@ -18,6 +18,7 @@ use crate::limits::{
     PAIRS_TRIED_MAX, REMEDIES_MAX,
 };
 use crate::overlay::with_edits;
+use crate::preemption::ExaminedPod;
 use crate::snapshot::Snapshot;
 use berth_api::{Object, volumes};
 use berth_framework::plugin::DryRun;
@@ -81,12 +82,16 @@ fn changes_anti_affinity(snapshot: &Snapshot, change: &TriedChange) -> bool {
 /// change.
 pub(crate) fn search(
     snapshot: &mut Snapshot,
-    (profile, pod): (&Profile, &Arc<PodInfo>),
+    examined: ExaminedPod<'_>,
     made: Option<TriedChange>,
-    examination: &Examination,
     closest: &[Distance],
     preempts: bool,
 ) -> FoundRemedies {
+    let ExaminedPod {
+        profile,
+        pod,
+        examination,
+    } = examined;
     let mut search = Remedies {
         profile,
         all_nodes: snapshot.cluster.nodes.occupied().collect(),

@@ -18,6 +18,7 @@ use self::conversion::ConversionWebhook;
 use self::rules::Rules;
 use crate::field::FieldError;
 use crate::openapi::descriptions;
+use crate::schema::GroupVersionKind;
 use crate::schema::model::{Model, TypeId};
 use crate::schema::{Decoded, Schemas};
 use crate::strategy::{KindStrategy, Subresource};
@@ -116,8 +117,8 @@ impl CustomType {
         objects::prune(&self.schema, object, &mut decoded.unknown_fields);
         let metadata = Value::Object(std::mem::take(meta_mut(object)));
         let mut whole = json!({ "metadata": metadata });
-        let kind = ("", "v1", "PartialObjectMetadata");
-        let found = Schemas::get().normalize(kind.0, kind.1, kind.2, &mut whole);
+        let kind = GroupVersionKind::new("", "v1", "PartialObjectMetadata");
+        let found = Schemas::get().normalize(kind, &mut whole);
         object["metadata"] = whole["metadata"].take();
         // Those of the metadata first, then the others by their paths.
         decoded.unknown_fields.sort();

@@ -3,6 +3,7 @@
 use crate::body::{Encoding, WriteBody};
 use crate::catalog::ServedResource;
 use crate::raw_json;
+use crate::schema::GroupVersionKind;
 use crate::schema::{self, Decoded, FieldFault, Schemas};
 use crate::status::ApiError;
 use crate::view::meta_mut;
@@ -89,7 +90,7 @@ pub fn object(
     body: WriteBody<'_>,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let kind = (resource.resource.group, resource.version, resource.kind);
+    let kind = resource.group_version_kind();
     let decode = |object: &mut Value| resource.decode(object);
     let in_order = resource.custom.is_none();
     let (mut object, warnings) = read(kind, body, validation, decode, in_order)?;
@@ -104,31 +105,33 @@ impl ServedResource {
     pub fn decode(&self, object: &mut Value) -> Decoded {
         match &self.custom {
             Some(custom) => custom.decode(object),
-            None => {
-                let kind = (self.resource.group, self.version, self.kind);
-                Schemas::get().normalize_in(self.api, kind, object)
-            }
+            None => Schemas::get().normalize_in(self.api, self.group_version_kind(), object),
         }
     }
 }
 
 /// Reads an object of a group, version and kind.
 pub fn of_kind(
-    kind: (&str, &str, &str),
+    kind: GroupVersionKind<'_>,
     body: WriteBody<'_>,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let decode = |object: &mut Value| Schemas::get().normalize(kind.0, kind.1, kind.2, object);
+    let decode = |object: &mut Value| Schemas::get().normalize(kind, object);
     read(kind, body, validation, decode, true)
 }
 
 fn read(
-    (group, version, kind): (&str, &str, &str),
+    kind: GroupVersionKind<'_>,
     body: WriteBody<'_>,
     validation: FieldValidation,
     decode: impl Fn(&mut Value) -> Decoded,
     in_order: bool,
 ) -> Result<(Value, Vec<String>), ApiError> {
+    let GroupVersionKind {
+        group,
+        version,
+        kind,
+    } = kind;
     let (mut object, duplicates) = body.parse(kind)?;
     let api_version = if group.is_empty() {
         version.to_owned()

@@ -4,6 +4,7 @@
 use crate::access::{GroupResource, gr};
 use crate::catalog::{Catalog, ServedResource};
 use crate::releases::ApiRelease;
+use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use crate::schema::model::{ListType, Model, TypeId, ValueShape};
 use crate::view::{FieldView, existing, remove};
@@ -199,7 +200,11 @@ pub fn drop_disabled(
         }
     }
     let schemas = Schemas::get();
-    if let Some(id) = schemas.find(resource.resource.group, resource.version, kind) {
+    if let Some(id) = schemas.find(GroupVersionKind::new(
+        resource.resource.group,
+        resource.version,
+        kind,
+    )) {
         drop_fields(schemas.model(), gates, id, (object, old));
     }
 }

@@ -2,6 +2,7 @@
 //! server does them with `fieldValidation=Strict`.
 
 use crate::access::GroupResource;
+use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use crate::schema::model::{Model, ValueShape};
 use crate::strategy::KindStrategy;
@@ -54,8 +55,9 @@ pub fn kinds() -> Vec<(String, &'static str)> {
 pub fn check(api_version: &str, kind: &str, object: &Value) -> Option<Misfits> {
     let schemas = Schemas::get();
     let (group, version) = group_and_version(api_version);
-    let root = schemas.find(group, version, kind)?;
-    let decoded = schemas.check(group, version, kind, object);
+    let kind = GroupVersionKind::new(group, version, kind);
+    let root = schemas.find(kind)?;
+    let decoded = schemas.check(kind, object);
     let unknown = decoded.unknown_fields.into_iter();
     let unknown_fields = unknown.map(|path| UnknownField {
         siblings: siblings(schemas.model(), ValueShape::Object(root), &path),

@@ -16,6 +16,7 @@ mod tests;
 
 use crate::catalog::{Catalog, ServedResource};
 use crate::releases::ApiRelease;
+use crate::schema::GroupVersionKind;
 use components::{Components, openapi_name};
 pub use documents::OpenApiDocument;
 use serde_json::{Map, Value, json};
@@ -70,7 +71,7 @@ fn build(api: ApiRelease, resources: &[Arc<ServedResource>]) -> Value {
     let mut components = Components::new(api);
     let mut paths = Map::new();
     for resource in resources {
-        let own = (resource.resource.group, resource.version, resource.kind);
+        let own = resource.group_version_kind();
         // A custom resource has no type in the tables; its own schema is published.
         let name = components.add_kind(own).unwrap_or_else(|| {
             let name = custom_name(resource);
@@ -87,10 +88,14 @@ fn build(api: ApiRelease, resources: &[Arc<ServedResource>]) -> Value {
             name
         });
         if resource.offers("list") {
-            components.add_list(&name, (own.0, own.1, resource.list_kind));
+            let list = GroupVersionKind {
+                kind: resource.list_kind,
+                ..own
+            };
+            components.add_list(&name, list);
         }
         for sub in &resource.subresources {
-            components.add_kind((sub.group, sub.version, sub.kind));
+            components.add_kind(GroupVersionKind::new(sub.group, sub.version, sub.kind));
         }
         paths::add(&mut paths, resource, &name);
     }
@@ -123,7 +128,7 @@ fn custom_name(resource: &ServedResource) -> String {
 /// The schema name of a kind that a subresource speaks.
 fn schema_name(group: &str, version: &str, kind: &str) -> Option<String> {
     let schemas = crate::schema::Schemas::get();
-    let id = schemas.find(group, version, kind)?;
+    let id = schemas.find(GroupVersionKind::new(group, version, kind))?;
     Some(openapi_name(&schemas.model().object_type(id).name))
 }
 

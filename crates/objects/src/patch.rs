@@ -12,6 +12,7 @@ mod strategic;
 #[cfg(test)]
 mod tests;
 
+use crate::schema::GroupVersionKind;
 use crate::schema::{self, DecodeError, Schemas};
 use serde_json::Value;
 
@@ -134,14 +135,12 @@ pub fn apply_json(current: Value, operations: Value) -> Result<Value, PatchError
 /// See [`PatchError`].
 pub fn apply(
     patch_type: PatchType,
-    group: &str,
-    version: &str,
-    kind: &str,
+    kind: GroupVersionKind<'_>,
     current: &Value,
     patch: &[u8],
 ) -> Result<Value, PatchError> {
     let current = current.clone();
-    apply_reporting(patch_type, group, version, kind, current, patch).map(|patched| patched.object)
+    apply_reporting(patch_type, kind, current, patch).map(|patched| patched.object)
 }
 
 /// As [`apply`], and returns the fields that occurred twice in the patch.
@@ -150,9 +149,7 @@ pub fn apply(
 /// See [`PatchError`].
 pub fn apply_reporting(
     patch_type: PatchType,
-    group: &str,
-    version: &str,
-    kind: &str,
+    kind: GroupVersionKind<'_>,
     current: Value,
     patch: &[u8],
 ) -> Result<Patched, PatchError> {
@@ -162,7 +159,7 @@ pub fn apply_reporting(
         PatchType::Merge => merge::apply(current, parsed.value)?,
         PatchType::Strategic => {
             let schemas = Schemas::get();
-            let kind = schemas.find(group, version, kind);
+            let kind = schemas.find(kind);
             strategic::apply(kind.map(|id| (schemas.model(), id)), current, parsed.value)?
         }
     };

@@ -40,6 +40,28 @@ pub struct Decoded {
     pub type_errors: Vec<String>,
 }
 
+/// A kind of objects, in one version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupVersionKind<'a> {
+    /// The group; empty for the core group.
+    pub group: &'a str,
+    /// The version, such as `v1`.
+    pub version: &'a str,
+    /// The kind, such as `Pod`.
+    pub kind: &'a str,
+}
+
+impl<'a> GroupVersionKind<'a> {
+    /// The kind of this name in this version of this group.
+    pub const fn new(group: &'a str, version: &'a str, kind: &'a str) -> Self {
+        Self {
+            group,
+            version,
+            kind,
+        }
+    }
+}
+
 /// All types of Kubernetes' own API.
 #[derive(Debug)]
 pub struct Schemas {
@@ -100,36 +122,37 @@ impl Schemas {
     }
 
     /// Returns whether the types of a kind are known.
-    pub fn knows(&self, group: &str, version: &str, kind: &str) -> bool {
-        self.find(group, version, kind).is_some()
+    pub fn knows(&self, kind: GroupVersionKind<'_>) -> bool {
+        self.find(kind).is_some()
     }
 
     /// Fields an object has and its type has not, and values of the wrong type.
-    pub fn check(&self, group: &str, version: &str, kind: &str, object: &Value) -> Decoded {
-        self.normalize(group, version, kind, &mut object.clone())
+    pub fn check(&self, kind: GroupVersionKind<'_>, object: &Value) -> Decoded {
+        self.normalize(kind, &mut object.clone())
     }
 
     /// Brings an object into the form in which it is stored: unknown fields, nulls, empty lists and maps and zero
     /// values without a meaning dropped, fields that are always written added, quantities and times canonical.
-    pub fn normalize(&self, group: &str, version: &str, kind: &str, object: &mut Value) -> Decoded {
-        self.normalize_in(ApiRelease::EVERY, (group, version, kind), object)
+    pub fn normalize(&self, kind: GroupVersionKind<'_>, object: &mut Value) -> Decoded {
+        self.normalize_in(ApiRelease::EVERY, kind, object)
     }
 
     /// As [`Schemas::normalize`], with the fields of a release: others are unknown.
     pub fn normalize_in(
         &self,
         api: ApiRelease,
-        (group, version, kind): (&str, &str, &str),
+        kind: GroupVersionKind<'_>,
         object: &mut Value,
     ) -> Decoded {
-        self.find(group, version, kind)
+        self.find(kind)
             .map(|id| normal::normalize(&self.model, api, id, object))
             .unwrap_or_default()
     }
 
     /// The type of a kind.
-    pub(crate) fn find(&self, group: &str, version: &str, kind: &str) -> Option<TypeId> {
-        let kinds = self.kinds.get(&(group, version))?;
-        kinds.iter().find(|(k, _)| *k == kind).map(|(_, id)| *id)
+    pub(crate) fn find(&self, kind: GroupVersionKind<'_>) -> Option<TypeId> {
+        let kinds = self.kinds.get(&(kind.group, kind.version))?;
+        let found = kinds.iter().find(|(known, _)| *known == kind.kind);
+        found.map(|(_, id)| *id)
     }
 }

@@ -52,6 +52,7 @@ use crate::catalog::ServedResource;
 use crate::conversion;
 use crate::custom;
 use crate::field::FieldError;
+use crate::schema::GroupVersionKind;
 use crate::schema::{RuleCode, Schemas};
 use crate::strategy::{KindStrategy, Plain, Subresource};
 use must::{Must, MustCondition};
@@ -82,7 +83,7 @@ pub fn strategy(kind: GroupResource) -> &'static dyn KindStrategy {
         resources
             .rev()
             .map(|r| {
-                let kind = (r.resource.group, r.version, r.kind);
+                let kind = r.group_version_kind();
                 let code = of_code(r);
                 (r.resource, Rules { kind, code })
             })
@@ -126,21 +127,19 @@ fn of_code(resource: &ServedResource) -> &'static dyn KindStrategy {
 
 /// The rules of the tables for a kind, and its code.
 struct Rules {
-    kind: (&'static str, &'static str, &'static str),
+    kind: GroupVersionKind<'static>,
     code: &'static dyn KindStrategy,
 }
 
 impl KindStrategy for Rules {
     fn default(&self, object: &mut Value) {
-        let (group, version, kind) = self.kind;
-        Schemas::get().normalize(group, version, kind, object);
+        Schemas::get().normalize(self.kind, object);
         self.default_normal(object);
     }
 
     fn default_normal(&self, object: &mut Value) {
-        let (group, version, kind) = self.kind;
         let schemas = Schemas::get();
-        if let Some(id) = schemas.find(group, version, kind) {
+        if let Some(id) = schemas.find(self.kind) {
             defaults::fill(schemas.model(), &CODE, id, object);
         }
         self.code.default(object);

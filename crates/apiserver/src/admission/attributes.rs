@@ -5,6 +5,7 @@ use crate::registry::requester::Requester;
 use berth_objects::access::{Propagation, gr};
 use berth_objects::catalog::ServedResource;
 use berth_objects::decode::FieldValidation;
+use berth_objects::schema::GroupVersionKind;
 use berth_objects::schema::Schemas;
 use berth_objects::status::ApiError;
 use serde_json::{Value, json};
@@ -160,9 +161,10 @@ impl Attributes<'_> {
         mut object: Value,
     ) -> Result<Value, ApiError> {
         let decoded = match resource.subresource(self.sub) {
-            Some(sub) if !self.is_whole() => {
-                Schemas::get().normalize(sub.group, sub.version, sub.kind, &mut object)
-            }
+            Some(sub) if !self.is_whole() => Schemas::get().normalize(
+                GroupVersionKind::new(sub.group, sub.version, sub.kind),
+                &mut object,
+            ),
             _ => resource.decode(&mut object),
         };
         if let Some(error) = decoded.type_errors.first() {

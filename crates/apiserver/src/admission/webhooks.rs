@@ -355,7 +355,8 @@ impl Attributes<'_> {
             )));
         }
         let uid = api.new_uid();
-        let review = hook::review(api, hook, self, resource, &uid, objects)?;
+        let request = hook::request(api, self, resource, &uid, objects)?;
+        let review = hook::review(hook, request);
         tracing::debug!(webhook = hook.name, mutates, "calling an admission webhook");
         let find = |namespace: &str, name: &str, port| endpoints(api, namespace, name, port);
         let calls = &api.webhook_calls;

@@ -137,7 +137,7 @@ impl ServerTokens {
     }
 
     /// The claims of a token that one of the keys has signed.
-    fn claims(&self, token: &str) -> Option<Value> {
+    fn verified(&self, token: &str) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (_, claims) = signed.split_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -148,10 +148,39 @@ impl ServerTokens {
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
+    /// The claims of a token for a service account, bound to these objects besides: the names of their claims and the
+    /// objects.
+    pub(crate) fn claims(
+        &self,
+        account: &Value,
+        bound: &[(&str, &Value)],
+        audiences: &Value,
+        (now, seconds): (i64, i64),
+        id: &str,
+    ) -> Value {
+        let reference =
+            |object: &Value| json!({"name": meta(object, "name"), "uid": meta(object, "uid")});
+        let (namespace, name) = (meta(account, "namespace"), meta(account, "name"));
+        let mut objects = json!({"namespace": namespace, "serviceaccount": reference(account)});
+        for (claim, object) in bound {
+            objects[*claim] = reference(object);
+        }
+        json!({
+            "aud": audiences,
+            "exp": now.saturating_add(seconds),
+            "iat": now,
+            "iss": self.issuer(),
+            "jti": id,
+            BOUND: objects,
+            "nbf": now,
+            "sub": format!("{PREFIX}{namespace}:{name}"),
+        })
+    }
+
     /// The service account that a token was issued for, if the token is valid: signed, not expired, for this server,
     /// and bound to objects that still exist.
     pub(crate) fn user(&self, api: &Api, token: &str) -> Option<RequestUser> {
-        let claims = self.claims(token)?;
+        let claims = self.verified(token)?;
         let now = api.now().as_second();
         let is_current = claims["exp"].as_i64().is_some_and(|end| now < end)
             && claims["nbf"].as_i64().is_none_or(|begin| begin <= now);
@@ -207,35 +236,6 @@ fn extra(claims: &Value) -> BTreeMap<String, Vec<String>> {
         }
     }
     extra
-}
-
-/// The claims of a token for a service account, bound to these objects besides: the names of their claims and the
-/// objects.
-pub(crate) fn claims(
-    issuer: &str,
-    account: &Value,
-    bound: &[(&str, &Value)],
-    audiences: &Value,
-    (now, seconds): (i64, i64),
-    id: &str,
-) -> Value {
-    let reference =
-        |object: &Value| json!({"name": meta(object, "name"), "uid": meta(object, "uid")});
-    let (namespace, name) = (meta(account, "namespace"), meta(account, "name"));
-    let mut objects = json!({"namespace": namespace, "serviceaccount": reference(account)});
-    for (claim, object) in bound {
-        objects[*claim] = reference(object);
-    }
-    json!({
-        "aud": audiences,
-        "exp": now.saturating_add(seconds),
-        "iat": now,
-        "iss": issuer,
-        "jti": id,
-        BOUND: objects,
-        "nbf": now,
-        "sub": format!("{PREFIX}{namespace}:{name}"),
-    })
 }
 
 /// The claim for an object that a token can be bound to, and the resource of the object.

@@ -8,6 +8,7 @@ use berth_objects::body::WriteBody;
 use berth_objects::catalog::ServedResource;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::object::{is_deleting, set, update_condition};
+use berth_objects::schema::GroupVersionKind;
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::{FieldView, at_path, child_mut, meta};
 use berth_objects::{catalog, decode};
@@ -32,7 +33,7 @@ impl Api {
         body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, ApiError> {
-        let kind = ("", "v1", "Binding");
+        let kind = GroupVersionKind::new("", "v1", "Binding");
         let (binding, warnings) = decode::of_kind(kind, body, options.validation)?;
         let given = meta(&binding, "name");
         let name = match (name, given) {

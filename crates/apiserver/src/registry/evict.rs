@@ -11,6 +11,7 @@ use berth_objects::catalog::ServedResource;
 use berth_objects::object::{
     condition, count, generation, is_deleting, labels, put_condition, seconds,
 };
+use berth_objects::schema::GroupVersionKind;
 use berth_objects::selectors::workload::ControllerSelector;
 use berth_objects::status::{ApiError, Cause, StatusSubject};
 use berth_objects::view::meta;
@@ -39,7 +40,7 @@ impl Api {
         body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<Vec<String>, ApiError> {
-        let kind = ("policy", "v1", "Eviction");
+        let kind = GroupVersionKind::new("policy", "v1", "Eviction");
         let (eviction, warnings) = decode::of_kind(kind, body, options.validation)?;
         if meta(&eviction, "name") != name {
             return Err(ApiError::bad_request(

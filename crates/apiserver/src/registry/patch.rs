@@ -7,6 +7,7 @@ use berth_objects::catalog::ServedResource;
 use berth_objects::decode::FieldValidation;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::patch::{PatchError, PatchType};
+use berth_objects::schema::GroupVersionKind;
 use berth_objects::schema::{Decoded, Schemas};
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::meta;
@@ -19,6 +20,15 @@ const SHOWN_CHARS_MAX: usize = 4_096;
 /// A patch that does not contain this leaves the managers of fields to the server.
 const MANAGED_FIELDS: &[u8] = b"managedFields";
 
+/// The body of a patch.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestPatch<'a> {
+    /// The type, as the content type of the request names it.
+    pub patch_type: PatchType,
+    /// The patch.
+    pub bytes: &'a [u8],
+}
+
 impl Api {
     /// Applies a patch to an object, its status or its scale.
     ///
@@ -30,7 +40,7 @@ impl Api {
         namespace: &str,
         name: &str,
         sub: Option<&str>,
-        (patch_type, patch): (PatchType, &[u8]),
+        patch: RequestPatch<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, ApiError> {
         let change = UpdateInputs {
@@ -52,32 +62,30 @@ impl Api {
         };
         let mut written = self.update(&change, |stored| match sub {
             Some("scale") => {
-                let kind = ("autoscaling", "v1", "Scale");
+                let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
                 let before = scale::of(resource, stored);
-                let decode =
-                    |after: &mut Value| Schemas::get().normalize(kind.0, kind.1, kind.2, after);
-                let patch = (patch_type, patch);
+                let decode = |after: &mut Value| Schemas::get().normalize(kind, after);
                 let (after, faults) = patched(kind, before, patch, options, decode)?;
                 note(faults);
                 scale::put(resource, stored, &after)
             }
             _ => {
-                let kind = (resource.resource.group, resource.version, resource.kind);
+                let kind = resource.group_version_kind();
                 let mut before = resource.shown(stored);
                 if patch
+                    .bytes
                     .windows(MANAGED_FIELDS.len())
                     .any(|w| w == MANAGED_FIELDS)
                 {
                     apply::fields_to_json(&mut before);
                 }
                 let decode = |after: &mut Value| resource.decode(after);
-                let patch = (patch_type, patch);
                 let identity = ObjectIdentity::of(&before);
                 let (mut after, faults) = patched(kind, before, patch, options, decode)?;
                 note(faults);
                 identity.check(&after)?;
                 // These patches leave the text of what they do not change; others write the whole object anew.
-                let is_textual = matches!(patch_type, PatchType::Json | PatchType::Merge);
+                let is_textual = matches!(patch.patch_type, PatchType::Json | PatchType::Merge);
                 if resource.has_raw_json() && is_textual {
                     raw_json::keep_texts(stored, &mut after);
                 }
@@ -94,13 +102,13 @@ impl Api {
 }
 
 fn patched(
-    (group, version, kind): (&str, &str, &str),
+    kind: GroupVersionKind<'_>,
     before: Value,
-    (patch_type, patch): (PatchType, &[u8]),
+    patch: RequestPatch<'_>,
     options: &WriteOptions,
     decode: impl Fn(&mut Value) -> Decoded,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let patched = patch::apply_reporting(patch_type, group, version, kind, before, patch)
+    let patched = patch::apply_reporting(patch.patch_type, kind, before, patch.bytes)
         .map_err(|e| patch_error(&e))?;
     let mut object = patched.object;
     let decoded = decode(&mut object);

@@ -7,6 +7,7 @@ use berth_objects::body::{Encoding, WriteBody};
 use berth_objects::catalog::ServedResource;
 use berth_objects::decode::{self, FieldValidation};
 use berth_objects::field::ErrorType;
+use berth_objects::schema::GroupVersionKind;
 use berth_objects::status::{ApiError, StatusSubject, bad_option};
 use berth_objects::strategy::Subresource;
 use berth_objects::view::{FieldView, meta};
@@ -161,7 +162,12 @@ impl DeleteRequest {
                     bytes: text.as_bytes(),
                     encoding: Encoding::Json,
                 };
-                decode::of_kind(("", "v1", "DeleteOptions"), body, FieldValidation::Ignore)?.0
+                decode::of_kind(
+                    GroupVersionKind::new("", "v1", "DeleteOptions"),
+                    body,
+                    FieldValidation::Ignore,
+                )?
+                .0
             }
             _ => json!({}),
         };

@@ -23,7 +23,7 @@ pub fn review(
     body: WriteBody<'_>,
     options: &WriteOptions,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let kind = (resource.resource.group, resource.version, resource.kind);
+    let kind = resource.group_version_kind();
     let (mut review, warnings) = decode::of_kind(kind, body, options.validation)?;
     let status = match resource.kind {
         "SelfSubjectReview" => {

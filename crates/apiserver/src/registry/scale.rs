@@ -7,6 +7,7 @@ use berth_objects::body::WriteBody;
 use berth_objects::catalog::ServedResource;
 use berth_objects::decode;
 use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::schema::GroupVersionKind;
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::table::column::TableColumn;
 use berth_objects::table::text::selector_text;
@@ -157,7 +158,7 @@ pub(crate) fn update_scale(
     body: WriteBody<'_>,
     options: &WriteOptions,
 ) -> Result<WriteResult, ApiError> {
-    let kind = ("autoscaling", "v1", "Scale");
+    let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
     let (scale, warnings) = decode::of_kind(kind, body, options.validation)?;
     let given = meta(&scale, "name");
     if !given.is_empty() && given != name {

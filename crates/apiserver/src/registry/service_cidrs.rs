@@ -42,7 +42,7 @@ pub(super) fn create_default(api: &Api) -> Result<(), ApiError> {
     let options = options("kube-apiserver");
     api.create(resource, "", default, &options)?;
     write(api, resource, (DEFAULT, "status"), &options, |cidr| {
-        set_ready(cidr, ("True", "", READY_DEFAULT), &api.now_text());
+        set_ready(cidr, ReadyCondition::ready(READY_DEFAULT), &api.now_text());
     })
 }
 
@@ -64,7 +64,11 @@ pub(crate) fn sync(api: &Api) -> bool {
             false => keep(api, resource, cidr, &options),
             true if is_needed(api, cidr, &cidrs) => {
                 is_busy = true;
-                let condition = ("False", "Terminating", BLOCKED);
+                let condition = ReadyCondition {
+                    status: "False",
+                    reason: "Terminating",
+                    message: BLOCKED,
+                };
                 condition_of(api, resource, cidr, condition, &options)
             }
             true => write(api, resource, (name, ""), &options, |cidr| {
@@ -104,7 +108,7 @@ fn keep(
         DEFAULT => READY_DEFAULT,
         _ => READY,
     };
-    condition_of(api, resource, cidr, ("True", "", message), options)
+    condition_of(api, resource, cidr, ReadyCondition::ready(message), options)
 }
 
 /// Returns whether an address would be in no ServiceCIDR without this one.
@@ -152,17 +156,39 @@ fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
     differ >= u32::from(bits)
 }
 
+/// The condition Ready of a ServiceCIDR.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ReadyCondition<'a> {
+    status: &'a str,
+    reason: &'a str,
+    message: &'a str,
+}
+
+impl<'a> ReadyCondition<'a> {
+    fn ready(message: &'a str) -> Self {
+        Self {
+            status: "True",
+            reason: "",
+            message,
+        }
+    }
+}
+
 fn condition_of(
     api: &Api,
     resource: &ServedResource,
     cidr: &Value,
-    condition: (&str, &str, &str),
+    condition: ReadyCondition<'_>,
     options: &WriteOptions,
 ) -> Result<(), ApiError> {
     let mut conditions = cidr.part("status").items("conditions").iter();
     let known = conditions.find(|c| c.text("type") == "Ready");
-    let state = known.map(|c| (c.text("status"), c.text("reason"), c.text("message")));
-    if state == Some(condition) {
+    let known = known.map(|known| ReadyCondition {
+        status: known.text("status"),
+        reason: known.text("reason"),
+        message: known.text("message"),
+    });
+    if known == Some(condition) {
         return Ok(());
     }
     write(
@@ -176,7 +202,12 @@ fn condition_of(
     )
 }
 
-fn set_ready(cidr: &mut Value, (status, reason, message): (&str, &str, &str), now: &str) {
+fn set_ready(cidr: &mut Value, condition: ReadyCondition<'_>, now: &str) {
+    let ReadyCondition {
+        status,
+        reason,
+        message,
+    } = condition;
     let mut conditions = cidr.part("status").items("conditions").to_vec();
     let mut condition = json!({
         "type": "Ready", "status": status, "lastTransitionTime": now, "reason": reason, "message": message,

@@ -5,15 +5,16 @@ use super::write::action;
 use crate::auth::tokens::{self, ServerTokens};
 use crate::registry::request::WriteOptions;
 use berth_objects::body::WriteBody;
-use berth_objects::catalog::ServedResource;
 use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::schema::GroupVersionKind;
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::{FieldView, meta};
 use berth_objects::{catalog, decode};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-const KIND: (&str, &str, &str) = ("authentication.k8s.io", "v1", "TokenRequest");
+const KIND: GroupVersionKind<'_> =
+    GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
 /// The shortest and the longest life of a token, in seconds.
 const LIFE: (i64, i64) = (600, 1 << 32);
 /// The life of a token whose request does not state one.
@@ -21,8 +22,8 @@ const LIFE_DEFAULT: i64 = 3_600;
 
 fn invalid(name: &str, field: &str, value: String, detail: &str) -> ApiError {
     let subject = StatusSubject {
-        group: KIND.0,
-        resource: KIND.2,
+        group: KIND.group,
+        resource: KIND.kind,
         name,
     };
     let error = FieldError {
@@ -41,7 +42,7 @@ fn invalid(name: &str, field: &str, value: String, detail: &str) -> ApiError {
 pub(crate) fn issue(
     api: &Api,
     signer: &ServerTokens,
-    (accounts, namespace, name): (&ServedResource, &str, &str),
+    (namespace, name): (&str, &str),
     body: WriteBody<'_>,
     options: &WriteOptions,
 ) -> Result<(Value, Vec<String>), ApiError> {
@@ -54,6 +55,7 @@ pub(crate) fn issue(
             return Err(invalid(name, &path, format!("{given:?}"), &detail));
         }
     }
+    let accounts = catalog::find("", "serviceaccounts").ok_or_else(ApiError::no_such_resource)?;
     let action = action(accounts, "token", namespace, name, options);
     request = action.admit_action(api, request)?;
     let account = api.get(accounts, namespace, name)?;
@@ -97,7 +99,7 @@ pub(crate) fn issue(
     let bound: Vec<(&str, &Value)> = bound.into_iter().chain(node).collect();
     let id = api.new_uid();
     let times = (now.as_second(), seconds);
-    let claims = tokens::claims(signer.issuer(), account, &bound, &audiences, times, &id);
+    let claims = signer.claims(account, &bound, &audiences, times, &id);
     let token = signer.sign(&claims);
     let token = token.ok_or_else(|| ApiError::internal("failed to generate token"))?;
     let expires = now.checked_add(SignedDuration::from_secs(seconds));

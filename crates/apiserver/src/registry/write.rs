@@ -218,7 +218,7 @@ impl Api {
         let strategy = resource.strategy();
         groups::drop_disabled(self.groups, rules, &mut object, None);
         strategy.prepare_for_create(&mut object, &self.now_text());
-        drop_disabled(resource.api, kind_of(rules), &mut object, None);
+        drop_disabled(resource.api, rules.group_version_kind(), &mut object, None);
         if rules.resource == gr("", "namespaces") {
             namespaces::prepare_for_create(&mut object);
         }
@@ -541,7 +541,12 @@ impl Api {
         }
         metadata::prepare_for_update(&mut new, old);
         strategy.prepare_for_update(&mut new, old, change.half(), &self.now_text());
-        drop_disabled(resource.api, kind_of(rules), &mut new, Some(old));
+        drop_disabled(
+            resource.api,
+            rules.group_version_kind(),
+            &mut new,
+            Some(old),
+        );
         groups::drop_disabled(self.groups, rules, &mut new, Some(old));
         {
             // A strategy may have taken the old object as a whole.
@@ -605,11 +610,7 @@ fn takes_plain_finalizers(resource: &ServedResource) -> bool {
 
 /// Adds what a typed server always writes. What goes into the store is complete; nothing before asks for it.
 fn complete(resource: &ServedResource, api: ApiRelease, object: &mut Value) {
-    Schemas::get().normalize_in(api, kind_of(resource), object);
-}
-
-fn kind_of(resource: &ServedResource) -> (&'static str, &'static str, &'static str) {
-    (resource.resource.group, resource.version, resource.kind)
+    Schemas::get().normalize_in(api, resource.group_version_kind(), object);
 }
 
 /// Returns whether an object that was being deleted has nothing left that holds it.

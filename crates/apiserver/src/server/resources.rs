@@ -8,8 +8,8 @@ use super::route::{Connect, Query, RouteTarget};
 use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::webhooks;
 use crate::registry::{
-    self, DeleteRequest, ListPage, ListRequest, MANAGER_BYTES_MAX, RequestAttributes, Requester,
-    VersionMatch, WriteOptions, WriteResult, manager_of_agent, parse_revision, scale_of,
+    self, DeleteRequest, ListPage, ListRequest, MANAGER_BYTES_MAX, RequestAttributes, RequestPatch,
+    Requester, VersionMatch, WriteOptions, WriteResult, manager_of_agent, parse_revision, scale_of,
     scale_resource, update_scale,
 };
 use crate::storage::{ObjectVersion, StoreError};
@@ -159,7 +159,7 @@ async fn answer(
             let body = handle::read(received.body).await?;
             let body = request.body(&body)?;
             let (tokens, api) = (state.authenticator.tokens(), &state.api);
-            let account = (request.resource(), request.namespace(), name.as_str());
+            let account = (request.namespace(), name.as_str());
             let (issued, warnings) = registry::issue_token(api, tokens, account, body, &options)?;
             Ok(request.plain(201, &issued, &warnings))
         }
@@ -550,7 +550,11 @@ impl ObjectRequest<'_> {
             ));
         }
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
-        let written = api.patch(resource, namespace, name, sub, (patch_type, body), &options)?;
+        let patch = RequestPatch {
+            patch_type,
+            bytes: body,
+        };
+        let written = api.patch(resource, namespace, name, sub, patch, &options)?;
         self.object(200, written)
     }
 

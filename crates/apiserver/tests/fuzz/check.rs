@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use berth_api::Quantity;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::auth::Authorization;
-use berth_apiserver::registry::{Api, ApiOptions, ListRequest, WriteOptions};
+use berth_apiserver::registry::{Api, ApiOptions, ListRequest, RequestPatch, WriteOptions};
 use berth_apiserver::storage::HistoryLimits;
 use berth_objects::body::{Encoding, WriteBody};
 use berth_objects::catalog::{ServedResource, find};
@@ -113,7 +113,10 @@ pub(crate) fn patch(bytes: &[u8]) {
     let sub = (first & 0x80 != 0).then_some("status");
     match types.get(usize::from(first % 4)) {
         Some(patch_type) => {
-            let patch = (*patch_type, bytes);
+            let patch = RequestPatch {
+                patch_type: *patch_type,
+                bytes,
+            };
             if let Err(error) = API.patch(resource(0), NAMESPACE, "a", sub, patch, &options) {
                 refused(&error);
             }

@@ -143,9 +143,10 @@ impl<'a> DeviceSearch<'a, '_> {
                 continue;
             }
             let derived = self.derived.value(
-                (at, location),
+                at,
+                location,
                 self.claims[at.claim],
-                (slice, location.device),
+                slice,
                 constraint.attribute(),
                 self.budget,
             )?;

@@ -28,14 +28,14 @@ impl ServedResource {
         let schemas = Schemas::get();
         Typed {
             model: schemas.model(),
-            root: schemas.find(self.resource.group, self.version, self.kind),
+            root: schemas.find(self.group_version_kind()),
         }
     }
 
     /// An object of the type in which nothing is set, in its normal form.
     pub fn blank_object(&self) -> Value {
         let mut blank = json!({});
-        Schemas::get().normalize(self.resource.group, self.version, self.kind, &mut blank);
+        Schemas::get().normalize(self.group_version_kind(), &mut blank);
         blank
     }
 

@@ -1,6 +1,7 @@
 //! Ownership without a server.
 
 use super::*;
+use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use serde_json::json;
 
@@ -8,7 +9,7 @@ fn typed(group: &str, kind: &str) -> Typed<'static> {
     let schemas = Schemas::get();
     Typed {
         model: schemas.model(),
-        root: schemas.find(group, "v1", kind),
+        root: schemas.find(GroupVersionKind::new(group, "v1", kind)),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::access::{GroupResource, KindInfo, gr};
 use crate::custom::CustomType;
 use crate::raw_json;
 use crate::releases::{self, ApiRelease, Availability};
+use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use crate::selectors::selectable::Selectable;
 use crate::status::StatusSubject;
@@ -161,6 +162,11 @@ impl Conversion {
 // === impl ServedResource ===
 
 impl ServedResource {
+    /// Group, version and kind of the objects.
+    pub fn group_version_kind(&self) -> GroupVersionKind<'static> {
+        GroupVersionKind::new(self.resource.group, self.version, self.kind)
+    }
+
     /// A stored, namespaced resource of which nothing else is known.
     pub fn new(resource: GroupResource, version: &'static str, kind: &'static str) -> Self {
         Self {
@@ -229,7 +235,10 @@ impl ServedResource {
             .collect();
         // The defaults that every object has are computed once, not for each bookmark.
         let mut blank = json!({});
-        Schemas::get().normalize(facts.group, facts.version, resource.kind, &mut blank);
+        Schemas::get().normalize(
+            GroupVersionKind::new(facts.group, facts.version, resource.kind),
+            &mut blank,
+        );
         for (field, value) in blank.as_object().into_iter().flatten() {
             if field != "metadata" {
                 resource.blank += &format!(",{}:{value}", Value::from(field.as_str()));

@@ -2,6 +2,7 @@
 
 use super::descriptions;
 use crate::releases::ApiRelease;
+use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use crate::schema::model::{ListType, ModelField, ObjectType, Presence, TypeId, ValueShape};
 use serde_json::{Map, Value, json};
@@ -37,8 +38,8 @@ pub(super) fn all_of(reference: Value) -> Value {
 }
 
 /// Group, version and kind as extensions write them.
-pub(super) fn group_version_kind((group, version, kind): (&str, &str, &str)) -> Value {
-    json!({"group": group, "version": version, "kind": kind})
+pub(super) fn group_version_kind(kind: GroupVersionKind<'_>) -> Value {
+    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
 }
 
 /// The schemas of a document.
@@ -97,8 +98,8 @@ impl Components {
     }
 
     /// Adds the schema of a kind and of everything that it refers to. Returns its name.
-    pub(super) fn add_kind(&mut self, kind: (&str, &str, &str)) -> Option<String> {
-        let id = Schemas::get().find(kind.0, kind.1, kind.2)?;
+    pub(super) fn add_kind(&mut self, kind: GroupVersionKind<'_>) -> Option<String> {
+        let id = Schemas::get().find(kind)?;
         let name = self.add_type(id);
         if let Some(Value::Object(schema)) = self.schemas.get_mut(&name) {
             let kinds = schema
@@ -113,7 +114,7 @@ impl Components {
     }
 
     /// Adds the schema of the list of a kind whose schema has this name.
-    pub(super) fn add_list(&mut self, item: &str, kind: (&str, &str, &str)) {
+    pub(super) fn add_list(&mut self, item: &str, kind: GroupVersionKind<'_>) {
         let schema = json!({
             "type": "object",
             "required": ["items"],

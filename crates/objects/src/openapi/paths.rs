@@ -7,6 +7,7 @@ use super::components::{group_version_kind, meta_reference, reference};
 use super::{group_version_path, schema_name};
 use crate::catalog::ServedResource;
 use crate::patch::PatchType;
+use crate::schema::GroupVersionKind;
 use serde_json::{Map, Value, json};
 
 /// A name and type of a query parameter.
@@ -87,7 +88,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &ServedResource, sch
         let is_offered = |verb: &&str| offered.contains(verb);
         known.iter().copied().filter(is_offered).collect()
     };
-    let own = (resource.resource.group, resource.version, resource.kind);
+    let own = resource.group_version_kind();
     let verbs = offered(ON_COLLECTION, &resource.verbs);
     add(&collection, verbs, "", own, schema);
     if resource.namespaced {
@@ -98,7 +99,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &ServedResource, sch
     let verbs = offered(ON_OBJECT, &resource.verbs);
     add(&object, verbs, "", own, schema);
     for sub in &resource.subresources {
-        let kind = (sub.group, sub.version, sub.kind);
+        let kind = GroupVersionKind::new(sub.group, sub.version, sub.kind);
         let name = schema_name(sub.group, sub.version, sub.kind);
         let path = format!("{object}/{}", sub.name);
         let verbs = offered(ON_SUBRESOURCE, &sub.verbs);
@@ -117,7 +118,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &ServedResource, sch
 struct Spoken<'a> {
     resource: &'a ServedResource,
     suffix: &'a str,
-    kind: (&'a str, &'a str, &'a str),
+    kind: GroupVersionKind<'a>,
     schema: &'a str,
 }
 

@@ -4,6 +4,7 @@ mod properties;
 mod strategic;
 
 use super::*;
+use crate::schema::GroupVersionKind;
 use serde_json::json;
 
 fn pod(patch_type: PatchType, current: &Value, patch: &Value) -> Result<Value, PatchError> {
@@ -18,9 +19,7 @@ fn of_kind(
 ) -> Result<Value, PatchError> {
     apply(
         patch_type,
-        group,
-        version,
-        kind,
+        GroupVersionKind::new(group, version, kind),
         current,
         patch.to_string().as_bytes(),
     )
@@ -182,7 +181,13 @@ fn json_patches_that_do_not_fit() {
         let error = pod(PatchType::Json, &current, &patch).expect_err(name);
         assert_eq!(error.code(), 400, "{name}: {error}");
     }
-    let error = apply(PatchType::Json, "", "v1", "Pod", &current, b"[{").expect_err("bad JSON");
+    let error = apply(
+        PatchType::Json,
+        GroupVersionKind::new("", "v1", "Pod"),
+        &current,
+        b"[{",
+    )
+    .expect_err("bad JSON");
     assert_eq!((error.code(), error.reason()), (400, "BadRequest"));
 }
 
@@ -279,8 +284,13 @@ fn merge_patches() {
 fn fields_that_stand_twice_are_reported() {
     let patch = br#"{"spec": {"priority": 1, "priority": 2}}"#;
     for patch_type in [PatchType::Merge, PatchType::Strategic] {
-        let patched =
-            apply_reporting(patch_type, "", "v1", "Pod", json!({}), patch).expect("patch");
+        let patched = apply_reporting(
+            patch_type,
+            GroupVersionKind::new("", "v1", "Pod"),
+            json!({}),
+            patch,
+        )
+        .expect("patch");
         assert_eq!(patched.duplicate_fields, ["spec.priority"]);
         assert_eq!(patched.object, json!({"spec": {"priority": 2}}));
     }

@@ -1,6 +1,7 @@
 //! The fields of objects that a release does not have, and those whose gate is off.
 
 use super::{ApiRelease, Availability};
+use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use crate::schema::model::{Model, TypeId, ValueShape};
 use crate::schema::path::SchemaPath;
@@ -72,12 +73,12 @@ fn visit(
 /// objects can be changed after a gate was switched off.
 pub fn drop_disabled(
     api: ApiRelease,
-    (group, version, kind): (&str, &str, &str),
+    kind: GroupVersionKind<'_>,
     new: &mut Value,
     old: Option<&Value>,
 ) {
     let schemas = Schemas::get();
-    let Some(root) = schemas.find(group, version, kind) else {
+    let Some(root) = schemas.find(kind) else {
         return;
     };
     let model = schemas.model();

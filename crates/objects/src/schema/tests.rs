@@ -6,7 +6,7 @@ use super::*;
 use serde_json::json;
 
 fn check(group: &str, version: &str, kind: &str, object: Value) -> Decoded {
-    Schemas::get().check(group, version, kind, &object)
+    Schemas::get().check(GroupVersionKind::new(group, version, kind), &object)
 }
 
 #[test]
@@ -150,10 +150,13 @@ fn what_is_right_passes() {
 
 #[test]
 fn unknown_kinds_are_not_checked() {
-    assert!(!Schemas::get().knows("example.com", "v1", "Widget"));
-    assert!(!Schemas::get().knows("", "v1", "Widget"));
+    assert!(!Schemas::get().knows(GroupVersionKind::new("example.com", "v1", "Widget")));
+    assert!(!Schemas::get().knows(GroupVersionKind::new("", "v1", "Widget")));
     let mut widget = json!({"spec": {"anything": null}});
-    let decoded = Schemas::get().normalize("example.com", "v1", "Widget", &mut widget);
+    let decoded = Schemas::get().normalize(
+        GroupVersionKind::new("example.com", "v1", "Widget"),
+        &mut widget,
+    );
     assert_eq!(decoded, Decoded::default());
     assert_eq!(widget, json!({"spec": {"anything": null}}));
 }
@@ -164,7 +167,7 @@ fn the_tables_are_read_without_faults() {
 }
 
 fn normal(group: &str, version: &str, kind: &str, mut object: Value) -> Value {
-    Schemas::get().normalize(group, version, kind, &mut object);
+    Schemas::get().normalize(GroupVersionKind::new(group, version, kind), &mut object);
     object
 }
 

@@ -6,6 +6,7 @@
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::markers;
 use super::owner::{Code, Owner, Siblings};
+use crate::schema::GroupVersionKind;
 use crate::schema::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
 use crate::schema::{Schemas, ValueCheck};
 use crate::strategy::Subresource;
@@ -19,7 +20,7 @@ static ABSENT: Value = Value::Null;
 /// Checks an object by the rules of its kind: its status for the status subresource, everything else otherwise.
 pub(crate) fn run(
     code: &Code,
-    (group, version, kind): (&str, &str, &str),
+    kind: GroupVersionKind<'_>,
     object: &Value,
     old: Option<&Value>,
     subresource: Subresource,
@@ -31,7 +32,7 @@ pub(crate) fn run(
         errors: Errors::new(),
         immutable: Errors::new(),
     };
-    if let Some(id) = schemas.find(group, version, kind) {
+    if let Some(id) = schemas.find(kind) {
         let only_status = subresource == Subresource::Status;
         let around = Around {
             old,

@@ -126,23 +126,13 @@ impl Hook {
     }
 }
 
-/// The AdmissionReview of a request.
-///
-/// # Errors
-/// As [`request`].
-pub(super) fn review(
-    api: &Api,
-    hook: &Hook,
-    attributes: &Attributes<'_>,
-    resource: &ServedResource,
-    uid: &str,
-    objects: (Option<&Value>, Option<&Value>),
-) -> Result<Value, ApiError> {
-    Ok(json!({
+/// The AdmissionReview of a request, as a webhook reads it.
+pub(super) fn review(hook: &Hook, request: Value) -> Value {
+    json!({
         "kind": "AdmissionReview",
         "apiVersion": format!("admission.k8s.io/{}", hook.review_version),
-        "request": request(api, attributes, resource, uid, objects)?,
-    }))
+        "request": request,
+    })
 }
 
 /// The request of an AdmissionReview.
