@@ -17,8 +17,8 @@ pub struct Writes {
     condition: Option<ConditionChange>,
     /// Conditions of other types.
     others: Vec<ConditionPatch>,
-    /// Whether clearing the condition removes a report of ours that the stored object does not show: then an older
-    /// condition that it still shows is removed, too.
+    /// Whether clearing the condition removes one that the stored object does not show, such as a report of ours: then an
+    /// older condition that it still shows is removed, too.
     clears_unshown: bool,
     nominated_node: Option<Str>,
     deletion: Option<(ConditionPatch, Time)>,
@@ -165,8 +165,12 @@ impl PodWrites {
             self.deletion_in = version;
         }
         if let Some(change) = StatusChange::of(call) {
-            if change.condition.is_some() {
+            if let Some(condition) = change.condition {
                 self.condition_in = version;
+                // The API removes the condition whatever its reason. Until the stored object has reached that version, what
+                // it shows is older.
+                self.writes.clears_unshown |=
+                    version.is_some() && condition == ConditionChange::Clear;
             }
             if !change.others.is_empty() {
                 self.others_in = version;

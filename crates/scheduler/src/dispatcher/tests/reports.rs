@@ -647,6 +647,29 @@ fn a_report_is_removed_from_the_version_that_the_report_made() {
     assert_eq!(sent_removal(&mut desk), "9");
 }
 
+/// D-17, D-27: the removal of a report that may have been carried out removes what the pod states, whatever it is. Until
+/// that is shown, the pod states nothing, and the result of the next cycle is written again.
+#[test]
+fn a_removal_also_removes_an_older_condition() {
+    let mut desk = desk();
+    let stored = || pod_that_states("p", "Unschedulable").version(4);
+    desk.call(statement("p", NOT_READY));
+    desk.shows(stored());
+    desk.send();
+    desk.answer_first(error(CallErrorKind::Timeout));
+    desk.call(clear("p"));
+    desk.advance(1_000);
+    assert_eq!(desk.send(), ["clear p"]);
+    desk.answer_first(Ok(Response::written("6")));
+    assert_eq!(desk.effective(stored()), (String::new(), String::new()));
+    desk.call(statement("p", "Unschedulable"));
+    assert_eq!(desk.send(), ["patch p Unschedulable"]);
+    // A conflict does not make it needless.
+    desk.answer_first(error(CallErrorKind::Conflict));
+    desk.advance(1_000);
+    assert_eq!(desk.send(), ["patch p Unschedulable"]);
+}
+
 /// D-27: no other status waits for the update, and without one the removal is repeated after 30 s.
 #[test]
 fn a_removal_for_an_earlier_version_delays_no_other_status() {
