@@ -70,7 +70,7 @@ impl<'de> Object<'de> {
     }
 }
 
-/// The hints of most visitors, for what has keys or items.
+/// Refuses the visitors of scalars, for what has keys or items.
 macro_rules! no_scalar {
     ($found:expr) => {
         fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
@@ -308,14 +308,14 @@ impl<'de> MapAccess<'de> for MessageFields<'_, 'de> {
                 let value = match field.shape {
                     ValueShape::List(items) => {
                         let mut entries = Entries::new(place, &mut self.inner, number, items, wire);
-                        let value = seed.deserialize(List(&mut entries));
-                        entries.skip_rest().and(value)
+                        seed.deserialize(List(&mut entries))
+                            .and_then(|value| entries.skip_rest().map(|()| value))
                     }
                     ValueShape::Map(values) => {
                         let mut entries =
                             Entries::new(place, &mut self.inner, number, values, wire);
-                        let value = seed.deserialize(MapPairs(&mut entries));
-                        entries.skip_rest().and(value)
+                        seed.deserialize(MapPairs(&mut entries))
+                            .and_then(|value| entries.skip_rest().map(|()| value))
                     }
                     shape => seed.deserialize(Value { place, shape, wire }),
                 };
@@ -414,7 +414,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                 Scalar::Double(value) => visitor.visit_f64(value),
                 Scalar::Borrowed(text) => visitor.visit_borrowed_str(text),
                 Scalar::Owned(text) => visitor.visit_string(text),
-                Scalar::None(_) => Err(ProtobufError::wire_type()),
+                Scalar::Other(_) => Err(ProtobufError::wire_type()),
             },
         }
     }

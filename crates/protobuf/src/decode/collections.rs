@@ -80,8 +80,9 @@ pub(super) struct List<'e, 'a, 'de>(pub(super) &'e mut Entries<'a, 'de>);
 /// A map.
 pub(super) struct MapPairs<'e, 'a, 'de>(pub(super) &'e mut Entries<'a, 'de>);
 
+/// A deserializer that is visited by one method, for one hint. The visitors of `$other`, scalars and structs are refused.
 macro_rules! collection {
-    ($type:ident, $visit:ident, $hint:ident, [$($other:ident),*], $found:expr) => {
+    ($type:ident, $visit:ident, $hint:ident, $other:ident, $found:expr) => {
         impl<'de> Deserializer<'de> for $type<'_, '_, 'de> {
             type Error = ProtobufError;
 
@@ -96,9 +97,9 @@ macro_rules! collection {
                 visitor.$visit(self)
             }
 
-            $(fn $other<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+            fn $other<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
                 Err(ProtobufError::invalid_type($found, &visitor))
-            })*
+            }
 
             /// A struct is a message.
             fn deserialize_struct<V: Visitor<'de>>(
@@ -120,14 +121,14 @@ collection!(
     List,
     visit_seq,
     deserialize_seq,
-    [deserialize_map],
+    deserialize_map,
     Unexpected::Seq
 );
 collection!(
     MapPairs,
     visit_map,
     deserialize_map,
-    [deserialize_seq],
+    deserialize_seq,
     Unexpected::Map
 );
 

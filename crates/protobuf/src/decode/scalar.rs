@@ -17,8 +17,8 @@ pub(super) enum Scalar<'de> {
     Double(f64),
     Borrowed(&'de str),
     Owned(String),
-    /// It is none, but this.
-    None(Unexpected<'static>),
+    /// The value has keys or items, or is JSON.
+    Other(Unexpected<'static>),
 }
 
 impl Scalar<'_> {
@@ -31,7 +31,7 @@ impl Scalar<'_> {
             Self::Double(value) => Unexpected::Float(*value),
             Self::Borrowed(text) => Unexpected::Str(text),
             Self::Owned(text) => Unexpected::Str(text),
-            Self::None(found) => *found,
+            Self::Other(found) => *found,
         };
         ProtobufError::invalid_type(found, expected)
     }
@@ -67,12 +67,12 @@ impl<'de> Value<'_, 'de> {
             }
             (ValueShape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
             (ValueShape::Bytes, Wire::Bytes(bytes)) => Scalar::Owned(STANDARD.encode(bytes)),
-            (ValueShape::Strings, Wire::Bytes(_)) => Scalar::None(Unexpected::Seq),
+            (ValueShape::Strings, Wire::Bytes(_)) => Scalar::Other(Unexpected::Seq),
             (ValueShape::Object(_) | ValueShape::SchemaOr(_), Wire::Bytes(_)) => {
-                Scalar::None(Unexpected::Map)
+                Scalar::Other(Unexpected::Map)
             }
             (ValueShape::Any | ValueShape::Raw | ValueShape::Fields, Wire::Bytes(_)) => {
-                Scalar::None(Unexpected::Other("JSON"))
+                Scalar::Other(Unexpected::Other("JSON"))
             }
             _ => return Err(ProtobufError::wire_type()),
         })
