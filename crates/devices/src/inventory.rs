@@ -114,6 +114,13 @@ impl Inventory {
         nodes
     }
 
+    /// Returns whether the pool of the slice has other slices.
+    pub fn has_more_slices(&self, slice: &ResourceSlice) -> bool {
+        let pool = self.pools.get(&PoolId::of(slice));
+        let mut others = pool.into_iter().flat_map(DevicePool::slices);
+        others.any(|other| *other.name() != slice.metadata.name)
+    }
+
     /// Adds a rule that taints devices, or replaces the one of its name. Returns the nodes with slices of their own
     /// whose devices may have other taints.
     pub fn set_taint_rule(&mut self, rule: &Arc<DeviceTaintRule>) -> Vec<Str> {

@@ -293,6 +293,11 @@ impl CallErrorKind {
         matches!(self, Self::NotFound | Self::Refused)
     }
 
+    /// Returns whether the attempt has no answer that is known, so that it may have been carried out.
+    pub fn may_be_done(self) -> bool {
+        matches!(self, Self::Timeout | Self::Unavailable)
+    }
+
     /// Returns whether the call was dropped on purpose: nothing failed (D-10).
     pub fn is_dropped(self) -> bool {
         matches!(self, Self::Skipped | Self::Overwritten)

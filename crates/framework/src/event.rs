@@ -332,6 +332,13 @@ pub enum Hint {
     Skip,
 }
 
+impl Hint {
+    /// [`Hint::Queue`] if the event may help, [`Hint::Skip`] otherwise.
+    pub fn queue_if(helps: bool) -> Self {
+        if helps { Self::Queue } else { Self::Skip }
+    }
+}
+
 /// An object before and after a change: `old` is absent if it was added, `new` if it was deleted.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {

@@ -378,6 +378,12 @@ impl EnqueueExtensions for DynamicResources {
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
             EventRegistration::always(EventResource::DeviceClass, add_or_update),
             EventRegistration::always(EventResource::ResourceSlice, add_or_update),
+            // The devices of a pool count only if it has as many slices as they state.
+            EventRegistration::supplementary(
+                EventResource::ResourceSlice,
+                ActionType::DELETE,
+                |cluster, _, change| hints::after_slice_deletion(cluster, &change),
+            ),
         ];
         if features.enabled(Feature::DRADeviceTaintRules) {
             // kube-scheduler reports such a change as one of the slices. A new rule makes no device available.
@@ -393,8 +399,9 @@ impl EnqueueExtensions for DynamicResources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{World, namespaced, pod, pod_info};
+    use crate::testing::{World, delete, full_hint, namespaced, pod, pod_info};
     use berth_api::ResourceClaim;
+    use berth_framework::event::Hint;
     use serde_json::{Value, json};
 
     /// A resource claim of this name (also its UID); its namespace is `default` unless the fields contain another one.
@@ -450,6 +457,40 @@ mod tests {
         let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
         let spec = json!({"driver": "d", "pool": pool, "nodeName": node, "devices": devices});
         namespaced(node, json!({"spec": spec}))
+    }
+
+    /// PL-166: a slice that is deleted may complete its pool, or make an earlier generation count again.
+    #[test]
+    fn a_deleted_slice_wakes_if_its_pool_remains() {
+        let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]});
+        let pod = pod("p", spec);
+        let named = |name: &str, pool: &str| {
+            let mut other = slice(pool, json!([]));
+            other.metadata.name = name.into();
+            other
+        };
+        for (name, world, expected) in [
+            ("the last one", World::new(), Hint::Skip),
+            (
+                "still there",
+                World::new().with(named("a", "n")),
+                Hint::Skip,
+            ),
+            (
+                "one of two",
+                World::new().with(named("b", "n")),
+                Hint::Queue,
+            ),
+            (
+                "of another pool",
+                World::new().with(named("b", "m")),
+                Hint::Skip,
+            ),
+        ] {
+            let changed = delete(named("a", "n"));
+            let hint = full_hint(DynamicResources::default(), &world, &pod, &changed);
+            assert_eq!(hint, expected, "{name}");
+        }
     }
 
     fn class(name: &str) -> berth_api::DeviceClass {

@@ -311,6 +311,17 @@ fn adds_driver(change: &Change<'_>) -> Result<bool, HintError> {
         .any(|driver| !is_known(&driver.name)))
 }
 
+/// A driver of the node has no limit any more, or the node no longer has it.
+fn lifts_limit(change: &Change<'_>) -> Result<bool, HintError> {
+    let (Some(old), Some(new)) = change.versions(Object::as_csi_node, "a CSI node")? else {
+        return Err(HintError::OneVersion {
+            expected: "a CSI node",
+        });
+    };
+    let now = limits(new);
+    Ok(limits(old).keys().any(|driver| !now.contains_key(*driver)))
+}
+
 /// The drivers for which a pod no longer needs a node that has them.
 fn stops_requiring(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_csi_driver, "a CSI driver")?;
@@ -366,17 +377,28 @@ fn detached(change: &Change<'_>) -> Result<Vec<Attacher>, HintError> {
     Ok([None, attacher].map(Attacher).into())
 }
 
-/// Queues the pods if the change is of the kind.
-fn if_so(is_so: Result<bool, HintError>) -> Result<Hint, HintError> {
-    is_so.map(|is_so| if is_so { Hint::Queue } else { Hint::Skip })
-}
-
 impl EnqueueExtensions for NodeVolumeLimits {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
-        let raised =
-            EventRegistration::when(EventResource::CsiNode, ActionType::UPDATE, raises_limit);
+        let needs_drivers = features.enabled(Feature::VolumeLimitScaling);
         let mut events = vec![
             EventRegistration::always(EventResource::CsiNode, ActionType::ADD),
+            EventRegistration::when(EventResource::CsiNode, ActionType::UPDATE, raises_limit),
+            // kube-scheduler misses limits that are lifted, and drivers without a limit that are added.
+            EventRegistration::supplementary(
+                EventResource::CsiNode,
+                ActionType::UPDATE,
+                move |_, _, change| {
+                    let helps = lifts_limit(&change)? || needs_drivers && adds_driver(&change)?;
+                    Ok(Hint::queue_if(helps))
+                },
+            ),
+            // A node without a CSINode has no limits. The object of a node that was deleted may go after a new node of
+            // that name has come.
+            EventRegistration::supplementary(
+                EventResource::CsiNode,
+                ActionType::DELETE,
+                |_, _, _| Ok(Hint::Queue),
+            ),
             // A node may come after its CSINode, or have none and so no limits.
             EventRegistration::supplementary(EventResource::Node, ActionType::ADD, |_, _, _| {
                 Ok(Hint::Queue)
@@ -390,16 +412,13 @@ impl EnqueueExtensions for NodeVolumeLimits {
                 detached,
             ),
         ];
-        if features.enabled(Feature::VolumeLimitScaling) {
-            // kube-scheduler misses drivers without a limit that are added, and changes of a driver's object.
-            events.push(raised.supplemented_by(|_, _, change| if_so(adds_driver(&change))));
+        if needs_drivers {
+            // kube-scheduler misses changes of a driver's object.
             events.push(EventRegistration::supplementary(
                 EventResource::CsiDriver,
                 ActionType::UPDATE | ActionType::DELETE,
-                |_, _, change| if_so(stops_requiring(&change)),
+                |_, _, change| stops_requiring(&change).map(Hint::queue_if),
             ));
-        } else {
-            events.push(raised);
         }
         events
     }

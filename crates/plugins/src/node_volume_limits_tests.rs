@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::testing::{
-    Answer, World, add, claim, csi_node, delete, full_pod, hint, pod, pod_info, storage_class,
-    unresolvable, unschedulable, update, volume,
+    Answer, World, add, claim, csi_node, delete, full_hint, full_pod, hint, pod, pod_info,
+    storage_class, unresolvable, unschedulable, update, volume,
 };
 use berth_api::Release;
 use berth_api::volumes::MIGRATED_PLUGINS_ANNOTATION;
@@ -625,10 +625,52 @@ fn a_driver_that_appears_wakes() {
         ("begins to ask", update(not.clone(), asks), Hint::Skip),
         ("deleted without asking", delete(not), Hint::Skip),
     ] {
-        let hint = |features: &FeatureGates| {
-            crate::testing::full_hint(NodeVolumeLimits, features, &pod, &changed)
+        let hint = |features: FeatureGates| {
+            let mut world = World::new();
+            world.features = features;
+            full_hint(NodeVolumeLimits, &world, &pod, &changed)
         };
-        assert_eq!(hint(&with(true)), expected, "{name}");
-        assert_eq!(hint(&with(false)), Hint::Skip, "{name}, without the gate");
+        assert_eq!(hint(with(true)), expected, "{name}");
+        assert_eq!(hint(with(false)), Hint::Skip, "{name}, without the gate");
+    }
+}
+
+/// PL-129: a limit that is lifted queues pods, too. The CSINode of a deleted node may be deleted after the next node of
+/// that name was seen.
+#[test]
+fn a_limit_that_is_lifted_wakes() {
+    let pod = pod("p", using(&["c1"]));
+    let one = || limited(json!(1));
+    for (name, changed, expected) in [
+        (
+            "no limit any more",
+            update(one(), limited(Value::Null)),
+            Hint::Queue,
+        ),
+        (
+            "no driver any more",
+            update(one(), csi_nodes("n", &[])),
+            Hint::Queue,
+        ),
+        ("no CSINode any more", delete(one()), Hint::Queue),
+        (
+            "a lower limit",
+            update(limited(json!(2)), one()),
+            Hint::Skip,
+        ),
+        (
+            "a new limit",
+            update(csi_nodes("n", &[DRIVER]), limited(json!(0))),
+            Hint::Skip,
+        ),
+    ] {
+        for release in Release::ALL {
+            let world = in_release(World::new(), release);
+            assert_eq!(
+                full_hint(NodeVolumeLimits, &world, &pod, &changed),
+                expected,
+                "{name} in {release}"
+            );
+        }
     }
 }

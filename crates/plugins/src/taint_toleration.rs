@@ -74,7 +74,7 @@ impl TaintToleration {
         let (old, new) = change.nodes()?;
         let tolerates = |node: &Node| self.tolerates(&pod.spec.tolerations, node);
         let helps = !old.is_some_and(tolerates) && new.is_some_and(tolerates);
-        Ok(if helps { Hint::Queue } else { Hint::Skip })
+        Ok(Hint::queue_if(helps))
     }
 }
 

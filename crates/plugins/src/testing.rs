@@ -9,9 +9,7 @@ use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
 use berth_framework::testing::{NodeBuilder, PodBuilder};
-use berth_framework::{
-    Code, CycleState, FeatureGates, Lack, PodInfo, Reason, ReasonCode, Slot, Status,
-};
+use berth_framework::{Code, CycleState, Lack, PodInfo, Reason, ReasonCode, Slot, Status};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -440,7 +438,7 @@ pub(crate) fn hint(
 /// registered for no such change.
 pub(crate) fn full_hint(
     plugin: impl EnqueueExtensions,
-    features: &FeatureGates,
+    world: &World,
     pod: &Pod,
     changed: &Changed,
 ) -> Hint {
@@ -451,9 +449,8 @@ pub(crate) fn full_hint(
         (_, None) => ActionType::DELETE,
         _ => ActionType::UPDATE,
     };
-    let (world, plugin) = (World::new(), Arc::new(plugin));
     let event = ClusterEvent::new(EventResource::of_kind(kind), action);
-    let registrations = plugin.events(features).into_iter();
+    let registrations = Arc::new(plugin).events(&world.features).into_iter();
     let of_kind = registrations.filter(|registration| registration.event.matches(&event));
     let mut hints = of_kind.flat_map(|registration| {
         let change = Change {
@@ -463,6 +460,11 @@ pub(crate) fn full_hint(
         let answer = |hint: Option<HintFn>| {
             hint.map(|hint| hint(&world.cluster, pod, change).expect("a hint"))
         };
+        // The queue asks only about the pods that the index finds.
+        let index = registration.index.as_ref();
+        if index.is_some_and(|index| !index.finds(&world.cluster, pod, change)) {
+            return [None, None];
+        }
         let plain = match registration.hint {
             None => Some(Hint::Queue),
             hint => answer(hint),

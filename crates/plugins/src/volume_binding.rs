@@ -23,7 +23,7 @@ pub use args::VolumeBindingArgs;
 pub(crate) use writes::CALLS;
 
 use crate::volumes::{claim_names, when_own_claim};
-use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
 use berth_framework::keep::constant;
 use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{
@@ -236,6 +236,18 @@ impl EnqueueExtensions for VolumeBinding {
                 ActionType::UPDATE,
                 hints::inline_drivers,
                 hints::stops_counting,
+            ),
+            // kube-scheduler looks at inline volumes only, whose capacity is not checked, and misses deleted drivers.
+            EventRegistration::supplementary(
+                EventResource::CsiDriver,
+                ActionType::UPDATE | ActionType::DELETE,
+                |_, _, change| hints::no_longer_counts(&change).map(Hint::queue_if),
+            ),
+            // In-tree volumes are checked by their own labels then.
+            EventRegistration::supplementary(
+                EventResource::CsiNode,
+                ActionType::DELETE,
+                |_, _, _| Ok(Hint::Queue),
             ),
             EventRegistration::when(
                 EventResource::CsiStorageCapacity,

@@ -28,7 +28,8 @@ fn registrations_with(plugin: &str, args: &Value) -> Vec<EventRegistration> {
 }
 
 /// the registrations, as `Resource:Action,Action`. Registrations for kinds that kube-scheduler's plugins do not
-/// register for are supplements, and so is a new node for volume limits.
+/// register for are supplements, and so are a new node for volume limits, deleted CSINodes and slices, and the second
+/// registration for CSIDrivers.
 #[test]
 fn each_plugin_registers_for_what_may_help_its_pods() {
     const POD_UPDATE: &str = "UpdateNodeAllocatable,UpdateNodeLabel,UpdateNodeTaint,UpdateNodeCondition,UpdateNodeAnnotation,UpdateNodeDeclaredFeature,UpdateNodePreemptionPolicy,UpdatePodLabel,UpdatePodScaleDown,UpdatePodScaleUp,UpdatePodToleration,UpdatePodSchedulingGatesEliminated,UpdatePodGeneratedResourceClaim";
@@ -55,11 +56,11 @@ fn each_plugin_registers_for_what_may_help_its_pods() {
         ),
         (
             "NodeVolumeLimits",
-            "storage.k8s.io/CSINode:Add Node:Add Pod:Delete PersistentVolumeClaim:Add storage.k8s.io/VolumeAttachment:Delete storage.k8s.io/CSINode:*",
+            "storage.k8s.io/CSINode:Add storage.k8s.io/CSINode:* storage.k8s.io/CSINode:* storage.k8s.io/CSINode:Delete Node:Add Pod:Delete PersistentVolumeClaim:Add storage.k8s.io/VolumeAttachment:Delete",
         ),
         (
             "VolumeBinding",
-            "storage.k8s.io/StorageClass:Add,* PersistentVolumeClaim:Add,* PersistentVolume:Add,* Node:Add,UpdateNodeLabel storage.k8s.io/CSINode:Add,* storage.k8s.io/CSIDriver:* storage.k8s.io/CSIStorageCapacity:Add,*",
+            "storage.k8s.io/StorageClass:Add,* PersistentVolumeClaim:Add,* PersistentVolume:Add,* Node:Add,UpdateNodeLabel storage.k8s.io/CSINode:Add,* storage.k8s.io/CSIDriver:* storage.k8s.io/CSIDriver:Delete,* storage.k8s.io/CSINode:Delete storage.k8s.io/CSIStorageCapacity:Add,*",
         ),
         (
             "VolumeZone",
@@ -79,7 +80,7 @@ fn each_plugin_registers_for_what_may_help_its_pods() {
         ),
         (
             "DynamicResources",
-            "Node:Add,UpdateNodeAllocatable,UpdateNodeLabel Pod:UpdatePodGeneratedResourceClaim resource.k8s.io/ResourceClaim:Add,* resource.k8s.io/ResourceClaim:Delete resource.k8s.io/DeviceClass:Add,* resource.k8s.io/ResourceSlice:Add,*",
+            "Node:Add,UpdateNodeAllocatable,UpdateNodeLabel Pod:UpdatePodGeneratedResourceClaim resource.k8s.io/ResourceClaim:Add,* resource.k8s.io/ResourceClaim:Delete resource.k8s.io/DeviceClass:Add,* resource.k8s.io/ResourceSlice:Add,* resource.k8s.io/ResourceSlice:Delete",
         ),
         ("DefaultPreemption", "Pod:Delete"),
     ] {

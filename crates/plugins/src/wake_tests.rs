@@ -6,7 +6,7 @@
 
 use crate::in_tree;
 use crate::testing::full_pod;
-use berth_api::{Kind, Node, Object, Pod};
+use berth_api::{Kind, Node, Object, Pod, Release};
 use berth_framework::event::{
     Change, EventIndex, EventRegistration, HintFn, Narrowed, PreQueueingHintFn,
 };
@@ -394,7 +394,7 @@ fn cluster(rng: &mut Rng) -> Cluster {
 /// The registrations of every in-tree plugin, and of those whose arguments bring more.
 fn registrations() -> Vec<(String, EventRegistration)> {
     let registry = in_tree();
-    let features = FeatureGates::default();
+    let features = FeatureGates::of(Release::V1_38);
     let hard = json!({
         "defaultingType": "List",
         "defaultConstraints": [{"maxSkew": 1, "topologyKey": "disk", "whenUnsatisfiable": "DoNotSchedule"}],

@@ -326,8 +326,8 @@ impl Dispatcher {
                 *pending.entry(name).or_default() += 1;
             }
             let row = object.status.as_deref();
-            if let Some((due, _)) = row.and_then(|row| row.refused.as_ref())
-                && !self.backlog.offers.contains(&(*due, at))
+            if let Some(due) = row.and_then(|row| row.refused.as_ref()?.due)
+                && !self.backlog.offers.contains(&(due, at))
             {
                 return Err(format!("the status of {uid} is never offered again"));
             }

@@ -60,10 +60,6 @@ impl<'a> Change<'a> {
     }
 }
 
-fn queue_if(helps: bool) -> Hint {
-    if helps { Hint::Queue } else { Hint::Skip }
-}
-
 impl EventRegistration {
     /// Queues every pod if `helps` holds for the change, and none otherwise.
     pub fn when(
@@ -73,7 +69,7 @@ impl EventRegistration {
     ) -> Self {
         let hint = helps.clone();
         Self::with_hint(resource, action, move |_, _, change| {
-            hint(&change).map(queue_if)
+            hint(&change).map(Hint::queue_if)
         })
         .touching(move |_, change| match helps(&change) {
             Ok(false) => Touched::no_pod(),
@@ -89,7 +85,7 @@ impl EventRegistration {
         Self::with_hint(EventResource::Pod, action, move |_, pod, change| {
             let (old, new) = change.pods()?;
             let itself = new.filter(|new| new.uid() == pod.uid());
-            Ok(queue_if(itself.is_some_and(|new| helps(old, new))))
+            Ok(Hint::queue_if(itself.is_some_and(|new| helps(old, new))))
         })
         .touching_itself()
     }
@@ -116,7 +112,7 @@ impl EventRegistration {
         Self::with_hint(resource, action, move |_, pod, change| {
             let provided = hint_provided(&change)?;
             let helps = !provided.is_empty() && meets_any(&provided, &hint_wanted(pod));
-            Ok(queue_if(helps))
+            Ok(Hint::queue_if(helps))
         })
         .found_by(
             move |pod| Waits::from_iter(wanted(pod).iter().map(Wanted::key)),

@@ -20,6 +20,17 @@ fn claims<'a>(change: &Change<'a>) -> Result<Versions<'a, ResourceClaim>, HintEr
     change.versions(Object::as_resource_claim, "a resource claim")
 }
 
+/// A slice was deleted: that may complete its pool, or make an earlier generation count again.
+pub(super) fn after_slice_deletion(
+    cluster: &Cluster,
+    change: &Change<'_>,
+) -> Result<Hint, HintError> {
+    let (old, _) = change.versions(Object::as_resource_slice, "a resource slice")?;
+    let inventory = cluster.devices().inventory();
+    let remains = old.is_some_and(|deleted| inventory.has_more_slices(deleted));
+    Ok(Hint::queue_if(remains))
+}
+
 /// Returns whether the change frees devices. kube-scheduler expects that a claim is deallocated before it is deleted;
 /// the claim for extended resources of a pod is deleted with its devices.
 fn frees_devices(old: HintClaim<'_>, new: HintClaim<'_>) -> bool {

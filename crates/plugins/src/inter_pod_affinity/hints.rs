@@ -66,7 +66,7 @@ pub(super) fn after_pod_change(
         }
         (None, None) => false,
     };
-    Ok(if helps { Hint::Queue } else { Hint::Skip })
+    Ok(Hint::queue_if(helps))
 }
 
 /// A node that is added, or moves to another domain.
@@ -93,7 +93,7 @@ pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, 
                 || terms.required_anti_affinity.iter().any(goes)
         }
     };
-    Ok(if helps { Hint::Queue } else { Hint::Skip })
+    Ok(Hint::queue_if(helps))
 }
 
 /// The wake-ups after a change of another pod that the hint misses, because it does not look up the labels of
@@ -155,7 +155,7 @@ pub(super) fn missed_of_nodes(
         None => parsed(pod)?.required_affinity.is_empty(),
         Some(old) => moves_others(cluster, old.labels(), new.labels()),
     };
-    Ok(if helps { Hint::Queue } else { Hint::Skip })
+    Ok(Hint::queue_if(helps))
 }
 
 /// For events without a hint in kube-scheduler: the labels of a namespace change, and with them what terms match.
@@ -188,7 +188,7 @@ pub(super) fn missed_of_namespaces(
     let may_be_first = near.iter().any(goes) && near.iter().all(matches_itself);
     let helps =
         near.iter().any(comes) || may_be_first || terms.required_anti_affinity.iter().any(goes);
-    Ok(if helps { Hint::Queue } else { Hint::Skip })
+    Ok(Hint::queue_if(helps))
 }
 
 #[cfg(test)]

@@ -9,10 +9,6 @@ use berth_api::{Node, Pod, Resources};
 use berth_framework::Cluster;
 use berth_framework::event::{Change, Hint, HintError, Touched};
 
-fn queue_if(helps: bool) -> Hint {
-    if helps { Hint::Queue } else { Hint::Skip }
-}
-
 /// A pod that is deleted, or that requests less, may free enough.
 pub(super) fn after_pod_change(
     cluster: &Cluster,
@@ -20,10 +16,10 @@ pub(super) fn after_pod_change(
     change: &Change<'_>,
 ) -> Result<Hint, HintError> {
     Ok(match change.pods()? {
-        (Some(deleted), None) => queue_if(is_assigned_or_nominated(deleted)),
+        (Some(deleted), None) => Hint::queue_if(is_assigned_or_nominated(deleted)),
         (_, Some(new)) if new.uid() == pod.uid() => Hint::Queue,
         (Some(old), Some(new)) => {
-            queue_if(new.is_assigned() && frees_what_is_wanted(cluster, pod, old, new))
+            Hint::queue_if(new.is_assigned() && frees_what_is_wanted(cluster, pod, old, new))
         }
         _ => Hint::Skip,
     })
@@ -33,7 +29,7 @@ pub(super) fn after_pod_change(
 pub(super) fn after_growth(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     let is_near = new.is_some_and(|new| new.spec.node_name == pod.spec.node_name);
-    Ok(queue_if(pod.has_deferred_resize() && is_near))
+    Ok(Hint::queue_if(pod.has_deferred_resize() && is_near))
 }
 
 /// The pods that a change of a pod may help: all. As in kube-scheduler, the freed amount is not compared, because
@@ -82,7 +78,7 @@ pub(super) fn after_node_change(
         return Ok(Hint::Queue);
     };
     let before = allocatable(old);
-    Ok(queue_if(
+    Ok(Hint::queue_if(
         offered.pods > before.pods
             || has_device
             || any_wanted(&wanted, |amount_of| {
@@ -107,7 +103,7 @@ pub(super) fn after_class_change(pod: &Pod, change: &Change<'_>) -> Result<Hint,
     }
     let wanted = requests(pod);
     let is_wanted = |resource: &str| wanted.scalar(resource) > 0;
-    Ok(queue_if(
+    Ok(Hint::queue_if(
         (before.is_none() && is_wanted(&implied_resource(class)))
             || named.is_some_and(|named| is_wanted(named)),
     ))

@@ -7,10 +7,6 @@ use berth_api::{Node, Pod};
 use berth_framework::event::{Change, Hint, HintError};
 use berth_framework::{Cluster, FeatureGates};
 
-fn queue_if(helps: bool) -> Hint {
-    if helps { Hint::Queue } else { Hint::Skip }
-}
-
 /// Returns whether the pod counts, or may come to count, for the waiting one.
 fn is_involved(changed: &Pod, waiting: &Pod) -> bool {
     changed.uid() == waiting.uid()
@@ -52,7 +48,7 @@ impl PodTopologySpread {
         let (Some(old), Some(new)) = (old, new) else {
             let labels = new.or(old).map(Pod::labels);
             let counts = |c: &Constraint| labels.is_some_and(|labels| c.selector.matches(labels));
-            return Ok(queue_if(constraints.iter().any(counts)));
+            return Ok(Hint::queue_if(constraints.iter().any(counts)));
         };
         if new.uid() == pod.uid()
             && old.spec.tolerations != new.spec.tolerations
@@ -62,7 +58,7 @@ impl PodTopologySpread {
         }
         let differs =
             |c: &Constraint| c.selector.matches(old.labels()) != c.selector.matches(new.labels());
-        Ok(queue_if(
+        Ok(Hint::queue_if(
             old.labels() != new.labels() && constraints.iter().any(differs),
         ))
     }
@@ -80,14 +76,14 @@ impl PodTopologySpread {
         let constraints = self.hard_constraints(cluster, features, pod)?;
         let in_domains = |node: &Node| has_all_keys(&constraints, node.labels());
         let (Some(old), Some(new)) = (old, new) else {
-            return Ok(queue_if(new.or(old).is_some_and(in_domains)));
+            return Ok(Hint::queue_if(new.or(old).is_some_and(in_domains)));
         };
         if in_domains(old) != in_domains(new) {
             return Ok(Hint::Queue);
         }
         let moved =
             |c: &Constraint| old.labels().get(&c.topology_key) != new.labels().get(&c.topology_key);
-        Ok(queue_if(
+        Ok(Hint::queue_if(
             in_domains(new)
                 && (constraints.iter().any(moved) || old.spec.taints != new.spec.taints),
         ))

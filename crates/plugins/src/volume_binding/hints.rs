@@ -55,6 +55,13 @@ pub(super) fn stops_counting(change: &Change<'_>) -> Result<Vec<DriverName>, Hin
         .collect())
 }
 
+/// The capacity of a driver was checked, and is not checked any more.
+pub(super) fn no_longer_counts(change: &Change<'_>) -> Result<bool, HintError> {
+    let (old, new) = change.versions(Object::as_csi_driver, "a CSI driver")?;
+    let counts = |driver: &CsiDriver| driver.spec.storage_capacity == Some(true);
+    Ok(old.is_some_and(counts) && !new.is_some_and(counts))
+}
+
 /// Capacity was added.
 pub(super) fn adds_capacity(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_csi_storage_capacity, "a storage capacity")?;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::testing::{
-    Answer, World, add, claim, csi_node, hint, pod, pod_info, storage_class, unresolvable, update,
-    volume,
+    Answer, World, add, claim, csi_node, delete, full_hint, hint, pod, pod_info, storage_class,
+    unresolvable, update, volume,
 };
 use berth_api::{CsiDriver, CsiStorageCapacity, Object, PersistentVolume, PersistentVolumeClaim};
 use berth_framework::event::Hint;
@@ -780,5 +780,38 @@ fn what_wakes() {
         ),
     ] {
         assert_eq!(ask(spec, resource, action, change), Ok(expected), "{name}");
+    }
+}
+
+/// PL-137: of kube-scheduler's hints, none looks at claims when a driver stops reporting capacity, and none at objects
+/// that are deleted.
+#[test]
+fn drivers_and_csi_nodes_that_go_wake() {
+    let pod = pod("p", using(&["c"]));
+    for (name, changed, expected) in [
+        (
+            "counts no more",
+            update(driver(json!(true)), driver(json!(false))),
+            Hint::Queue,
+        ),
+        ("is deleted", delete(driver(json!(true))), Hint::Queue),
+        (
+            "begins to count",
+            update(driver(json!(false)), driver(json!(true))),
+            Hint::Skip,
+        ),
+        (
+            "is deleted, and did not count",
+            delete(driver(json!(false))),
+            Hint::Skip,
+        ),
+        (
+            "a CSINode is deleted",
+            delete(csi_node("n", json!({}))),
+            Hint::Queue,
+        ),
+    ] {
+        let hint = full_hint(VolumeBinding::default(), &World::new(), &pod, &changed);
+        assert_eq!(hint, expected, "{name}");
     }
 }

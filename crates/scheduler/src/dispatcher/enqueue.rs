@@ -17,7 +17,7 @@ impl Dispatcher {
     pub fn enqueue(&mut self, call: ApiCall, now: Time) -> CallId {
         let id = self.new_id();
         self.backlog.tracked += 1;
-        let entry = CallEntry::new(id, call, now);
+        let mut entry = CallEntry::new(id, call, now);
         if self.closed {
             self.end(entry, skipped(text::CLOSED), now);
             return id;
@@ -37,7 +37,9 @@ impl Dispatcher {
         match &entry.call {
             ApiCall::Write(_) => {}
             ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } => self.backlog.drop_later(at),
-            patch => self.backlog.supersede_later(at, patch),
+            ApiCall::PatchPodStatus { .. } | ApiCall::ClearPreEnqueueStatus { .. } => {
+                self.backlog.supersede_later(at, &mut entry);
+            }
         }
         if self.options.asynchronous {
             self.meet(at, entry, now);
@@ -323,7 +325,7 @@ pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), Merge
         new.awaits_update = old.awaits_update;
         new.not_before = old.not_before;
         new.attempts = old.attempts;
-        new.unclear = old.unclear;
+        new.unclear |= old.unclear;
     } else {
         new.not_before = None;
     }

@@ -109,7 +109,7 @@ impl TrackedObject {
     }
 
     /// The pod as the API showed it last.
-    fn stored_pod(&self) -> Option<&Pod> {
+    pub(super) fn stored_pod(&self) -> Option<&Pod> {
         match &self.stored {
             Some(ApiObject::Pod(pod)) => Some(pod),
             _ => None,

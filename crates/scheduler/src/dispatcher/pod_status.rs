@@ -14,11 +14,12 @@
 
 use super::object::{CallEntry, TrackedObject, WaitingPlace};
 use super::status::{ConditionChange, StatusChange};
+use super::writes::{Base, Writes};
 use super::{Backlog, Dispatcher, overwritten, text};
-use berth_api::{Duration, Kind, Time};
+use berth_api::{Duration, Kind, Object, Pod, Time};
+use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, PodRef};
 use berth_framework::write::POD_STATUS_PATCH;
-use berth_framework::{ApiCall, CallError};
 use std::mem;
 
 /// The pause before a status is offered again.
@@ -35,8 +36,18 @@ pub(super) struct DesiredStatus {
     pub(super) now: StatusChange,
     /// The answer of PreEnqueue plugins, until it is due.
     pub(super) report: Option<Report>,
-    /// The changes that the API did not take, with the time at which they are offered again.
-    pub(super) refused: Option<(Time, StatusChange)>,
+    /// The changes that the API did not take.
+    pub(super) refused: Option<RefusedChange>,
+}
+
+/// Changes of a status that failed in all attempts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RefusedChange {
+    change: StatusChange,
+    /// The time at which they are offered again; `None` after that.
+    pub(super) due: Option<Time>,
+    /// Whether an attempt may have been carried out. Until the next patch it is unknown what the pod states.
+    is_unclear: bool,
 }
 
 /// The answer of PreEnqueue plugins about a pod.
@@ -125,6 +136,12 @@ impl TrackedObject {
         self.status.as_ref()?.report.as_ref()
     }
 
+    /// Returns whether a patch was given up that may have been carried out.
+    pub(super) fn is_refused_unclear(&self) -> bool {
+        let refused = self.status.as_ref().and_then(|row| row.refused.as_ref());
+        refused.is_some_and(|refused| refused.is_unclear)
+    }
+
     /// Forgets the row of the pod when nothing is left of it. Without a status patch that waits, nothing is written now.
     pub(super) fn tidy_status(&mut self) {
         let is_patched = self.waiting.iter().any(CallEntry::is_status_patch);
@@ -196,9 +213,10 @@ impl Dispatcher {
             && let Some(report) = self.backlog.take_report(at)
         {
             let call = StatusChange::of_condition(report.answer).into_call(pod);
-            let id = self.new_id();
+            let mut entry = CallEntry::new(self.new_id(), call, now);
+            entry.unclear = self.backlog.drop_refused(at);
             self.backlog.tracked += 1;
-            self.backlog.add(at, CallEntry::new(id, call, now));
+            self.backlog.add(at, entry);
             self.drop_needless(at, text::NO_EFFECT, now);
         }
     }
@@ -221,12 +239,15 @@ impl Dispatcher {
 
     /// A status patch has failed in all attempts, and may succeed later. A newer patch of the condition makes it
     /// needless.
-    pub(super) fn offer_again(&mut self, at: u32, call: &ApiCall, error: &CallError, now: Time) {
-        let may_succeed = matches!(
-            error.kind,
-            CallErrorKind::Unavailable | CallErrorKind::Timeout | CallErrorKind::Conflict
-        );
-        let (Some(change), Some(pod)) = (StatusChange::of(call), call.pod()) else {
+    pub(super) fn offer_again(
+        &mut self,
+        at: u32,
+        entry: &CallEntry,
+        error: CallErrorKind,
+        now: Time,
+    ) {
+        let may_succeed = error.may_be_done() || error == CallErrorKind::Conflict;
+        let (Some(change), Some(pod)) = (StatusChange::of(&entry.call), entry.call.pod()) else {
             return;
         };
         let Some(object) = self.backlog.objects.get_mut(at) else {
@@ -245,7 +266,11 @@ impl Dispatcher {
         if let Some(object) = self.backlog.objects.get_mut(at)
             && self.backlog.offers.len() < OFFERS_MAX
         {
-            object.row(pod).refused = Some((due, change));
+            object.row(pod).refused = Some(RefusedChange {
+                change,
+                due: Some(due),
+                is_unclear: entry.unclear || error.may_be_done(),
+            });
             self.backlog.offers.insert((due, at));
         }
     }
@@ -258,18 +283,23 @@ impl Dispatcher {
         }
     }
 
-    /// The next status that is to be offered again; it counts as settled. The core decides which part of it is still
-    /// true.
+    /// The next status that is to be offered again. The core decides which part of it is still true. If an attempt may
+    /// have been carried out, that is remembered until the next status patch of the pod.
     pub fn take_due_offer(&mut self, now: Time) -> Option<ApiCall> {
         let (due, at) = self.backlog.offers.first().copied()?;
         if due > now {
             return None;
         }
         let row = self.backlog.row(at)?;
-        let (pod, (_, change)) = (row.pod.clone(), row.refused.clone()?);
-        self.backlog.drop_refused(at);
+        let call = row
+            .refused
+            .as_ref()?
+            .change
+            .clone()
+            .into_call(row.pod.clone());
+        self.backlog.withdraw_offer(at);
         self.backlog.tidy(at);
-        Some(change.into_call(pod))
+        Some(call)
     }
 }
 
@@ -349,10 +379,10 @@ impl Backlog {
 
     /// A status patch is made: it takes the place of what was to be offered again. A condition in it takes the place of
     /// the report; without one, the report is written along with it (D-24).
-    pub(super) fn supersede_later(&mut self, at: u32, patch: &ApiCall) {
-        self.drop_refused(at);
+    pub(super) fn supersede_later(&mut self, at: u32, patch: &mut CallEntry) {
+        patch.unclear |= self.drop_refused(at);
         let report = self.row(at).and_then(|row| row.report.as_mut());
-        let (Some(report), Some(change)) = (report, StatusChange::of(patch)) else {
+        let (Some(report), Some(change)) = (report, StatusChange::of(&patch.call)) else {
             return;
         };
         report.joins |= !change.changes_conditions();
@@ -369,7 +399,8 @@ impl Backlog {
         };
         let states =
             |report: &Report| object.has(&StatusChange::of_condition(report.answer.clone()));
-        if object.report().is_some_and(states) && object.changes().next().is_none() {
+        let is_known = object.changes().next().is_none() && !object.is_refused_unclear();
+        if object.report().is_some_and(states) && is_known {
             self.drop_report(at);
         }
     }
@@ -377,7 +408,7 @@ impl Backlog {
     fn keep_report(&mut self, at: u32, report: Report) {
         if let Some(row) = self.row(at) {
             row.report = Some(report);
-            self.drop_refused(at);
+            self.withdraw_offer(at);
             self.types.begins_to_wait(&POD_STATUS_PATCH);
             self.tracked += 1;
             self.replan(at);
@@ -397,10 +428,43 @@ impl Backlog {
         self.replan(at);
     }
 
-    /// The status is not offered again.
-    fn drop_refused(&mut self, at: u32) {
-        if let Some((due, _)) = self.row(at).and_then(|row| row.refused.take()) {
+    /// The status is not offered again. That an attempt may have been carried out is remembered.
+    fn withdraw_offer(&mut self, at: u32) {
+        let Some(refused) = self.row(at).and_then(|row| row.refused.as_mut()) else {
+            return;
+        };
+        let is_unclear = refused.is_unclear;
+        if let Some(due) = refused.due.take() {
             self.offers.remove(&(due, at));
+        }
+        if !is_unclear {
+            self.drop_refused(at);
+        }
+    }
+
+    /// Forgets what the API did not take. Returns whether an attempt may have been carried out.
+    fn drop_refused(&mut self, at: u32) -> bool {
+        let refused = self.row(at).and_then(|row| row.refused.take());
+        if let Some(due) = refused.as_ref().and_then(|refused| refused.due) {
+            self.offers.remove(&(due, at));
+        }
+        refused.is_some_and(|refused| refused.is_unclear)
+    }
+
+    /// The API shows a pod with the changes that it did not seem to take.
+    pub(super) fn drop_shown(&mut self, at: u32, before: &Object) {
+        let Some(object) = self.objects.get(at) else {
+            return;
+        };
+        let row = object.status.as_ref();
+        let refused = row.and_then(|row| row.refused.as_ref());
+        let is_new = |refused: &RefusedChange| {
+            let change = &refused.change;
+            let is_in = |pod: &Pod| change.has_no_effect(&Base::new(pod, &Writes::NONE));
+            !before.as_pod().is_some_and(|pod| is_in(pod)) && object.stored_pod().is_some_and(is_in)
+        };
+        if refused.is_some_and(is_new) {
+            self.drop_refused(at);
         }
     }
 

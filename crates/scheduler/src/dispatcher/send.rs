@@ -133,14 +133,11 @@ impl Dispatcher {
             || !is_passing(&entry, error.kind)
             || entry.attempts >= policy.attempts_max
         {
-            self.offer_again(at, &entry.call, &error, now);
+            self.offer_again(at, &entry, error.kind, now);
             self.end(entry, Err(error), now);
             return;
         }
-        entry.unclear |= matches!(
-            error.kind,
-            CallErrorKind::Timeout | CallErrorKind::Unavailable
-        );
+        entry.unclear |= error.kind.may_be_done();
         let pause = policy.pause(entry.attempts, error.retry_after, self.rng.f64());
         entry.awaits_update = error.kind == CallErrorKind::Conflict
             && object.is_some_and(|object| is_of_known_version(&entry.call, object));

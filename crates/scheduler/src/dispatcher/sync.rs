@@ -54,6 +54,9 @@ impl Dispatcher {
         if is_all_shown {
             self.backlog.forget_written(at);
         }
+        if let Some(before) = &before {
+            self.backlog.drop_shown(at, before);
+        }
         let message = match before {
             Some(_) => text::NO_EFFECT_AFTER_SYNC,
             None => text::NO_EFFECT,
@@ -71,16 +74,21 @@ impl Dispatcher {
             .unwrap_or_default()
     }
 
-    /// Returns whether it is unknown what the pod states: a status patch is repeated that may have been carried out, or a
-    /// condition is being removed that another client may have written again.
+    /// Returns whether it is unknown what the pod states: a status patch is repeated that may have been carried out, or
+    /// was given up, or a condition is being removed that another client may have written again.
     pub fn is_status_unclear(&self, uid: &str) -> bool {
         let at = self.backlog.objects.find(Kind::Pod, uid);
         let object = at.and_then(|at| self.backlog.objects.get(at));
         object.is_some_and(|object| {
             let mut changes = object.changes();
-            changes.any(|(entry, change)| {
+            let is_repeated = changes.any(|(entry, change)| {
                 entry.unclear || change.condition == Some(ConditionChange::Clear)
-            })
+            });
+            is_repeated
+                || object
+                    .status
+                    .as_ref()
+                    .is_some_and(|row| row.refused.is_some())
         })
     }
 

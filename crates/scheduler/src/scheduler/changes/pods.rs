@@ -103,6 +103,12 @@ impl Intake<'_> {
             // Bound: it has left the queue for good.
             if is_ours {
                 let leaving = self.stage_began();
+                // Bound by another client, or by a call of an earlier process: the room of its nomination is free.
+                let nominated_to = self.core.queue().nominator().node_of(new.uid()).cloned();
+                if let Some(nominated_to) = nominated_to {
+                    let placed = nominations::End::Placed(&new.spec.node_name);
+                    nominations::end_at(self.core, old, &nominated_to, &placed);
+                }
                 let (queue, cx) = self.core.queue_with_context();
                 remove_pod(queue, &cx, old);
                 self.core.forget_explanation(new.uid());

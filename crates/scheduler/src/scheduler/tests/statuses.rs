@@ -169,6 +169,62 @@ fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
     assert_eq!(w.calls_text(), NONE);
 }
 
+/// D-14: the API shows the first status, and the second may have been written without an answer. If the third is like the
+/// first, it is written all the same.
+#[test]
+fn a_status_is_written_again_after_one_that_may_have_been() {
+    for (kind, shown, expected) in [
+        (Timeout, false, 1),
+        (Unavailable, false, 1),
+        (Conflict, false, 0),
+        // The watch has shown the second one meanwhile.
+        (Timeout, true, 1),
+    ] {
+        let fits = fits().filter(|_, _, node| match node.labels().get("closed") {
+            None => Status::unschedulable("Insufficient cpu"),
+            Some(_) => Status::unschedulable("closed"),
+        });
+        let mut w = driver([fits]);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        w.attempt();
+        w.answer_all();
+        let first = "0/1 nodes are available: 1 Insufficient cpu.";
+        w.change("p", |p| {
+            p.condition("PodScheduled", "False", "Unschedulable", first)
+        });
+
+        w.applied(node("n2").label("closed", "").object());
+        w.advance(seconds(2));
+        let second = w.attempt();
+        assert_eq!(
+            second,
+            "0/2 nodes are available: 1 Insufficient cpu, 1 closed."
+        );
+        fail_for_good(&mut w, kind);
+        if shown {
+            w.change("p", |p| {
+                p.condition("PodScheduled", "False", "Unschedulable", &second)
+            });
+        }
+
+        w.gone(node("n1").object());
+        w.gone(node("n2").object());
+        w.applied(node("n3").object());
+        w.advance(seconds(4));
+        assert_eq!(w.attempt(), first);
+        let calls = w.calls_text();
+        assert_eq!(calls.len(), expected, "{kind:?}, shown: {shown}: {calls:?}");
+        assert!(
+            calls.iter().all(|call| call.starts_with(UNSCHEDULABLE)),
+            "{calls:?}"
+        );
+        w.answer_all();
+        w.advance(seconds(90));
+        assert_eq!(w.calls_text(), NONE, "{kind:?}, shown: {shown}");
+    }
+}
+
 /// D-22: what was dropped for a binding, or came too late for it, leaves nothing wrong.
 #[test]
 fn the_condition_of_a_bound_pod_is_corrected() {

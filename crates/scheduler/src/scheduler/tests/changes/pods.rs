@@ -8,7 +8,7 @@ use berth_framework::call::CallErrorKind;
 #[test]
 fn a_nomination_that_ends_wakes_pods_of_no_higher_priority() {
     type Change = fn(&mut Driver);
-    let cases: [(&str, i32, Change, bool); 6] = [
+    let cases: [(&str, i32, Change, bool); 9] = [
         (
             "cleared",
             10,
@@ -38,6 +38,24 @@ fn a_nomination_that_ends_wakes_pods_of_no_higher_priority() {
             "kept",
             20,
             |w| w.change("nominee", |p| p.label("x", "y")),
+            false,
+        ),
+        (
+            "bound elsewhere by others",
+            10,
+            |w| w.change("nominee", |p| p.on("n2")),
+            true,
+        ),
+        (
+            "a lower pod bound elsewhere by others",
+            9,
+            |w| w.change("nominee", |p| p.on("n2")),
+            false,
+        ),
+        (
+            "bound there by others",
+            10,
+            |w| w.change("nominee", |p| p.on("n1")),
             false,
         ),
     ];
