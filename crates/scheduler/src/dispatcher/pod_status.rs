@@ -136,6 +136,12 @@ impl TrackedObject {
         self.status.as_ref()?.report.as_ref()
     }
 
+    /// Returns whether a condition was given up, and the pod may have it or get it later.
+    pub(super) fn has_refused_condition(&self) -> bool {
+        let refused = self.status.as_ref().and_then(|row| row.refused.as_ref());
+        refused.is_some_and(|refused| refused.change.changes_conditions())
+    }
+
     /// Returns whether a patch was given up that may have been carried out.
     pub(super) fn is_refused_unclear(&self) -> bool {
         let refused = self.status.as_ref().and_then(|row| row.refused.as_ref());
@@ -380,15 +386,41 @@ impl Backlog {
     /// A status patch is made: it takes the place of what was to be offered again. A condition in it takes the place of
     /// the report; without one, the report is written along with it (D-24).
     pub(super) fn supersede_later(&mut self, at: u32, patch: &mut CallEntry) {
-        patch.unclear |= self.drop_refused(at);
-        let report = self.row(at).and_then(|row| row.report.as_mut());
-        let (Some(report), Some(change)) = (report, StatusChange::of(&patch.call)) else {
+        let Some(change) = StatusChange::of(&patch.call) else {
+            return;
+        };
+        patch.unclear |= self.supersede_refused(at, &change);
+        let Some(report) = self.row(at).and_then(|row| row.report.as_mut()) else {
             return;
         };
         report.joins |= !change.changes_conditions();
         if change.condition.is_some() {
             self.drop_report(at);
         }
+    }
+
+    /// A change takes the place of what the API did not take. A nomination that it leaves alone is offered again, and a
+    /// condition that may have been written is remembered until there is another one. Returns whether it is unknown what
+    /// the pod has of the change.
+    fn supersede_refused(&mut self, at: u32, change: &StatusChange) -> bool {
+        let Some(refused) = self.row(at).and_then(|row| row.refused.as_mut()) else {
+            return false;
+        };
+        let is_unclear = refused.is_unclear;
+        let nominates = refused.change.nominated_node.is_some();
+        if change.condition.is_none() && refused.change.condition.is_some() {
+            self.withdraw_offer(at);
+            return is_unclear && nominates;
+        }
+        if nominates && change.nominated_node.is_none() && refused.due.is_some() {
+            refused.change = StatusChange {
+                nominated_node: refused.change.nominated_node.take(),
+                ..StatusChange::default()
+            };
+        } else {
+            self.drop_refused(at);
+        }
+        is_unclear
     }
 
     /// Drops a report that the status of the pod shows already. While a status patch is in flight, or may have been

@@ -84,11 +84,7 @@ impl Dispatcher {
             let is_repeated = changes.any(|(entry, change)| {
                 entry.unclear || change.condition == Some(ConditionChange::Clear)
             });
-            is_repeated
-                || object
-                    .status
-                    .as_ref()
-                    .is_some_and(|row| row.refused.is_some())
+            is_repeated || object.has_refused_condition()
         })
     }
 

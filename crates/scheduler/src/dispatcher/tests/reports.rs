@@ -585,6 +585,28 @@ fn what_the_api_did_not_take_is_offered_again() {
     }
 }
 
+/// D-14: the next condition leaves a nomination alone that was not taken: it is offered again on its own.
+#[test]
+fn a_nomination_that_the_api_did_not_take_is_offered_again() {
+    let mut desk = desk();
+    let mut first = statement("p", "Unschedulable");
+    if let ApiCall::PatchPodStatus { nominated_node, .. } = &mut first {
+        *nominated_node = Some("n1".into());
+    }
+    desk.call(first);
+    while !desk.send().is_empty() {
+        desk.answer_first(error(CallErrorKind::Conflict));
+        desk.advance(300);
+    }
+    desk.call(statement("p", "SchedulerError"));
+    assert_eq!(desk.send(), ["patch p SchedulerError"]);
+    desk.answer_first(Ok(()));
+    desk.advance(30_000);
+    let offer = desk.dispatcher.take_due_offer(desk.now);
+    assert_eq!(offer, Some(nominate("p", "n1")));
+    assert_eq!(desk.dispatcher.take_due_offer(desk.now), None, "once");
+}
+
 /// A report on the wire, for the version of the pod that it holds for.
 fn sent_removal(desk: &mut Desk) -> String {
     let sent = desk.send();
