@@ -293,7 +293,7 @@ impl CallErrorKind {
         matches!(self, Self::NotFound | Self::Refused)
     }
 
-    /// Returns whether the attempt has no answer that is known, so that it may have been carried out.
+    /// Returns whether the answer to the attempt is unknown: it may have been carried out.
     pub fn may_be_done(self) -> bool {
         matches!(self, Self::Timeout | Self::Unavailable)
     }

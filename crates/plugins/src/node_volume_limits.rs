@@ -392,8 +392,8 @@ impl EnqueueExtensions for NodeVolumeLimits {
                     Ok(Hint::queue_if(helps))
                 },
             ),
-            // A node without a CSINode has no limits. The object of a node that was deleted may go after a new node of
-            // that name has come.
+            // A node without a CSINode has no limits. The CSINode of a deleted node may be deleted when a new node of that
+            // name exists already.
             EventRegistration::supplementary(
                 EventResource::CsiNode,
                 ActionType::DELETE,

@@ -243,7 +243,7 @@ impl EnqueueExtensions for VolumeBinding {
                 ActionType::UPDATE | ActionType::DELETE,
                 |_, _, change| hints::no_longer_counts(&change).map(Hint::queue_if),
             ),
-            // In-tree volumes are checked by their own labels then.
+            // Without a CSINode, in-tree volumes are checked by their own labels.
             EventRegistration::supplementary(
                 EventResource::CsiNode,
                 ActionType::DELETE,
@@ -260,6 +260,8 @@ impl EnqueueExtensions for VolumeBinding {
 
 #[cfg(test)]
 mod bind_tests;
+#[cfg(test)]
+mod hint_tests;
 #[cfg(test)]
 mod score_tests;
 #[cfg(test)]

@@ -483,7 +483,7 @@ impl Backlog {
         refused.is_some_and(|refused| refused.is_unclear)
     }
 
-    /// The API shows a pod with the changes that it did not seem to take.
+    /// The pod is shown with the changes that were given up: they had been carried out.
     pub(super) fn drop_shown(&mut self, at: u32, before: &Object) {
         let Some(object) = self.objects.get(at) else {
             return;

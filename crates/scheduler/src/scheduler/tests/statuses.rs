@@ -32,6 +32,18 @@ fn too_big() -> Driver {
     w
 }
 
+/// A world with a pod that fits on no node: nodes with the label `closed` have another reason than those without.
+fn full_or_closed() -> Driver {
+    let fits = fits().filter(|_, _, node| match node.labels().get("closed") {
+        None => Status::unschedulable("Insufficient cpu"),
+        Some(_) => Status::unschedulable("closed"),
+    });
+    let mut w = driver([fits]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w
+}
+
 const UNSCHEDULABLE: &str =
     "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.";
 
@@ -145,13 +157,7 @@ fn a_pod_without_its_gates_is_not_stated_to_have_them() {
 /// D-14: the API gives the first status up when the second waits behind it already.
 #[test]
 fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
-    let fits = fits().filter(|_, _, node| match node.labels().get("closed") {
-        None => Status::unschedulable("Insufficient cpu"),
-        Some(_) => Status::unschedulable("closed"),
-    });
-    let mut w = driver([fits]);
-    w.applied(node("n1").object());
-    w.pod(pod("p"));
+    let mut w = full_or_closed();
     assert_eq!(w.attempt(), "0/1 nodes are available: 1 Insufficient cpu.");
     w.applied(node("n2").label("closed", "").object());
     w.advance(seconds(2));
@@ -180,13 +186,7 @@ fn a_status_is_written_again_after_one_that_may_have_been() {
         // The watch has shown the second one meanwhile.
         (Timeout, true, 1),
     ] {
-        let fits = fits().filter(|_, _, node| match node.labels().get("closed") {
-            None => Status::unschedulable("Insufficient cpu"),
-            Some(_) => Status::unschedulable("closed"),
-        });
-        let mut w = driver([fits]);
-        w.applied(node("n1").object());
-        w.pod(pod("p"));
+        let mut w = full_or_closed();
         w.attempt();
         w.answer_all();
         let first = "0/1 nodes are available: 1 Insufficient cpu.";
