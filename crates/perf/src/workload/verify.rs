@@ -17,7 +17,7 @@ mod volumes;
 
 pub use volumes::Surroundings;
 
-use berth_api::{Labels, Node, Pod};
+use berth_api::{Labels, Node, Pod, ResourceList};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -129,13 +129,21 @@ struct PlacedEntry {
 /// A node label with a value: a domain.
 type LabelDomain = (String, String);
 
+/// The pods of a node, gone ones left out.
+#[derive(Debug, Default)]
+struct NodePods {
+    uids: HashSet<Arc<str>>,
+    /// The sum of their requests, once it was asked for: thousands of pods may be bound to one node. It is made anew after
+    /// a pod was deleted or resized.
+    requested: Option<ResourceList>,
+}
+
 /// The cluster at a point of the log.
 struct LogWorld<'a> {
     surroundings: &'a Surroundings,
     nodes: HashMap<Arc<str>, Vec<NodeVersion>>,
     pods: HashMap<Arc<str>, PlacedEntry>,
-    /// The pods of each node, gone ones left out.
-    on_node: HashMap<Arc<str>, HashSet<Arc<str>>>,
+    on_node: HashMap<Arc<str>, NodePods>,
     /// Node labels that terms of pods refer to.
     keys: HashSet<String>,
     /// The pods of each domain, gone ones left out.
@@ -251,6 +259,12 @@ impl<'a> LogWorld<'a> {
     fn see(&mut self, pod: Arc<Pod>, revision: u64) {
         let uid: Arc<str> = pod.uid().as_str().into();
         if let Some(placed) = self.pods.get_mut(&uid) {
+            if let Some(node) = &placed.node
+                && let Some(pods) = self.on_node.get_mut(node)
+                && berth_oracle::requests(&placed.pod) != berth_oracle::requests(&pod)
+            {
+                pods.requested = None;
+            }
             placed.versions.push(Arc::clone(&pod));
             placed.pod = pod;
             if placed.pod.is_terminal() {
@@ -305,6 +319,7 @@ impl<'a> LogWorld<'a> {
             return;
         }
         verdict.bindings += 1;
+        self.sum_requests(&node);
         let versions = self.versions_since(&node, placed.created, revision);
         if let Some(rule) = self.broken_rule(&placed, &versions, &node) {
             verdict.violations.push(violation(rule));
@@ -360,8 +375,27 @@ impl<'a> LogWorld<'a> {
     }
 
     fn pods_on(&self, node: &Arc<str>) -> impl Iterator<Item = &PlacedEntry> {
-        let uids = self.on_node.get(node).into_iter().flatten();
+        let uids = self.on_node.get(node).into_iter();
+        let uids = uids.flat_map(|pods| &pods.uids);
         uids.filter_map(|uid| self.pods.get(uid))
+    }
+
+    fn sum_requests(&mut self, node: &Arc<str>) {
+        let pods = self.on_node.entry(Arc::clone(node)).or_default();
+        pods.requested.get_or_insert_with(|| {
+            let mut sum = ResourceList::default();
+            for placed in pods.uids.iter().filter_map(|uid| self.pods.get(uid)) {
+                sum.add_all(&berth_oracle::requests(&placed.pod));
+            }
+            sum
+        });
+    }
+
+    /// The sum of the requests of a node's pods, as of [`sum_requests`](Self::sum_requests).
+    fn requested_on(&self, node: &Arc<str>) -> ResourceList {
+        let pods = self.on_node.get(node);
+        pods.and_then(|pods| pods.requested.clone())
+            .unwrap_or_default()
     }
 
     fn domains_of(&self, node: &str) -> Vec<LabelDomain> {
@@ -374,13 +408,16 @@ impl<'a> LogWorld<'a> {
     }
 
     fn place(&mut self, uid: &Arc<str>, node: &Arc<str>) {
+        let Some(placed) = self.pods.get(uid) else {
+            return;
+        };
         let pods = self.on_node.entry(Arc::clone(node)).or_default();
-        pods.insert(Arc::clone(uid));
-        let guards = self
-            .pods
-            .get(uid)
-            .map(|placed| near::guarded_keys(&placed.pod))
-            .unwrap_or_default();
+        if pods.uids.insert(Arc::clone(uid))
+            && let Some(sum) = &mut pods.requested
+        {
+            sum.add_all(&berth_oracle::requests(&placed.pod));
+        }
+        let guards = near::guarded_keys(&placed.pod);
         for domain in self.domains_of(node) {
             if guards.contains(&domain.0) {
                 self.guarded
@@ -403,7 +440,8 @@ impl<'a> LogWorld<'a> {
             return;
         };
         if let Some(pods) = self.on_node.get_mut(&node) {
-            pods.remove(uid);
+            pods.uids.remove(uid);
+            pods.requested = None;
         }
         for domain in self.domains_of(&node) {
             for index in [&mut self.in_domain, &mut self.guarded] {

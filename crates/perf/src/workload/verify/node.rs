@@ -1,7 +1,7 @@
 //! The rules that a node alone decides, and whether there is room beside its pods.
 
 use super::LogWorld;
-use berth_api::{Node, Pod, ResourceList};
+use berth_api::{Node, Pod};
 use berth_oracle::{SCHEDULING_EFFECTS, Shortage};
 use std::sync::Arc;
 
@@ -41,10 +41,7 @@ pub(super) fn lacking(
     name: &Arc<str>,
     versions: &[Arc<Node>],
 ) -> Option<String> {
-    let mut used = ResourceList::default();
-    for other in world.pods_on(name) {
-        used.add_all(&berth_oracle::requests(&other.pod));
-    }
+    let used = world.requested_on(name);
     let requests = berth_oracle::requests(pod);
     let short = always(versions, |node| {
         // Devices provide what the node does not have.
@@ -74,6 +71,9 @@ pub(super) fn lacking(
     });
     short.or_else(|| {
         let wanted: Vec<_> = berth_oracle::host_ports(pod).collect();
+        if wanted.is_empty() {
+            return None;
+        }
         let mut taken = world
             .pods_on(name)
             .flat_map(|other| berth_oracle::host_ports(&other.pod));
