@@ -149,15 +149,8 @@ pub struct FeasibleClass<'a> {
     pub nodes: usize,
 }
 
-/// The classes of all nodes in a few words: nodes that are in the same domains of some topology keys have equal classes,
-/// with exceptions.
-#[derive(Debug, Clone, Default)]
-pub struct Outline {
-    /// The topology keys whose domains distinguish nodes. A node without the label is in a domain of its own kind.
-    pub topology_keys: SmallVec<[Str; 2]>,
-    /// The nodes that differ from others in their domains, in any order; nodes that do not differ may be among them.
-    pub exceptions: Vec<Slot>,
-}
+/// The topology keys whose domains distinguish nodes. A node without the label is in a domain of its own kind.
+pub type TopologyKeys = SmallVec<[Str; 2]>;
 
 /// A plugin that judges nodes by what runs in their topology domains, and can keep its counts pod by pod.
 ///
@@ -216,9 +209,20 @@ pub trait Ledger: Send + fmt::Debug {
     /// (as when PreScore returns Skip), whatever the classes; `scores` has no meaning then.
     fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool;
 
-    /// Returns how the classes are spread over the nodes, if few nodes differ from those around them.
-    fn outline(&self, _cx: &Context<'_>) -> Option<Outline> {
+    /// Returns the outline of the classes, if few nodes differ from those around them: nodes that are in the same domains of
+    /// these keys have equal classes, but for the exceptions.
+    fn outline(&self, _cx: &Context<'_>) -> Option<TopologyKeys> {
         None
+    }
+
+    /// Adds the exceptions from the outline, in any order; nodes that do not differ may be among them. Called only when
+    /// there is an outline.
+    fn push_exceptions(&self, _cx: &Context<'_>, _nodes: &mut Vec<Slot>) {}
+
+    /// Returns whether a node that exists is one of the exceptions. With the same outline, this changes only for nodes
+    /// that are reported as changed, unless their class is that of the nodes around them.
+    fn is_exception(&self, _cx: &Context<'_>, _node: Slot) -> bool {
+        false
     }
 
     /// Returns whether `pod` would change an answer if it were added to some node.

@@ -11,7 +11,7 @@ use berth_framework::plugin::{
 use berth_framework::testing::{NodeBuilder, PodBuilder};
 use berth_framework::{Code, CycleState, Lack, PodInfo, Reason, ReasonCode, Slot, Status};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) use berth_framework::testing::Recorder;
@@ -22,13 +22,21 @@ pub(crate) type Answer = Option<(Code, Vec<String>)>;
 /// Checks that nodes in the same domains have the same class by the outline of a ledger, with the exceptions that it names.
 /// Returns the number of exceptions; `None` if there is no outline.
 pub(crate) fn check_outline(ledger: &dyn Ledger, cx: &Context<'_>) -> Option<usize> {
-    let outline = ledger.outline(cx)?;
+    let keys = ledger.outline(cx)?;
     let nodes = &cx.cluster.nodes;
-    let keys = outline.topology_keys.iter();
-    let topologies: Vec<_> = keys.map(|key| nodes.topology(key)).collect();
+    let topologies: Vec<_> = keys.iter().map(|key| nodes.topology(key)).collect();
+    let mut exceptions = Vec::new();
+    ledger.push_exceptions(cx, &mut exceptions);
+    let exceptions: BTreeSet<Slot> = exceptions.into_iter().collect();
     let mut class_of: BTreeMap<Vec<Option<u32>>, (Slot, Class)> = BTreeMap::new();
     for slot in nodes.occupied() {
-        if outline.exceptions.contains(&slot) {
+        let is_exception = exceptions.contains(&slot);
+        assert_eq!(
+            ledger.is_exception(cx, slot),
+            is_exception,
+            "{slot:?} of {ledger:#?}"
+        );
+        if is_exception {
             continue;
         }
         let mut class = Class::new();
@@ -39,11 +47,10 @@ pub(crate) fn check_outline(ledger: &dyn Ledger, cx: &Context<'_>) -> Option<usi
             .or_insert_with(|| (slot, class.clone()));
         assert_eq!(
             *of_first, class,
-            "{first:?} and {slot:?} are in the same domains of {:?}: {ledger:#?}",
-            outline.topology_keys
+            "{first:?} and {slot:?} are in the same domains of {keys:?}: {ledger:#?}"
         );
     }
-    Some(outline.exceptions.len())
+    Some(exceptions.len())
 }
 
 /// A rejection that preemption may turn.

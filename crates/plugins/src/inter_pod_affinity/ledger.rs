@@ -19,7 +19,7 @@ use super::score::PointRange;
 use super::terms::verdict;
 use berth_api::Str;
 use berth_framework::keep::{
-    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, Outline,
+    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, TopologyKeys,
 };
 use berth_framework::plugin::Context;
 use berth_framework::table::{Mark, PodMarks};
@@ -169,6 +169,10 @@ impl AffinityLedger {
         if self.books.iter().filter(|book| is_idle(book)).count() > IDLE_BOOKS_MAX {
             self.books.retain(|book| !is_idle(book));
         }
+    }
+
+    fn folded(&self) -> impl Iterator<Item = &Book> {
+        self.books.iter().filter(|book| book.column.is_none())
     }
 
     /// The books with a column, and their entries for the domain that a node of the class is in.
@@ -323,20 +327,30 @@ impl Ledger for AffinityLedger {
 
     /// The few nodes with pods that count differ from the others, where each node is a domain of its own. A book with a
     /// column distinguishes nodes by their domains.
-    fn outline(&self, cx: &Context<'_>) -> Option<Outline> {
-        let mut outline = Outline::default();
+    fn outline(&self, cx: &Context<'_>) -> Option<TopologyKeys> {
+        let mut keys = TopologyKeys::new();
         for book in &self.books {
             if book.column.is_some() {
-                outline.topology_keys.push(book.key.clone());
+                keys.push(book.key.clone());
                 continue;
             }
             // A required term rejects the nodes without the label.
             let has_all = !book.is_wanted_near || book.topology.nodes() == cx.cluster.nodes.len();
-            if !has_all || !book.push_distinguished(&mut outline.exceptions) {
+            if !has_all || !book.distinguishes_nodes() {
                 return None;
             }
         }
-        Some(outline)
+        Some(keys)
+    }
+
+    fn push_exceptions(&self, _cx: &Context<'_>, nodes: &mut Vec<Slot>) {
+        for book in self.folded() {
+            book.push_distinguished(nodes);
+        }
+    }
+
+    fn is_exception(&self, _cx: &Context<'_>, node: Slot) -> bool {
+        self.folded().any(|book| book.is_distinguished(node))
     }
 
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {

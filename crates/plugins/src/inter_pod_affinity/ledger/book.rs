@@ -133,17 +133,26 @@ impl Book {
         self.sums.get(&domain).copied().unwrap_or_default()
     }
 
-    /// Adds the nodes whose domain differs from one without pods that count to `nodes`; false when domains have several
-    /// nodes.
-    pub(super) fn push_distinguished(&self, nodes: &mut Vec<Slot>) -> bool {
-        if self.topology.nodes() != self.topology.domains() {
-            return self.sums.is_empty();
-        }
-        let usual = Sums::default().aspect();
-        let differs = |counted: &NodeSums| self.sums(counted.domain).aspect() != usual;
-        let slots = self.counted.iter().filter(|(_, counted)| differs(counted));
-        nodes.extend(slots.map(|(slot, _)| Slot::from_index(*slot)));
-        true
+    /// Whether each domain is one node, or no pod counts: few nodes look different then.
+    pub(super) fn distinguishes_nodes(&self) -> bool {
+        self.topology.nodes() == self.topology.domains() || self.sums.is_empty()
+    }
+
+    /// Whether the node's domain looks different from one without pods that count.
+    pub(super) fn is_distinguished(&self, node: Slot) -> bool {
+        let domain = self.topology.domain(node);
+        domain.is_some_and(|domain| self.looks_different(domain))
+    }
+
+    /// Adds the nodes with pods that count whose domain is distinguished.
+    pub(super) fn push_distinguished(&self, nodes: &mut Vec<Slot>) {
+        let counted = self.counted.iter();
+        let differing = counted.filter(|(_, counted)| self.looks_different(counted.domain));
+        nodes.extend(differing.map(|(slot, _)| Slot::from_index(*slot)));
+    }
+
+    fn looks_different(&self, domain: u32) -> bool {
+        self.sums(domain).aspect() != Sums::default().aspect()
     }
 
     /// Adds to the sums of a domain, and returns whether its nodes look different by that.

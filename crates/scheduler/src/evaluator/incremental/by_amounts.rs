@@ -8,6 +8,7 @@
 //! Ledgers distinguish nodes as well. Where the domains of few topology keys do that, and some single nodes, the nodes are
 //! filed by [`partition`] and the single ones are judged one by one ([`verdicts`]).
 
+mod exceptions;
 mod partition;
 mod row_nodes;
 mod search;
@@ -29,6 +30,7 @@ use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
 use berth_framework::table::TableChange;
 use berth_framework::table::Topology;
 use berth_framework::{Code, NodeTable, Slot};
+use exceptions::Exceptions;
 use partition::{Partition, PartitionKeys};
 use rustc_hash::{FxHashMap, FxHasher};
 use search::{Apart, Judges, Search};
@@ -44,6 +46,10 @@ const INDEXES_MAX: usize = 6;
 const NEW_KINDS_MIN: u32 = 6;
 /// A kind of pods that comes again within so many new ones gets answers of its own: these cost less.
 const RECENT_MAX: usize = 64;
+/// So many nodes may differ from their parts in a cluster of any size.
+const EXCEPTIONS_ALWAYS: usize = 256;
+/// In a large cluster, at most one of so many nodes may. Otherwise kept answers cost less.
+const NODES_PER_EXCEPTION_MIN: usize = 4;
 /// There is no gain where so few nodes offer the same.
 const NODES_PER_OFFER_MIN: usize = 8;
 /// So many different offers never matter.
@@ -79,6 +85,8 @@ pub(super) struct Indexes {
 /// The domain counts for all pods with one fragment of the ledgers.
 pub(super) struct KeptCounts {
     domain_counts: Vec<DomainCounts>,
+    /// Present when they have been asked for, and are up to date.
+    exceptions: Option<Exceptions>,
     /// The end of the changes that were taken in.
     seen: u64,
 }
@@ -86,11 +94,24 @@ pub(super) struct KeptCounts {
 impl Kept for KeptCounts {
     fn bytes(&self) -> usize {
         let ledgers = self.domain_counts.iter().map(|of| of.ledger.bytes());
-        size_of::<Self>() + ledgers.sum::<usize>()
+        let exceptions = self.exceptions.as_ref().map_or(0, Exceptions::bytes);
+        size_of::<Self>() + ledgers.sum::<usize>() + exceptions
     }
 }
 
 impl KeptCounts {
+    /// The counts, and the nodes that they distinguish one by one; `None` when these are too many.
+    fn exceptions(&mut self, cx: &Context<'_>) -> Option<(&[DomainCounts], &mut Exceptions)> {
+        let counts = &self.domain_counts;
+        let outlines = exceptions::outlines(cx, counts)?;
+        self.exceptions.take_if(|known| !known.are_from(&outlines));
+        let exceptions = self
+            .exceptions
+            .get_or_insert_with(|| Exceptions::new(cx, counts, outlines));
+        let most = EXCEPTIONS_ALWAYS.max(cx.cluster.nodes.len() / NODES_PER_EXCEPTION_MIN);
+        (exceptions.len() <= most).then_some((counts, exceptions))
+    }
+
     /// Takes in what has changed.
     fn catch_up(
         &mut self,
@@ -101,6 +122,9 @@ impl KeptCounts {
         scratch.begin(cx.cluster.nodes.slots());
         DomainCounts::follow_all(&mut self.domain_counts, &cx, self.seen, scratch)?;
         self.seen = cx.cluster.nodes.log().end();
+        let counts = &self.domain_counts;
+        self.exceptions
+            .take_if(|exceptions| exceptions.follow(&cx, counts, scratch.noted()));
         Ok(())
     }
 }
@@ -135,14 +159,15 @@ impl AnswerCache {
             store::Found::Missing => {
                 let kept = KeptCounts {
                     domain_counts: DomainCounts::open(evaluator, plan),
+                    exceptions: None,
                     seen: evaluator.cluster.nodes.log().end(),
                 };
                 let limit = Limit::DOMAIN_COUNTS.with(evaluator.cluster.nodes.slots());
                 store.insert(key, Some(Box::new(kept)), limit);
             }
         }
-        let domain_counts = &store.get_mut(key)?.domain_counts;
-        let Some(found) = indexes.find(evaluator, (plan, domain_counts), node_answers, rng) else {
+        let kept = store.get_mut(key)?;
+        let Some(found) = indexes.find(evaluator, (plan, kept), node_answers, rng) else {
             *opened = store.take(key).map(|kept| kept.domain_counts);
             return None;
         };
@@ -303,16 +328,16 @@ impl Indexes {
     fn find(
         &mut self,
         evaluator: &Evaluator<'_>,
-        (plan, domain_counts): (&Plan, &[DomainCounts]),
+        (plan, kept): (&Plan, &mut KeptCounts),
         node_answers: &NodeAnswers,
         rng: &mut fastrand::Rng,
     ) -> Option<Found> {
         let cx = context(evaluator);
         let table = &cx.cluster.nodes;
-        let mut verdicts = Verdicts::new(&cx, plan, domain_counts)?;
+        let (domain_counts, exceptions) = kept.exceptions(&cx)?;
         let evaluation = prepared(evaluator, plan)?;
         let judges = judges(evaluator, plan, &evaluation)?;
-        if !self.keys.cover(&verdicts.topology_keys, table) {
+        if !self.keys.cover(exceptions.topology_keys(), table) {
             return None;
         }
         let at = self.refresh(node_answers, table)?;
@@ -322,7 +347,8 @@ impl Indexes {
             return None;
         }
         let tree = &index.tree;
-        self.apart.set(tree, verdicts.take_exceptions(tree));
+        let mut verdicts = Verdicts::new(plan, domain_counts, exceptions);
+        verdicts.set_apart(tree, &mut self.apart);
         verdicts.judge(tree, index.partition.len(), &self.apart)?;
         verdicts.score(tree, &self.apart, &judges)?;
         let filed = verdicts.filed(tree, &self.apart);

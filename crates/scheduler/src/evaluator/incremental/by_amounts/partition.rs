@@ -28,7 +28,11 @@ pub(super) struct PartitionKeys {
 
 impl PartitionKeys {
     /// Adds the keys that are missing; false if there would be too many parts.
-    pub(super) fn cover(&mut self, wanted: &[Str], table: &NodeTable) -> bool {
+    pub(super) fn cover<'k>(
+        &mut self,
+        wanted: impl IntoIterator<Item = &'k Str>,
+        table: &NodeTable,
+    ) -> bool {
         for key in wanted {
             if self.keys.contains(key) {
                 continue;

@@ -72,12 +72,13 @@ impl Counts {
 }
 
 impl Apart {
-    /// Takes the place of those before. The nodes are in slot order, each once, and in the tree.
-    pub(super) fn set(&mut self, tree: &Tree, nodes: Vec<Slot>) {
-        self.nodes = nodes;
+    /// Takes the place of those before. The nodes are in slot order, each once, with their rows.
+    pub(super) fn set(&mut self, tree: &Tree, nodes: impl Iterator<Item = (Slot, RowId)>) {
+        self.nodes.clear();
         self.of_rows.clear();
         self.of_regions.clear();
-        for row in self.nodes.iter().filter_map(|slot| tree.row_of(*slot)) {
+        for (slot, row) in nodes {
+            self.nodes.push(slot);
             self.of_rows.add(row, 1);
         }
         for row in &self.of_rows.above_zero {
@@ -242,10 +243,15 @@ impl<'a> Search<'a> {
     }
 
     /// Whether the pod fits on a node apart; `None` when a plugin was not exact.
-    pub(super) fn fits(&mut self, slot: Slot) -> Option<bool> {
-        let bounds = self.of_row(self.filed.tree.row_of(slot)?);
-        let fits = self.is_exact(bounds);
-        (!self.is_vague).then_some(fits)
+    pub(super) fn fits(&self, slot: Slot) -> Option<bool> {
+        let tree = self.filed.tree;
+        let row = tree.row(tree.row_of(slot)?);
+        let amounts = Amounts::new(&tree.offer_of(row).offered, &row.held, &row.held);
+        match self.judges.fits(&amounts) {
+            Fits::All => Some(true),
+            Fits::None => Some(false),
+            Fits::Some => None,
+        }
     }
 
     fn of_region(&self, id: RegionId, offered: Offered<'_>, is_known_to_fit: bool) -> RegionBounds {

@@ -132,7 +132,8 @@ fn the_best_nodes_are_those_of_a_plain_list() {
                 let is_apart = |slot: &Slot| parts[slot.index()].is_some() && rng.u8(..3) == 0;
                 let nodes: Vec<Slot> = slots.iter().copied().filter(is_apart).collect();
                 of_apart.extend(nodes.iter().map(|slot| (*slot, some_further(&mut rng))));
-                apart.set(&tree, nodes);
+                let rows = nodes.iter().filter_map(|slot| tree.row_of(*slot));
+                apart.set(&tree, nodes.iter().copied().zip(rows));
             }
             let mut further: Vec<Option<i64>> = parts
                 .iter()
@@ -155,7 +156,7 @@ fn the_best_nodes_are_those_of_a_plain_list() {
             let in_parts = (0..PARTS as u16).filter(|part| of_parts[usize::from(*part)].is_some());
             let in_parts = in_parts.map(|part| Search::new(filed, &judges).feasible_in(part));
             let counted: usize = in_parts.map(|nodes| nodes.expect("exact judges")).sum();
-            let mut search = Search::new(filed, &judges);
+            let search = Search::new(filed, &judges);
             let fitting = of_apart
                 .iter()
                 .filter(|(slot, _)| search.fits(*slot) == Some(true));
