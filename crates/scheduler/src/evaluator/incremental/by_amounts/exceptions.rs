@@ -2,11 +2,14 @@
 //! changed since the last one, however many there are.
 
 use crate::evaluator::incremental::shape::{DomainCounts, GRADES};
+use berth_api::Str;
 use berth_framework::keep::{Class, TopologyKeys};
 use berth_framework::plugin::Context;
 use berth_framework::{NodeTable, Slot};
 use rustc_hash::FxHashMap;
 
+/// So many changed nodes are always looked at one by one; more are, if there are as many exceptions.
+const CHANGED_ALWAYS: usize = 64;
 /// The number of classes without nodes that are kept.
 const IDLE_CLASSES_MAX: usize = 64;
 
@@ -106,14 +109,15 @@ impl Exceptions {
         self.outlines == *outlines
     }
 
-    /// Looks again at nodes that may have changed. Returns whether it is better to ask for all anew.
+    /// Looks again at nodes that may have changed. Returns whether the exceptions are to be dropped, because it costs less
+    /// to ask for all of them.
     pub(super) fn follow(
         &mut self,
         cx: &Context<'_>,
         domain_counts: &[DomainCounts],
         changed: &[Slot],
     ) -> bool {
-        if changed.len() > self.nodes.len().max(IDLE_CLASSES_MAX) {
+        if changed.len() > self.nodes.len().max(CHANGED_ALWAYS) {
             return true;
         }
         for slot in changed {
@@ -151,7 +155,7 @@ impl Exceptions {
     }
 
     /// The topology keys of all outlines.
-    pub(super) fn topology_keys(&self) -> impl Iterator<Item = &berth_api::Str> {
+    pub(super) fn topology_keys(&self) -> impl Iterator<Item = &Str> {
         self.outlines.iter().flatten().flatten()
     }
 
