@@ -201,6 +201,34 @@ fn each_rule_is_checked_where_a_scheduler_can_break_it() {
             none,
         ),
         (
+            "CPU that a resized pod takes",
+            on_n(
+                json!({}),
+                vec![
+                    with("p", cpu("1")),
+                    plain("q"),
+                    Bind("p", "n"),
+                    with("p", cpu("1501m")),
+                    Bind("q", "n"),
+                ],
+            ),
+            &["cpu is exceeded: 1501m are used and 500m requested of 2000m"],
+        ),
+        (
+            "CPU that a resized pod has left",
+            on_n(
+                json!({}),
+                vec![
+                    with("p", cpu("2")),
+                    plain("q"),
+                    Bind("p", "n"),
+                    with("p", cpu("1")),
+                    Bind("q", "n"),
+                ],
+            ),
+            none,
+        ),
+        (
             "an init container that needs more than the others",
             on_n(
                 json!({}),
