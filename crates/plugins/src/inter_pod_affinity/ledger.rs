@@ -149,7 +149,7 @@ impl AffinityLedger {
         let mut columns = 0;
         for book in &mut books {
             if layout.has_column(book) {
-                book.column = Some(columns);
+                book.set_column(columns);
                 columns += 1;
             }
         }
@@ -269,7 +269,7 @@ impl Ledger for AffinityLedger {
                 own[COLUMNS + column] = i64::from(domain);
                 continue;
             }
-            let sums = book.sums(domain);
+            let sums = book.sums_around(node, domain);
             for (is_so, mark) in [
                 (book.is_wanted_near && sums.affinity <= 0, LONELY),
                 (sums.anti_affinity > 0, CROWDED),

@@ -43,6 +43,10 @@ impl Sums {
         *self == Self::default()
     }
 
+    fn look_different(&self) -> bool {
+        self.aspect() != Self::default().aspect()
+    }
+
     /// The number that distinguishes nodes when these are the sums of their domain.
     fn aspect(&self) -> (bool, bool, bool, i64) {
         (
@@ -89,6 +93,15 @@ struct NodeSums {
     sums: Sums,
 }
 
+/// The sums of domains.
+#[derive(Debug)]
+enum DomainSums {
+    /// Each domain is one node: its sums are those of the node.
+    OfNodes,
+    /// By domain; zeroes are left out.
+    ByDomain(FxHashMap<u32, Sums>),
+}
+
 /// The counts of one topology key.
 #[derive(Debug)]
 pub(super) struct Book {
@@ -103,22 +116,27 @@ pub(super) struct Book {
     pub(super) column: Option<usize>,
     /// By slot; nodes whose pods do not count are left out.
     counted: FxHashMap<u32, NodeSums>,
-    /// By domain; zeroes are left out.
-    sums: FxHashMap<u32, Sums>,
+    sums: DomainSums,
     /// The sums of the pods of the node that is being counted again.
     pub(super) recounted: Sums,
 }
 
 impl Book {
     pub(super) fn open(key: &Str, nodes: &NodeTable) -> Self {
+        let topology = nodes.topology(key);
+        let sums = if has_nodes_as_domains(&topology) {
+            DomainSums::OfNodes
+        } else {
+            DomainSums::ByDomain(FxHashMap::default())
+        };
         Self {
             key: key.clone(),
-            topology: nodes.topology(key),
+            topology,
             is_own: false,
             is_wanted_near: false,
             column: None,
             counted: FxHashMap::default(),
-            sums: FxHashMap::default(),
+            sums,
             recounted: Sums::default(),
         }
     }
@@ -128,42 +146,81 @@ impl Book {
         self.counted.is_empty()
     }
 
-    /// The counts of a domain.
+    /// Gives the book a column in classes. The sums are looked up by domain then.
+    pub(super) fn set_column(&mut self, column: usize) {
+        self.column = Some(column);
+        self.sum_by_domain();
+    }
+
+    /// The sums of a domain of a book with a column.
     pub(super) fn sums(&self, domain: u32) -> Sums {
-        self.sums.get(&domain).copied().unwrap_or_default()
+        match &self.sums {
+            DomainSums::ByDomain(sums) => sums.get(&domain).copied().unwrap_or_default(),
+            DomainSums::OfNodes => Sums::default(),
+        }
+    }
+
+    /// The sums of the domain that a node is in.
+    pub(super) fn sums_around(&self, node: Slot, domain: u32) -> Sums {
+        match &self.sums {
+            DomainSums::ByDomain(_) => self.sums(domain),
+            DomainSums::OfNodes => {
+                let counted = self.counted.get(&(node.index() as u32));
+                counted.map(|counted| counted.sums).unwrap_or_default()
+            }
+        }
     }
 
     /// Whether each domain is one node, or no pod counts: few nodes look different then.
     pub(super) fn distinguishes_nodes(&self) -> bool {
-        self.topology.nodes() == self.topology.domains() || self.sums.is_empty()
+        has_nodes_as_domains(&self.topology) || self.counted.is_empty()
     }
 
     /// Whether the node's domain looks different from one without pods that count.
     pub(super) fn is_distinguished(&self, node: Slot) -> bool {
         let domain = self.topology.domain(node);
-        domain.is_some_and(|domain| self.looks_different(domain))
+        domain.is_some_and(|domain| self.sums_around(node, domain).look_different())
     }
 
     /// Adds the nodes with pods that count whose domain is distinguished.
     pub(super) fn push_distinguished(&self, nodes: &mut Vec<Slot>) {
         let counted = self.counted.iter();
-        let differing = counted.filter(|(_, counted)| self.looks_different(counted.domain));
-        nodes.extend(differing.map(|(slot, _)| Slot::from_index(*slot)));
+        let counted = counted.map(|(slot, counted)| (Slot::from_index(*slot), counted.domain));
+        let differing =
+            counted.filter(|(slot, domain)| self.sums_around(*slot, *domain).look_different());
+        nodes.extend(differing.map(|(slot, _)| slot));
     }
 
-    fn looks_different(&self, domain: u32) -> bool {
-        self.sums(domain).aspect() != Sums::default().aspect()
-    }
-
-    /// Adds to the sums of a domain, and returns whether its nodes look different by that.
-    fn post(&mut self, domain: u32, amount: Sums) -> bool {
-        let sums = self.sums.entry(domain).or_default();
-        let before = sums.aspect();
-        *sums += amount;
-        let after = sums.aspect();
-        if sums.is_zero() {
-            self.sums.remove(&domain);
+    /// Keeps the sums by domain from now on.
+    fn sum_by_domain(&mut self) {
+        if matches!(self.sums, DomainSums::ByDomain(_)) {
+            return;
         }
+        let mut sums: FxHashMap<u32, Sums> = FxHashMap::default();
+        for counted in self.counted.values() {
+            *sums.entry(counted.domain).or_default() += counted.sums;
+        }
+        sums.retain(|_, sums| !sums.is_zero());
+        self.sums = DomainSums::ByDomain(sums);
+    }
+
+    /// Adds to the sums of a node's domain, whose own sums were `before` and are `after`. Returns whether the nodes of the
+    /// domain look different by that.
+    fn post(&mut self, domain: u32, before: Sums, after: Sums) -> bool {
+        let (before, after) = match &mut self.sums {
+            DomainSums::OfNodes => (before.aspect(), after.aspect()),
+            DomainSums::ByDomain(by_domain) => {
+                let sums = by_domain.entry(domain).or_default();
+                let aspect = sums.aspect();
+                *sums += after;
+                *sums += -before;
+                let after = sums.aspect();
+                if sums.is_zero() {
+                    by_domain.remove(&domain);
+                }
+                (aspect, after)
+            }
+        };
         self.column.is_none() && before != after
     }
 
@@ -175,18 +232,22 @@ impl Book {
             sums: Sums::default(),
         });
         debug_assert_eq!(counted.domain, domain, "a node that moves is counted anew");
+        let before = counted.sums;
         counted.sums += amount;
-        if counted.sums.is_zero() {
+        let after = counted.sums;
+        if after.is_zero() {
             self.counted.remove(&index);
         }
-        Some((domain, self.post(domain, amount)))
+        Some((domain, self.post(domain, before, after)))
     }
 
     /// Adds what pods count for, and returns the part in domains.
     pub(super) fn add(&mut self, effect: PodEffect, crowd: &Crowd) -> Sums {
         self.counted.reserve(crowd.len());
-        let domains = self.topology.domains().min(crowd.len());
-        self.sums.reserve(domains.saturating_sub(self.sums.len()));
+        if let DomainSums::ByDomain(sums) = &mut self.sums {
+            let domains = self.topology.domains().min(crowd.len());
+            sums.reserve(domains.saturating_sub(sums.len()));
+        }
         let mut total = Sums::default();
         for (slot, pods) in crowd {
             let amount = Sums::of(effect, i32::try_from(*pods).unwrap_or(i32::MAX));
@@ -234,6 +295,9 @@ impl Book {
     /// Begins to count a node anew that is elsewhere, perhaps, by now.
     pub(super) fn begin_recount(&mut self, nodes: &NodeTable) {
         self.topology = nodes.topology(&self.key);
+        if !has_nodes_as_domains(&self.topology) {
+            self.sum_by_domain();
+        }
         self.recounted = Sums::default();
     }
 
@@ -251,13 +315,15 @@ impl Book {
         if before == now {
             return difference;
         }
+        let none = Sums::default();
         let changes = [
-            before.map(|b| (b.domain, -b.sums)),
-            now.map(|n| (n.domain, n.sums)),
+            before.map(|b| (b.domain, b.sums, none)),
+            now.map(|n| (n.domain, none, n.sums)),
         ];
-        for (domain, amount) in changes.into_iter().flatten() {
-            difference += amount;
-            if self.post(domain, amount) {
+        for (domain, before, after) in changes.into_iter().flatten() {
+            difference += after;
+            difference += -before;
+            if self.post(domain, before, after) {
                 self.push_nodes(domain, slot, changed);
             }
         }
@@ -268,6 +334,15 @@ impl Book {
     pub(super) fn bytes(&self) -> usize {
         let per_node = size_of::<(u32, NodeSums)>() + 1;
         let per_domain = size_of::<(u32, Sums)>() + 1;
-        size_of::<Self>() + self.counted.capacity() * per_node + self.sums.capacity() * per_domain
+        let domains = match &self.sums {
+            DomainSums::OfNodes => 0,
+            DomainSums::ByDomain(sums) => sums.capacity(),
+        };
+        size_of::<Self>() + self.counted.capacity() * per_node + domains * per_domain
     }
+}
+
+/// Whether each domain is one node.
+fn has_nodes_as_domains(topology: &Topology) -> bool {
+    topology.nodes() == topology.domains()
 }
