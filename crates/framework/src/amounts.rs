@@ -30,26 +30,43 @@ impl<'a> Amounts<'a> {
         }
     }
 
+    /// Nodes that offer `offered` and hold exactly `held`.
+    pub fn exactly(offered: &'a [i64], held: &'a [i64]) -> Self {
+        Self::new(offered, held, held)
+    }
+
+    /// Whether the least and the most of each amount are equal, because the nodes were given so. An answer is computed once
+    /// then, not for both ends.
+    #[inline]
+    pub fn are_exact(&self) -> bool {
+        std::ptr::eq(self.least, self.most)
+    }
+
     /// The amount of a resource that each of the nodes offers.
+    #[inline]
     pub fn offered(&self, id: ResourceId) -> i64 {
         self.offered.get(id.index()).copied().unwrap_or(0)
     }
 
     /// The amount of a resource that the pods of a node request, at least and at most.
+    #[inline]
     pub fn requested(&self, id: ResourceId) -> (i64, i64) {
         self.held(NON_ZERO + id.index())
     }
 
     /// CPU in milli-CPU that the pods of a node count for in scores, at least and at most.
+    #[inline]
     pub fn non_zero_milli_cpu(&self) -> (i64, i64) {
         self.held(0)
     }
 
     /// Memory in bytes that the pods of a node count for in scores, at least and at most.
+    #[inline]
     pub fn non_zero_memory(&self) -> (i64, i64) {
         self.held(1)
     }
 
+    #[inline]
     fn held(&self, at: usize) -> (i64, i64) {
         match (self.least.get(at), self.most.get(at)) {
             (Some(least), Some(most)) => (*least, *most),

@@ -8,7 +8,7 @@ use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
 use super::by_amounts::Pair;
 use super::strategy::Share;
 use crate::extended_resources::without_backing_classes;
-use berth_framework::amounts::{ByAmounts, ScoresByAmounts};
+use berth_framework::amounts::{Amounts, ByAmounts, ScoresByAmounts};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeScore, preferred};
@@ -84,13 +84,25 @@ fn balance(fractions: &[f64]) -> i64 {
     i64::from(((1.0 - deviation) * MAX_NODE_SCORE as f64) as i32)
 }
 
-/// Bounds of the score of nodes whose use of two resources is between the shares of `least` and of `most`.
-fn score_bounds([least, most]: [[Share; 2]; 2]) -> (i64, i64) {
-    if least.iter().any(|share| share.allocatable <= 0) {
+/// Bounds of the score of some nodes, which are equal for nodes that hold exactly the same.
+#[inline]
+fn score_bounds(pair: &Pair, nodes: &Amounts<'_>) -> (i64, i64) {
+    let least = pair.least(nodes);
+    if least[0].allocatable <= 0 || least[1].allocatable <= 0 {
         // Resources that a node does not offer are left out.
         return (0, MAX_NODE_SCORE);
     }
-    let (least, most) = (least.map(fractions), most.map(fractions));
+    if nodes.are_exact() {
+        let score = score(balances_of_pair(least));
+        return (score, score);
+    }
+    bounds_between(least, pair.most(nodes))
+}
+
+/// Bounds of the score of nodes whose use of two resources is between the shares of `least` and of `most`.
+fn bounds_between(least: [Share; 2], most: [Share; 2]) -> (i64, i64) {
+    let least = [fractions(least[0]), fractions(least[1])];
+    let most = [fractions(most[0]), fractions(most[1])];
     // The difference by which more of the first resource is used. Rounding keeps the order of numbers, so these are exact bounds.
     let with = balance_bounds(least[0].0 - most[1].0, most[0].0 - least[1].0);
     let without = balance_bounds(least[0].1 - most[1].1, most[0].1 - least[1].1);
@@ -128,7 +140,7 @@ impl ByAmounts for NodeResourcesBalancedAllocation {
     fn scores<'a>(&'a self, state: &'a CycleState) -> Option<ScoresByAmounts<'a>> {
         let scored = preferred::<Self>(state)?;
         let pair = Pair::new(&self.resources, scored, CountedResources::Requested)?;
-        Some(Box::new(move |nodes| score_bounds(pair.of(nodes))))
+        Some(Box::new(move |nodes| score_bounds(&pair, nodes)))
     }
 }
 

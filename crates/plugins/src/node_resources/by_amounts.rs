@@ -60,12 +60,55 @@ fn fits_one(amount: i64, id: ResourceId, or_none: bool, nodes: &Amounts<'_>) -> 
     }
 }
 
-/// CPU and memory, in this order or the other, with what a pod would add.
+/// One of the scored resources, with what a pod would add.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pair {
-    resources: [(ResourceId, i64, i64); 2],
+struct PairResource {
+    id: ResourceId,
+    own: i64,
+    weight: i64,
     counted: CountedResources,
 }
+
+impl PairResource {
+    /// `None` for resources other than CPU and memory.
+    fn new(resource: &ScoredResource, own: i64, counted: CountedResources) -> Option<Self> {
+        let id = match resource.name.as_str() {
+            CPU => ResourceId::CPU,
+            MEMORY => ResourceId::MEMORY,
+            _ => return None,
+        };
+        Some(Self {
+            id,
+            own,
+            weight: resource.weight,
+            counted,
+        })
+    }
+
+    /// The amount that the pods of nodes request, at least and at most.
+    #[inline]
+    fn held(&self, nodes: &Amounts<'_>) -> (i64, i64) {
+        match self.counted {
+            CountedResources::Requested => nodes.requested(self.id),
+            CountedResources::NonZero if self.id == ResourceId::CPU => nodes.non_zero_milli_cpu(),
+            CountedResources::NonZero => nodes.non_zero_memory(),
+        }
+    }
+
+    #[inline]
+    fn share(&self, nodes: &Amounts<'_>, held: i64) -> Share {
+        Share {
+            requested: held.saturating_add(self.own),
+            own: self.own,
+            allocatable: nodes.offered(self.id),
+            weight: self.weight,
+        }
+    }
+}
+
+/// CPU and memory, in this order or the other, with what a pod would add.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair([PairResource; 2]);
 
 impl Pair {
     /// `None` if other resources are scored, or devices provide some.
@@ -80,37 +123,30 @@ impl Pair {
         if !pod.devices.is_empty() {
             return None;
         }
-        let of = |resource: &ScoredResource, own: i64| {
-            let id = match resource.name.as_str() {
-                CPU => ResourceId::CPU,
-                MEMORY => ResourceId::MEMORY,
-                _ => return None,
-            };
-            Some((id, own, resource.weight))
-        };
-        Some(Self {
-            resources: [of(a, *own_a)?, of(b, *own_b)?],
-            counted,
-        })
+        Some(Self([
+            PairResource::new(a, *own_a, counted)?,
+            PairResource::new(b, *own_b, counted)?,
+        ]))
     }
 
-    /// The shares of nodes, at least and at most.
-    pub(super) fn of(&self, nodes: &Amounts<'_>) -> [[Share; 2]; 2] {
-        let bounds = self.resources.map(|(id, own, weight)| {
-            let held = match self.counted {
-                CountedResources::Requested => nodes.requested(id),
-                CountedResources::NonZero if id == ResourceId::CPU => nodes.non_zero_milli_cpu(),
-                CountedResources::NonZero => nodes.non_zero_memory(),
-            };
-            let share = |held: i64| Share {
-                requested: held.saturating_add(own),
-                own,
-                allocatable: nodes.offered(id),
-                weight,
-            };
-            [share(held.0), share(held.1)]
-        });
-        [0, 1].map(|end| bounds.map(|bounds| bounds[end]))
+    /// The least shares of nodes.
+    #[inline]
+    pub(super) fn least(&self, nodes: &Amounts<'_>) -> [Share; 2] {
+        let [a, b] = &self.0;
+        [
+            a.share(nodes, a.held(nodes).0),
+            b.share(nodes, b.held(nodes).0),
+        ]
+    }
+
+    /// The greatest shares of nodes.
+    #[inline]
+    pub(super) fn most(&self, nodes: &Amounts<'_>) -> [Share; 2] {
+        let [a, b] = &self.0;
+        [
+            a.share(nodes, a.held(nodes).1),
+            b.share(nodes, b.held(nodes).1),
+        ]
     }
 }
 
@@ -230,6 +266,13 @@ mod tests {
             for group in groups {
                 let [least, most] = bounds(columns, group);
                 let amounts = Amounts::new(&offered, &least, &most);
+                if group.len() == 1 {
+                    // The same answers, found in another way.
+                    let exactly = Amounts::exactly(&offered, &least);
+                    assert!(exactly.are_exact() && !amounts.are_exact());
+                    check(&fit, &cx, &state, &pod, (group, &exactly), &context);
+                    check(&balanced, &cx, &state, &pod, (group, &exactly), &context);
+                }
                 let fits = fit.fits(&state).expect("by amounts")(&amounts);
                 let fitting = group.iter().filter(|slot| {
                     let view = cluster.nodes.get(**slot).expect("a node");

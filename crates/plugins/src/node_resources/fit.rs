@@ -346,12 +346,15 @@ impl ByAmounts for NodeResourcesFit {
             CountedResources::NonZero,
         )?;
         Some(Box::new(move |nodes| {
-            let shares = pair.of(nodes);
-            if shares[0].iter().all(|share| share.allocatable >= 0) {
-                least_and_most(shares)
-            } else {
-                (0, MAX_NODE_SCORE)
+            let least = pair.least(nodes);
+            if least[0].allocatable < 0 || least[1].allocatable < 0 {
+                return (0, MAX_NODE_SCORE);
             }
+            if nodes.are_exact() {
+                let score = strategy.score(least);
+                return (score, score);
+            }
+            least_and_most([least, pair.most(nodes)])
         }))
     }
 }

@@ -9,6 +9,7 @@
 //! filed by [`partition`] and the single ones are judged one by one ([`verdicts`]).
 
 mod exceptions;
+mod known_bounds;
 mod partition;
 mod row_nodes;
 mod search;
@@ -31,7 +32,9 @@ use berth_framework::table::TableChange;
 use berth_framework::table::Topology;
 use berth_framework::{Code, NodeTable, Slot};
 use exceptions::Exceptions;
+use known_bounds::BoundsByRequests;
 use partition::{Partition, PartitionKeys};
+use row_nodes::ShortLists;
 use rustc_hash::{FxHashMap, FxHasher};
 use search::{Apart, Judges, Search};
 use std::collections::VecDeque;
@@ -68,6 +71,7 @@ struct Index {
     counted: Vec<Option<(Grade, Sum)>>,
     /// The ends of the changes of the table and of the node answers that have been taken in.
     seen: (u64, u64),
+    bounds: BoundsByRequests,
 }
 
 /// The indexes, and which pods were new lately.
@@ -80,6 +84,10 @@ pub(super) struct Indexes {
     recent: VecDeque<u64>,
     /// The nodes that the pod at hand distinguishes one by one.
     apart: Apart,
+    /// A buffer whose memory is reused.
+    short: ShortLists,
+    /// The fragment of the pod at hand for the second group: what it requests.
+    requests: Vec<u8>,
 }
 
 /// The domain counts for all pods with one fragment of the ledgers.
@@ -196,6 +204,7 @@ impl Index {
             alike: FxHashMap::default(),
             counted: Vec::new(),
             seen: (table.log().end(), node_answers.changes_end()),
+            bounds: BoundsByRequests::default(),
         };
         let topologies = index.partition.topologies(table);
         for slot in table.occupied() {
@@ -289,14 +298,16 @@ impl Indexes {
     pub(super) fn bytes(&self) -> usize {
         let each = self.indexes.iter().map(|index| {
             let counted = index.counted.capacity() * size_of::<Option<(Grade, Sum)>>();
-            index.tree.bytes() + counted
+            index.tree.bytes() + counted + index.bounds.bytes()
         });
         each.sum()
     }
 
-    /// Returns whether nodes should be found by amounts for a pod with these fragments: not if they are among those of the
-    /// last kinds of pods.
+    /// Returns whether nodes should be found by amounts for a pod with these fragments, the pod at hand from now on: not if
+    /// they are among those of the last kinds of pods.
     fn is_meant_for(&mut self, node_answers: u64, kind: [&[u8]; 2]) -> bool {
+        self.requests.clear();
+        self.requests.extend_from_slice(kind[0]);
         let mut hasher = FxHasher::default();
         hasher.write_u64(node_answers);
         kind.iter().for_each(|fragment| hasher.write(fragment));
@@ -341,7 +352,7 @@ impl Indexes {
             return None;
         }
         let at = self.refresh(node_answers, table)?;
-        let index = &self.indexes[at];
+        let index = &mut self.indexes[at];
         let grade = index.common_grade()?;
         if !is_scaled_well(evaluator, node_answers, grade, index) {
             return None;
@@ -352,10 +363,12 @@ impl Indexes {
         verdicts.judge(tree, index.partition.len(), &self.apart)?;
         verdicts.score(tree, &self.apart, &judges)?;
         let filed = verdicts.filed(tree, &self.apart);
-        let best = Search::new(filed, &judges).run(&verdicts.further(&self.apart))?;
+        let known = index.bounds.of(&self.requests, tree.size());
+        let search = Search::new(filed, &judges).knowing(known);
+        let best = search.run(&verdicts.further(&self.apart))?;
         let nodes = best.nodes(filed);
         let chosen = break_tie(nodes, rng);
-        let node = best.nth(filed, chosen)?;
+        let node = best.nth(filed, chosen, &mut self.short)?;
         let view = table.get(node)?;
         Some(Found::Placed(Placement {
             node,

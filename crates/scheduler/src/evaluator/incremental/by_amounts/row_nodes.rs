@@ -13,14 +13,17 @@ const WORD_SLOTS: usize = u64::BITS as usize;
 const BLOCK_WORDS: usize = 64;
 const BLOCK_SLOTS: usize = BLOCK_WORDS * WORD_SLOTS;
 
-/// Lists of so many nodes are read as a whole, when a node is looked for.
-const POOLED: usize = 16;
+/// Lists of at most so many nodes are thrown together, when a node is looked for.
+const SHORT_MAX: usize = 16;
+/// So often a cut is made where the node probably is, if there are so many nodes.
+const LIKELY_CUTS_MAX: u32 = 4;
+const LIKELY_CUTS_NODES_MIN: usize = 1024;
 
 /// The nodes of a row.
 #[derive(Debug)]
 pub(super) enum RowNodes {
-    /// A list, in slot order.
-    Few(Vec<Slot>),
+    /// A list, in slot order. Where pods differ, most rows have a single node.
+    Few(SmallVec<[Slot; 4]>),
     /// A bit for each slot.
     Many(SlotBits),
 }
@@ -36,7 +39,7 @@ pub(super) struct SlotBits {
 
 impl Default for RowNodes {
     fn default() -> Self {
-        Self::Few(Vec::new())
+        Self::Few(SmallVec::new())
     }
 }
 
@@ -163,29 +166,79 @@ impl SlotBits {
     }
 }
 
-/// A list of nodes in slot order, of which one half is left again and again.
-struct HalvedList<'a> {
+/// A list of nodes in slot order, of which one part is left again and again.
+struct CutList<'a> {
     nodes: &'a [Slot],
-    /// The number of nodes in the first half.
+    /// The number of nodes in the first part.
     first: usize,
 }
 
-impl<'a> HalvedList<'a> {
+impl<'a> CutList<'a> {
     fn of(nodes: &'a [Slot]) -> Self {
         Self { nodes, first: 0 }
     }
 
-    /// Cuts it before a slot. Returns the number of nodes in the first half.
+    /// Cuts it before a slot. Returns the number of nodes in the first part.
     fn cut(&mut self, slot: Slot) -> usize {
         self.first = self.nodes.partition_point(|node| *node < slot);
         self.first
     }
 
-    /// Keeps the first half or the second. Returns whether it has nodes.
-    fn keep(&mut self, is_first: bool) -> bool {
+    /// Keeps the first part or the second.
+    fn keep(&mut self, is_first: bool) {
         let (first, second) = self.nodes.split_at(self.first);
         self.nodes = if is_first { first } else { second };
-        !self.nodes.is_empty()
+    }
+}
+
+/// The nodes of short lists, in any order, of which one part is left again and again.
+#[derive(Debug, Default)]
+pub(super) struct ShortLists {
+    nodes: Vec<Slot>,
+    /// Those before this place are left out.
+    start: usize,
+    /// The number of nodes in the first part.
+    first: usize,
+}
+
+impl ShortLists {
+    fn clear(&mut self) {
+        self.nodes.clear();
+        self.start = 0;
+    }
+
+    fn add(&mut self, nodes: &[Slot]) {
+        // Most have one node: a call to copy memory takes longer.
+        for node in nodes {
+            self.nodes.push(*node);
+        }
+    }
+
+    fn left(&self) -> &[Slot] {
+        &self.nodes[self.start..]
+    }
+
+    /// Cuts them before a slot: the nodes of the first part come first. Returns their number.
+    fn cut(&mut self, slot: Slot) -> usize {
+        let nodes = &mut self.nodes[self.start..];
+        let mut first = 0;
+        for at in 0..nodes.len() {
+            // Without a branch, which could not be predicted.
+            nodes.swap(at, first);
+            first += usize::from(nodes[first] < slot);
+        }
+        self.first = first;
+        first
+    }
+
+    /// Keeps the first part or the second.
+    fn keep(&mut self, is_first: bool) {
+        let middle = self.start + self.first;
+        if is_first {
+            self.nodes.truncate(middle);
+        } else {
+            self.start = middle;
+        }
     }
 }
 
@@ -195,64 +248,126 @@ fn word_of(nodes: &[Slot]) -> u64 {
     bits.fold(0, |all, bit: u64| all | bit)
 }
 
-/// The node at the place `n` in the slot order of those selected. `slots` is the number of all slots.
+/// The slots of which a part is left again and again, until the node at a place is found.
+#[derive(Debug, Clone, Copy)]
+struct LeftSlots {
+    /// The first word, and the number of words.
+    start: usize,
+    words: usize,
+    /// The number of nodes, and the place of the one that is looked for among them.
+    nodes: usize,
+    place: usize,
+    /// The number of cuts so far.
+    cuts: u32,
+}
+
+impl LeftSlots {
+    /// The number of words that should be in the first part. The nodes of most rows are spread evenly: then the first two
+    /// cuts leave the small part of the slots where the node probably is. All others halve the slots.
+    fn first_words(&self) -> usize {
+        let half = self.words / 2;
+        let mut aim = half;
+        if self.cuts < LIKELY_CUTS_MAX && self.nodes >= LIKELY_CUTS_NODES_MIN {
+            let part = |nodes: usize| self.words * nodes / self.nodes;
+            let (likely, error) = (part(self.place), part(2 * self.nodes.isqrt()));
+            aim = if likely < half {
+                likely + error
+            } else {
+                likely.saturating_sub(error)
+            };
+        }
+        if self.words > BLOCK_WORDS {
+            // Whole blocks, whose slots are counted.
+            aim = aim.next_multiple_of(BLOCK_WORDS);
+        }
+        if (1..self.words).contains(&aim) {
+            aim
+        } else {
+            half
+        }
+    }
+
+    /// Keeps the first part with so many words and nodes, or the other. Returns whether it is the first.
+    fn keep(&mut self, words: usize, nodes: usize) -> bool {
+        let is_first = self.place < nodes;
+        if is_first {
+            (self.words, self.nodes) = (words, nodes);
+        } else {
+            self.place -= nodes;
+            self.start += words;
+            self.words -= words;
+            self.nodes = self.nodes.saturating_sub(nodes);
+        }
+        self.cuts += 1;
+        is_first
+    }
+}
+
+/// The node at the place `n` in the slot order of those selected. `slots` is the number of all slots, and `short` a buffer.
 ///
-/// The slots are halved until a word of them is left: the number of nodes in the first half shows in which half the place
-/// is. A list is halved as well, so that all lists together are read a few times, however many nodes they have.
-pub(super) fn nth(selected: &SelectedNodes<'_>, slots: usize, n: usize) -> Option<Slot> {
+/// The slots are cut in two until a word of them is left: the number of nodes in the first part shows in which one the place
+/// is. A list is cut as well, so that all lists together are read a few times, however many nodes they have. When it is
+/// short, it is thrown together with the others.
+pub(super) fn nth(
+    selected: &SelectedNodes<'_>,
+    slots: usize,
+    n: usize,
+    short: &mut ShortLists,
+) -> Option<Slot> {
     let mut bits: SmallVec<[&SlotBits; 8]> = SmallVec::new();
-    let mut lists: Vec<HalvedList<'_>> = Vec::new();
-    // The nodes of short lists, in any order: they are read one by one.
-    let mut pool: Vec<Slot> = Vec::new();
+    let mut lists: Vec<CutList<'_>> = Vec::new();
+    short.clear();
     for row in &selected.rows {
         match row {
-            RowNodes::Few(few) if few.len() <= POOLED => pool.extend_from_slice(few),
-            RowNodes::Few(few) => lists.push(HalvedList::of(few)),
+            RowNodes::Few(few) if few.len() <= SHORT_MAX => short.add(few),
+            RowNodes::Few(few) => lists.push(CutList::of(few)),
             RowNodes::Many(of_row) => bits.push(of_row),
         }
     }
-    let mut more = HalvedList::of(&selected.more);
-    let mut without = HalvedList::of(&selected.without);
-    let (mut start, mut words, mut left) = (0, slots.div_ceil(WORD_SLOTS), n);
-    while words > 1 {
-        let half = match words {
-            ..=BLOCK_WORDS => words / 2,
-            // Whole blocks, whose slots are counted.
-            _ => (words / 2).next_multiple_of(BLOCK_WORDS),
-        };
-        let middle = start + half;
+    let mut more = CutList::of(&selected.more);
+    let mut without = CutList::of(&selected.without);
+    let in_rows: usize = selected.rows.iter().map(|row| row.len()).sum();
+    let mut left = LeftSlots {
+        start: 0,
+        words: slots.div_ceil(WORD_SLOTS),
+        nodes: (in_rows + selected.more.len()).saturating_sub(selected.without.len()),
+        place: n,
+        cuts: 0,
+    };
+    while left.words > 1 {
+        let words = left.first_words();
+        let middle = left.start + words;
         let first = Slot::from_index((middle * WORD_SLOTS) as u32);
         let in_lists: usize = lists.iter_mut().map(|list| list.cut(first)).sum();
-        let in_pool = pool.iter().filter(|slot| **slot < first).count();
-        let range = start * WORD_SLOTS..middle * WORD_SLOTS;
+        let range = left.start * WORD_SLOTS..middle * WORD_SLOTS;
         let in_bits: usize = bits.iter().map(|bits| bits.count(range.clone())).sum();
-        let here = in_lists + in_pool + in_bits + more.cut(first) - without.cut(first);
-        let is_before = left < here;
-        lists.retain_mut(|list| list.keep(is_before));
-        pool.retain(|slot| (*slot < first) == is_before);
-        more.keep(is_before);
-        without.keep(is_before);
-        if is_before {
-            words = half;
-        } else {
-            left -= here;
-            words -= half;
-            start = middle;
-        }
+        let nodes = in_lists + short.cut(first) + in_bits + more.cut(first) - without.cut(first);
+        let is_first = left.keep(words, nodes);
+        short.keep(is_first);
+        lists.retain_mut(|list| {
+            list.keep(is_first);
+            let is_short = list.nodes.len() <= SHORT_MAX;
+            if is_short {
+                short.add(list.nodes);
+            }
+            !is_short
+        });
+        more.keep(is_first);
+        without.keep(is_first);
     }
-    let in_bits = bits.iter().filter_map(|bits| bits.words.get(start));
+    let in_bits = bits.iter().filter_map(|bits| bits.words.get(left.start));
     let in_lists = lists
         .iter()
-        .fold(word_of(&pool), |all, list| all | word_of(list.nodes));
+        .fold(word_of(short.left()), |all, list| all | word_of(list.nodes));
     let in_rows = in_bits.fold(in_lists, |all, bits| all | bits);
     let mut word = in_rows & !word_of(without.nodes) | word_of(more.nodes);
-    if word.count_ones() as usize <= left {
+    if word.count_ones() as usize <= left.place {
         return None;
     }
-    for _ in 0..left {
+    for _ in 0..left.place {
         word &= word - 1;
     }
-    Some(slot_at(start, word.trailing_zeros() as usize))
+    Some(slot_at(left.start, word.trailing_zeros() as usize))
 }
 
 #[cfg(test)]
@@ -265,6 +380,7 @@ mod tests {
     fn places_are_those_in_a_sorted_list() {
         const SLOTS: usize = 9000;
         let mut rng = fastrand::Rng::with_seed(1);
+        let mut short = ShortLists::default();
         let mut rows: [RowNodes; 3] = Default::default();
         let mut lists: [BTreeSet<Slot>; 3] = Default::default();
         let mut row_of = vec![3; SLOTS];
@@ -313,7 +429,7 @@ mod tests {
                     all.len().max(1) - 1,
                     all.len(),
                 ] {
-                    let found = nth(&selected, SLOTS, n);
+                    let found = nth(&selected, SLOTS, n, &mut short);
                     assert_eq!(
                         found,
                         all.get(n).copied(),

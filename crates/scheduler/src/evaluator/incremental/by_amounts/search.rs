@@ -1,12 +1,14 @@
 //! The best nodes of a tree, by bounds of whole regions.
 
+use super::known_bounds::KnownBounds;
 use super::partition::PartId;
-use super::row_nodes::{self, SelectedNodes};
+use super::row_nodes::{self, SelectedNodes, ShortLists};
 use super::tree::{Content, RegionId, RowId, Tree};
 use berth_framework::Slot;
 use berth_framework::amounts::{Amounts, Fits, FitsByAmounts, ScoresByAmounts};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::collections::hash_map::Entry;
 
 /// The answers of the plugins about amounts.
 #[derive(Default)]
@@ -18,10 +20,20 @@ pub(super) struct Judges<'a> {
 
 /// The bounds of a region or of a row.
 #[derive(Debug, Clone, Copy)]
-struct RegionBounds {
-    fits: Fits,
-    least: i64,
-    most: i64,
+pub(super) struct RegionBounds {
+    pub(super) fits: Fits,
+    pub(super) least: i64,
+    pub(super) most: i64,
+}
+
+impl Default for RegionBounds {
+    fn default() -> Self {
+        Self {
+            fits: Fits::None,
+            least: 0,
+            most: 0,
+        }
+    }
 }
 
 /// Nodes that are all among the best.
@@ -128,6 +140,8 @@ struct Offered<'a> {
 pub(super) struct Search<'a> {
     filed: Filed<'a>,
     judges: &'a Judges<'a>,
+    /// The bounds that earlier searches for pods with the same requests have found.
+    known: Option<&'a mut KnownBounds>,
     /// The least score of the best node.
     best: i64,
     tied: Vec<Tied>,
@@ -183,11 +197,18 @@ impl<'a> Search<'a> {
         Self {
             filed,
             judges,
+            known: None,
             best: i64::MIN,
             tied: Vec::new(),
             feasible: 0,
             is_vague: false,
         }
+    }
+
+    /// With the bounds that are known for pods with the same requests.
+    pub(super) fn knowing(mut self, known: Option<&'a mut KnownBounds>) -> Self {
+        self.known = known;
+        self
     }
 
     /// The best nodes: of the rows, and of those apart, given with their further scores. `None` without a feasible one, or
@@ -214,7 +235,14 @@ impl<'a> Search<'a> {
             let Some(id) = self.filed.tree.row_of(*slot) else {
                 continue;
             };
-            let bounds = *of_rows.entry(id).or_insert_with(|| self.of_row(id));
+            let bounds = match of_rows.entry(id) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(entry) => {
+                    let tree = self.filed.tree;
+                    let offered = &tree.offer_of(tree.row(id)).offered;
+                    *entry.insert(self.of_row(id, offered, false))
+                }
+            };
             if !self.is_exact(bounds) {
                 continue;
             }
@@ -245,8 +273,9 @@ impl<'a> Search<'a> {
     /// Whether the pod fits on a node apart; `None` when a plugin was not exact.
     pub(super) fn fits(&self, slot: Slot) -> Option<bool> {
         let tree = self.filed.tree;
-        let row = tree.row(tree.row_of(slot)?);
-        let amounts = Amounts::new(&tree.offer_of(row).offered, &row.held, &row.held);
+        let row = tree.row_of(slot)?;
+        let offered = &tree.offer_of(tree.row(row)).offered;
+        let amounts = Amounts::exactly(offered, tree.held(row));
         match self.judges.fits(&amounts) {
             Fits::All => Some(true),
             Fits::None => Some(false),
@@ -254,20 +283,37 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn of_region(&self, id: RegionId, offered: Offered<'_>, is_known_to_fit: bool) -> RegionBounds {
-        let region = self.filed.tree.region(id);
-        let amounts = Amounts::new(offered.amounts, &region.least, &region.most);
-        let mut bounds = self.judges.bounds(&amounts, is_known_to_fit);
+    fn of_region(
+        &mut self,
+        id: RegionId,
+        offered: Offered<'_>,
+        is_known_to_fit: bool,
+    ) -> RegionBounds {
+        let (tree, judges) = (self.filed.tree, self.judges);
+        let find = || {
+            let (least, most) = tree.bounds(id);
+            let amounts = Amounts::new(offered.amounts, least, most);
+            judges.bounds(&amounts, is_known_to_fit)
+        };
+        let mut bounds = match &mut self.known {
+            Some(known) => known.regions.get_or_find(id, tree.region(id).stamp, find),
+            None => find(),
+        };
         bounds.least += offered.further;
         bounds.most += offered.further;
         bounds
     }
 
-    fn of_row(&self, id: RowId) -> RegionBounds {
-        let row = self.filed.tree.row(id);
-        let offered = &self.filed.tree.offer_of(row).offered;
-        let amounts = Amounts::new(offered, &row.held, &row.held);
-        self.judges.bounds(&amounts, false)
+    fn of_row(&mut self, id: RowId, offered: &[i64], is_known_to_fit: bool) -> RegionBounds {
+        let (tree, judges) = (self.filed.tree, self.judges);
+        let find = || {
+            let amounts = Amounts::exactly(offered, tree.held(id));
+            judges.bounds(&amounts, is_known_to_fit)
+        };
+        match &mut self.known {
+            Some(known) => known.rows.get_or_find(id, tree.row(id).stamp, find),
+            None => find(),
+        }
     }
 
     /// Returns whether nodes fit with a known score; notes it when that is not known.
@@ -337,9 +383,7 @@ impl<'a> Search<'a> {
         if nodes == 0 {
             return;
         }
-        let row = self.filed.tree.row(id);
-        let amounts = Amounts::new(offered.amounts, &row.held, &row.held);
-        let bounds = self.judges.bounds(&amounts, is_counted);
+        let bounds = self.of_row(id, offered.amounts, is_counted);
         if !self.is_exact(bounds) {
             return;
         }
@@ -367,9 +411,10 @@ impl<'a> Search<'a> {
         if nodes == 0 {
             return;
         }
-        let region = self.filed.tree.region(id);
-        let amounts = Amounts::new(offered, &region.least, &region.most);
-        match (self.judges.fits(&amounts), &region.content) {
+        let tree = self.filed.tree;
+        let (least, most) = tree.bounds(id);
+        let amounts = Amounts::new(offered, least, most);
+        match (self.judges.fits(&amounts), &tree.region(id).content) {
             (Fits::None, _) => {}
             (Fits::All, _) => self.feasible += nodes,
             (Fits::Some, Content::Halves(halves, ..)) => {
@@ -379,8 +424,7 @@ impl<'a> Search<'a> {
             }
             (Fits::Some, Content::Rows(rows)) => {
                 for id in rows {
-                    let row = self.filed.tree.row(*id);
-                    let amounts = Amounts::new(offered, &row.held, &row.held);
+                    let amounts = Amounts::exactly(offered, tree.held(*id));
                     match self.judges.fits(&amounts) {
                         Fits::None => {}
                         Fits::All => self.feasible += self.filed.nodes_of_row(*id),
@@ -403,8 +447,8 @@ impl Best {
         each.sum()
     }
 
-    /// The `n`th of them in slot order.
-    pub(super) fn nth(&self, filed: Filed<'_>, n: usize) -> Option<Slot> {
+    /// The `n`th of them in slot order; `short` is a buffer.
+    pub(super) fn nth(&self, filed: Filed<'_>, n: usize, short: &mut ShortLists) -> Option<Slot> {
         let Filed { tree, apart, .. } = filed;
         let (mut rows, mut more) = (Vec::new(), Vec::new());
         // The rows of which some nodes are judged one by one.
@@ -433,7 +477,7 @@ impl Best {
             without,
             more,
         };
-        row_nodes::nth(&selected, tree.slots(), n)
+        row_nodes::nth(&selected, tree.slots(), n, short)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Trees and searches against plain lists.
 
+use super::known_bounds::KnownBounds;
 use super::partition::{PARTS_MAX, Partition, PartitionKeys};
+use super::row_nodes::ShortLists;
 use super::search::{Apart, Filed, Judges, Search};
 use super::tree::Tree;
 use berth_api::Str;
@@ -102,6 +104,8 @@ fn the_best_nodes_are_those_of_a_plain_list() {
             tree.put(table.columns(), *slot, parts[slot.index()]);
         }
         let mut placed: Vec<(Slot, Arc<PodInfo>)> = Vec::new();
+        let mut known = KnownBounds::default();
+        let mut short = ShortLists::default();
         for step in 0..400 {
             let slot = slots[rng.usize(..nodes)];
             match rng.u8(..8) {
@@ -161,7 +165,9 @@ fn the_best_nodes_are_those_of_a_plain_list() {
                 .iter()
                 .filter(|(slot, _)| search.fits(*slot) == Some(true));
             assert_eq!(counted + fitting.count(), feasible, "{context}");
-            let found = Search::new(filed, &judges).run(&of_apart);
+            // In three of four steps, the bounds that were found before are used again.
+            let known = (step % 4 > 0).then_some(&mut known);
+            let found = Search::new(filed, &judges).knowing(known).run(&of_apart);
             let Some(found) = found else {
                 assert_eq!(feasible, 0, "{context}");
                 continue;
@@ -169,9 +175,9 @@ fn the_best_nodes_are_those_of_a_plain_list() {
             assert_eq!(found.feasible, feasible, "{context}");
             assert_eq!(found.nodes(filed), best.len(), "{context}");
             for (n, slot) in best.iter().enumerate() {
-                assert_eq!(found.nth(filed, n), Some(*slot), "{context}");
+                assert_eq!(found.nth(filed, n, &mut short), Some(*slot), "{context}");
             }
-            assert_eq!(found.nth(filed, best.len()), None, "{context}");
+            assert_eq!(found.nth(filed, best.len(), &mut short), None, "{context}");
         }
     }
 }

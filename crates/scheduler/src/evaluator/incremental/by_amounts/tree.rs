@@ -9,25 +9,30 @@ use super::row_nodes::RowNodes;
 use berth_framework::Slot;
 use berth_framework::table::Columns;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// The greatest number of rows of a region that is not cut.
 const ROWS_MAX: usize = 12;
 /// How deep a tree may be before all are made again.
 const DEPTH_MAX: usize = 40;
 
+/// The least of each amount, then the most of each.
+type AmountBounds = SmallVec<[i64; 16]>;
+
 const NOWHERE: u32 = u32::MAX;
 
 pub(super) type RowId = u32;
 pub(super) type RegionId = u32;
+/// Grows with each change of amounts. Equal stamps of a row or region: its amounts are the same.
+pub(super) type Stamp = u64;
 
 /// The nodes with the same amounts.
 #[derive(Debug)]
 pub(super) struct Row {
     offer: u32,
-    /// The requests of the pods of each node.
-    pub(super) held: Box<[i64]>,
-    pub(super) nodes: RowNodes,
     region: RegionId,
+    pub(super) stamp: Stamp,
+    pub(super) nodes: RowNodes,
 }
 
 /// The contents of a region.
@@ -42,8 +47,7 @@ pub(super) enum Content {
 #[derive(Debug)]
 pub(super) struct Region {
     parent: RegionId,
-    pub(super) least: Box<[i64]>,
-    pub(super) most: Box<[i64]>,
+    pub(super) stamp: Stamp,
     pub(super) nodes: usize,
     pub(super) content: Content,
 }
@@ -63,16 +67,24 @@ pub(super) struct Tree {
     pub(super) offers: Vec<Offer>,
     /// By part and what is offered.
     offer_ids: FxHashMap<Box<[i64]>, u32>,
+    /// The number of amounts that a node holds.
+    width: usize,
     rows: Vec<Row>,
+    /// By row: the requests of the pods of each of its nodes. All rows are in one list, since a search reads many of them.
+    held: Vec<i64>,
     free_rows: Vec<RowId>,
     row_ids: FxHashMap<Box<[i64]>, RowId>,
     regions: Vec<Region>,
+    /// By region: the least of each amount, then the most of each.
+    bounds: Vec<i64>,
     free_regions: Vec<RegionId>,
     /// By slot: its row.
     row_of: Vec<RowId>,
     /// The number of rows that were added since the regions were made.
     added: usize,
     is_too_deep: bool,
+    /// The last stamp.
+    stamp: Stamp,
     key: Vec<i64>,
     offered: Vec<i64>,
 }
@@ -81,6 +93,23 @@ impl Tree {
     /// A row.
     pub(super) fn row(&self, id: RowId) -> &Row {
         &self.rows[id as usize]
+    }
+
+    /// The requests of the pods of each node of a row.
+    pub(super) fn held(&self, id: RowId) -> &[i64] {
+        let at = id as usize * self.width;
+        &self.held[at..at + self.width]
+    }
+
+    /// The least and the most of each amount in a region.
+    pub(super) fn bounds(&self, id: RegionId) -> (&[i64], &[i64]) {
+        let at = id as usize * 2 * self.width;
+        self.bounds[at..at + 2 * self.width].split_at(self.width)
+    }
+
+    fn bounds_mut(&mut self, id: RegionId) -> (&mut [i64], &mut [i64]) {
+        let at = id as usize * 2 * self.width;
+        self.bounds[at..at + 2 * self.width].split_at_mut(self.width)
     }
 
     /// The row that a node is in, if it is in the tree.
@@ -141,6 +170,16 @@ impl Tree {
         None
     }
 
+    fn next_stamp(&mut self) -> Stamp {
+        self.stamp += 1;
+        self.stamp
+    }
+
+    /// The number of rows and regions.
+    pub(super) fn size(&self) -> usize {
+        self.rows.len() + self.regions.len()
+    }
+
     /// The number of slots that have been seen.
     pub(super) fn slots(&self) -> usize {
         self.row_of.len()
@@ -148,7 +187,7 @@ impl Tree {
 
     /// About how much memory the tree takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let amounts = self.rows.first().map_or(0, |row| row.held.len()) * size_of::<i64>();
+        let amounts = self.width * size_of::<i64>();
         let row = size_of::<Row>() + 2 * amounts + size_of::<i64>() + size_of::<RowId>();
         let region = size_of::<Region>() + 2 * amounts;
         self.rows.len() * row
@@ -179,6 +218,7 @@ impl Tree {
         self.key.clear();
         self.key.push(i64::from(offer));
         self.key.extend(columns.held(slot));
+        self.width = self.key.len() - 1;
         let row = self.row_ids.get(&self.key[..]).copied();
         if row == Some(before) {
             return;
@@ -222,16 +262,20 @@ impl Tree {
     fn add_row(&mut self, offer: u32) -> RowId {
         let row = Row {
             offer,
-            held: self.key[1..].into(),
-            nodes: RowNodes::default(),
             region: NOWHERE,
+            stamp: self.next_stamp(),
+            nodes: RowNodes::default(),
         };
+        let held = &self.key[1..];
         let id = match self.free_rows.pop() {
             Some(id) => {
+                let at = id as usize * self.width;
+                self.held[at..at + self.width].copy_from_slice(held);
                 self.rows[id as usize] = row;
                 id
             }
             None => {
+                self.held.extend_from_slice(held);
                 self.rows.push(row);
                 self.rows.len() as RowId - 1
             }
@@ -244,27 +288,28 @@ impl Tree {
 
     /// Puts a row into the region where it belongs.
     fn file(&mut self, id: RowId) {
-        let Row { offer, held, .. } = &self.rows[id as usize];
-        let Some(root) = self.offers[*offer as usize].root else {
-            let region = Region {
-                parent: NOWHERE,
-                least: held.clone(),
-                most: held.clone(),
-                nodes: 0,
-                content: Content::Rows(vec![id]),
-            };
-            let offer = *offer as usize;
-            let region = self.add_region(region);
+        let offer = self.rows[id as usize].offer as usize;
+        let Some(root) = self.offers[offer].root else {
+            let region = self.half(NOWHERE, vec![id]);
             self.offers[offer].root = Some(region);
-            self.rows[id as usize].region = region;
             return;
         };
         let (mut at, mut depth) = (root, 0);
+        let (width, stamp) = (self.width, self.next_stamp());
+        let held = &self.held[id as usize * width..][..width];
         loop {
             let region = &mut self.regions[at as usize];
+            let bounds = &mut self.bounds[at as usize * 2 * width..][..2 * width];
+            let (least, most) = bounds.split_at_mut(width);
             for (place, amount) in held.iter().enumerate() {
-                region.least[place] = region.least[place].min(*amount);
-                region.most[place] = region.most[place].max(*amount);
+                if *amount < least[place] {
+                    least[place] = *amount;
+                    region.stamp = stamp;
+                }
+                if *amount > most[place] {
+                    most[place] = *amount;
+                    region.stamp = stamp;
+                }
             }
             match &mut region.content {
                 Content::Halves(halves, place, cut) => {
@@ -282,13 +327,17 @@ impl Tree {
         self.cut(at);
     }
 
-    fn add_region(&mut self, region: Region) -> RegionId {
+    /// Adds a region with the bounds of its rows, which are not in it yet.
+    fn add_region(&mut self, region: Region, bounds: &[i64]) -> RegionId {
         match self.free_regions.pop() {
             Some(id) => {
+                let at = id as usize * bounds.len();
+                self.bounds[at..at + bounds.len()].copy_from_slice(bounds);
                 self.regions[id as usize] = region;
                 id
             }
             None => {
+                self.bounds.extend_from_slice(bounds);
                 self.regions.push(region);
                 self.regions.len() as RegionId - 1
             }
@@ -308,24 +357,25 @@ impl Tree {
             return;
         };
         let offered = &self.offers[row.offer as usize].offered;
+        let (least, most) = self.bounds(id);
         let spread = |place: usize| {
             // CPU and memory come first once more, as they count in scores.
             let resource = if place < 2 { place } else { place - 2 };
             let whole = offered.get(resource).copied().unwrap_or(1).max(1);
-            (region.most[place] as f64 - region.least[place] as f64) / whole as f64
+            (most[place] as f64 - least[place] as f64) / whole as f64
         };
-        let places = 0..region.least.len();
+        let places = 0..self.width;
         let Some(place) = places.max_by(|a, b| spread(*a).total_cmp(&spread(*b))) else {
             return;
         };
-        let mut amounts: Vec<i64> = rows.iter().map(|row| self.row(*row).held[place]).collect();
+        let mut amounts: Vec<i64> = rows.iter().map(|row| self.held(*row)[place]).collect();
         amounts.sort_unstable();
-        let (middle, most) = (amounts[(amounts.len() - 1) / 2], region.most[place]);
+        let (middle, most) = (amounts[(amounts.len() - 1) / 2], most[place]);
         let below = amounts.iter().rev().find(|amount| **amount < most);
         let Some(cut) = below.map(|below| middle.min(*below)) else {
             return;
         };
-        let is_above = |row: &RowId| self.row(*row).held[place] > cut;
+        let is_above = |row: &RowId| self.held(*row)[place] > cut;
         let (above, up_to) = rows.iter().copied().partition(is_above);
         let halves = [up_to, above].map(|rows| self.half(id, rows));
         self.regions[id as usize].content = Content::Halves(halves, place, cut);
@@ -334,17 +384,16 @@ impl Tree {
         }
     }
 
-    /// A half of a region.
+    /// A region of these rows, which is half of its parent if there is one.
     fn half(&mut self, parent: RegionId, rows: Vec<RowId>) -> RegionId {
-        let mut half = Region {
+        let half = Region {
             parent,
-            least: [].into(),
-            most: [].into(),
+            stamp: self.next_stamp(),
             nodes: rows.iter().map(|row| self.row(*row).nodes.len()).sum(),
             content: Content::Rows(Vec::new()),
         };
-        (half.least, half.most) = self.bounds_of(&rows);
-        let id = self.add_region(half);
+        let bounds = self.bounds_of(&rows);
+        let id = self.add_region(half, &bounds);
         for row in &rows {
             self.rows[*row as usize].region = id;
         }
@@ -352,20 +401,31 @@ impl Tree {
         id
     }
 
-    /// The least and the most of each amount in some rows.
-    fn bounds_of(&self, rows: &[RowId]) -> (Box<[i64]>, Box<[i64]>) {
-        let mut all = rows.iter().map(|row| &self.row(*row).held);
+    /// The least of each amount in some rows, then the most of each.
+    fn bounds_of(&self, rows: &[RowId]) -> AmountBounds {
+        let mut all = rows.iter().map(|row| self.held(*row));
+        let mut bounds = AmountBounds::new();
         let Some(first) = all.next() else {
-            return ([].into(), [].into());
+            return bounds;
         };
-        let (mut least, mut most) = (first.clone(), first.clone());
+        bounds.extend_from_slice(first);
+        bounds.extend_from_slice(first);
+        let (least, most) = bounds.split_at_mut(self.width);
         for held in all {
             for (place, amount) in held.iter().enumerate() {
                 least[place] = least[place].min(*amount);
                 most[place] = most[place].max(*amount);
             }
         }
-        (least, most)
+        bounds
+    }
+
+    /// The bounds of two halves together.
+    fn bounds_of_halves(&self, halves: [RegionId; 2]) -> AmountBounds {
+        let [(least, most), (other_least, other_most)] = halves.map(|half| self.bounds(half));
+        let least = least.iter().zip(other_least).map(|(a, b)| *a.min(b));
+        let most = most.iter().zip(other_most).map(|(a, b)| *a.max(b));
+        least.chain(most).collect()
     }
 
     /// Takes a node out of its row, and the row out of its region if it was the last one.
@@ -379,10 +439,10 @@ impl Tree {
         if !is_empty {
             return;
         }
-        let row = &self.rows[id as usize];
-        let mut key = vec![i64::from(row.offer)];
-        key.extend_from_slice(&row.held);
-        let offer = row.offer;
+        let offer = self.rows[id as usize].offer;
+        let mut key = SmallVec::<[i64; 16]>::new();
+        key.push(i64::from(offer));
+        key.extend_from_slice(self.held(id));
         self.row_ids.remove(&key[..]);
         self.free_rows.push(id);
         let Content::Rows(rows) = &mut self.regions[region as usize].content else {
@@ -401,27 +461,25 @@ impl Tree {
     }
 
     /// A region has other bounds; so may those around it.
-    fn narrow(&mut self, region: RegionId, bounds: (Box<[i64]>, Box<[i64]>)) {
-        let (mut at, (mut least, mut most)) = (region, bounds);
+    fn narrow(&mut self, region: RegionId, mut bounds: AmountBounds) {
+        let (mut at, stamp) = (region, self.next_stamp());
         loop {
-            let region = &mut self.regions[at as usize];
-            if region.least == least && region.most == most {
+            let (least, most) = self.bounds_mut(at);
+            let (new_least, new_most) = bounds.split_at(least.len());
+            if least == new_least && most == new_most {
                 return;
             }
-            region.least.copy_from_slice(&least);
-            region.most.copy_from_slice(&most);
-            at = region.parent;
+            least.copy_from_slice(new_least);
+            most.copy_from_slice(new_most);
+            self.regions[at as usize].stamp = stamp;
+            at = self.regions[at as usize].parent;
             if at == NOWHERE {
                 return;
             }
-            let Content::Halves(halves, ..) = &self.regions[at as usize].content else {
+            let Content::Halves(halves, ..) = self.regions[at as usize].content else {
                 return;
             };
-            let [a, b] = halves.map(|half| &self.regions[half as usize]);
-            for place in 0..least.len() {
-                least[place] = a.least[place].min(b.least[place]);
-                most[place] = a.most[place].max(b.most[place]);
-            }
+            bounds = self.bounds_of_halves(halves);
         }
     }
 
@@ -457,14 +515,9 @@ impl Tree {
         let replaced = usize::from(halves[1] == parent);
         halves[replaced] = other;
         // As if the region above had been that of the other half before: its bounds are to be found again.
-        let [a, b] = halves.map(|half| &self.regions[half as usize]);
-        let bound = |of: fn(&Region) -> &[i64], better: fn(i64, i64) -> i64| {
-            let pairs = of(a).iter().zip(of(b));
-            pairs.map(|(a, b)| better(*a, *b)).collect::<Box<[i64]>>()
-        };
-        let least = bound(|region| &region.least, i64::min);
-        let most = bound(|region| &region.most, i64::max);
-        self.narrow(above, (least, most));
+        let halves = *halves;
+        let bounds = self.bounds_of_halves(halves);
+        self.narrow(above, bounds);
     }
 
     /// Makes the regions again when many rows have come since, or a tree is too deep: in each, the nodes that are fuller
@@ -477,6 +530,7 @@ impl Tree {
         self.added = 0;
         self.is_too_deep = false;
         self.regions.clear();
+        self.bounds.clear();
         self.free_regions.clear();
         let mut of_offers: Vec<Vec<RowId>> = vec![Vec::new(); self.offers.len()];
         for (id, row) in (0..).zip(&self.rows) {
