@@ -156,7 +156,10 @@ impl Book {
     pub(super) fn sums(&self, domain: u32) -> Sums {
         match &self.sums {
             DomainSums::ByDomain(sums) => sums.get(&domain).copied().unwrap_or_default(),
-            DomainSums::OfNodes => Sums::default(),
+            DomainSums::OfNodes => {
+                debug_assert!(false, "the sums of a book with a column are by domain");
+                Sums::default()
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::hash::Hasher;
 
 /// For so many different requests bounds are kept, in clusters that have few rows.
 const KEPT_MAX: usize = 64;
-/// So many bounds are kept at most, unless one search needs more.
+/// So many bounds are kept at most, of 32 bytes each, unless one search needs more.
 const BOUNDS_MAX: usize = 1 << 20;
 
 /// The bounds of something as of a stamp.
@@ -69,18 +69,21 @@ impl StampedBounds {
 
 impl BoundsByRequests {
     /// The bounds for pods with these requests; `None` if they have not come lately. `number` is that of all rows and
-    /// regions.
+    /// regions: when it has grown, bounds for fewer requests are kept.
     pub(super) fn of(&mut self, requests: &[u8], number: usize) -> Option<&mut KnownBounds> {
+        let most = (BOUNDS_MAX / number.max(1)).clamp(1, KEPT_MAX);
+        let surplus = self.kept.len().saturating_sub(most);
+        self.kept.drain(..surplus);
         let known = self.kept.iter().position(|(of, _)| **of == *requests);
         let bounds = match known {
             Some(at) => self.kept.remove(at),
             None => {
-                let most = (BOUNDS_MAX / number.max(1)).clamp(1, KEPT_MAX);
                 if !self.are_recent(requests, most) {
                     return None;
                 }
-                let surplus = (self.kept.len() + 1).saturating_sub(most);
-                self.kept.drain(..surplus);
+                if self.kept.len() == most {
+                    self.kept.remove(0);
+                }
                 (requests.into(), KnownBounds::default())
             }
         };
@@ -171,6 +174,19 @@ mod tests {
                 "the last one is kept"
             );
         }
+    }
+
+    #[test]
+    fn bounds_are_dropped_when_there_are_more_rows() {
+        let mut by_requests = BoundsByRequests::default();
+        for requests in (0..8).flat_map(|requests| [[requests]; 2]) {
+            by_requests.of(&requests, 1);
+        }
+        assert_eq!(by_requests.kept.len(), 8);
+        assert!(by_requests.of(&[7], BOUNDS_MAX / 3).is_some());
+        assert_eq!(by_requests.kept.len(), 3);
+        by_requests.of(b"new", BOUNDS_MAX);
+        assert_eq!(by_requests.kept.len(), 1);
     }
 
     #[test]
