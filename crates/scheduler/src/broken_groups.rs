@@ -34,7 +34,7 @@ pub(crate) fn binding_failed(core: &mut Core, pod: &Pod, node: &Str, is_rejected
     let Some(key) = GroupKey::of_pod(pod) else {
         return false;
     };
-    let known = core.cache().effective(pod.uid());
+    let known = core.effective(pod.uid());
     if known.is_none_or(|pod| pod.is_terminating()) {
         return false;
     }
@@ -120,7 +120,7 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
         .cloned()
         .collect();
     siblings.sort_unstable();
-    let mut pods = members.keys().filter_map(|uid| core.cache().stored(uid));
+    let mut pods = members.keys().filter_map(|uid| core.stored(uid));
     let scheduler = pods.next().map(|pod| pod.spec.scheduler_name.clone());
     let scheduler = scheduler.unwrap_or_default();
     let text = format!(
@@ -155,9 +155,9 @@ fn pods_text(count: usize) -> String {
 
 /// The node is not kept for the pod any more. A node that preemption chose since then is.
 fn give_node_back(core: &mut Core, uid: &Str, node: &Str) {
-    let is_kept = core.queue().nominator().node_of(uid) == Some(node);
+    let is_kept = core.nominated_node(uid) == Some(node);
     let is_preempting = core.cluster().preempting.contains(uid);
-    let Some(pod) = core.cache().effective(uid).cloned() else {
+    let Some(pod) = core.effective(uid).cloned() else {
         return;
     };
     if !is_kept || is_preempting {
@@ -171,7 +171,7 @@ fn give_node_back(core: &mut Core, uid: &Str, node: &Str) {
             nominated_node: Some(Str::default()),
         });
     }
-    if core.queue().nominator().node_of(uid) == Some(node) {
+    if core.nominated_node(uid) == Some(node) {
         nominations::nominate(core, &pod, &Nominating::Set(Str::default()));
         nominations::end_at(core, &pod, node, &nominations::End::Written);
     }

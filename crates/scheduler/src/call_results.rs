@@ -150,7 +150,7 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
     }
     if let Some(info) = core.calls_mut().take_returning(id) {
         let uid = info.pod.uid();
-        let nominated = core.queue().nominator().node_of(uid).cloned();
+        let nominated = core.nominated_node(uid).cloned();
         return_to_queue(core, info);
         follow_nomination(core, &call, nominated);
     }

@@ -1,9 +1,9 @@
 //! The parts of the scheduler that all stages use: the cluster, the queue, the calls, the waits, the outputs.
 //!
-//! Each part owns its fields and is changed through its methods alone; the parts themselves are private. A stage looks at
-//! them, and changes them by methods of [`Core`] that are named after the change: a pod is assumed on a node
-//! (`core/objects.rs`), pods are woken (`core/waking.rs`), a call is made (`core/outside.rs`). A stage that makes most of
-//! the changes of a part gets the part (`core/parts.rs`).
+//! Each part owns its fields and is changed through its methods alone; the parts themselves are private. A stage
+//! asks about one pod or setting (`core/lookups.rs`), and changes parts by methods of [`Core`] that are named after the change:
+//! a pod is assumed on a node (`core/objects.rs`), pods are woken (`core/waking.rs`), a call is made (`core/outside.rs`). A
+//! stage that reads much of a part, or makes most of its changes, gets the part (`core/parts.rs`).
 //!
 //! The stages are modules of functions: [`pod_status`](crate::pod_status), [`nominations`](crate::nominations),
 //! [`cycle`](crate::cycle), [`preemptions`](crate::preemptions), [`binding`](crate::binding),
@@ -14,6 +14,7 @@ mod clock;
 mod decisions;
 mod explain;
 mod gates;
+mod lookups;
 mod measure;
 mod objects;
 mod outbound;
@@ -54,7 +55,6 @@ use crate::metrics::Metrics;
 use crate::preemptions::OpenPreemptions;
 use crate::profile::Profiles;
 use crate::queue::SchedulingQueue;
-use berth_api::Pod;
 use berth_framework::extender::Extenders;
 use berth_framework::{Feature, FeatureGates};
 
@@ -74,18 +74,6 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn is_on(&self, feature: Feature) -> bool {
         self.features.enabled(feature)
-    }
-
-    /// Returns whether one of the profiles schedules the pod.
-    pub(crate) fn is_responsible(&self, pod: &Pod) -> bool {
-        self.profiles.get(&pod.spec.scheduler_name).is_some()
-    }
-
-    /// Returns whether the pod has a node and is in the queue all the same, because it waits for a resize.
-    pub(crate) fn makes_room_for_resize(&self, pod: &Pod) -> bool {
-        let profiles = self.resizes.as_ref();
-        let is_ours = profiles.is_some_and(|p| p.get(&pod.spec.scheduler_name).is_some());
-        is_ours && pod.has_deferred_resize() && !pod.is_terminating() && !pod.is_terminal()
     }
 }
 

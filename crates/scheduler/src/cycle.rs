@@ -17,8 +17,7 @@ pub(crate) use attempt::{AssumedPod, Attempt};
 pub(crate) use group::GroupCycle;
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
-use crate::cache::Cache;
-use crate::core::{Core, PointRun, SearchBegin, Settings, WaitId, Waiter};
+use crate::core::{Core, PointRun, SearchBegin, WaitId, Waiter};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{AttemptFailure, fail};
 use crate::log::LogLine;
@@ -125,16 +124,16 @@ impl Cycle {
         });
         log_lost_nomination(core, &attempt);
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        if !attempt.is_resize() && extended::takes_part(&core.settings().extenders, &attempt) {
+        if !attempt.is_resize() && extended::takes_part(&core.extenders(), &attempt) {
             return self.search_extended(core, attempt);
         }
-        let begin = self.search_begin(core.settings(), &attempt, false);
+        let begin = self.search_begin(core, &attempt, false);
         let found = self.search(core, &mut attempt, None);
         self.conclude(core, attempt, found, begin)
     }
 
     fn search(&mut self, core: &mut Core, attempt: &mut Attempt, scope: Option<&[Slot]>) -> Found {
-        let percentage = percentage_of_nodes(core.settings(), attempt);
+        let percentage = percentage_of_nodes(core, attempt);
         let (start, rng) = (&mut self.start_node, &mut self.rng);
         // Of a pod with a node, one node is evaluated.
         let kind = if attempt.is_resize() {
@@ -153,16 +152,11 @@ impl Cycle {
     }
 
     /// The start of the search, to explain its result.
-    fn search_begin(
-        &self,
-        settings: &Settings,
-        attempt: &Attempt,
-        has_extenders: bool,
-    ) -> SearchBegin {
+    fn search_begin(&self, core: &Core, attempt: &Attempt, has_extenders: bool) -> SearchBegin {
         SearchBegin {
             rng: self.rng.clone(),
             start_node: self.start_node,
-            percentage_of_nodes: percentage_of_nodes(settings, attempt),
+            percentage_of_nodes: percentage_of_nodes(core, attempt),
             has_extenders,
         }
     }
@@ -241,8 +235,8 @@ impl Cycle {
 /// Starts with a popped pod, unless it is to be dropped (C-4, C-5).
 fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
     let uid = info.pod.uid().clone();
-    let pod = core.cache().effective(&uid).unwrap_or(&info.pod).clone();
-    let is_resize = core.settings().makes_room_for_resize(&pod);
+    let pod = core.effective(&uid).unwrap_or(&info.pod).clone();
+    let is_resize = core.makes_room_for_resize(&pod);
     let profiles = match &core.settings().resizes {
         Some(resizes) if is_resize => resizes,
         _ => &core.settings().profiles,
@@ -286,15 +280,15 @@ fn drop_deleting(core: &mut Core, pod: &Pod, profile: &Profile) {
 }
 
 /// The pod of an attempt, if it began to terminate while the cycle was parked.
-fn deleting(cache: &Cache, attempt: &Attempt) -> Option<Arc<Pod>> {
-    let pod = cache.effective(attempt.pod.pod.uid());
+fn deleting(core: &Core, attempt: &Attempt) -> Option<Arc<Pod>> {
+    let pod = core.effective(attempt.pod.pod.uid());
     let deleting = pod.filter(|pod| attempt.was_parked && pod.is_terminating());
     deleting.cloned()
 }
 
 /// Drops the attempt if its pod began to terminate while the cycle was parked, as if it had done so before (C-5).
 fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
-    let Some(pod) = deleting(core.cache(), attempt) else {
+    let Some(pod) = deleting(core, attempt) else {
         return false;
     };
     core.observe_evaluation(attempt);
@@ -304,9 +298,9 @@ fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
 }
 
 /// The number of nodes to score, in percent. Zero means that no percentage is given.
-fn percentage_of_nodes(settings: &Settings, attempt: &Attempt) -> Option<i32> {
+fn percentage_of_nodes(core: &Core, attempt: &Attempt) -> Option<i32> {
     let of_profile = attempt.profile.percentage_of_nodes_to_score;
-    let given = of_profile.or(settings.percentage_of_nodes_to_score);
+    let given = of_profile.or(core.settings().percentage_of_nodes_to_score);
     given.filter(|percentage| *percentage != 0)
 }
 

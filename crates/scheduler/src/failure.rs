@@ -1,6 +1,5 @@
 //! The handling of a pod whose attempt has failed.
 
-use crate::cache::Cache;
 use crate::call_results::note_requests;
 use crate::core::{Core, Explanation, RejectionReason, reasons};
 use crate::cycle::{Attempt, CycleResult};
@@ -131,7 +130,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         0
     };
     info.own.template = template;
-    let known = look_up(core.cache(), &pod);
+    let known = look_up(core, &pod);
     // Of a bound pod nothing of this is true any more.
     let call = match known {
         KnownStatus::Pending => status_patch(core, &pod, reason, &failure),
@@ -173,7 +172,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         }
         KnownStatus::Replaced => {}
     }
-    if let Some(object) = core.cache().effective(&pod.uid).cloned() {
+    if let Some(object) = core.effective(&pod.uid).cloned() {
         nominations::nominate(core, &object, &failure.nominating);
     }
     core.publish_failure(&pod, &profile, &failure.message);
@@ -184,7 +183,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         }
     }
     // While it was being bound here, nothing else could be written.
-    let stored = core.cache().stored(&pod.uid);
+    let stored = core.stored(&pod.uid);
     if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
         correct_status(core, &stored);
     }
@@ -215,9 +214,9 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) 
     core.trace_ended(&mut attempt, result, None, &failure.message);
     let mut info = attempt.info;
     explain(core, &info, &failure);
-    let known = core.cache().effective(&uid).cloned();
+    let known = core.effective(&uid).cloned();
     // The pod leaves the queue when its resize no longer waits for the scheduler.
-    match known.filter(|pod| core.settings().makes_room_for_resize(pod)) {
+    match known.filter(|pod| core.makes_room_for_resize(pod)) {
         None => core.done(&uid),
         Some(pod) => {
             info.pod = pod;
@@ -256,10 +255,10 @@ fn template(
     let mut post_filter = attempt.profile.post_filter.iter();
     let follows = attempt.evaluation.is_kept
         && core.is_on(Feature::SchedulerPreQueueingHints)
-        && core.settings().extenders.is_empty()
+        && core.extenders().is_empty()
         && diagnosis.pending_plugins.is_empty()
         && !keeps_room
-        && core.queue().nominator().node_of(pod.uid()).is_none()
+        && core.nominated_node(pod.uid()).is_none()
         && post_filter.all(|member| member.plugin.judges_by_template());
     let known = attempt.info.own.template.as_ref();
     match known.filter(|known| known.is_of(pod)) {
@@ -292,7 +291,7 @@ fn is_as_before(
         return true;
     }
     let uid = info.pod.uid();
-    let pod = core.cache().effective(uid);
+    let pod = core.effective(uid);
     let stated = pod.and_then(|pod| pod.condition(POD_SCHEDULED));
     let differs_in_message_alone = match call {
         None => true,
@@ -334,16 +333,16 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure
     let pod = info.pod.clone();
     return_to_queue(core, info);
     // With the writes that no watch has shown yet: one of them may be the nomination.
-    let pod = core.cache().effective(pod.uid()).cloned().unwrap_or(pod);
+    let pod = core.effective(pod.uid()).cloned().unwrap_or(pod);
     nominations::nominate(core, &pod, &failure.nominating);
     failure.into_result()
 }
 
-fn look_up(cache: &Cache, pod: &PodRef) -> KnownStatus {
-    match cache.stored(&pod.uid) {
+fn look_up(core: &Core, pod: &PodRef) -> KnownStatus {
+    match core.stored(&pod.uid) {
         Some(stored) if stored.is_assigned() => KnownStatus::Bound,
         Some(_) => KnownStatus::Pending,
-        None => match cache.stored_by_name(&pod.namespace, &pod.name) {
+        None => match core.stored_by_name(&pod.namespace, &pod.name) {
             Some(_) => KnownStatus::Replaced,
             None => KnownStatus::Gone,
         },
@@ -353,9 +352,9 @@ fn look_up(cache: &Cache, pod: &PodRef) -> KnownStatus {
 /// Gives a pod back to the queue in its latest version, unless it needs no node any more.
 pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
     let uid = info.pod.uid().clone();
-    let stored = core.cache().stored(&uid);
+    let stored = core.stored(&uid);
     let is_pending = stored.is_some_and(|pod| !pod.is_assigned());
-    let Some(pod) = core.cache().effective(&uid).filter(|_| is_pending) else {
+    let Some(pod) = core.effective(&uid).filter(|_| is_pending) else {
         core.done(&uid);
         return;
     };
@@ -370,7 +369,7 @@ fn status_patch(
     reason: &str,
     failure: &AttemptFailure,
 ) -> Option<ApiCall> {
-    let object = core.cache().effective(&pod.uid)?;
+    let object = core.effective(&pod.uid)?;
     let condition = ConditionPatch::of(object, POD_SCHEDULED, "False", reason, &failure.message);
     let is_stated = object.condition(POD_SCHEDULED).is_some_and(|c| {
         c.status == condition.status

@@ -41,7 +41,7 @@ pub(crate) enum End<'a> {
 pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     let uid = nominee.uid();
     if let End::Placed(node) = why {
-        let nominated_to = core.queue().nominator().node_of(uid);
+        let nominated_to = core.nominated_node(uid);
         let is_used = nominated_to.is_none_or(|nominated| nominated == *node);
         let (nominator, _) = core.nominator_mut();
         nominator.remove(uid);

@@ -47,7 +47,7 @@ pub(crate) fn take_pre_enqueue_reports(core: &mut Core) -> bool {
 
 fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
     let uid = report.pod().uid();
-    if core.cache().stored(uid).is_none_or(|pod| pod.is_assigned()) {
+    if core.stored(uid).is_none_or(|pod| pod.is_assigned()) {
         return;
     }
     let now = core.now();
@@ -105,12 +105,12 @@ fn removal(pod: &Pod) -> ApiCall {
 /// only waits for what that attempt has begun.
 fn states_result_of_attempt(core: &Core, pod: &Pod) -> bool {
     let uid = pod.uid();
-    let effective = core.cache().effective(uid).map_or(pod, |pod| &**pod);
+    let effective = core.effective(uid).map_or(pod, |pod| &**pod);
     match effective.condition(POD_SCHEDULED) {
         Some(condition) if *condition.reason == *NOT_READY_FOR_SCHEDULING => false,
         Some(condition) if *condition.reason == *UNSCHEDULABLE => true,
         _ => {
-            let queued = core.queue().get(pod.namespace(), pod.name());
+            let queued = core.queued(pod.namespace(), pod.name());
             queued.is_some_and(|(_, info)| info.attempts > 0)
         }
     }
@@ -129,7 +129,7 @@ pub(crate) fn publish_report(core: &mut Core, call: &ApiCall) {
         SCHEDULING_GATED => SCHEDULING_GATED,
         _ => return,
     };
-    let Some(stored) = core.cache().stored(&pod.uid) else {
+    let Some(stored) = core.stored(&pod.uid) else {
         return;
     };
     let event = PodEvent {
@@ -161,7 +161,7 @@ pub(crate) fn offer_statuses(core: &mut Core) {
 fn desired_now(core: &Core, refused: &ApiCall) -> Option<ApiCall> {
     let pod = refused.pod()?.clone();
     let mut conditions = refused.conditions().to_vec();
-    if core.cache().stored(&pod.uid)?.is_assigned() {
+    if core.stored(&pod.uid)?.is_assigned() {
         conditions.retain(|c| c.kind != POD_SCHEDULED || c.status == "True");
         return (!conditions.is_empty()).then_some(ApiCall::PatchPodStatus {
             pod,
@@ -170,11 +170,11 @@ fn desired_now(core: &Core, refused: &ApiCall) -> Option<ApiCall> {
         });
     }
     // The status of a pod that is being tried or bound is written when that fails.
-    let (place, info) = core.queue().get(&pod.namespace, &pod.name)?;
+    let (place, info) = core.queued(&pod.namespace, &pod.name)?;
     if *info.pod.uid() != pod.uid {
         return None;
     }
-    let nominated_to = core.queue().nominator().node_of(&pod.uid).cloned();
+    let nominated_to = core.nominated_node(&pod.uid).cloned();
     let nominated_node = Some(nominated_to.unwrap_or_default());
     let is_rejected = place == QueuedIn::Gated;
     if matches!(refused, ApiCall::ClearPreEnqueueStatus { .. }) && !is_rejected {
@@ -231,12 +231,10 @@ pub(crate) fn show_writes(core: &mut Core, uid: &str) {
 /// nomination, and others may have written it meanwhile: the pod is nominated as its status states now. `before` is
 /// the node to which it was nominated.
 pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall, before: Option<Str>) {
-    let pod = written
-        .pod()
-        .and_then(|pod| core.cache().effective(&pod.uid));
+    let pod = written.pod().and_then(|pod| core.effective(&pod.uid));
     if let Some(pod) = pod.cloned() {
         nominations::nominate(core, &pod, &Nominating::Keep);
-        let after = core.queue().nominator().node_of(pod.uid());
+        let after = core.nominated_node(pod.uid());
         if let Some(node) = before.filter(|node| after != Some(node)) {
             nominations::end_at(core, &pod, &node, &nominations::End::Written);
         }
@@ -246,14 +244,11 @@ pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall, before: Opti
 /// A pod without a node that was to be evicted stays. It is queued again if it was dropped meanwhile.
 fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
     let uid = after.uid();
-    if !before.is_terminating() || after.is_terminating() || !core.settings().is_responsible(after)
-    {
+    if !before.is_terminating() || after.is_terminating() || !core.is_responsible(after) {
         return;
     }
-    let is_queued = core.queue().get(after.namespace(), after.name()).is_some();
-    let is_held = core.queue().in_flight().contains(uid)
-        || core.is_being_bound(uid)
-        || core.is_returning(uid);
+    let is_queued = core.queued(after.namespace(), after.name()).is_some();
+    let is_held = core.is_in_flight(uid) || core.is_being_bound(uid) || core.is_returning(uid);
     if !is_queued && !is_held {
         core.enqueue(after.clone());
     }

@@ -64,10 +64,7 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
 fn evict(core: &mut Core, id: u64, running: &mut OpenPreemption, victim: Eviction) -> bool {
     let uid = &victim.event.regarding.uid;
     // Another scheduler may have bound it while it was being prepared here: then it has to be evicted through the API.
-    let is_bound = core
-        .cache()
-        .stored(uid)
-        .is_some_and(|pod| pod.is_assigned());
+    let is_bound = core.stored(uid).is_some_and(|pod| pod.is_assigned());
     if !is_bound && core.preempt_unbound(uid, &running.plugin) {
         let mut event = victim.event;
         event.note += Eviction::IN_MEMORY;
@@ -92,9 +89,8 @@ fn preempted(core: &mut Core, running: &OpenPreemption, event: PodEvent) {
 /// The next step of a preemption. `evicted` is the victim that the API server has evicted now.
 fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<Str>) {
     // A preemptor that was deleted or bound needs no room.
-    let stored = core.cache().stored(&running.preemptor.uid);
-    let is_wanted =
-        stored.is_some_and(|pod| !pod.is_assigned() || core.settings().makes_room_for_resize(pod));
+    let stored = core.stored(&running.preemptor.uid);
+    let is_wanted = stored.is_some_and(|pod| !pod.is_assigned() || core.makes_room_for_resize(pod));
     if running.pending == 0
         && !running.has_failed
         && is_wanted
@@ -174,14 +170,14 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption, evicted: Option<St
             None => admit(core, &preemptor, &plugin),
         }
     }
-    if has_failed && let Some(pod) = core.cache().effective(&preemptor.uid).cloned() {
+    if has_failed && let Some(pod) = core.effective(&preemptor.uid).cloned() {
         core.activate(&[pod]);
     }
 }
 
 /// Returns whether the API shows the pod as one that was not evicted.
 fn is_unseen(core: &Core, uid: &str) -> bool {
-    let stored = core.cache().stored(uid);
+    let stored = core.stored(uid);
     stored.is_some_and(|pod| !pod.is_terminating())
 }
 
@@ -209,10 +205,10 @@ pub(crate) fn victim_stays(core: &mut Core, uid: &str) {
 /// the deletion of a victim that is still terminating wakes it.
 pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
     core.ends_to_preempt(&preemptor.uid);
-    let Some(pod) = core.cache().effective(&preemptor.uid).cloned() else {
+    let Some(pod) = core.effective(&preemptor.uid).cloned() else {
         return;
     };
-    let queued = core.queue().get(&preemptor.namespace, &preemptor.name);
+    let queued = core.queued(&preemptor.namespace, &preemptor.name);
     let is_due = queued.is_some_and(|(place, info)| match place {
         QueuedIn::Gated => info.gating_plugin() == Some(plugin),
         QueuedIn::Unschedulable => !awaits_victims(core, &pod),
@@ -235,7 +231,7 @@ fn awaits_victims(core: &Core, pod: &Pod) -> bool {
         return true;
     }
     let cluster = core.cluster();
-    let node = core.queue().nominator().node_of(pod.uid());
+    let node = core.nominated_node(pod.uid());
     let view = node.and_then(|node| cluster.nodes.node(node));
     view.is_some_and(|view| {
         view.pods().iter().any(|counted| {
@@ -249,19 +245,19 @@ fn awaits_victims(core: &Core, pod: &Pod) -> bool {
 /// plugins that rejected such a pod may not care about the victim's deletion, so no event would wake it, and its
 /// nomination would keep other pods from the node (P-5, P-20).
 pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
-    let nominees = core.queue().nominator().pods_on(&victim.spec.node_name);
+    let nominees = core.nominated_to(&victim.spec.node_name);
     let waiting = nominees.iter().filter(|info| {
         let pod = &info.pod;
-        let queued = core.queue().get(pod.namespace(), pod.name());
+        let queued = core.queued(pod.namespace(), pod.name());
         let waits = match queued {
             Some((place, _)) => place == QueuedIn::Unschedulable,
-            None => core.queue().in_flight().contains(pod.uid()),
+            None => core.is_in_flight(pod.uid()),
         };
         let preempts = core.cluster().preempting.contains(pod.uid());
         waits && !preempts && pod.priority() > victim.priority()
     });
     let pods: Vec<Arc<Pod>> = waiting
-        .filter_map(|info| core.cache().effective(info.pod.uid()).cloned())
+        .filter_map(|info| core.effective(info.pod.uid()).cloned())
         .collect();
     if !pods.is_empty() {
         core.activate(&pods);

@@ -53,7 +53,7 @@ impl Bindings {
         let Some(binding) = self.by_id.get_mut(&id) else {
             return;
         };
-        let extenders = core.settings().extenders.clone();
+        let extenders = core.extenders();
         let pod = &binding.attempt.pod.pod;
         let Some((at, extender)) = extenders.next(from, pod, |spec| spec.binds) else {
             binding.stage = BindingStage::Bind(PointRun::begin(core, Point::Bind.as_str()));
@@ -91,7 +91,7 @@ impl Bindings {
     }
 
     fn take_answer(&mut self, core: &mut Core, id: u64, at: usize, reason: WakeReason) {
-        let Some(extender) = core.settings().extenders.get(at).cloned() else {
+        let Some(extender) = core.extender(at) else {
             return;
         };
         let spec = extender.spec();

@@ -41,7 +41,7 @@ impl Bindings {
         core.trace_ended(attempt, "scheduled", Some(&placed.node), "");
         core.activate_wanted(binding.uid());
         // The API may show the pod as bound already, with a status that could not be written meanwhile.
-        let stored = core.cache().stored(binding.uid());
+        let stored = core.stored(binding.uid());
         if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
             correct_status(core, &stored);
         }

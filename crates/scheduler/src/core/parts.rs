@@ -1,7 +1,8 @@
 //! The ways from a stage to the parts: to look at them, and to change them.
 //!
-//! **Architecture invariant:** at most four files outside of `core` use a method that hands out a part to be changed. A test
-//! of the workspace checks that. What more stages do is a method of [`Core`] beside this file.
+//! **Architecture invariant:** at most four files outside of `core` get a part to change it, and at most four to read it. A
+//! test of the workspace checks that. The one exception is the cluster as plugins see it, which nearly every stage reads.
+//! Questions and changes of more stages are methods of [`Core`] beside this file.
 
 use super::{Calls, Core, CoreClock, Explanations, PluginRequests, Settings, Waits};
 use crate::binding::UnboundPods;
@@ -14,7 +15,7 @@ use crate::profile::Profile;
 use crate::queue::{Nominator, SchedulingQueue};
 use berth_api::Time;
 use berth_framework::plugin::Context;
-use berth_framework::{Cluster, Feature, PodInfo, Work};
+use berth_framework::{Cluster, PodInfo, Work};
 use std::sync::Arc;
 
 impl Core {
@@ -22,10 +23,6 @@ impl Core {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
-    }
-
-    pub(crate) fn is_on(&self, feature: Feature) -> bool {
-        self.settings.is_on(feature)
     }
 
     /// The time of the step.

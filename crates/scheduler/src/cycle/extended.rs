@@ -116,7 +116,7 @@ impl Cycle {
     fn search_on(&mut self, core: &mut Core, attempt: Attempt, next: NextRound) -> CycleStep {
         match next {
             NextRound::Found(found) => {
-                let begin = self.search_begin(core.settings(), &attempt, true);
+                let begin = self.search_begin(core, &attempt, true);
                 self.conclude(core, attempt, found, begin)
             }
             NextRound::Wait(mut search, wait, id) => {
@@ -151,7 +151,7 @@ impl Cycle {
         mut search: Box<ExtendedSearch>,
         possible: PreFiltered,
     ) -> NextRound {
-        let percentage = percentage_of_nodes(core.settings(), attempt);
+        let percentage = percentage_of_nodes(core, attempt);
         // C-20: without a component that distinguishes nodes, any feasible node is as good as another.
         let is_distinguished = !attempt.profile.score.is_empty()
             || core
@@ -230,7 +230,7 @@ impl Cycle {
             _ => return self.filtered(core, attempt, search),
         };
         let pod = attempt.pod.pod.clone();
-        let extenders = core.settings().extenders.clone();
+        let extenders = core.extenders();
         let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.filters) else {
             return self.filtered(core, attempt, search);
         };
@@ -281,7 +281,7 @@ impl Cycle {
         };
         search.names = names(&core.cluster().nodes, &search.slots);
         let pod = attempt.pod.pod.clone();
-        let extenders = core.settings().extenders.clone();
+        let extenders = core.extenders();
         let mut asked = Vec::new();
         // Of the answers, the one with the latest deadline is awaited: the others have ended by then.
         let mut latest: Option<(Wait, WaitId)> = None;
@@ -334,7 +334,7 @@ impl Cycle {
         at: usize,
         reason: WakeReason,
     ) -> Option<CycleStep> {
-        let extender = core.settings().extenders.get(at).cloned()?;
+        let extender = core.extender(at)?;
         let Parked {
             attempt,
             at: ParkedAt::Search(search),
@@ -460,7 +460,7 @@ fn take_filtered(
     let SearchStage::Filter(at) = search.stage else {
         return Ok(());
     };
-    let Some(extender) = core.settings().extenders.get(at).cloned() else {
+    let Some(extender) = core.extender(at) else {
         return Ok(());
     };
     search.stage = SearchStage::Filter(at + 1);
@@ -501,7 +501,7 @@ fn look_again(
     attempt: &mut Attempt,
     search: &mut ExtendedSearch,
 ) -> Result<(), Found> {
-    let stored = core.cache().stored(attempt.pod.pod.uid());
+    let stored = core.stored(attempt.pod.pod.uid());
     if stored.is_none_or(|pod| pod.is_assigned()) {
         let status = Status::error("the pod was deleted, or another scheduler has bound it");
         return Err(Found::Failed(status));

@@ -295,7 +295,7 @@ impl Cycle {
             |line| line.with("pod", &*attempt.pod.pod),
         );
         attempt.began = core.stage_begin();
-        if extended::takes_part(&core.settings().extenders, attempt) {
+        if extended::takes_part(&core.extenders(), attempt) {
             let text = "extenders cannot take part in the scheduling of pod groups";
             member.found = MemberFound::Failed(Status::error(text));
             return;
@@ -303,7 +303,7 @@ impl Cycle {
         // It may have been tried on other nodes before.
         attempt.evaluation.begin_anew();
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        let begin = self.search_begin(core.settings(), attempt, false);
+        let begin = self.search_begin(core, attempt, false);
         let found = self.search(core, attempt, scope);
         core.log_if_slow(attempt);
         core.observe_evaluation(attempt);

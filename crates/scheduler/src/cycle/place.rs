@@ -116,7 +116,7 @@ impl Cycle {
         (run, generation): (PointRun, u64),
         reason: WakeReason,
     ) -> CycleStep {
-        if deleting(core.cache(), &attempt).is_some() {
+        if deleting(core, &attempt).is_some() {
             revert_placement(core, &mut attempt, &placed);
             drops_deleting(core, &mut attempt);
             return CycleStep::Over(CycleResult::Skipped);
@@ -145,7 +145,7 @@ fn no_longer_fits(
     generation: u64,
 ) -> Option<Status> {
     let uid = placed.pod.pod.uid();
-    if !core.cache().is_assumed(uid) || core.cache().stored(uid).is_none() {
+    if !core.is_assumed(uid) || core.stored(uid).is_none() {
         return Some(Status::error(
             "the pod was deleted, or another scheduler has bound it",
         ));
@@ -264,7 +264,7 @@ pub(crate) fn undo_placement(
         Ok(pod) => pod,
         Err(error) => {
             // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
-            let stored = core.cache().stored(placed.pod.pod.uid());
+            let stored = core.stored(placed.pod.pod.uid());
             let line = if stored.is_some_and(|pod| pod.is_assigned()) {
                 LogLine::info("ForgetPod failed")
             } else {

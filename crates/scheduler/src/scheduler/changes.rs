@@ -67,7 +67,7 @@ impl Intake<'_> {
     fn deleted(&mut self, kind: Kind, namespace: &Str, name: &Str) {
         match kind {
             Kind::Pod => {
-                if let Some(pod) = self.core.cache().stored_by_name(namespace, name).cloned() {
+                if let Some(pod) = self.core.stored_by_name(namespace, name).cloned() {
                     self.pod_deleted(&pod);
                 }
             }
@@ -130,7 +130,7 @@ impl Intake<'_> {
                     && old.metadata.uid == node.metadata.uid => {}
             Some(old) => {
                 self.seen(4, "Update event for node", node.name());
-                let events = node_update_events(&old, &node, &self.core.settings().features);
+                let events = node_update_events(&old, &node, &self.core.features());
                 self.core.cache_mut().set_node(node.clone());
                 let updating = self.nanos().saturating_sub(began);
                 let (old, new) = (Object::Node(old), Object::Node(node));

@@ -43,12 +43,9 @@ impl Scheduler {
         if core.is_returning(uid) {
             return Some(Progress::StatusWrite);
         }
-        core.queue()
-            .in_flight()
-            .contains(uid)
-            .then(|| Progress::Cycle {
-                wait: self.cycle.waits_for().cloned(),
-            })
+        core.is_in_flight(uid).then(|| Progress::Cycle {
+            wait: self.cycle.waits_for().cloned(),
+        })
     }
 
     /// The preemptions for a pod that have not ended.
@@ -58,7 +55,7 @@ impl Scheduler {
 
     /// Returns whether extenders are configured.
     pub fn has_extenders(&self) -> bool {
-        !self.core.settings().extenders.is_empty()
+        !self.core.extenders().is_empty()
     }
 
     /// The number of pods that were scheduled after the periodic flush had moved them; each is a missed wake-up.

@@ -44,7 +44,7 @@ impl Scheduler {
         metrics.absorb(core.queue().metrics());
         // Present from the start.
         metrics.add(Metric::EventLogCollapses, &[], 0.0);
-        let versions = core.settings().features.versions();
+        let versions = core.features().versions();
         for feature in Feature::ALL {
             let Some(spec) = feature.state(versions).spec() else {
                 continue;
@@ -62,7 +62,7 @@ impl Scheduler {
         }
         let binding = self.bindings.len() as f64;
         metrics.set(Metric::Goroutines, &["binding"], binding);
-        if !core.settings().extenders.is_empty() {
+        if !core.extenders().is_empty() {
             let asked = self.cycle.prioritizing_extenders() as f64;
             metrics.set(Metric::Goroutines, &["prioritizing_extender"], asked);
         }

@@ -129,7 +129,7 @@ impl Cycle {
             .iter_mut()
             .map(|member| std::mem::replace(&mut member.found, MemberFound::Untried))
             .collect();
-        let (now, features) = (core.now(), core.settings().features);
+        let (now, features) = (core.now(), core.features());
         let mut dry_run = Trial::begin(self, core, run);
         let result = work(
             &mut PodGroupPostFilterContext {
@@ -293,7 +293,7 @@ impl GroupDryRun for Trial<'_> {
     }
 
     fn nominated_to(&self, node: &str) -> Vec<Arc<PodInfo>> {
-        self.core.queue().nominator().pods_on(node).to_vec()
+        self.core.nominated_to(node)
     }
 
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) {

@@ -288,13 +288,13 @@ impl Search {
 
     /// The raw scores of a placement with these pods, as if none of them were there.
     fn raw(&self, core: &Core, run: &GroupRun, at: usize, pods: &[Arc<PodInfo>]) -> Vec<i64> {
-        let is_there = |pod: &&Arc<PodInfo>| !core.cache().is_assumed(pod.pod.uid());
+        let is_there = |pod: &&Arc<PodInfo>| !core.is_assumed(pod.pod.uid());
         let pods: Vec<&PodInfo> = pods.iter().filter(is_there).map(|pod| &**pod).collect();
         let here = self.placed(run);
         // Those that are placed in this trial count in the sums of the nodes already.
         let counted = here
             .iter()
-            .filter(|pod| core.cache().is_assumed(pod.pod.uid()))
+            .filter(|pod| core.is_assumed(pod.pod.uid()))
             .count();
         let proposal = GroupProposal {
             scheduled: self.scheduled + counted,

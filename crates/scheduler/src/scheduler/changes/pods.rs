@@ -52,12 +52,12 @@ impl Intake<'_> {
             &pod,
         );
         self.core.store_pod(&pod);
-        let is_ours = self.core.settings().is_responsible(&pod);
+        let is_ours = self.core.is_responsible(&pod);
         if pod.is_assigned() {
             if is_ours {
                 correct_status(self.core, &pod);
             }
-            if self.core.settings().makes_room_for_resize(&pod) {
+            if self.core.makes_room_for_resize(&pod) {
                 self.core.enqueue(pod.clone());
             }
             let new = Object::Pod(pod);
@@ -73,11 +73,11 @@ impl Intake<'_> {
     fn pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
         let began = self.stage_began();
         self.pod_update_seen(old, new);
-        let is_ours = self.core.settings().is_responsible(old);
+        let is_ours = self.core.is_responsible(old);
         if is_ours && !old.spec.scheduling_gates.is_empty() {
             self.core.note_gates(old, new);
         }
-        let was_assumed = self.core.cache().is_assumed(new.uid());
+        let was_assumed = self.core.is_assumed(new.uid());
         let change = self.core.store_pod(new);
         let preemptors = if new.is_terminating() {
             seen_terminating(self.core, new.uid())
@@ -92,7 +92,7 @@ impl Intake<'_> {
             self.resize_seen(old, new);
             let mut is_plain = false;
             let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
-            for event in pod_update_events(old, new, &self.core.settings().features) {
+            for event in pod_update_events(old, new, &self.core.features()) {
                 is_plain |= event == ASSIGNED_POD_UPDATE;
                 self.move_timed(&event, (&before, &after), updating);
             }
@@ -104,7 +104,7 @@ impl Intake<'_> {
             if is_ours {
                 let leaving = self.stage_began();
                 // Bound by another client, or by a call of an earlier process: the room of its nomination is free.
-                let nominated_to = self.core.queue().nominator().node_of(new.uid()).cloned();
+                let nominated_to = self.core.nominated_node(new.uid()).cloned();
                 if let Some(nominated_to) = nominated_to {
                     let placed = nominations::End::Placed(&new.spec.node_name);
                     nominations::end_at(self.core, old, &nominated_to, &placed);
@@ -122,10 +122,10 @@ impl Intake<'_> {
                 self.assumed_pod_moved(&assumed, new);
             }
         } else if is_ours {
-            let is_undone = was_assumed && !self.core.cache().is_assumed(new.uid());
+            let is_undone = was_assumed && !self.core.is_assumed(new.uid());
             let events = if is_undone {
                 self.binding_undone(new, change.old);
-                pod_update_events(old, new, &self.core.settings().features)
+                pod_update_events(old, new, &self.core.features())
             } else if was_assumed {
                 if new.is_terminating() && !old.is_terminating() {
                     self.assumed_pod_deleted(new);
@@ -135,15 +135,15 @@ impl Intake<'_> {
                         self.assumed_pod_moved(&assumed, &change.new);
                     }
                 }
-                pod_update_events(old, new, &self.core.settings().features)
+                pod_update_events(old, new, &self.core.features())
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
                 // After a failed binding, the status may not show the node yet that is kept for a member of a group.
-                let kept = self.core.queue().nominator().node_of(new.uid()).cloned();
+                let kept = self.core.nominated_node(new.uid()).cloned();
                 let (queue, cx) = self.core.queue_with_context();
                 let events = queue.update(&cx, &before, &change.new);
                 let nominated_to = &old.status.nominated_node_name;
-                let now = self.core.queue().nominator().node_of(new.uid());
+                let now = self.core.nominated_node(new.uid());
                 let kept = kept.filter(|node| now != Some(node));
                 if !nominated_to.is_empty() && *nominated_to != new.status.nominated_node_name {
                     nominations::end(self.core, old, &nominations::End::Seen);
@@ -165,7 +165,7 @@ impl Intake<'_> {
 
     /// A pod with a node has changed: it is in the queue as long as it waits for a resize.
     fn resize_seen(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        let waits = |pod: &Pod| self.core.settings().makes_room_for_resize(pod);
+        let waits = |pod: &Pod| self.core.makes_room_for_resize(pod);
         match (waits(old), waits(new)) {
             (false, false) => {}
             (_, true) => {
@@ -181,13 +181,13 @@ impl Intake<'_> {
 
     /// A change of a pod without a node was handled.
     fn handled_unassigned(&mut self, action: ActionType, began: u64) {
-        let resource = EventResource::of_unassigned(&self.core.settings().features, false);
+        let resource = EventResource::of_unassigned(&self.core.features(), false);
         self.handled(&ClusterEvent::new(resource, action), began);
     }
 
     pub(super) fn pod_deleted(&mut self, last: &Arc<Pod>) {
         let began = self.stage_began();
-        let Some(pod) = self.core.cache().stored(last.uid()).cloned() else {
+        let Some(pod) = self.core.stored(last.uid()).cloned() else {
             return;
         };
         self.pod_seen(
@@ -199,11 +199,11 @@ impl Intake<'_> {
             &pod,
         );
         let uid = pod.uid();
-        let was_assumed = self.core.cache().is_assumed(uid);
+        let was_assumed = self.core.is_assumed(uid);
         let effective = self.core.remove_pod(uid);
         let preemptors = seen_terminating(self.core, uid);
         if pod.is_assigned() {
-            if self.core.settings().makes_room_for_resize(&pod) {
+            if self.core.makes_room_for_resize(&pod) {
                 self.core.queue_mut().delete(&pod);
             }
             let old = Object::Pod(pod);
@@ -213,9 +213,9 @@ impl Intake<'_> {
                 wake_nominees(self.core, &victim);
             }
             self.handled(&ASSIGNED_POD_DELETE, began);
-        } else if self.core.settings().is_responsible(&pod) {
+        } else if self.core.is_responsible(&pod) {
             // A member of a group is nominated after a failed binding, before its status has the nomination.
-            let room = self.core.queue().nominator().node_of(uid).cloned();
+            let room = self.core.nominated_node(uid).cloned();
             let (queue, cx) = self.core.queue_with_context();
             remove_pod(queue, &cx, &pod);
             let nominee = effective.and_then(|pod| {
@@ -262,7 +262,7 @@ impl Intake<'_> {
     ) {
         let what = match pod.is_assigned() {
             true => scheduled,
-            false if self.core.settings().is_responsible(pod) => waiting,
+            false if self.core.is_responsible(pod) => waiting,
             false => return,
         };
         self.core.v(level, what, |line| line.with("pod", pod));
@@ -281,7 +281,7 @@ impl Intake<'_> {
             None if self.cycle.is_about(uid) => None,
             // It may have been bound, with an answer that was not received.
             None => {
-                let node = core.cache().assumed_on(uid).cloned();
+                let node = core.assumed_on(uid).cloned();
                 node.and_then(|node| core.forget(uid, &node).ok().flatten())
             }
         };
@@ -304,7 +304,7 @@ impl Intake<'_> {
 
     /// The pod has changed. If Permit rejects it in the end, that may be what it needs.
     fn assumed_pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        if self.core.queue().in_flight().contains(new.uid()) {
+        if self.core.is_in_flight(new.uid()) {
             let (queue, cx) = self.core.queue_with_context();
             queue.update(&cx, old, new);
         }
@@ -317,7 +317,7 @@ impl Intake<'_> {
             self.core.placement_freed(assumed, None);
             return;
         }
-        let events = pod_update_events(assumed, stored, &self.core.settings().features);
+        let events = pod_update_events(assumed, stored, &self.core.features());
         let (before, after) = (Object::Pod(assumed.clone()), Object::Pod(stored.clone()));
         // A changed status helps no other pod.
         for event in events.iter().filter(|e| e.action != ActionType::UPDATE) {
