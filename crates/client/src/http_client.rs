@@ -14,16 +14,17 @@ use futures_util::future::BoxFuture;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::Full;
-use hyper::rt::{Read, Write};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConfig;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, ServiceExt};
 
 pub(crate) use crate::http2::{ConnectionId, HttpBody};
 
@@ -53,21 +54,38 @@ pub(crate) fn service(config: &Config) -> Result<HttpService, BoxError> {
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
     tcp.set_connect_timeout(config.connect_timeout);
     let Some(proxy) = &config.proxy_url else {
-        return client.through(tcp);
+        return client.through(carrier(tcp, MaybeHttpsStream::Http));
     };
-    match proxy.scheme_str() {
-        Some("socks5") => client.through(SocksV5::new(proxy.clone(), tcp)),
-        Some("http") => client.through(tunnel(proxy, tcp)?),
+    let carrier = match proxy.scheme_str() {
+        Some("socks5") => carrier(SocksV5::new(proxy.clone(), tcp), MaybeHttpsStream::Http),
+        Some("http") => carrier(tunnel(proxy, tcp)?, MaybeHttpsStream::Http),
         Some("https") => {
             let tls = HttpsConnectorBuilder::new()
                 .with_tls_config(client.tls.clone())
                 .https_or_http()
                 .enable_http1()
                 .wrap_connector(tcp);
-            client.through(tunnel(proxy, tls)?)
+            carrier(tunnel(proxy, tls)?, |stream| stream)
         }
-        _ => Err(format!("proxy {proxy} is none of http, https and socks5").into()),
-    }
+        _ => return Err(format!("proxy {proxy} is none of http, https and socks5").into()),
+    };
+    client.through(carrier)
+}
+
+/// The bytes between this process and the server, or the proxy, which may encrypt them itself.
+type CarrierStream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// Opens such streams, directly or through a proxy. It is one type, so that the client above it is compiled once.
+type Carrier = BoxCloneSyncService<Uri, CarrierStream, BoxError>;
+
+fn carrier<C>(connector: C, stream: fn(C::Response) -> CarrierStream) -> Carrier
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError> + 'static,
+{
+    BoxCloneSyncService::new(connector.map_response(stream).map_err(C::Error::into))
 }
 
 /// A tunnel through an HTTP proxy, with the credentials of its URL.
@@ -94,14 +112,8 @@ struct Described<'a> {
 }
 
 impl Described<'_> {
-    /// The client over connections that `connector` makes.
-    fn through<C>(self, connector: C) -> Result<HttpService, BoxError>
-    where
-        C: Service<Uri> + Clone + Send + Sync + 'static,
-        C::Response: Connection + Read + Write + Send + Unpin + 'static,
-        C::Future: Send + 'static,
-        C::Error: Into<BoxError>,
-    {
+    /// The client over the streams that `carrier` opens.
+    fn through(self, carrier: Carrier) -> Result<HttpService, BoxError> {
         let mut tls = HttpsConnectorBuilder::new()
             .with_tls_config(self.tls)
             .https_or_http();
@@ -109,7 +121,7 @@ impl Described<'_> {
             let name = name.clone().try_into()?;
             tls = tls.with_server_name_resolver(FixedServerNameResolver::new(name));
         }
-        let connector = tls.enable_all_versions().wrap_connector(connector);
+        let connector = tls.enable_all_versions().wrap_connector(carrier);
         let server = self.config.cluster_url.clone();
         Ok(BoxCloneSyncService::new(Addressed {
             base: Base::of(&server)?,

@@ -7,18 +7,15 @@
 //! scalar or a struct is called with nothing else, and scalars are read by functions without a visitor ([`Scalar`]). JSON
 //! within a message is for visitors of any value, and for a type named `RawJson`.
 
-use self::collections::{Entries, List, MapPairs};
+use self::collections::{Entries, ListItems, MapPairs};
 use self::scalar::{Scalar, first, first_text};
 use crate::error::ProtobufError;
 use crate::facts::{Alternative, TypeId, ValueShape};
 use crate::types::{FieldTarget, MessageType, ProtobufField, Types};
 use crate::wire::{Reader, Wire};
 use serde::Deserialize;
-use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
-use serde::de::{
-    DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
-    Visitor,
-};
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
 use std::cell::Cell;
 
 mod collections;
@@ -70,76 +67,6 @@ impl<'de> Object<'de> {
     }
 }
 
-/// Refuses the visitors of scalars, for what has keys or items.
-macro_rules! no_scalar {
-    ($found:expr) => {
-        fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-            Err(ProtobufError::invalid_type($found, &visitor))
-        }
-
-        fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-            Err(ProtobufError::invalid_type($found, &visitor))
-        }
-
-        fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-            Err(ProtobufError::invalid_type($found, &visitor))
-        }
-
-        fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-            Err(ProtobufError::invalid_type($found, &visitor))
-        }
-
-        fn deserialize_string<V: Visitor<'de>>(
-            self,
-            visitor: V,
-        ) -> Result<V::Value, ProtobufError> {
-            Err(ProtobufError::invalid_type($found, &visitor))
-        }
-    };
-}
-
-/// The methods of messages, lists and maps, which all have one form only.
-macro_rules! one_form {
-    () => {
-        fn deserialize_option<V: Visitor<'de>>(
-            self,
-            visitor: V,
-        ) -> Result<V::Value, ProtobufError> {
-            visitor.visit_some(self)
-        }
-
-        fn deserialize_newtype_struct<V: Visitor<'de>>(
-            self,
-            _: &'static str,
-            visitor: V,
-        ) -> Result<V::Value, ProtobufError> {
-            visitor.visit_newtype_struct(self)
-        }
-
-        fn deserialize_enum<V: Visitor<'de>>(
-            self,
-            _: &'static str,
-            _: &'static [&'static str],
-            _: V,
-        ) -> Result<V::Value, ProtobufError> {
-            Err(ProtobufError::wire_type())
-        }
-
-        fn deserialize_ignored_any<V: Visitor<'de>>(
-            self,
-            visitor: V,
-        ) -> Result<V::Value, ProtobufError> {
-            visitor.visit_unit()
-        }
-
-        serde::forward_to_deserialize_any! {
-            i8 i16 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier
-        }
-    };
-}
-
-use {no_scalar, one_form};
-
 impl<'de> Deserializer<'de> for Object<'de> {
     type Error = ProtobufError;
 
@@ -152,31 +79,28 @@ impl<'de> Deserializer<'de> for Object<'de> {
             type_meta: self.type_meta.unwrap_or_default(),
             inner: Run::new(self.message, self.bytes),
             outer: Vec::new(),
-            next: Next::None,
+            next: None,
         };
         let decoded = visitor.visit_map(fields);
         decoded.map_err(|error| error.within(self.message.name()))
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-        self.deserialize_any(visitor)
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        visitor.visit_some(self)
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ProtobufError> {
-        self.deserialize_any(visitor)
+        visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-        Err(ProtobufError::invalid_type(Unexpected::Map, &visitor))
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct enum identifier ignored_any
     }
-
-    one_form!();
-    no_scalar!(Unexpected::Map);
 }
 
 /// The number of further values of an object.
@@ -226,13 +150,20 @@ impl<'de> Run<'de> {
             _ => Ok(None),
         }
     }
+
+    /// Skips the next fields with this number.
+    fn skip(&mut self, number: u32) -> Result<(), ProtobufError> {
+        while self.next_of(number)?.is_some() {}
+        Ok(())
+    }
 }
 
 /// The value that belongs to the key that was read last.
-enum Next<'de> {
-    None,
-    Text(&'de str),
-    Field(u32, &'static ProtobufField, Wire<'de>),
+struct NextValue<'de> {
+    number: u32,
+    name: &'static str,
+    shape: &'static ValueShape,
+    wire: Wire<'de>,
 }
 
 /// The fields of a message, those of embedded messages included.
@@ -245,22 +176,56 @@ struct MessageFields<'a, 'de> {
     inner: Run<'de>,
     /// The messages around an embedded one.
     outer: Vec<Run<'de>>,
-    next: Next<'de>,
+    next: Option<NextValue<'de>>,
 }
 
-impl<'de> MapAccess<'de> for MessageFields<'_, 'de> {
-    type Error = ProtobufError;
+impl<'a, 'de> MessageFields<'a, 'de> {
+    /// The value that belongs to the key that was read last.
+    fn next_value(&mut self) -> Result<Value<'_, 'a, 'de>, ProtobufError> {
+        let next = self.next.as_ref();
+        let next = next.ok_or_else(|| ProtobufError::new("a value without a key"))?;
+        let place = ValuePlace {
+            budget: self.budget,
+            depth: self.depth,
+        };
+        Ok(Value {
+            place,
+            shape: next.shape,
+            wire: next.wire,
+            rest: Some((&mut self.inner, next.number)),
+        })
+    }
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, ProtobufError> {
+    /// Skips the entries of the value that were not read.
+    fn end_value(&mut self) -> Result<(), ProtobufError> {
+        if let Some(next) = self.next.take()
+            && let ValueShape::List(_) | ValueShape::Map(_) = next.shape
+        {
+            let skipped = self.inner.skip(next.number);
+            return skipped.map_err(|error| error.within(next.name));
+        }
+        Ok(())
+    }
+
+    fn within_next(&self, error: ProtobufError) -> ProtobufError {
+        match &self.next {
+            Some(next) => error.within(next.name),
+            None => error,
+        }
+    }
+
+    /// The name of the next field, whose value is the next one. It is generic over no visitor, so that it is compiled once.
+    fn next_name(&mut self) -> Result<Option<&'static str>, ProtobufError> {
         if let [name, rest @ ..] = self.head {
             let at = self.type_meta.len() - self.head.len();
-            self.next = Next::Text(self.type_meta[at]);
             self.head = rest;
-            let key: StrDeserializer<'_, ProtobufError> = (*name).into_deserializer();
-            return seed.deserialize(key).map(Some);
+            self.next = Some(NextValue {
+                number: 0,
+                name,
+                shape: &ValueShape::String,
+                wire: Wire::Bytes(self.type_meta[at].as_bytes()),
+            });
+            return Ok(Some(name));
         }
         loop {
             let Some((number, wire)) = self.inner.reader.next_field()? else {
@@ -285,42 +250,40 @@ impl<'de> MapAccess<'de> for MessageFields<'_, 'de> {
                 Some(FieldTarget::Field(field)) if field.is_left_out(wire) => {}
                 Some(FieldTarget::Field(field)) => {
                     self.budget.spend()?;
-                    self.next = Next::Field(number, field, wire);
-                    let key: StrDeserializer<'_, ProtobufError> = field.name.into_deserializer();
-                    return seed.deserialize(key).map(Some);
+                    self.next = Some(NextValue {
+                        number,
+                        name: field.name,
+                        shape: field.shape,
+                        wire,
+                    });
+                    return Ok(Some(field.name));
                 }
             }
         }
+    }
+}
+
+impl<'de> MapAccess<'de> for MessageFields<'_, 'de> {
+    type Error = ProtobufError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, ProtobufError> {
+        let Some(name) = self.next_name()? else {
+            return Ok(None);
+        };
+        let key: StrDeserializer<'_, ProtobufError> = name.into_deserializer();
+        seed.deserialize(key).map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<S::Value, ProtobufError> {
-        match std::mem::replace(&mut self.next, Next::None) {
-            Next::None => Err(ProtobufError::new("a value without a key")),
-            Next::Text(text) => seed.deserialize(BorrowedStrDeserializer::new(text)),
-            Next::Field(number, field, wire) => {
-                let place = ValuePlace {
-                    budget: self.budget,
-                    depth: self.depth,
-                };
-                let value = match field.shape {
-                    ValueShape::List(items) => {
-                        let mut entries = Entries::new(place, &mut self.inner, number, items, wire);
-                        seed.deserialize(List(&mut entries))
-                            .and_then(|value| entries.skip_rest().map(|()| value))
-                    }
-                    ValueShape::Map(values) => {
-                        let mut entries =
-                            Entries::new(place, &mut self.inner, number, values, wire);
-                        seed.deserialize(MapPairs(&mut entries))
-                            .and_then(|value| entries.skip_rest().map(|()| value))
-                    }
-                    shape => seed.deserialize(Value { place, shape, wire }),
-                };
-                value.map_err(|error| error.within(field.name))
-            }
+        match seed.deserialize(self.next_value()?) {
+            Ok(value) => self.end_value().map(|()| value),
+            Err(error) => Err(self.within_next(error)),
         }
     }
 }
@@ -353,11 +316,65 @@ pub(crate) fn too_deep() -> ProtobufError {
     ProtobufError::new(format_args!("messages are nested deeper than {DEPTH_MAX}"))
 }
 
-/// One value that is not repeated.
-struct Value<'a, 'de> {
+/// One value. Values of all forms have this type, so that what is decoded is compiled for one deserializer.
+struct Value<'e, 'a, 'de> {
     place: ValuePlace<'a>,
     shape: &'static ValueShape,
+    /// The value, or the first entry of a list or map.
     wire: Wire<'de>,
+    /// The fields after it and its number, for the other entries of a list or map.
+    rest: Option<(&'e mut Run<'de>, u32)>,
+}
+
+impl<'e, 'a, 'de> Value<'e, 'a, 'de> {
+    /// A value that is neither a list nor a map.
+    fn single(place: ValuePlace<'a>, shape: &'static ValueShape, wire: Wire<'de>) -> Self {
+        Self {
+            place,
+            shape,
+            wire,
+            rest: None,
+        }
+    }
+
+    /// The entries of a list or map.
+    ///
+    /// # Errors
+    /// The value itself, if it is neither.
+    fn entries(self, each: &'static ValueShape) -> Result<Entries<'e, 'a, 'de>, Self> {
+        match self.rest {
+            Some((run, number)) => Ok(Entries::new(self.place, (run, number), each, self.wire)),
+            None => Err(self),
+        }
+    }
+
+    /// The items of a list.
+    ///
+    /// # Errors
+    /// The value itself, if it is no list.
+    fn items(self) -> Result<ListItems<'e, 'a, 'de>, Self> {
+        match (self.shape, self.wire) {
+            (ValueShape::List(each), _) => self.entries(each).map(ListItems::Entries),
+            (ValueShape::Strings, Wire::Bytes(bytes)) => Ok(ListItems::Fields {
+                place: self.place,
+                shape: &ValueShape::String,
+                number: 1,
+                reader: Reader::new(bytes),
+            }),
+            _ => Err(self),
+        }
+    }
+
+    /// The pairs of a map.
+    ///
+    /// # Errors
+    /// The value itself, if it is no map.
+    fn pairs(self) -> Result<MapPairs<'e, 'a, 'de>, Self> {
+        match self.shape {
+            ValueShape::Map(each) => self.entries(each).map(MapPairs),
+            _ => Err(self),
+        }
+    }
 }
 
 impl<'a> ValuePlace<'a> {
@@ -379,26 +396,26 @@ impl<'a> ValuePlace<'a> {
             type_meta: Default::default(),
             inner: Run::new(Types::get().at(at), bytes),
             outer: Vec::new(),
-            next: Next::None,
+            next: None,
         })
     }
 }
 
-impl<'de> Deserializer<'de> for Value<'_, 'de> {
+impl<'de> Deserializer<'de> for Value<'_, '_, 'de> {
     type Error = ProtobufError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-        match (self.shape, self.wire) {
+        let value = match self.items() {
+            Ok(items) => return visitor.visit_seq(items),
+            Err(value) => value,
+        };
+        match (value.shape, value.wire) {
             (ValueShape::SchemaOr(other), Wire::Bytes(bytes)) => {
-                schema_or(self.place, *other, bytes, visitor)
+                schema_or(value.place, *other, bytes, visitor)
             }
             (ValueShape::Object(at), Wire::Bytes(bytes)) => {
-                visitor.visit_map(self.place.message(*at, bytes)?)
+                visitor.visit_map(value.place.message(*at, bytes)?)
             }
-            (ValueShape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
-                budget: self.place.budget,
-                reader: Reader::new(bytes),
-            }),
             (ValueShape::Any | ValueShape::Raw | ValueShape::Fields, Wire::Bytes(bytes)) => {
                 match first(bytes)? {
                     [] => visitor.visit_unit(),
@@ -407,7 +424,8 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                         .map_err(ProtobufError::new),
                 }
             }
-            _ => match self.scalar()? {
+            (ValueShape::Map(_), _) => value.deserialize_map(visitor),
+            _ => match value.scalar()? {
                 Scalar::Null => visitor.visit_unit(),
                 Scalar::Bool(value) => visitor.visit_bool(value),
                 Scalar::Integer(value) => visitor.visit_i64(value),
@@ -454,30 +472,31 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-        match (self.shape, self.wire) {
-            (ValueShape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
-                budget: self.place.budget,
-                reader: Reader::new(bytes),
-            }),
-            _ => Err(self.scalar()?.unexpected(&visitor)),
+        match self.items() {
+            Ok(items) => visitor.visit_seq(items),
+            Err(value) => Err(value.unexpected(&visitor)),
         }
     }
 
+    /// A struct is a message.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ProtobufError> {
-        self.deserialize_map(visitor)
-    }
-
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
             (ValueShape::Object(at), Wire::Bytes(bytes)) => {
                 visitor.visit_map(self.place.message(*at, bytes)?)
             }
-            _ => Err(self.scalar()?.unexpected(&visitor)),
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
+        match self.pairs() {
+            Ok(pairs) => visitor.visit_map(pairs),
+            Err(value) => value.deserialize_struct("", &[], visitor),
         }
     }
 
@@ -549,72 +568,20 @@ fn schema_or<'de, V: Visitor<'de>>(
         }
     }
     match (one, other) {
-        (Some(wire), _) => Value {
-            place,
-            shape: schema,
-            wire,
-        }
-        .deserialize_any(visitor),
+        (Some(wire), _) => Value::single(place, schema, wire).deserialize_any(visitor),
         (None, Alternative::Bool) => visitor.visit_bool(flag),
-        (None, Alternative::Array) => visitor.visit_seq(Second {
+        (None, Alternative::Array) => visitor.visit_seq(ListItems::Fields {
             place,
-            reader: Reader::new(bytes),
             shape: schema,
-        }),
-        (None, Alternative::Strings) => visitor.visit_seq(Second {
-            place,
+            number: 2,
             reader: Reader::new(bytes),
-            shape: &ValueShape::String,
         }),
-    }
-}
-
-/// The values of the second field of a message.
-struct Second<'a, 'de> {
-    place: ValuePlace<'a>,
-    reader: Reader<'de>,
-    shape: &'static ValueShape,
-}
-
-impl<'de> SeqAccess<'de> for Second<'_, 'de> {
-    type Error = ProtobufError;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, ProtobufError> {
-        while let Some((number, wire)) = self.reader.next_field()? {
-            if number == 2 {
-                self.place.budget.spend()?;
-                let (place, shape) = (self.place, self.shape);
-                return seed.deserialize(Value { place, shape, wire }).map(Some);
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// The strings in a message of strings.
-struct Texts<'a, 'de> {
-    budget: &'a Budget,
-    reader: Reader<'de>,
-}
-
-impl<'de> SeqAccess<'de> for Texts<'_, 'de> {
-    type Error = ProtobufError;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, ProtobufError> {
-        while let Some((number, wire)) = self.reader.next_field()? {
-            if let (1, Wire::Bytes(bytes)) = (number, wire) {
-                self.budget.spend()?;
-                let text = BorrowedStrDeserializer::new(text(bytes)?);
-                return seed.deserialize(text).map(Some);
-            }
-        }
-        Ok(None)
+        (None, Alternative::Strings) => visitor.visit_seq(ListItems::Fields {
+            place,
+            shape: &ValueShape::String,
+            number: 2,
+            reader: Reader::new(bytes),
+        }),
     }
 }
 

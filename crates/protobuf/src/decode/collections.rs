@@ -1,16 +1,16 @@
 //! Repeated fields, and maps.
 
-use super::{Run, Value, ValuePlace, no_scalar, one_form, text};
+use super::{Run, Value, ValuePlace, text};
 use crate::error::ProtobufError;
 use crate::facts::ValueShape;
 use crate::wire::{Reader, Wire};
 use serde::de::value::BorrowedStrDeserializer;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
 
 /// The values of a repeated field, or the entries of a map.
-pub(super) struct Entries<'a, 'de> {
+pub(super) struct Entries<'e, 'a, 'de> {
     place: ValuePlace<'a>,
-    run: &'a mut Run<'de>,
+    run: &'e mut Run<'de>,
     number: u32,
     shape: &'static ValueShape,
     first: Option<Wire<'de>>,
@@ -20,11 +20,11 @@ pub(super) struct Entries<'a, 'de> {
     value: Wire<'de>,
 }
 
-impl<'a, 'de> Entries<'a, 'de> {
+impl<'e, 'a, 'de> Entries<'e, 'a, 'de> {
+    /// The entries that begin with `first` and continue with the next fields of this number in the run.
     pub(super) fn new(
         place: ValuePlace<'a>,
-        run: &'a mut Run<'de>,
-        number: u32,
+        (run, number): (&'e mut Run<'de>, u32),
         shape: &'static ValueShape,
         first: Wire<'de>,
     ) -> Self {
@@ -37,12 +37,6 @@ impl<'a, 'de> Entries<'a, 'de> {
             packed: None,
             value: Wire::Bytes(&[]),
         }
-    }
-
-    /// Skips the entries that were not read.
-    pub(super) fn skip_rest(self) -> Result<(), ProtobufError> {
-        while self.run.next_of(self.number)?.is_some() {}
-        Ok(())
     }
 
     fn next(&mut self) -> Result<Option<Wire<'de>>, ProtobufError> {
@@ -74,86 +68,64 @@ impl<'a, 'de> Entries<'a, 'de> {
     }
 }
 
-/// A repeated field.
-pub(super) struct List<'e, 'a, 'de>(pub(super) &'e mut Entries<'a, 'de>);
-
-/// A map.
-pub(super) struct MapPairs<'e, 'a, 'de>(pub(super) &'e mut Entries<'a, 'de>);
-
-/// A deserializer that is visited by one method, for one hint. The visitors of `$other`, scalars and structs are refused.
-macro_rules! collection {
-    ($type:ident, $visit:ident, $hint:ident, $other:ident, $found:expr) => {
-        impl<'de> Deserializer<'de> for $type<'_, '_, 'de> {
-            type Error = ProtobufError;
-
-            fn deserialize_any<V: Visitor<'de>>(
-                self,
-                visitor: V,
-            ) -> Result<V::Value, ProtobufError> {
-                visitor.$visit(self)
-            }
-
-            fn $hint<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-                visitor.$visit(self)
-            }
-
-            fn $other<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-                Err(ProtobufError::invalid_type($found, &visitor))
-            }
-
-            /// A struct is a message.
-            fn deserialize_struct<V: Visitor<'de>>(
-                self,
-                _: &'static str,
-                _: &'static [&'static str],
-                visitor: V,
-            ) -> Result<V::Value, ProtobufError> {
-                Err(ProtobufError::invalid_type($found, &visitor))
-            }
-
-            one_form!();
-            no_scalar!($found);
-        }
-    };
+/// The items of a list.
+pub(super) enum ListItems<'e, 'a, 'de> {
+    /// The values of a repeated field.
+    Entries(Entries<'e, 'a, 'de>),
+    /// The fields with this number in a message of its own.
+    Fields {
+        place: ValuePlace<'a>,
+        shape: &'static ValueShape,
+        number: u32,
+        reader: Reader<'de>,
+    },
 }
 
-collection!(
-    List,
-    visit_seq,
-    deserialize_seq,
-    deserialize_map,
-    Unexpected::Seq
-);
-collection!(
-    MapPairs,
-    visit_map,
-    deserialize_map,
-    deserialize_seq,
-    Unexpected::Map
-);
+impl<'a, 'de> ListItems<'_, 'a, 'de> {
+    fn next<'v>(&mut self) -> Result<Option<Value<'v, 'a, 'de>>, ProtobufError> {
+        match self {
+            Self::Entries(entries) => {
+                let wire = entries.next()?;
+                Ok(wire.map(|wire| Value::single(entries.place, entries.shape, wire)))
+            }
+            Self::Fields {
+                place,
+                shape,
+                number,
+                reader,
+            } => {
+                while let Some((found, wire)) = reader.next_field()? {
+                    if found == *number {
+                        place.budget.spend()?;
+                        return Ok(Some(Value::single(*place, shape, wire)));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+}
 
-impl<'de> SeqAccess<'de> for List<'_, '_, 'de> {
+impl<'de> SeqAccess<'de> for ListItems<'_, '_, 'de> {
     type Error = ProtobufError;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, ProtobufError> {
-        let Some(wire) = self.0.next()? else {
-            return Ok(None);
-        };
-        let Entries { place, shape, .. } = *self.0;
-        seed.deserialize(Value { place, shape, wire }).map(Some)
+        match self.next()? {
+            Some(value) => seed.deserialize(value).map(Some),
+            None => Ok(None),
+        }
     }
 }
 
-impl<'de> MapAccess<'de> for MapPairs<'_, '_, 'de> {
-    type Error = ProtobufError;
+/// A map.
+pub(super) struct MapPairs<'e, 'a, 'de>(pub(super) Entries<'e, 'a, 'de>);
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, ProtobufError> {
+impl<'de> MapPairs<'_, '_, 'de> {
+    /// The key of the next entry, whose value is the next one.
+    fn next_name(&mut self) -> Result<Option<&'de str>, ProtobufError> {
         let wire = match self.0.next()? {
             Some(Wire::Bytes(bytes)) => bytes,
             Some(_) => return Err(ProtobufError::wire_type()),
@@ -169,8 +141,23 @@ impl<'de> MapAccess<'de> for MapPairs<'_, '_, 'de> {
                 _ => {}
             }
         }
-        seed.deserialize(BorrowedStrDeserializer::new(key))
-            .map(Some)
+        Ok(Some(key))
+    }
+}
+
+impl<'de> MapAccess<'de> for MapPairs<'_, '_, 'de> {
+    type Error = ProtobufError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, ProtobufError> {
+        match self.next_name()? {
+            Some(key) => seed
+                .deserialize(BorrowedStrDeserializer::new(key))
+                .map(Some),
+            None => Ok(None),
+        }
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(
@@ -182,8 +169,8 @@ impl<'de> MapAccess<'de> for MapPairs<'_, '_, 'de> {
             shape,
             value: wire,
             ..
-        } = *self.0;
-        seed.deserialize(Value { place, shape, wire })
+        } = self.0;
+        seed.deserialize(Value::single(place, shape, wire))
     }
 }
 

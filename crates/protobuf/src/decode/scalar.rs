@@ -37,10 +37,18 @@ impl Scalar<'_> {
     }
 }
 
-impl<'de> Value<'_, 'de> {
+impl<'de> Value<'_, '_, 'de> {
     pub(super) fn is_no_time(&self) -> bool {
         matches!(self.shape, ValueShape::Time | ValueShape::MicroTime)
             && self.wire == Wire::Bytes(&[])
+    }
+
+    /// The error of a visitor that expects something else.
+    pub(super) fn unexpected(&self, expected: &dyn Expected) -> ProtobufError {
+        match self.scalar() {
+            Ok(scalar) => scalar.unexpected(expected),
+            Err(error) => error,
+        }
     }
 
     /// The value without a visitor, so that this is compiled once.
@@ -67,7 +75,10 @@ impl<'de> Value<'_, 'de> {
             }
             (ValueShape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
             (ValueShape::Bytes, Wire::Bytes(bytes)) => Scalar::Owned(STANDARD.encode(bytes)),
-            (ValueShape::Strings, Wire::Bytes(_)) => Scalar::Other(Unexpected::Seq),
+            (ValueShape::List(_), _) | (ValueShape::Strings, Wire::Bytes(_)) => {
+                Scalar::Other(Unexpected::Seq)
+            }
+            (ValueShape::Map(_), _) => Scalar::Other(Unexpected::Map),
             (ValueShape::Object(_) | ValueShape::SchemaOr(_), Wire::Bytes(_)) => {
                 Scalar::Other(Unexpected::Map)
             }
