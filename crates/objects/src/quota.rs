@@ -16,7 +16,6 @@ use berth_api::quantity::QuantityFormat;
 use berth_api::requests::{SumOptions, pod_limits, pod_requests};
 use berth_api::{Quantity, ResourceList};
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -93,7 +92,7 @@ pub fn usage(kind: GroupResource, object: &Value, now: Timestamp) -> Amounts {
     };
     match (kind.group, kind.resource) {
         ("", "pods") if is_counted(object, now) => {
-            if let Ok(pod) = berth_api::Pod::deserialize(object) {
+            if let Ok(pod) = pod::decoded(object) {
                 let requests = pod_requests(&pod, SumOptions::PLACED);
                 used.extend(of_resources(&named(&requests), &named(&pod_limits(&pod))));
             }

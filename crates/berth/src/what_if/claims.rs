@@ -3,9 +3,11 @@
 use super::changes::{Added, ClusterJson, DELETE, merge, name_of, namespace_of, set_defaults};
 use super::strict::hint;
 use crate::exit::CommandFailure;
-use berth_api::{Kind, ResourceClaim};
+use berth_api::{Kind, Object, ResourceClaim};
+use serde::de::Error;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The API versions whose templates are read. The claims have the same fields in both.
 const VERSIONS: [&str; 2] = ["resource.k8s.io/v1", "resource.k8s.io/v1beta2"];
@@ -147,6 +149,12 @@ impl NewClaim {
     /// # Errors
     /// When the template is malformed.
     pub(super) fn decoded(self) -> Result<(String, ResourceClaim), serde_json::Error> {
-        Ok((self.entry, serde_json::from_value(self.claim)?))
+        match Kind::ResourceClaim.decode(&serde_json::to_vec(&self.claim)?)? {
+            Object::ResourceClaim(claim) => Ok((self.entry, Arc::unwrap_or_clone(claim))),
+            other => Err(Error::custom(format_args!(
+                "{:?} is no claim",
+                other.kind()
+            ))),
+        }
     }
 }

@@ -8,7 +8,6 @@ use berth_objects::pod;
 use berth_objects::view::FieldView;
 use berth_oracle::{HostPort, Shortage};
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -63,7 +62,7 @@ impl NodeShare {
     /// # Errors
     /// The pod cannot be decoded.
     pub(super) fn by(pod: &Value) -> Result<Self, serde_json::Error> {
-        let pod = Pod::deserialize(pod)?;
+        let pod = pod::decoded(pod)?;
         Ok(Self {
             allocated: berth_oracle::allocated(&pod),
             ports: berth_oracle::host_ports(&pod).collect(),
@@ -73,8 +72,8 @@ impl NodeShare {
 
 /// A pod and its node as the oracle judges them.
 pub(super) struct JudgedPod {
-    pod: Pod,
-    node: Node,
+    pod: Arc<Pod>,
+    node: Arc<Node>,
     /// The parts of the node that its other pods use.
     taken: Vec<Arc<NodeShare>>,
 }
@@ -90,8 +89,8 @@ impl JudgedPod {
         taken: Vec<Arc<NodeShare>>,
     ) -> Result<Self, serde_json::Error> {
         Ok(Self {
-            pod: Pod::deserialize(pod)?,
-            node: Node::deserialize(node)?,
+            pod: pod::decoded(pod)?,
+            node: pod::decoded_node(node)?,
             taken,
         })
     }
