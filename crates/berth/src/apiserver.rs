@@ -6,6 +6,7 @@ use crate::exit::CommandFailure;
 use crate::print::{self, print_line};
 use crate::serve::{self, Probe};
 use crate::signal::{self, StopSignals};
+use crate::tasks;
 use crate::{release, settings};
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{ServerMetrics, ServerOptions};
@@ -89,7 +90,7 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), CommandFailure> {
     };
     let plane = ControlPlane::start(server, options).await?;
     let probe = ServerProbe(plane.server().metrics());
-    tokio::spawn(serve::serve(listener, Arc::new(probe)));
+    tasks::spawn(serve::serve(listener, Arc::new(probe)));
     let outcome = until_stopped(&args, metrics, &plane).await;
     // The reason is printed before the stop, which may take a while.
     if let Ok(why) = &outcome {

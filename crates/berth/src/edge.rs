@@ -8,6 +8,7 @@
 //! A thread that is idle does not pause: the first message after a while is taken in at once.
 
 use crate::exit::CommandFailure;
+use crate::tasks;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -107,7 +108,7 @@ pub(crate) fn run(
         .on_thread_park(move || pauses.before_wait())
         .build()
         .map_err(|e| CommandFailure::Environment(format!("failed to start the event loop: {e}")))?;
-    let result = runtime.block_on(main);
+    let result = tasks::block_on(&runtime, main);
     runtime.shutdown_background();
     result
 }

@@ -9,6 +9,7 @@ use crate::control_plane::{ControlPlane, ControlPlaneOptions};
 use crate::exit::CommandFailure;
 use crate::manifest;
 use crate::scheduler::{self, Scheduling};
+use crate::tasks;
 use berth_api::Release;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{Server, ServerOptions};
@@ -222,7 +223,7 @@ fn run(
             return;
         }
     };
-    runtime.block_on(async {
+    tasks::block_on(&runtime, async {
         let (plane, mut scheduling) = match parts(options).await {
             Ok(parts) => parts,
             Err(failure) => {

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use serde_transcode::Transcoder;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -83,14 +84,28 @@ fn show<T: Serialize>(
 ) -> Result<(), CommandFailure> {
     let written = match args.output {
         ExplainOutput::Table => Ok(table(answer)),
-        ExplainOutput::Json => serde_json::to_string_pretty(answer)
-            .map(|json| json + "\n")
-            .map_err(|e| e.to_string()),
-        ExplainOutput::Yaml => serde_saphyr::to_string(answer).map_err(|e| e.to_string()),
+        format => serde_json::to_vec(answer)
+            .map_err(|e| e.to_string())
+            .and_then(|json| formatted(&json, format)),
     };
     let written = written
         .map_err(|e| CommandFailure::Environment(format!("failed to write the answer: {e}")))?;
     print::text(written)
+}
+
+/// JSON in a format for people. The types of answers are compiled for one format only, of which the others are made.
+fn formatted(json: &[u8], format: ExplainOutput) -> Result<String, String> {
+    let mut json = serde_json::Deserializer::from_slice(json);
+    match format {
+        ExplainOutput::Yaml => {
+            serde_saphyr::to_string(&Transcoder::new(&mut json)).map_err(|e| e.to_string())
+        }
+        ExplainOutput::Table | ExplainOutput::Json => {
+            serde_json::to_string_pretty(&Transcoder::new(&mut json))
+                .map(|json| json + "\n")
+                .map_err(|e| e.to_string())
+        }
+    }
 }
 
 /// A scheduler that is asked.

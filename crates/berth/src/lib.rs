@@ -43,6 +43,7 @@ mod settings;
 mod shadow;
 mod signal;
 mod simulate;
+mod tasks;
 mod traces;
 mod up;
 mod upgrade;
@@ -142,7 +143,7 @@ fn run(main: impl Future<Output = Result<(), CommandFailure>>) -> Result<(), Com
         .enable_all()
         .build()
         .map_err(|e| CommandFailure::Environment(format!("failed to start threads: {e}")))?;
-    let result = runtime.block_on(main);
+    let result = tasks::block_on(&runtime, main);
     runtime.shutdown_background();
     result
 }

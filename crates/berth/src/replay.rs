@@ -135,8 +135,9 @@ fn explained(
     at: Time,
 ) -> Result<(Value, String), CommandFailure> {
     fn both<T: serde::Serialize>(answer: &T, text: fn(&T) -> String) -> (Value, String) {
+        let json = serde_json::to_vec(answer).unwrap_or_default();
         (
-            serde_json::to_value(answer).unwrap_or_default(),
+            serde_json::from_slice(&json).unwrap_or_default(),
             text(answer),
         )
     }

@@ -19,6 +19,7 @@ use crate::exit::CommandFailure;
 use crate::metrics::add_waiting;
 use crate::record::{self, RecordOptions, Recording};
 use crate::shadow::{self, Cases, Shadow, SharedReport};
+use crate::tasks;
 use crate::traces::{Exporting, TraceExport};
 use berth_api::{Pod, Time};
 use berth_client::Transport;
@@ -197,7 +198,7 @@ impl Runner {
             scheduler.trace_attempts();
         }
         let (work, to_do) = mpsc::unbounded_channel();
-        tokio::spawn(handover::carry_out(
+        tasks::spawn(handover::carry_out(
             to_do,
             clients.api.clone(),
             inputs.clone(),
@@ -246,7 +247,7 @@ impl Runner {
         if self.watches.is_empty() {
             let (inputs, raw) = (&self.inputs, &self.raw);
             self.watches = feed::start(&self.api, &self.kinds, inputs, raw, &self.availability);
-            self.watches.push(tokio::spawn(sample(self.probe())));
+            self.watches.push(tasks::spawn(sample(self.probe())));
         }
     }
 

@@ -4,6 +4,7 @@ use crate::dashboard::{self, PageQuestion};
 use crate::exit::CommandFailure;
 use crate::loopback::is_loopback;
 use crate::runner::explain::{self, Explained};
+use crate::tasks;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -93,7 +94,7 @@ pub(crate) async fn serve(listener: TcpListener, probe: Arc<impl Probe>) {
             }
         };
         let probe = probe.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _place = place;
             let service = service_fn(move |request| {
                 let probe = probe.clone();

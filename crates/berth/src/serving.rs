@@ -32,6 +32,7 @@ use crate::exit::CommandFailure;
 use crate::flags::Flags;
 use crate::metrics::{EdgeMetrics, MetricFilter};
 use crate::runner::Explainer;
+use crate::tasks;
 use authn::Authenticator;
 use authz::Authorizer;
 use berth_client::{ConnectOptions, Transport, connect, connect_in_cluster};
@@ -131,7 +132,7 @@ impl SecurePort {
     ) -> Serving {
         let authorities = Arc::clone(self.authenticator.authorities());
         let certificates = Arc::clone(&self.certificates);
-        let reloading = tokio::spawn(async move {
+        let reloading = tasks::spawn(async move {
             let mut ticks = interval(RELOAD_EVERY);
             for round in 0u32.. {
                 ticks.tick().await;
@@ -158,7 +159,7 @@ impl SecurePort {
         };
         let (stop, stopped) = oneshot::channel();
         Serving {
-            task: tokio::spawn(listen::serve(listening, stopped)),
+            task: tasks::spawn(listen::serve(listening, stopped)),
             reloading,
             stop,
         }

@@ -9,6 +9,7 @@ mod options;
 pub(crate) use options::TraceOptions;
 
 use crate::exit::CommandFailure;
+use crate::tasks;
 use berth_client::otlp::{Collector, ExportError};
 use berth_scheduler::AttemptTrace;
 use bytes::Bytes;
@@ -76,7 +77,7 @@ impl TraceExport {
             ratio: self.options.ratio,
             dropped: Arc::clone(&dropped),
         };
-        let task = tokio::spawn(export(self, waiting, dropped));
+        let task = tasks::spawn(export(self, waiting, dropped));
         (sender, Exporting(task))
     }
 }

@@ -10,6 +10,7 @@ use crate::manifest::ManifestDocument;
 use crate::print::{self, program};
 use crate::scheduler::{self, Scheduling};
 use crate::signal::{self, StopSignals};
+use crate::tasks;
 use crate::{apply, availability, manifest, nodes, release, serve};
 use berth_apiserver::{RunningServer, ServerOptions};
 use berth_client::observe::Unobserved;
@@ -119,7 +120,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     let connection = &mut core.config.client_connection;
     connection.kubeconfig = place.own.display().to_string();
     let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;
-    tokio::spawn(serve::serve(
+    tasks::spawn(serve::serve(
         listener,
         Arc::new(scheduling.runner.explainer()),
     ));

@@ -33,6 +33,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -521,6 +522,9 @@ fn work<C: Controller>(controller: &mut C, cx: &mut ControllerContext<C::Key>, k
     cx.is_working = false;
 }
 
+/// A controller that runs. It is boxed, so that the runtime of tasks is compiled once and not for each controller.
+type ControllerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Running tasks that can be stopped. Dropping it stops them too, without waiting.
 #[derive(Debug)]
 pub struct Handle {
@@ -553,8 +557,8 @@ impl Handle {
         let stop = self.stop.subscribe();
         let counter = Arc::new(Counter::new(controller.name()));
         self.counters.push(counter.clone());
-        self.tasks
-            .push(tokio::spawn(run(controller, api, clock, counter, stop)));
+        let task: ControllerTask = Box::pin(run(controller, api, clock, counter, stop));
+        self.tasks.push(tokio::spawn(task));
     }
 
     /// Starts a controller on a thread of its own, so that it is on time however busy the other tasks are. With a
@@ -580,7 +584,8 @@ impl Handle {
         self.counters.push(counter.clone());
         let (running, ended) = oneshot::channel::<()>();
         let serve = move || {
-            runtime.block_on(run(controller, api, clock, counter, stop));
+            let task: ControllerTask = Box::pin(run(controller, api, clock, counter, stop));
+            runtime.block_on(task);
             drop(running);
         };
         let thread = std::thread::Builder::new().name(name.to_owned());

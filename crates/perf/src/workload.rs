@@ -28,7 +28,7 @@ pub mod verify;
 mod view;
 mod watch;
 
-pub use cluster::{RunningCluster, WorkloadSetup, WorkloadTarget};
+pub use cluster::{ClusterFuture, RunningCluster, WorkloadSetup, WorkloadTarget};
 pub use decode::{Workload, read_file};
 pub use error::{FileError, RunError};
 pub use process::{Process, Usage};

@@ -5,6 +5,7 @@ use crate::exit::CommandFailure;
 use crate::logs::{self, LogOptions};
 use crate::print::print_line;
 use crate::signal::{self, StopSignals};
+use crate::tasks;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -129,7 +130,7 @@ pub(super) async fn run(arguments: Vec<String>) -> Result<(), CommandFailure> {
             address = address.map(|address: SocketAddr| address.to_string()),
             "answering health checks in the place of etcd; the kube-apiserver of Berth keeps the objects"
         );
-        tokio::spawn(serve(listener));
+        tasks::spawn(serve(listener));
     }
     let why = signals.stop_requested(signal::STOP_PATIENCE).await;
     tracing::info!(why, "stopping");
@@ -146,7 +147,7 @@ async fn serve(listener: TcpListener) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _place = place;
             let service = service_fn(|request: Request<Incoming>| async move {
                 Ok::<_, Infallible>(answer(request.uri().path()))

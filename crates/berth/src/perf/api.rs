@@ -5,6 +5,7 @@ use super::print_as;
 use super::scratch::Scratch;
 use crate::cli::PerfApiArgs;
 use crate::exit::CommandFailure;
+use crate::tasks;
 use berth_perf::api::{
     ApiEndpoint, ApiPart, ApiPerfError, ApiPerfOptions, Server, Servers, run as measure,
 };
@@ -43,10 +44,13 @@ pub(crate) fn run(args: &PerfApiArgs) -> Result<(), CommandFailure> {
         .build()
         .map_err(|e| CommandFailure::Environment(format!("failed to start threads: {e}")))?;
     let bar = super::step_bar(options.parts.len());
-    let report = runtime.block_on(measure(&builds, &options, |part| {
-        bar.set_message(part.to_string());
-        bar.inc(1);
-    }));
+    let report = tasks::block_on(
+        &runtime,
+        measure(&builds, &options, |part| {
+            bar.set_message(part.to_string());
+            bar.inc(1);
+        }),
+    );
     bar.finish_and_clear();
     runtime.shutdown_background();
     print_as(args.output, &report.map_err(CommandFailure::environment)?)

@@ -1,5 +1,6 @@
 //! Processes of a run. They are killed when the run ends, however it ends.
 
+use crate::tasks;
 use berth_perf::workload::{Process, RunError};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -104,7 +105,7 @@ impl ChildProcess {
             }
         }
         // Later output is not used, but must not fill the pipe.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        tasks::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(running)
     }
 

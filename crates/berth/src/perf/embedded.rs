@@ -6,7 +6,9 @@ use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
 use crate::exit::CommandFailure;
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
-use berth_perf::workload::{Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget};
+use berth_perf::workload::{
+    ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
+};
 use std::path::{Path, PathBuf};
 
 /// The way, with one build of berth.
@@ -54,9 +56,16 @@ pub(super) struct Processes {
 }
 
 impl WorkloadTarget for Embedded {
-    type WorkloadCluster = Processes;
+    fn start<'a>(
+        &'a self,
+        setup: &'a WorkloadSetup,
+    ) -> ClusterFuture<'a, Result<Box<dyn RunningCluster>, RunError>> {
+        Box::pin(async { Ok(Box::new(self.started(setup).await?) as Box<dyn RunningCluster>) })
+    }
+}
 
-    async fn start(&self, setup: &WorkloadSetup) -> Result<Processes, RunError> {
+impl Embedded {
+    async fn started(&self, setup: &WorkloadSetup) -> Result<Processes, RunError> {
         let gates = setup.feature_gates_flag();
         let release = release_with(&gates)?;
         let scratch = Scratch::new()?;
@@ -137,19 +146,23 @@ impl RunningCluster for Processes {
         false
     }
 
-    async fn scheduler_metrics(&self) -> Option<String> {
-        super::scrape(&self.scheduler_port).await
+    fn scheduler_metrics(&self) -> ClusterFuture<'_, Option<String>> {
+        Box::pin(async move { super::scrape(&self.scheduler_port).await })
     }
 
-    async fn ended(&mut self) -> String {
-        tokio::select! {
-            why = self.apiserver.ended() => why,
-            why = self.scheduler.ended() => why,
-        }
+    fn ended(&mut self) -> ClusterFuture<'_, String> {
+        Box::pin(async move {
+            tokio::select! {
+                why = self.apiserver.ended() => why,
+                why = self.scheduler.ended() => why,
+            }
+        })
     }
 
-    async fn stop(self) {
-        self.scheduler.stop().await;
-        self.apiserver.stop().await;
+    fn stop(self: Box<Self>) -> ClusterFuture<'static, ()> {
+        Box::pin(async move {
+            self.scheduler.stop().await;
+            self.apiserver.stop().await;
+        })
     }
 }

@@ -8,7 +8,9 @@ use crate::cli::PerfWorkloadArgs;
 use crate::exit::CommandFailure;
 use berth_client::request::{self, PODS};
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
-use berth_perf::workload::{Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget};
+use berth_perf::workload::{
+    ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -83,9 +85,16 @@ pub(super) struct Attached {
 }
 
 impl WorkloadTarget for External {
-    type WorkloadCluster = Attached;
+    fn start<'a>(
+        &'a self,
+        setup: &'a WorkloadSetup,
+    ) -> ClusterFuture<'a, Result<Box<dyn RunningCluster>, RunError>> {
+        Box::pin(async { Ok(Box::new(self.started(setup).await?) as Box<dyn RunningCluster>) })
+    }
+}
 
-    async fn start(&self, setup: &WorkloadSetup) -> Result<Attached, RunError> {
+impl External {
+    async fn started(&self, setup: &WorkloadSetup) -> Result<Attached, RunError> {
         let start = |e: berth_client::ConnectError| RunError::Start(e.to_string());
         let transport = connect(&ConnectOptions {
             kubeconfig: Some(self.kubeconfig.clone()),
@@ -192,15 +201,17 @@ impl RunningCluster for Attached {
         true
     }
 
-    async fn scheduler_metrics(&self) -> Option<String> {
-        super::scrape(self.scheduler_port.as_ref()?).await
+    fn scheduler_metrics(&self) -> ClusterFuture<'_, Option<String>> {
+        Box::pin(async move { super::scrape(self.scheduler_port.as_ref()?).await })
     }
 
-    async fn ended(&mut self) -> String {
-        self.scheduler.ended().await
+    fn ended(&mut self) -> ClusterFuture<'_, String> {
+        Box::pin(async move { self.scheduler.ended().await })
     }
 
-    async fn stop(self) {
-        self.scheduler.stop().await;
+    fn stop(self: Box<Self>) -> ClusterFuture<'static, ()> {
+        Box::pin(async move {
+            self.scheduler.stop().await;
+        })
     }
 }

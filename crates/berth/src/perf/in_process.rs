@@ -12,7 +12,9 @@ use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions};
 use berth_client::Transport;
 use berth_framework::registry::Registry;
-use berth_perf::workload::{Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget};
+use berth_perf::workload::{
+    ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
+};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -56,9 +58,16 @@ fn start_error(failure: CommandFailure) -> RunError {
 }
 
 impl WorkloadTarget for InProcess {
-    type WorkloadCluster = Together;
+    fn start<'a>(
+        &'a self,
+        setup: &'a WorkloadSetup,
+    ) -> ClusterFuture<'a, Result<Box<dyn RunningCluster>, RunError>> {
+        Box::pin(async { Ok(Box::new(self.started(setup).await?) as Box<dyn RunningCluster>) })
+    }
+}
 
-    async fn start(&self, setup: &WorkloadSetup) -> Result<Together, RunError> {
+impl InProcess {
+    async fn started(&self, setup: &WorkloadSetup) -> Result<Together, RunError> {
         let feature_gates = setup.feature_gates_flag();
         let release = release_with(&feature_gates)?;
         let args = CoreArgs {
@@ -133,24 +142,30 @@ impl RunningCluster for Together {
         false
     }
 
-    async fn scheduler_metrics(&self) -> Option<String> {
-        let snapshot = self.scheduling.runner.probe().metrics().await?;
-        Some(snapshot.render())
+    fn scheduler_metrics(&self) -> ClusterFuture<'_, Option<String>> {
+        Box::pin(async move {
+            let snapshot = self.scheduling.runner.probe().metrics().await?;
+            Some(snapshot.render())
+        })
     }
 
-    async fn ended(&mut self) -> String {
-        match self.scheduling.failed().await {
-            CommandFailure::Environment(text) | CommandFailure::Usage(text) => text,
-            other => format!("the scheduler ended: {other:?}"),
-        }
+    fn ended(&mut self) -> ClusterFuture<'_, String> {
+        Box::pin(async move {
+            match self.scheduling.failed().await {
+                CommandFailure::Environment(text) | CommandFailure::Usage(text) => text,
+                other => format!("the scheduler ended: {other:?}"),
+            }
+        })
     }
 
-    async fn stop(self) {
-        let stop = async {
-            self.scheduling.stop().await;
-            self.controllers.stop().await;
-            self.server.shutdown().await;
-        };
-        let _ = timeout(STOP_LIMIT, stop).await;
+    fn stop(self: Box<Self>) -> ClusterFuture<'static, ()> {
+        Box::pin(async move {
+            let stop = async {
+                self.scheduling.stop().await;
+                self.controllers.stop().await;
+                self.server.shutdown().await;
+            };
+            let _ = timeout(STOP_LIMIT, stop).await;
+        })
     }
 }

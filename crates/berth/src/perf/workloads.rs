@@ -7,6 +7,7 @@ use crate::cli::PerfWorkloadArgs;
 use crate::exit::CommandFailure;
 use crate::print::{self, print_line};
 use crate::signal::{STOP_PATIENCE, StopSignals};
+use crate::tasks;
 use berth_api::Release;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
@@ -66,14 +67,15 @@ pub(crate) fn workloads(
         .enable_all()
         .build()
         .map_err(|e| CommandFailure::Environment(format!("failed to start threads: {e}")))?;
-    let (report, interruption) = runtime.block_on(async {
+    let (report, interruption) = tasks::block_on(&runtime, async {
         if let Some(kubeconfig) = &args.target.kubeconfig {
-            run_all(&[External::new(args, kubeconfig)?], args, &workloads).await
+            run_all(&[&External::new(args, kubeconfig)?], args, &workloads).await
         } else if args.target.in_process {
-            run_all(&[InProcess::new(registry.clone())], args, &workloads).await
+            run_all(&[&InProcess::new(registry.clone())], args, &workloads).await
         } else {
             let other = args.target.against.as_deref().map(Embedded::of);
             let builds: Vec<Embedded> = [Embedded::this()?].into_iter().chain(other).collect();
+            let builds: Vec<&dyn Named> = builds.iter().map(|build| build as _).collect();
             run_all(&builds, args, &workloads).await
         }
     })?;
@@ -116,14 +118,17 @@ fn list(workloads: &[Workload]) -> Result<(), CommandFailure> {
 /// Runs the workloads on each target. Targets and repetitions take turns, so that what else the machine does affects
 /// all workloads alike. When the process is asked to stop, the run at hand is dropped with its processes; returns the
 /// runs that have ended, and why the others are missing.
-async fn run_all<T: WorkloadTarget + Named>(
-    targets: &[T],
+async fn run_all(
+    targets: &[&dyn Named],
     args: &PerfWorkloadArgs,
     workloads: &[Workload],
 ) -> Result<(WorkloadReport, Option<&'static str>), CommandFailure> {
     let mut stop = pin!(StopSignals::listen()?.stop_requested(STOP_PATIENCE));
     let mut report = WorkloadReport {
-        target: targets.first().map_or_else(String::new, Named::name) + &at_rate(args.rate),
+        target: targets
+            .first()
+            .map_or_else(String::new, |target| target.name())
+            + &at_rate(args.rate),
         runs: Vec::new(),
     };
     for repetition in 1..=args.repeat.get() {
@@ -155,7 +160,7 @@ async fn run_all<T: WorkloadTarget + Named>(
                 ));
             };
             let result = tokio::select! {
-                result = run(target, workload, &options, &progress) => result,
+                result = run(*target, workload, &options, &progress) => result,
                 why = &mut stop => {
                     bar.finish_and_clear();
                     return Ok((report, Some(why)));
@@ -199,7 +204,7 @@ fn remark<T>(name: &str, repetition: usize, result: &Result<T, RunError>) {
 }
 
 /// A target with a name for reports.
-pub(super) trait Named {
+pub(super) trait Named: WorkloadTarget {
     /// The name.
     fn name(&self) -> String;
 

@@ -5,6 +5,7 @@ use super::{CoreInput, feed};
 use crate::edge::Pauses;
 use crate::logs;
 use crate::shadow::Shadow;
+use crate::tasks;
 use crate::traces::TraceSender;
 use berth_api::{Kind, Time};
 use berth_client::events::{self, Event, EventPublisher, Regarding};
@@ -59,7 +60,7 @@ pub(super) fn run(scheduler: Scheduler, inputs: Inputs, edge: Edge, shadow: Opti
                 is_leading: false,
                 shadow,
             };
-            runtime.block_on(core.run());
+            tasks::block_on(&runtime, core.run());
         }
         Err(error) => tracing::error!(%error, "failed to start the scheduler's timers"),
     }

@@ -8,6 +8,7 @@
 //! | `/explain/queue` | [`QueueAnswer`](berth_explain::answer::QueueAnswer) |
 
 use super::CoreProbe;
+use crate::tasks;
 use berth_api::Time;
 use berth_explain::{
     Copied, GroupFacts, PodFacts, QueueFacts, Snapshot, explain_group, explain_node, explain_pod,
@@ -129,7 +130,7 @@ impl Explainer {
     /// Waits for the turn of a question. The copies are dropped when no other question has followed for some time.
     async fn turn(&self) -> MutexGuard<'_, Copies> {
         let explainer = self.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             tokio::time::sleep(KEPT_FOR).await;
             explainer.drop_unused().await;
         });

@@ -1,6 +1,7 @@
 //! Watches every kind that scheduling reads and brings the changes to the core.
 
 use super::CoreInput;
+use crate::tasks;
 use berth_api::{Kind, Object};
 use berth_client::Transport;
 use berth_client::content::Payload;
@@ -103,14 +104,14 @@ pub(super) fn start(
                 Ok((object, raw))
             };
             [
-                tokio::spawn(follow(
+                tasks::spawn(follow(
                     transport.clone(),
                     followed,
                     decode,
                     updates,
                     Arc::clone(availability),
                 )),
-                tokio::spawn(bring(
+                tasks::spawn(bring(
                     kind,
                     changes,
                     inputs.clone(),

@@ -2,6 +2,7 @@
 //! time on waking up than on the messages.
 
 use super::{CoreInput, calls};
+use crate::tasks;
 use berth_client::{Transport, events};
 use berth_framework::call::{ApiCall, CallId};
 use berth_framework::stage::{Job, JobId};
@@ -40,7 +41,7 @@ impl Inputs {
     pub(super) fn channel() -> (mpsc::Sender<CoreInput>, Self) {
         let (inputs, waiting) = mpsc::channel(INPUTS_MAX);
         let (sender, batches) = mpsc::channel(1);
-        tokio::spawn(gather(waiting, sender));
+        tasks::spawn(gather(waiting, sender));
         let current = VecDeque::new();
         (inputs, Self { batches, current })
     }
@@ -95,7 +96,7 @@ pub(super) async fn carry_out(
             match work {
                 EdgeWork::Call(id, call) => {
                     let (transport, alive) = (transport.clone(), alive.clone());
-                    tokio::spawn(async move {
+                    tasks::spawn(async move {
                         let answer = calls::execute(&transport, &call, now).await;
                         drop(alive);
                         // When the core has stopped, the answer is not wanted any more.
@@ -103,7 +104,7 @@ pub(super) async fn carry_out(
                     });
                 }
                 EdgeWork::Job(id, job) => {
-                    tokio::spawn(async move {
+                    tasks::spawn(async move {
                         let _ = inputs.send(CoreInput::Job(id, job.await)).await;
                     });
                 }

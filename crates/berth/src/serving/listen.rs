@@ -3,6 +3,7 @@
 use super::pages::Pages;
 use crate::exit::CommandFailure;
 use crate::flags::ServingFlags;
+use crate::tasks;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -128,7 +129,7 @@ pub(super) async fn serve(listening: Listening, mut stop: oneshot::Receiver<()>)
         };
         let (acceptor, pages, http) = (acceptor.clone(), Arc::clone(&pages), http.clone());
         let watcher = graceful.watcher();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _place = place;
             let Some((stream, chain)) = handshake(&acceptor, stream).await else {
                 return;

@@ -5,6 +5,7 @@ use super::process::Process;
 use berth_client::Transport;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::Pin;
 
 /// The requirements of a workload on its cluster.
 #[derive(Debug, Clone, Default)]
@@ -24,19 +25,19 @@ impl WorkloadSetup {
     }
 }
 
+/// A future of a cluster. It is boxed, so that the operations are compiled once and not for each kind of cluster.
+pub type ClusterFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
 /// A way to run workloads.
 pub trait WorkloadTarget {
-    /// The cluster that it starts.
-    type WorkloadCluster: RunningCluster;
-
     /// Starts an API server, where it is not there already, and a scheduler that has listed it.
     ///
     /// # Errors
     /// [`RunError::Unsupported`] when the cluster does not have what the workload needs, [`RunError::Start`] otherwise.
-    fn start(
-        &self,
-        setup: &WorkloadSetup,
-    ) -> impl Future<Output = Result<Self::WorkloadCluster, RunError>>;
+    fn start<'a>(
+        &'a self,
+        setup: &'a WorkloadSetup,
+    ) -> ClusterFuture<'a, Result<Box<dyn RunningCluster>, RunError>>;
 }
 
 /// A cluster with a scheduler, for one run.
@@ -51,11 +52,11 @@ pub trait RunningCluster {
     fn is_shared(&self) -> bool;
 
     /// The metrics of the scheduler in the text format of Prometheus, where they can be read.
-    fn scheduler_metrics(&self) -> impl Future<Output = Option<String>>;
+    fn scheduler_metrics(&self) -> ClusterFuture<'_, Option<String>>;
 
     /// Resolves when a part of the cluster has ended by itself.
-    fn ended(&mut self) -> impl Future<Output = String>;
+    fn ended(&mut self) -> ClusterFuture<'_, String>;
 
     /// Stops what was started.
-    fn stop(self) -> impl Future<Output = ()>;
+    fn stop(self: Box<Self>) -> ClusterFuture<'static, ()>;
 }

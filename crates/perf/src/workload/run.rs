@@ -8,7 +8,7 @@ mod measure;
 pub use measure::{Histogram, ProcessUsage, WorkloadMeasured};
 
 use super::api::{WorkloadApi, failed};
-use super::cluster::{RunningCluster, WorkloadSetup, WorkloadTarget};
+use super::cluster::{ClusterFuture, RunningCluster, WorkloadSetup, WorkloadTarget};
 use super::decode::Workload;
 use super::error::RunError;
 use super::ops::{Barrier, BarrierStage, LabelSet, Op};
@@ -90,8 +90,17 @@ pub struct WorkloadOutcome {
 ///
 /// # Errors
 /// When there is no result, or the verifier found that it is void.
-pub async fn run<T: WorkloadTarget>(
-    target: &T,
+pub fn run<'a>(
+    target: &'a dyn WorkloadTarget,
+    workload: &'a Workload,
+    options: &'a RunOptions,
+    progress: &'a dyn Fn(WorkloadProgress),
+) -> ClusterFuture<'a, Result<WorkloadOutcome, RunError>> {
+    Box::pin(start_and_run(target, workload, options, progress))
+}
+
+async fn start_and_run(
+    target: &dyn WorkloadTarget,
     workload: &Workload,
     options: &RunOptions,
     progress: &dyn Fn(WorkloadProgress),
@@ -102,13 +111,13 @@ pub async fn run<T: WorkloadTarget>(
     };
     let mut cluster = target.start(&setup).await?;
     let api = Arc::new(WorkloadApi::new(cluster.transport().clone()));
-    let result = run_on(&mut cluster, &api, workload, options, progress).await;
+    let result = run_on(&mut *cluster, &api, workload, options, progress).await;
     cluster.stop().await;
     result
 }
 
-async fn run_on<C: RunningCluster>(
-    cluster: &mut C,
+async fn run_on(
+    cluster: &mut dyn RunningCluster,
     api: &Arc<WorkloadApi>,
     workload: &Workload,
     options: &RunOptions,
@@ -226,9 +235,9 @@ struct At {
 }
 
 impl Executor<'_> {
-    async fn run<C: RunningCluster>(
+    async fn run(
         &mut self,
-        cluster: &mut C,
+        cluster: &mut dyn RunningCluster,
         progress: &dyn Fn(WorkloadProgress),
     ) -> Result<(), RunError> {
         let limit = self.options.workload_limit;
@@ -283,9 +292,9 @@ impl Executor<'_> {
     }
 
     /// Begins and ends measurements around an operation.
-    async fn measure<C: RunningCluster>(
+    async fn measure(
         &mut self,
-        cluster: &C,
+        cluster: &dyn RunningCluster,
         op: &Op,
         ending: Ending,
     ) -> Result<(), RunError> {

@@ -116,7 +116,7 @@ struct Readings {
 }
 
 impl Readings {
-    async fn take<C: RunningCluster>(api: &WorkloadApi, cluster: &C) -> Self {
+    async fn take(api: &WorkloadApi, cluster: &dyn RunningCluster) -> Self {
         let usage = cluster.processes().into_iter().filter_map(|process| {
             let usage = process.usage()?;
             Some((process.name.clone(), (process, usage)))
@@ -131,10 +131,10 @@ impl Readings {
 }
 
 impl Collecting {
-    pub(super) async fn begin<C: RunningCluster>(
+    pub(super) async fn begin(
         api: &WorkloadApi,
         view: &Arc<WatchView>,
-        cluster: &C,
+        cluster: &dyn RunningCluster,
         name: String,
         namespaces: Vec<String>,
         labels: LabelSet,
@@ -155,11 +155,11 @@ impl Collecting {
         }
     }
 
-    pub(super) async fn end<C: RunningCluster>(
+    pub(super) async fn end(
         self,
         api: &WorkloadApi,
         view: &WatchView,
-        cluster: &C,
+        cluster: &dyn RunningCluster,
     ) -> WorkloadMeasured {
         let duration = self.begun.elapsed();
         // The task ends by itself only when the view was dropped.
