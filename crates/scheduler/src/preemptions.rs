@@ -246,7 +246,7 @@ fn awaits_victims(core: &Core, pod: &Pod) -> bool {
 /// nomination would keep other pods from the node (P-5, P-20).
 pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
     let nominees = core.nominated_to(&victim.spec.node_name);
-    let waiting = nominees.iter().filter(|info| {
+    let waiting = nominees.filter(|info| {
         let pod = &info.pod;
         let queued = core.queued(pod.namespace(), pod.name());
         let waits = match queued {

@@ -53,8 +53,8 @@ impl Core {
     }
 
     /// The pods that are nominated to the node.
-    pub(crate) fn nominated_to(&self, node: &str) -> Vec<Arc<PodInfo>> {
-        self.queue.nominator().pods_on(node).to_vec()
+    pub(crate) fn nominated_to(&self, node: &str) -> impl Iterator<Item = &Arc<PodInfo>> {
+        self.queue.nominator().pods_on(node).iter()
     }
 
     // --- settings -----------------------------------------------------------------------------------------

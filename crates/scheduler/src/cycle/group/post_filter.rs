@@ -293,7 +293,7 @@ impl GroupDryRun for Trial<'_> {
     }
 
     fn nominated_to(&self, node: &str) -> Vec<Arc<PodInfo>> {
-        self.core.nominated_to(node)
+        self.core.nominated_to(node).cloned().collect()
     }
 
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) {
