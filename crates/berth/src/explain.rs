@@ -82,30 +82,28 @@ fn show<T: Serialize>(
     answer: &T,
     table: impl FnOnce(&T) -> String,
 ) -> Result<(), CommandFailure> {
+    // The types of answers are compiled for one format, of which the others are made.
+    let json = || serde_json::to_vec(answer).map_err(|e| e.to_string());
     let written = match args.output {
         ExplainOutput::Table => Ok(table(answer)),
-        format => serde_json::to_vec(answer)
-            .map_err(|e| e.to_string())
-            .and_then(|json| formatted(&json, format)),
+        ExplainOutput::Json => json().and_then(|json| indented(&json)),
+        ExplainOutput::Yaml => json().and_then(|json| yaml(&json)),
     };
     let written = written
         .map_err(|e| CommandFailure::Environment(format!("failed to write the answer: {e}")))?;
     print::text(written)
 }
 
-/// JSON in a format for people. The types of answers are compiled for one format only, of which the others are made.
-fn formatted(json: &[u8], format: ExplainOutput) -> Result<String, String> {
+/// JSON with line breaks.
+fn indented(json: &[u8]) -> Result<String, String> {
     let mut json = serde_json::Deserializer::from_slice(json);
-    match format {
-        ExplainOutput::Yaml => {
-            serde_saphyr::to_string(&Transcoder::new(&mut json)).map_err(|e| e.to_string())
-        }
-        ExplainOutput::Table | ExplainOutput::Json => {
-            serde_json::to_string_pretty(&Transcoder::new(&mut json))
-                .map(|json| json + "\n")
-                .map_err(|e| e.to_string())
-        }
-    }
+    let indented = serde_json::to_string_pretty(&Transcoder::new(&mut json));
+    indented.map(|json| json + "\n").map_err(|e| e.to_string())
+}
+
+fn yaml(json: &[u8]) -> Result<String, String> {
+    let mut json = serde_json::Deserializer::from_slice(json);
+    serde_saphyr::to_string(&Transcoder::new(&mut json)).map_err(|e| e.to_string())
 }
 
 /// A scheduler that is asked.

@@ -4,11 +4,49 @@
 //! validation and a controller must survive one that has not. Writers replace what is in their way.
 
 use crate::access::{GroupResource, gr};
+use berth_api::{Kind, Node, Object, Pod};
 use jiff::Timestamp;
+use serde::de::Error;
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
+
+/// The object as the scheduler reads it. It goes through text, because each format is compiled for all types within.
+///
+/// # Errors
+/// When a field has the wrong type.
+pub fn decoded(kind: Kind, object: &Value) -> Result<Object, serde_json::Error> {
+    let decoded = kind.decode(&serde_json::to_vec(object)?);
+    // The text is not part of the input, so the error is without the place in it.
+    decoded.map_err(|error| {
+        let text = error.to_string();
+        let place = text.rfind(" at line ").unwrap_or(text.len());
+        Error::custom(&text[..place])
+    })
+}
+
+/// A pod as the scheduler reads it.
+///
+/// # Errors
+/// When a field has the wrong type.
+pub fn decoded_pod(pod: &Value) -> Result<Arc<Pod>, serde_json::Error> {
+    match decoded(Kind::Pod, pod)? {
+        Object::Pod(pod) => Ok(pod),
+        other => Err(Error::custom(format_args!("{:?} is no pod", other.kind()))),
+    }
+}
+
+/// A node as the scheduler reads it.
+///
+/// # Errors
+/// When a field has the wrong type.
+pub fn decoded_node(node: &Value) -> Result<Arc<Node>, serde_json::Error> {
+    match decoded(Kind::Node, node)? {
+        Object::Node(node) => Ok(node),
+        other => Err(Error::custom(format_args!("{:?} is no node", other.kind()))),
+    }
+}
 
 /// A kind as the controllers need it: where to find it and how others refer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -454,5 +492,13 @@ mod tests {
         let time: Timestamp = "2026-01-02T03:04:05.678901234Z".parse().unwrap();
         assert_eq!(seconds(time), "2026-01-02T03:04:05Z");
         assert_eq!(micros(time), "2026-01-02T03:04:05.678901Z");
+    }
+
+    #[test]
+    fn an_error_of_decoding_has_no_place_in_a_text_that_is_not_shown() {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"priority": "high"}});
+        let error = decoded_pod(&pod).expect_err("the priority is no number");
+        let expected = r#"invalid type: string "high", expected i32"#;
+        assert_eq!(error.to_string(), expected);
     }
 }

@@ -1,33 +1,8 @@
 //! The questions of controllers about pods.
 
 use crate::object::{condition, created_at, is_deleting, items, time};
-use berth_api::{Kind, Node, Object, Pod};
 use jiff::{SignedDuration, Timestamp};
-use serde::de::Error;
 use serde_json::Value;
-use std::sync::Arc;
-
-/// The pod as the scheduler reads it. It goes through text, because each format is compiled for all types within a pod.
-///
-/// # Errors
-/// When a field has the wrong type.
-pub fn decoded(pod: &Value) -> Result<Arc<Pod>, serde_json::Error> {
-    match Kind::Pod.decode(&serde_json::to_vec(pod)?)? {
-        Object::Pod(pod) => Ok(pod),
-        other => Err(Error::custom(format_args!("{:?} is no pod", other.kind()))),
-    }
-}
-
-/// A node in the same way.
-///
-/// # Errors
-/// When a field has the wrong type.
-pub fn decoded_node(node: &Value) -> Result<Arc<Node>, serde_json::Error> {
-    match Kind::Node.decode(&serde_json::to_vec(node)?)? {
-        Object::Node(node) => Ok(node),
-        other => Err(Error::custom(format_args!("{:?} is no node", other.kind()))),
-    }
-}
 
 /// `status.phase`.
 pub fn phase(pod: &Value) -> &str {

@@ -7,7 +7,7 @@ mod pods;
 pub use pods::PodQuota;
 
 use crate::access::GroupResource;
-use crate::object::time;
+use crate::object::{self, time};
 use crate::pod;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
@@ -92,7 +92,7 @@ pub fn usage(kind: GroupResource, object: &Value, now: Timestamp) -> Amounts {
     };
     match (kind.group, kind.resource) {
         ("", "pods") if is_counted(object, now) => {
-            if let Ok(pod) = pod::decoded(object) {
+            if let Ok(pod) = object::decoded_pod(object) {
                 let requests = pod_requests(&pod, SumOptions::PLACED);
                 used.extend(of_resources(&named(&requests), &named(&pod_limits(&pod))));
             }

@@ -4,6 +4,7 @@ use super::changes::{Added, ClusterJson, DELETE, merge, name_of, namespace_of, s
 use super::strict::hint;
 use crate::exit::CommandFailure;
 use berth_api::{Kind, Object, ResourceClaim};
+use berth_objects::object::decoded;
 use serde::de::Error;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -149,7 +150,7 @@ impl NewClaim {
     /// # Errors
     /// When the template is malformed.
     pub(super) fn decoded(self) -> Result<(String, ResourceClaim), serde_json::Error> {
-        match Kind::ResourceClaim.decode(&serde_json::to_vec(&self.claim)?)? {
+        match decoded(Kind::ResourceClaim, &self.claim)? {
             Object::ResourceClaim(claim) => Ok((self.entry, Arc::unwrap_or_clone(claim))),
             other => Err(Error::custom(format_args!(
                 "{:?} is no claim",

@@ -3,7 +3,7 @@
 
 use berth_api::names::is_dra_extended_resource_name;
 use berth_api::{Node, Pod, Quantity, ResourceList, Str, TaintEffect};
-use berth_objects::object::seconds;
+use berth_objects::object::{self, seconds};
 use berth_objects::pod;
 use berth_objects::view::FieldView;
 use berth_oracle::{HostPort, Shortage};
@@ -62,7 +62,7 @@ impl NodeShare {
     /// # Errors
     /// The pod cannot be decoded.
     pub(super) fn by(pod: &Value) -> Result<Self, serde_json::Error> {
-        let pod = pod::decoded(pod)?;
+        let pod = object::decoded_pod(pod)?;
         Ok(Self {
             allocated: berth_oracle::allocated(&pod),
             ports: berth_oracle::host_ports(&pod).collect(),
@@ -89,8 +89,8 @@ impl JudgedPod {
         taken: Vec<Arc<NodeShare>>,
     ) -> Result<Self, serde_json::Error> {
         Ok(Self {
-            pod: pod::decoded(pod)?,
-            node: pod::decoded_node(node)?,
+            pod: object::decoded_pod(pod)?,
+            node: object::decoded_node(node)?,
             taken,
         })
     }
