@@ -1,7 +1,7 @@
 //! The reference pages `flags.md`, `versions.md` and `metrics.md` of `docs/use/reference`, made from the tables in the
 //! code.
 //!
-//! `BERTH_WRITE_DOCS=1 cargo test -p berth docs` writes them; without the variable the tests compare.
+//! `BERTH_WRITE_DOCS=1 cargo test -p kube-berth docs` writes them; without the variable the tests compare.
 
 use crate::flags::{FLAGS, Flag, FlagEffect, Section};
 use crate::metrics::{EdgeMetric, HealthMetric, WaitingMetric};
@@ -45,7 +45,7 @@ fn flag_row(page: &mut String, flag: &Flag) {
 
 fn flags_page() -> String {
     let mut page = "# Flags, configuration and feature gates of `berth scheduler`\n\n\
-        <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p berth docs -->\n\n\
+        <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p kube-berth docs -->\n\n\
         Berth takes the flags, the configuration file and the feature gates of kube-scheduler 1.36 to 1.38 ([versions.md](versions.md)). Whatever has no effect \
         gives a warning\nat start-up, or is refused.\n\n## Flags\n"
         .to_owned();
@@ -220,7 +220,7 @@ fn metric_row(page: &mut String, family: &Family) {
 
 fn metrics_page() -> String {
     let mut page = "# Metrics\n\n\
-        <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p berth docs -->\n\n\
+        <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p kube-berth docs -->\n\n\
         Names, types, labels and buckets are those of kube-scheduler 1.36; the exceptions are in\n\
         [differences.md](differences.md#metrics-that-are-not-served). `/metrics/resources` serves `kube_pod_resource_request` \
         and\n`kube_pod_resource_limit` on the leader. `DELETE` on any of the paths sets its counters to zero.\n"
@@ -260,7 +260,7 @@ fn compare(name: &str, page: &str) {
         .find(|(written, made)| written != made);
     assert!(
         written == page,
-        "docs/use/reference/{name} differs from the code; run {WRITE}=1 cargo test -p berth docs. First difference: {differing:?}"
+        "docs/use/reference/{name} differs from the code; run {WRITE}=1 cargo test -p kube-berth docs. First difference: {differing:?}"
     );
 }
 

@@ -2,8 +2,8 @@
 //! its own.
 //!
 //! ```text
-//! KUBEBUILDER_ASSETS=/path/to/envtest cargo test -p berth --test suite api_servers::
-//! KUBEBUILDER_ASSETS=/path/to/envtest cargo test -p berth --test suite api_servers:: -- --ignored --nocapture
+//! KUBEBUILDER_ASSETS=/path/to/envtest cargo test -p kube-berth --test suite api_servers::
+//! KUBEBUILDER_ASSETS=/path/to/envtest cargo test -p kube-berth --test suite api_servers:: -- --ignored --nocapture
 //! ```
 
 mod answers;

@@ -133,7 +133,7 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
         ],
     ),
     (
-        "berth",
+        "kube-berth",
         &[
             "berth-api",
             "berth-framework",
@@ -152,10 +152,10 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
     ),
     (
         "custom-scheduler",
-        &["berth-api", "berth-framework", "berth"],
+        &["berth-api", "berth-framework", "kube-berth"],
     ),
     ("quota-gate", &["berth-client"]),
-    ("berth-test", &["berth"]),
+    ("berth-test", &["kube-berth"]),
     ("xtask", &[]),
 ];
 

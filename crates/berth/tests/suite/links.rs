@@ -1,4 +1,5 @@
-//! The pages: every link to a file leads to one, and every page of docs/ is on the site.
+//! The pages: every link to a file leads to one, links of the site stay on the site or name the repository, and every
+//! page of docs/ is on the site.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,34 @@ fn links(text: &str) -> Vec<&str> {
     let targets = after.filter_map(|rest| rest.split([')', '#', ' ']).next());
     let is_file = |target: &&str| !target.is_empty() && !target.contains(':');
     targets.filter(is_file).collect()
+}
+
+/// The address of a file of the repository, for links on the site to files that are no pages.
+const REPOSITORY: &str = "](https://github.com/berth-dev/berth/blob/main/";
+
+#[test]
+fn links_of_the_site_stay_on_the_site_or_name_files_of_the_repository() {
+    let docs = root().join("docs").canonicalize().expect("docs/");
+    let mut found = Vec::new();
+    pages(&docs, &mut found);
+    let mut broken = Vec::new();
+    for page in found {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let folder = page.parent().expect("a folder");
+        for link in links(&text) {
+            let target = folder.join(link).canonicalize();
+            if !target.is_ok_and(|target| target.starts_with(&docs)) {
+                broken.push(format!("{}: {link} is not on the site", page.display()));
+            }
+        }
+        for rest in text.split(REPOSITORY).skip(1) {
+            let file = rest.split([')', '#']).next().unwrap_or_default();
+            if !root().join(file).exists() {
+                broken.push(format!("{}: the repository has no {file}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
 #[test]

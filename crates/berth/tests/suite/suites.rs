@@ -3,9 +3,9 @@
 //! passes the first test, and the second one is skipped.
 //!
 //! ```text
-//! BERTH_FOREIGN_SCHEDULER=/path/to/kube-scheduler cargo test -p berth --test suite suites:: -- --nocapture
+//! BERTH_FOREIGN_SCHEDULER=/path/to/kube-scheduler cargo test -p kube-berth --test suite suites:: -- --nocapture
 //! BERTH_E2E_TEST=/path/to/e2e.test BERTH_E2E_FOCUS='\[sig-apps\].*\[Conformance\]' \
-//!     cargo test -p berth --test suite suites::end_to_end -- --nocapture
+//!     cargo test -p kube-berth --test suite suites::end_to_end -- --nocapture
 //! ```
 
 use crate::e2e::{Api, Cluster, eventually, free_port, scheduled};

@@ -1,7 +1,7 @@
 //! Types the commands of a page and compares what they print. Without kubectl the test is skipped; with
 //! `BERTH_REQUIRE_KUBECTL=1` it fails.
 //!
-//! `BERTH_WRITE_DOCS=1 cargo test -p berth --test suite explain::` writes the output into the page.
+//! `BERTH_WRITE_DOCS=1 cargo test -p kube-berth --test suite explain::` writes the output into the page.
 
 use crate::BINARY;
 use crate::e2e::{Cluster, Kubectl, Scratch, eventually};
@@ -94,8 +94,9 @@ fn read(page: &str) -> (Vec<(String, String)>, Vec<Session>) {
             if let Some(until) = comment(line, "until:") {
                 session.until = until;
             }
-            if let Some(after) = comment(line, "after:") {
-                session.after = after;
+            let after = line.strip_prefix("Clean up: `");
+            if let Some(after) = after.and_then(|rest| rest.strip_suffix('`')) {
+                session.after = after.to_owned();
             }
         }
     }

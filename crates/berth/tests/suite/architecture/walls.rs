@@ -1,77 +1,15 @@
-//! The parts of the core are reached from few files, functions take few values, and modules have one
-//! style.
+//! The parts of the core are reached from few files.
 
 use super::circles::tokens;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use syn::{
-    Attribute, Fields, FnArg, ImplItem, Item, Meta, ReturnType, Signature, TraitItem, Type,
-    Visibility,
-};
+use syn::{Fields, ImplItem, Item, ReturnType, Type, Visibility};
 
-/// The most values that a function takes beside `self`. A tuple counts as its members.
-const VALUES_MAX: usize = 6;
 /// The most files outside of the core that change one of its parts, and the most that read it.
 const FILES_MAX: usize = 4;
 /// The door to the cluster, and the most files that read it. Plugins read all of it, too, and it cannot be changed through this
 /// door, so it is no wall. The number only falls.
 const CLUSTER: (&str, usize) = ("cluster", 14);
-
-fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| match &attribute.meta {
-        Meta::List(list) => {
-            let tokens = list.tokens.to_string();
-            list.path.is_ident("cfg") && (tokens == "test" || tokens.contains("test-"))
-        }
-        _ => false,
-    })
-}
-
-/// The number of values in a parameter of this type.
-fn values_in(of: &Type) -> usize {
-    match of {
-        Type::Tuple(tuple) => tuple.elems.iter().map(values_in).sum(),
-        Type::Paren(inner) => values_in(&inner.elem),
-        Type::Reference(reference) => values_in(&reference.elem),
-        _ => 1,
-    }
-}
-
-/// The number of values that a function takes beside `self`.
-fn values_of(signature: &Signature) -> usize {
-    let values = signature.inputs.iter().map(|input| match input {
-        FnArg::Receiver(_) => 0,
-        FnArg::Typed(typed) => values_in(&typed.ty),
-    });
-    values.sum()
-}
-
-/// The functions of a file, each with the number of values that it takes.
-fn functions<'f>(items: &'f [Item], found: &mut Vec<&'f Signature>) {
-    for item in items {
-        match item {
-            Item::Fn(item) if !is_for_tests(&item.attrs) => found.push(&item.sig),
-            Item::Impl(item) if !is_for_tests(&item.attrs) => {
-                found.extend(item.items.iter().filter_map(|item| match item {
-                    ImplItem::Fn(method) if !is_for_tests(&method.attrs) => Some(&method.sig),
-                    _ => None,
-                }));
-            }
-            Item::Trait(item) => {
-                found.extend(item.items.iter().filter_map(|item| match item {
-                    TraitItem::Fn(method) => Some(&method.sig),
-                    _ => None,
-                }));
-            }
-            Item::Mod(item) if !is_for_tests(&item.attrs) => {
-                if let Some((_, items)) = &item.content {
-                    functions(items, found);
-                }
-            }
-            _ => {}
-        }
-    }
-}
 
 /// The sources of a crate without its tests and test builders.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -87,30 +25,6 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
             found.push(path)
         }
     }
-}
-
-/// A module with submodules is a file beside the folder of these.
-#[test]
-fn modules_are_files_beside_their_folders() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut files = 0;
-    let mut open: Vec<PathBuf> = ["crates", "conformance", "examples", "xtask"]
-        .map(|part| root.join(part))
-        .into();
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            let entries = std::fs::read_dir(&path).expect("sources can be listed");
-            open.extend(entries.map(|entry| entry.expect("an entry").path()));
-            continue;
-        }
-        files += 1;
-        // Cargo builds each file in a package's `tests` as a test of its own, so modules shared by them are folders.
-        let name = path.strip_prefix(&root).expect("it is below the root");
-        let is_shared_by_tests = name.iter().all(|part| part != "src");
-        let is_mod = path.file_name().is_some_and(|name| name == "mod.rs");
-        assert!(!is_mod || is_shared_by_tests, "{}", name.display());
-    }
-    assert!(files > 500, "only {files} files were found");
 }
 
 /// A method of the core that hands out one of its parts.
@@ -258,33 +172,6 @@ fn few_files_reach_a_part_of_the_core() {
         (count > limit).then(|| format!("{count} files {verb} {part}: {files:?}"))
     });
     let problems: Vec<String> = problems.collect();
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
-}
-
-#[test]
-fn functions_take_few_values() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let (mut problems, mut count) = (Vec::new(), 0);
-    for entry in std::fs::read_dir(&crates).expect("crates can be listed") {
-        let folder = entry.expect("an entry").path();
-        let mut files = Vec::new();
-        sources(&folder.join("src"), &mut files);
-        for path in files {
-            let parsed = parse(&path);
-            let mut found = Vec::new();
-            functions(&parsed.items, &mut found);
-            count += found.len();
-            for signature in found {
-                let values = values_of(signature);
-                let file = path.strip_prefix(&crates).expect("it is a source");
-                let name = format!("{}: {}", file.display(), signature.ident);
-                if values > VALUES_MAX {
-                    problems.push(format!("{name} takes {values} values"));
-                }
-            }
-        }
-    }
-    assert!(count > 3_000, "only {count} functions were found");
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
