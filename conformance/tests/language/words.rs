@@ -10,7 +10,7 @@ const fn avoided(forms: &'static [&'static str], replacement: &'static str) -> A
     AvoidedWord { forms, replacement }
 }
 
-pub(crate) const AVOIDED: [AvoidedWord; 16] = [
+pub(crate) const AVOIDED: [AvoidedWord; 14] = [
     avoided(
         &["say", "says", "said", "saying"],
         "state, report, log, return",
@@ -61,14 +61,6 @@ pub(crate) const AVOIDED: [AvoidedWord; 16] = [
     avoided(
         &["found out", "finds out", "find out", "what there is"],
         "determine, detect; results, the available …",
-    ),
-    avoided(
-        &["has gone", "have gone", "is gone", "are gone", "was gone"],
-        "was deleted, does not exist, has ended",
-    ),
-    avoided(
-        &["comes about", "come about", "came about"],
-        "occurs, is reached",
     ),
     avoided(
         &["take back", "takes back", "taken back", "took back"],
