@@ -1,5 +1,6 @@
 //! The wording of errors about fields, as the API's: `path: Invalid value: "x": why`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// A path below another: `parent.child`, or `child` alone at the root.
@@ -43,15 +44,12 @@ pub(crate) fn unsupported(path: &str, value: &str, supported: &[&str]) -> String
 /// Several messages as one, as `utilerrors.Aggregate` of apimachinery prints errors: each different one once, in
 /// brackets when there are more.
 pub fn aggregate(messages: &[String]) -> String {
-    let mut seen: Vec<&str> = Vec::with_capacity(messages.len());
-    for message in messages {
-        if !seen.contains(&message.as_str()) {
-            seen.push(message);
-        }
-    }
-    match seen[..] {
+    let mut known = BTreeSet::new();
+    let different = messages.iter().map(String::as_str);
+    let different: Vec<&str> = different.filter(|message| known.insert(*message)).collect();
+    match different[..] {
         [only] => only.to_owned(),
-        _ => format!("[{}]", seen.join(", ")),
+        _ => format!("[{}]", different.join(", ")),
     }
 }
 

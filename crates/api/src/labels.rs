@@ -1,12 +1,16 @@
 //! Label sets: sorted, shared, cheap to compare.
 
 use crate::Str;
+use crate::resources::sorted_by_name;
 use crate::shared::{Handle, Pool};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
+
+/// The number of labels that are searched one by one.
+const FEW: usize = 16;
 
 /// The labels of an object, sorted by key, each key once. Cloning shares.
 #[derive(Clone, Eq, Hash, PartialOrd, Ord, Default)]
@@ -23,14 +27,8 @@ impl PartialEq for Labels {
 impl Labels {
     /// Labels from pairs; the last of several equal keys wins, as in JSON.
     pub fn from_pairs<K: Into<Str>, V: Into<Str>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        let mut sorted: Vec<(Str, Str)> = Vec::new();
-        for (key, value) in pairs {
-            let (key, value) = (key.into(), value.into());
-            match sorted.binary_search_by(|(k, _)| k.cmp(&key)) {
-                Ok(at) => sorted[at].1 = value,
-                Err(at) => sorted.insert(at, (key, value)),
-            }
-        }
+        let pairs = pairs.into_iter();
+        let sorted = sorted_by_name(pairs.map(|(key, value)| (key.into(), value.into())));
         if sorted.is_empty() {
             Self(None)
         } else {
@@ -62,8 +60,11 @@ impl Labels {
     /// The value of `key` as a shared string.
     pub fn get_str(&self, key: &str) -> Option<&Str> {
         let pairs = self.as_slice();
-        // Keys are interned: most are found by where they are kept, without reading them.
-        if let Some((_, value)) = pairs.iter().find(|(k, _)| std::ptr::eq(k.as_str(), key)) {
+        // Keys are interned: most are found by where they are kept, without reading them. An object can have thousands
+        // of labels, and a selector as many requirements.
+        if pairs.len() <= FEW
+            && let Some((_, value)) = pairs.iter().find(|(k, _)| std::ptr::eq(k.as_str(), key))
+        {
             return Some(value);
         }
         let at = pairs.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;

@@ -6,8 +6,9 @@
 
 use crate::pod::{Container, ContainerStatus};
 use crate::quantity::QuantityFormat;
-use crate::resources::{CPU, MEMORY};
+use crate::resources::{CPU, MEMORY, ResourceSum};
 use crate::{Pod, Quantity, ResourceList, Resources, Str};
+use rustc_hash::FxHashMap;
 
 /// The CPU request that is assumed of a container without one when nodes are scored: 100 milli-CPU.
 pub const DEFAULT_MILLI_CPU: i64 = 100;
@@ -91,14 +92,9 @@ pub fn pod_requests(pod: &Pod, options: SumOptions) -> ResourceList {
     let mut total = if is_sum_of_pod {
         largest_sum(pod, infeasible, defaults)
     } else {
-        container_sum(pod, |container, statuses| {
-            container_request(
-                container,
-                statuses,
-                options.use_status,
-                infeasible,
-                defaults,
-            )
+        container_sum(pod, |container, status| {
+            let status = status.filter(|_| options.use_status);
+            container_request(container, status, infeasible, defaults)
         })
     };
     if options.use_status {
@@ -125,27 +121,65 @@ pub fn pod_requests(pod: &Pod, options: SumOptions) -> ResourceList {
 /// were started before them.
 fn container_sum(
     pod: &Pod,
-    request: impl Fn(&Container, &[ContainerStatus]) -> ResourceList,
+    request: impl Fn(&Container, Option<&ContainerStatus>) -> ResourceList,
 ) -> ResourceList {
-    let mut total = ResourceList::default();
+    let status_of = statuses(&pod.status.container_statuses);
+    let mut total = ResourceSum::default();
     for container in &pod.spec.containers {
-        total.add_all(&request(container, &pod.status.container_statuses));
+        total.add_all(&request(container, status_of(&container.name)));
     }
-    let mut sidecars = ResourceList::default();
-    let mut init_max = ResourceList::default();
-    for container in &pod.spec.init_containers {
-        let mut need = request(container, &pod.status.init_container_statuses);
-        if container.is_sidecar() {
-            total.add_all(&need);
-            sidecars.add_all(&need);
-            init_max.max_all(&sidecars);
+    let status_of = statuses(&pod.status.init_container_statuses);
+    let init_containers = pod.spec.init_containers.iter();
+    let requests = init_containers.map(|container| {
+        let request = request(container, status_of(&container.name));
+        (request, container.is_sidecar())
+    });
+    add_init_containers(total, requests)
+}
+
+/// Adds the amounts of init containers, each with whether it is a sidecar. Sidecars run beside the containers; an
+/// ordinary init container runs before them, beside the sidecars that were started before it.
+fn add_init_containers(
+    mut total: ResourceSum,
+    init_containers: impl Iterator<Item = (ResourceList, bool)>,
+) -> ResourceList {
+    let mut sidecars = ResourceSum::default();
+    let mut most = ResourceSum::default();
+    for (amounts, is_sidecar) in init_containers {
+        if is_sidecar {
+            total.add_all(&amounts);
+            sidecars.add_all(&amounts);
         } else {
-            need.add_all(&sidecars);
-            init_max.max_all(&need);
+            for (name, amount) in amounts.iter() {
+                let beside = sidecars.get(name);
+                most.max(name, beside.map_or(*amount, |beside| *amount + *beside));
+            }
         }
     }
-    total.max_all(&init_max);
+    // No request is negative, so the sidecars alone never need more than in the total.
+    let mut total = ResourceList::from(total);
+    total.max_all(&ResourceList::from(most));
     total
+}
+
+/// The number of statuses that are searched one by one.
+const FEW: usize = 8;
+
+/// Finds statuses by the name of the container.
+fn statuses<'a>(all: &'a [ContainerStatus]) -> impl Fn(&str) -> Option<&'a ContainerStatus> {
+    let mut by_name: FxHashMap<&str, &ContainerStatus> = FxHashMap::default();
+    if all.len() > FEW {
+        for status in all {
+            by_name.entry(status.name.as_str()).or_insert(status);
+        }
+    }
+    move |name| {
+        if by_name.is_empty() {
+            all.iter().find(|status| status.name == *name)
+        } else {
+            by_name.get(name).copied()
+        }
+    }
 }
 
 /// The largest of what the containers of a pod desire, have been allocated and have been given, each summed on its own.
@@ -153,8 +187,7 @@ fn container_sum(
 fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList {
     let desired = |container: &Container| container.resources.requests.clone();
     let of =
-        |container: &Container, statuses: &[ContainerStatus]| -> (ResourceList, ResourceList) {
-            let status = statuses.iter().find(|status| status.name == container.name);
+        |container: &Container, status: Option<&ContainerStatus>| -> (ResourceList, ResourceList) {
             let allocated = status.map(|status| &status.allocated_resources);
             let allocated = allocated.filter(|allocated| !allocated.is_empty());
             let actuated = status.and_then(|status| status.resources.as_ref());
@@ -171,9 +204,9 @@ fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList 
         defaults.fill(&mut request);
         request
     };
-    let mut largest = container_sum(pod, |container, statuses| filled(of(container, statuses).0));
-    largest.max_all(&container_sum(pod, |container, statuses| {
-        filled(of(container, statuses).1)
+    let mut largest = container_sum(pod, |container, status| filled(of(container, status).0));
+    largest.max_all(&container_sum(pod, |container, status| {
+        filled(of(container, status).1)
     }));
     if let Some(actuated) = &pod.status.resources
         && !pod.status.allocated_resources.is_empty()
@@ -201,25 +234,14 @@ pub fn pod_resources(pod: &Pod, options: SumOptions) -> Resources {
 /// The limits of a pod: those of its containers, as they count together, with pod-level limits in their place. Overhead
 /// is added to limits that there are.
 pub fn pod_limits(pod: &Pod) -> ResourceList {
-    let mut total = ResourceList::default();
+    let mut total = ResourceSum::default();
     for container in &pod.spec.containers {
         total.add_all(&container.resources.limits);
     }
-    let mut sidecars = ResourceList::default();
-    let mut init_max = ResourceList::default();
-    for container in &pod.spec.init_containers {
-        let mut limits = container.resources.limits.clone();
-        if container.is_sidecar() {
-            // A sidecar runs beside the containers and beside every init container that starts after it.
-            total.add_all(&limits);
-            sidecars.add_all(&limits);
-            init_max.max_all(&sidecars);
-        } else {
-            limits.add_all(&sidecars);
-            init_max.max_all(&limits);
-        }
-    }
-    total.max_all(&init_max);
+    let init_containers = pod.spec.init_containers.iter();
+    let limits = init_containers
+        .map(|container| (container.resources.limits.clone(), container.is_sidecar()));
+    let mut total = add_init_containers(total, limits);
     // Limits of the pod replace the sum of its containers.
     let pod_level = pod.spec.resources.as_ref().map(|r| &r.limits);
     for (name, quantity) in pod_level.into_iter().flat_map(ResourceList::iter) {
@@ -288,15 +310,10 @@ impl Defaults {
 
 fn container_request(
     container: &Container,
-    statuses: &[ContainerStatus],
-    use_status: bool,
+    status: Option<&ContainerStatus>,
     infeasible: bool,
     defaults: Defaults,
 ) -> ResourceList {
-    let status = statuses
-        .iter()
-        .filter(|_| use_status)
-        .find(|status| status.name == container.name);
     let mut request = match status.and_then(|s| s.resources.as_ref().map(|r| (s, r))) {
         None => container.resources.requests.clone(),
         Some((status, actuated)) => {

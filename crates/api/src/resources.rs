@@ -4,6 +4,7 @@ use crate::{Quantity, Str};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The name of the CPU resource; sums of it are in milli-CPU.
@@ -15,6 +16,9 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// The name of the resource that limits how many pods a node takes.
 pub const PODS: &str = "pods";
 
+/// The number of resources that are inserted one by one.
+const FEW: usize = 16;
+
 /// Quantities by resource name, sorted by name.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct ResourceList(Vec<(Str, Quantity)>);
@@ -22,20 +26,21 @@ pub struct ResourceList(Vec<(Str, Quantity)>);
 impl ResourceList {
     /// A list from pairs; the last of several equal names wins.
     pub fn from_pairs<N: Into<Str>>(pairs: impl IntoIterator<Item = (N, Quantity)>) -> Self {
-        let mut list = Self::default();
-        for (name, quantity) in pairs {
-            list.set(name.into(), quantity);
-        }
-        list
+        let pairs = pairs.into_iter();
+        Self(sorted_by_name(
+            pairs.map(|(name, quantity)| (name.into(), quantity)),
+        ))
     }
 
     /// The quantity of `name`.
     pub fn get(&self, name: &str) -> Option<&Quantity> {
-        let at = self
-            .0
-            .binary_search_by(|(n, _)| n.as_str().cmp(name))
-            .ok()?;
-        Some(&self.0[at].1)
+        Some(&self.0[self.position(name)?].1)
+    }
+
+    /// The place of `name` among all names.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        let found = self.0.binary_search_by(|(n, _)| n.as_str().cmp(name));
+        found.ok()
     }
 
     /// Sets the quantity of `name`.
@@ -58,25 +63,86 @@ impl ResourceList {
 
     /// Adds every quantity of `other`.
     pub fn add_all(&mut self, other: &Self) {
-        for (name, quantity) in other.iter() {
-            match self.get(name) {
-                Some(mine) => {
-                    let sum = *mine + *quantity;
-                    self.set(name.clone(), sum);
-                }
-                None => self.set(name.clone(), *quantity),
-            }
-        }
+        self.merge(other, |mine, other| mine + other);
     }
 
     /// Raises every quantity to that of `other` where it is lower or absent.
     pub fn max_all(&mut self, other: &Self) {
-        for (name, quantity) in other.iter() {
-            if self.get(name).is_none_or(|mine| mine < quantity) {
-                self.set(name.clone(), *quantity);
+        self.merge(other, |mine, other| if mine < other { other } else { mine });
+    }
+
+    fn merge(&mut self, other: &Self, both: fn(Quantity, Quantity) -> Quantity) {
+        // Insertions into a long list would move it each time.
+        if other.0.len() > FEW {
+            let mut merged: BTreeMap<Str, Quantity> = std::mem::take(self).0.into_iter().collect();
+            for (name, quantity) in other.iter() {
+                let mine = merged.get(name).copied();
+                let quantity = mine.map_or(*quantity, |mine| both(mine, *quantity));
+                merged.insert(name.clone(), quantity);
             }
+            self.0 = merged.into_iter().collect();
+            return;
+        }
+        for (name, quantity) in other.iter() {
+            let mine = self.get(name).copied();
+            let quantity = mine.map_or(*quantity, |mine| both(mine, *quantity));
+            self.set(name.clone(), quantity);
         }
     }
+}
+
+/// Quantities by resource name while they are summed up. A pod can have thousands of containers, each with a resource
+/// of its own.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ResourceSum(BTreeMap<Str, Quantity>);
+
+impl ResourceSum {
+    /// The quantity of `name`.
+    pub(crate) fn get(&self, name: &str) -> Option<&Quantity> {
+        self.0.get(name)
+    }
+
+    /// Adds every quantity of `other`.
+    pub(crate) fn add_all(&mut self, other: &ResourceList) {
+        for (name, quantity) in other.iter() {
+            self.add(name, *quantity);
+        }
+    }
+
+    /// Adds a quantity.
+    pub(crate) fn add(&mut self, name: &Str, quantity: Quantity) {
+        match self.0.get_mut(name) {
+            Some(mine) => *mine = *mine + quantity,
+            None => drop(self.0.insert(name.clone(), quantity)),
+        }
+    }
+
+    /// Raises a quantity where it is lower or absent.
+    pub(crate) fn max(&mut self, name: &Str, quantity: Quantity) {
+        match self.0.get_mut(name) {
+            Some(mine) if *mine >= quantity => {}
+            Some(mine) => *mine = quantity,
+            None => drop(self.0.insert(name.clone(), quantity)),
+        }
+    }
+}
+
+impl From<ResourceSum> for ResourceList {
+    fn from(sum: ResourceSum) -> Self {
+        Self(sum.0.into_iter().collect())
+    }
+}
+
+/// Pairs sorted by name; the last of several equal names wins, as in JSON.
+pub(crate) fn sorted_by_name<T>(pairs: impl IntoIterator<Item = (Str, T)>) -> Vec<(Str, T)> {
+    let mut pairs: Vec<(Str, T)> = pairs.into_iter().collect();
+    // The API server writes maps in order.
+    if !pairs.is_sorted_by(|(a, _), (b, _)| a < b) {
+        pairs.reverse();
+        pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        pairs.dedup_by(|(a, _), (b, _)| a == b);
+    }
+    pairs
 }
 
 impl fmt::Debug for ResourceList {
@@ -111,11 +177,11 @@ impl<'de> Deserialize<'de> for ResourceList {
                 d.deserialize_map(self)
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ResourceList, A::Error> {
-                let mut list = ResourceList::default();
-                while let Some((name, quantity)) = map.next_entry::<Str, Quantity>()? {
-                    list.set(name, quantity);
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry::<Str, Quantity>()? {
+                    pairs.push(pair);
                 }
-                Ok(list)
+                Ok(ResourceList(sorted_by_name(pairs)))
             }
         }
         deserializer.deserialize_option(Pairs)
@@ -198,6 +264,16 @@ impl Resources {
         self.milli_cpu = op(self.milli_cpu, other.milli_cpu);
         self.memory = op(self.memory, other.memory);
         self.ephemeral_storage = op(self.ephemeral_storage, other.ephemeral_storage);
+        // Insertions into a long list would move it each time.
+        if other.scalars.len() > FEW {
+            let mut sums: BTreeMap<Str, i64> = self.scalars.drain(..).collect();
+            for (name, amount) in &other.scalars {
+                let sum = sums.entry(name.clone()).or_default();
+                *sum = op(*sum, *amount);
+            }
+            self.scalars.extend(sums);
+            return;
+        }
         for (name, amount) in &other.scalars {
             self.set_scalar(name.clone(), op(self.scalar(name), *amount));
         }

@@ -66,6 +66,9 @@ pub enum Operator {
     LessThan,
 }
 
+/// The number of values that are searched one by one.
+const FEW: usize = 16;
+
 /// One checked requirement of a [`Selector`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requirement {
@@ -187,9 +190,17 @@ impl Requirement {
         }
     }
 
+    fn has_value(&self, value: &str) -> bool {
+        if self.values.len() > FEW {
+            let found = self.values.binary_search_by(|own| own.as_str().cmp(value));
+            return found.is_ok();
+        }
+        self.values.iter().any(|own| own == value)
+    }
+
     /// Returns whether the requirement is met by a label with this value, or by there being no such label.
     pub fn is_met_by(&self, value: Option<&str>) -> bool {
-        let among = |value: &str| self.values.iter().any(|own| own == value);
+        let among = |value: &str| self.has_value(value);
         match (self.operator, value) {
             (Operator::Equals | Operator::In, value) => value.is_some_and(among),
             (Operator::NotEquals | Operator::NotIn, value) => !value.is_some_and(among),

@@ -4,8 +4,10 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Borrow;
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -20,15 +22,38 @@ thread_local! {
         const { RefCell::new(HashSet::with_hasher(rustc_hash::FxBuildHasher)) };
 }
 
+#[cfg(debug_assertions)]
+thread_local! {
+    /// The number of times that the thread has read a string.
+    static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// An immutable, cheaply cloned string. Equality is of the text.
-#[derive(Clone, Eq, Hash, PartialOrd, Ord)]
-// Equal strings have equal hashes: where they are kept makes no difference to either.
-#[allow(clippy::derived_hash_with_manual_eq)]
+#[derive(Clone, Eq)]
 pub struct Str(Arc<str>);
 
 impl PartialEq for Str {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || *self.0 == *other.0
+        let text = self.text();
+        Arc::ptr_eq(&self.0, &other.0) || *text == *other.0
+    }
+}
+
+impl Hash for Str {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
+}
+
+impl PartialOrd for Str {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Str {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text().cmp(&other.0)
     }
 }
 
@@ -53,6 +78,19 @@ impl Str {
 
     /// The text.
     pub fn as_str(&self) -> &str {
+        self.text()
+    }
+
+    /// The number of times that this thread has read, compared or hashed a string so far. Only debug builds count:
+    /// tests compare the work for objects of several sizes.
+    #[cfg(debug_assertions)]
+    pub fn reads() -> u64 {
+        READS.get()
+    }
+
+    fn text(&self) -> &str {
+        #[cfg(debug_assertions)]
+        READS.set(READS.get() + 1);
         &self.0
     }
 }
@@ -69,19 +107,19 @@ impl Default for Str {
 impl Deref for Str {
     type Target = str;
     fn deref(&self) -> &str {
-        &self.0
+        self.text()
     }
 }
 
 impl Borrow<str> for Str {
     fn borrow(&self) -> &str {
-        &self.0
+        self.text()
     }
 }
 
 impl AsRef<str> for Str {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.text()
     }
 }
 
@@ -105,13 +143,13 @@ impl From<&String> for Str {
 
 impl PartialEq<str> for Str {
     fn eq(&self, other: &str) -> bool {
-        &*self.0 == other
+        self.text() == other
     }
 }
 
 impl PartialEq<&str> for Str {
     fn eq(&self, other: &&str) -> bool {
-        &*self.0 == *other
+        self.text() == *other
     }
 }
 

@@ -1,6 +1,8 @@
 //! The status of pods.
 
 use super::ResourceRequirements;
+use crate::quantity::QuantityFormat;
+use crate::resources::ResourceSum;
 use crate::shared::shareable;
 use crate::string::null_default;
 use crate::{Quantity, ResourceList, Shared, Str, Time};
@@ -174,22 +176,21 @@ pub struct NodeAllocatableOverheadStatus {
 impl NodeAllocatableResourceClaimStatus {
     /// The amounts of the pod together: what the devices take, and what the pod and its containers need for them.
     pub fn total(&self) -> ResourceList {
-        let mut total = ResourceList::default();
-        let mut add = |name: &Str, amount: Quantity| {
-            total.add_all(&ResourceList::from_pairs([(name.clone(), amount)]));
-        };
+        let mut total = ResourceSum::default();
         for mapped in &self.mapping {
-            add(&mapped.name, mapped.quantity);
+            total.add(&mapped.name, mapped.quantity);
         }
+        let containers = i64::try_from(self.containers.len()).unwrap_or(i64::MAX);
+        let containers = Quantity::from_value(containers, QuantityFormat::DecimalSI);
         for needed in &self.overhead {
             if let Some(amount) = needed.per_pod {
-                add(&needed.name, amount);
+                total.add(&needed.name, amount);
             }
-            for amount in self.containers.iter().filter_map(|_| needed.per_container) {
-                add(&needed.name, amount);
+            if let Some(amount) = needed.per_container.filter(|_| !self.containers.is_empty()) {
+                total.add(&needed.name, amount.times(containers));
             }
         }
-        total
+        total.into()
     }
 }
 

@@ -346,3 +346,47 @@ fn a_resize_counts_by_container_or_by_pod() {
         );
     }
 }
+
+/// PL-11: with thousands of containers, sums are those of a few. Each container has a resource of its own and one that all
+/// have, and their statuses come in another order.
+#[test]
+fn many_containers_add_up_as_few_do() {
+    let container = |kind: &str, at: usize| {
+        let policy = if kind == "sidecar" { "Always" } else { "" };
+        serde_json::json!({
+            "name": format!("{kind}-{at}"), "restartPolicy": policy,
+            "resources": {"requests": {"cpu": "1", format!("example.com/{kind}-{at}"): "2"}},
+        })
+    };
+    for count in [2, 100] {
+        let sidecars = (0..count).map(|at| container("sidecar", at));
+        let init = (0..count).map(|at| container("init", at));
+        let init: Vec<_> = sidecars.chain(init).collect();
+        let statuses = (0..count).rev().map(|at| {
+            let requests = serde_json::json!({"cpu": "3"});
+            serde_json::json!({"name": format!("main-{at}"), "resources": {"requests": requests}})
+        });
+        let pod = serde_json::json!({
+            "spec": {
+                "initContainers": init,
+                "containers": (0..count).map(|at| container("main", at)).collect::<Vec<_>>(),
+            },
+            "status": {"containerStatuses": statuses.collect::<Vec<_>>()},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap_or_else(|e| panic!("{e}"));
+        let number = i64::try_from(count).unwrap_or(i64::MAX);
+        // The containers and the sidecars; one init container beside the sidecars needs less.
+        let pending = pod_resources(&pod, SumOptions::PENDING);
+        assert_eq!(pending.milli_cpu, 2 * number * 1000);
+        let placed = pod_resources(&pod, SumOptions::PLACED);
+        assert_eq!(placed.milli_cpu, 4 * number * 1000);
+        for kind in ["main", "sidecar", "init"] {
+            for at in 0..count {
+                let name = format!("example.com/{kind}-{at}");
+                assert_eq!(pending.scalar(&name), 2, "{name}");
+                assert_eq!(placed.scalar(&name), 2, "{name}");
+            }
+        }
+        assert_eq!(pending.scalars.len(), 3 * count);
+    }
+}
