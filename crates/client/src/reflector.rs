@@ -4,6 +4,8 @@
 //! The list is streamed by the watch itself (KEP-3157, WatchList) where the server offers that, which costs it less
 //! memory than a list does. Otherwise it is read page by page.
 
+mod backoff;
+
 use crate::content::{DecodeError, Event, Payload};
 use crate::error::StatusBody;
 use crate::frames::Frames;
@@ -11,6 +13,7 @@ use crate::http_client::ConnectionId;
 use crate::request::{self, ApiRequest, Resource};
 use crate::store::SeenStore;
 use crate::{ApiError, Transport};
+use backoff::Backoff;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,9 +33,7 @@ const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
 const STREAMED_LIST_SILENCE: Duration = Duration::from_secs(30);
 /// The annotation of the bookmark that ends a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-/// The first and the longest pause after a failure.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-/// A watch that ends sooner and without an event counts as a failure, as in client-go.
+/// A watch that ends sooner and without an event counts as a failure, as in client-go. Any other one resets the pause.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// The updates that the consumer receives.
@@ -161,6 +162,7 @@ pub async fn follow<T, D>(
     // The store that the objects are from, and when and on which connection the last watch ended.
     let (mut listed_in, mut ended) = (SeenStore::default(), Instant::now());
     let mut ended_over: Option<ConnectionId> = None;
+    let mut was_expired = false;
     while !updates.is_closed() {
         let identified_over = match (ended_over, transport.store()) {
             (Some(_), Some(store)) => store.identified_over(listed_in).await,
@@ -247,24 +249,46 @@ pub async fn follow<T, D>(
             Some(frames) => WatchStart::Open(frames),
             None => WatchStart::Request { only_over },
         };
-        let (began, first) = (Instant::now(), from.clone());
-        let end = watch(&transport, followed, &decode, from, start, &updates).await;
+        let began = Instant::now();
+        let mut progress = WatchProgress::new(from);
+        let end = watch(
+            &transport,
+            followed,
+            &decode,
+            &mut progress,
+            start,
+            &updates,
+        )
+        .await;
         ended = Instant::now();
         ended_over = None;
+        let is_short = ended - began < SHORT_WATCH;
+        // Whatever ends a watch that worked, such as a load balancer: the server answers, so failures before it no
+        // longer count.
+        let has_worked = progress.has_events || !is_short;
+        if has_worked {
+            pause.reset();
+        }
+        let is_expired_again = std::mem::replace(&mut was_expired, false) && !has_worked;
+        let (at, is_same) = (progress.at, progress.is_same);
         match end {
-            WatchEnd::At(at, over) => {
-                let is_needless = at == first && ended - began < SHORT_WATCH;
+            WatchEnd::Closed(over) => {
                 version = Some(at);
                 ended_over = over;
-                if is_needless {
+                // A server that sends the same again and again is not asked without a pause either.
+                if is_short && is_same {
                     pause.wait().await;
-                } else {
-                    pause.reset();
                 }
             }
-            WatchEnd::Elsewhere(at) => version = Some(at),
-            WatchEnd::Expired => version = None,
-            WatchEnd::Broken(at, error) => {
+            WatchEnd::Elsewhere => version = Some(at),
+            WatchEnd::Expired => {
+                version = None;
+                was_expired = true;
+                if is_expired_again {
+                    pause.wait().await;
+                }
+            }
+            WatchEnd::Broken(error) => {
                 tracing::debug!(kind = followed.resource.plural, %error, "the watch broke; trying again");
                 version = Some(at);
                 pause.wait().await;
@@ -282,16 +306,36 @@ enum WatchStart {
     Request { only_over: Option<ConnectionId> },
 }
 
+/// The progress of a watch.
+struct WatchProgress {
+    /// The version at which the next one begins.
+    at: String,
+    /// Whether that is the version at which this one began.
+    is_same: bool,
+    /// Whether it has delivered an event, a bookmark included.
+    has_events: bool,
+}
+
+impl WatchProgress {
+    fn new(from: String) -> Self {
+        Self {
+            at: from,
+            is_same: true,
+            has_events: false,
+        }
+    }
+}
+
 /// The end of a watch.
 enum WatchEnd {
-    /// In good order: the version at which the next one begins, and the connection; `None` without HTTP/2.
-    At(String, Option<ConnectionId>),
-    /// It would use another connection than the one that it is to use. The version at which the next one begins.
-    Elsewhere(String),
+    /// In good order. The connection; `None` without HTTP/2.
+    Closed(Option<ConnectionId>),
+    /// It would use another connection than the one that it is to use.
+    Elsewhere,
     /// The server has forgotten the version, or never had it: list again.
     Expired,
-    /// It broke: the version at which the next one begins, and the reason.
-    Broken(String, ApiError),
+    /// It broke, for this reason.
+    Broken(ApiError),
     /// The consumer was dropped.
     HungUp,
 }
@@ -477,28 +521,27 @@ async fn watch<T>(
     transport: &Transport,
     followed: Followed,
     decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
-    from: String,
+    progress: &mut WatchProgress,
     start: WatchStart,
     updates: &mpsc::Sender<Update<T>>,
 ) -> WatchEnd {
     let request = followed.request(request::watch(
         followed.resource,
         followed.field_selector,
-        &from,
+        &progress.at,
         WATCH_SECONDS,
     ));
     let mut frames = match start {
         WatchStart::Open(frames) => frames,
         WatchStart::Request { only_over } => match transport.stream(&request).await {
             Ok(frames) if only_over.is_some() && frames.connection() != only_over => {
-                return WatchEnd::Elsewhere(from);
+                return WatchEnd::Elsewhere;
             }
             Ok(frames) => frames,
             Err(error) if is_to_list_anew(&error) => return WatchEnd::Expired,
-            Err(error) => return WatchEnd::Broken(from, error),
+            Err(error) => return WatchEnd::Broken(error),
         },
     };
-    let mut at = from;
     let hung_up = updates.closed();
     let silence = sleep(WATCH_SILENCE);
     tokio::pin!(hung_up, silence);
@@ -513,7 +556,7 @@ async fn watch<T>(
                     let end = received + WATCH_SILENCE;
                     if Instant::now() >= end {
                         let seconds = WATCH_SILENCE.as_secs();
-                        return WatchEnd::Broken(at, ApiError::Timeout { seconds });
+                        return WatchEnd::Broken(ApiError::Timeout { seconds });
                     }
                     silence.as_mut().reset(end);
                 }
@@ -521,12 +564,12 @@ async fn watch<T>(
         };
         let bytes = match next {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return WatchEnd::At(at, frames.connection()),
-            Err(error) => return WatchEnd::Broken(at, error),
+            Ok(None) => return WatchEnd::Closed(frames.connection()),
+            Err(error) => return WatchEnd::Broken(error),
         };
         let event = match Event::read(frames.format(), &bytes) {
             Ok(event) => event,
-            Err(error) => return WatchEnd::Broken(at, (&request, error).into()),
+            Err(error) => return WatchEnd::Broken((&request, error).into()),
         };
         if event.kind == "ERROR" {
             let status: StatusBody = event.object.decode().unwrap_or_default();
@@ -534,9 +577,10 @@ async fn watch<T>(
             return if is_to_list_anew(&error) {
                 WatchEnd::Expired
             } else {
-                WatchEnd::Broken(at, error)
+                WatchEnd::Broken(error)
             };
         }
+        progress.has_events = true;
         let update = match event.kind {
             "ADDED" | "MODIFIED" => decoded(followed, decode, event.object).map(Update::Applied),
             "DELETED" => decoded(followed, decode, event.object).map(Update::Deleted),
@@ -549,51 +593,16 @@ async fn watch<T>(
             return WatchEnd::HungUp;
         }
         if !version.metadata.resource_version.is_empty() {
-            at = version.metadata.resource_version;
+            progress.is_same &= progress.at == version.metadata.resource_version;
+            progress.at = version.metadata.resource_version;
         }
     }
 }
 
-/// Returns whether a watch can never go on from its version: too old, or of another server's, whose data were set back.
+/// Returns whether a watch can never go on from its version: too old, of another server's, whose data were set back, or
+/// none at all.
 fn is_to_list_anew(error: &ApiError) -> bool {
-    error.is_expired() || error.is_version_too_large()
-}
-
-/// Pauses that double, with jitter so that many clients do not come back together.
-#[derive(Debug)]
-struct Backoff {
-    next: Duration,
-    jitter: fastrand::Rng,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        let seed = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.subsec_nanos());
-        Self {
-            next: BACKOFF.0,
-            jitter: fastrand::Rng::with_seed(u64::from(seed)),
-        }
-    }
-}
-
-impl Backoff {
-    async fn wait(&mut self) {
-        let pause = self.next.mul_f64(1.0 + self.jitter.f64());
-        self.next = (self.next * 2).min(BACKOFF.1);
-        sleep(pause).await;
-    }
-
-    /// The longest pause, cut short when the consumer hangs up.
-    async fn wait_longest<T>(&mut self, updates: &mpsc::Sender<T>) {
-        let pause = BACKOFF.1.mul_f64(1.0 + self.jitter.f64());
-        let _ = timeout(pause, updates.closed()).await;
-    }
-
-    fn reset(&mut self) {
-        self.next = BACKOFF.0;
-    }
+    error.is_expired() || error.is_version_too_large() || error.code() == Some(400)
 }
 
 #[cfg(test)]

@@ -451,3 +451,95 @@ async fn a_server_that_ends_each_watch_at_once_is_asked_rarely() {
     let watches = asked.iter().filter(|kind| **kind == "watch").count();
     assert!((2..=16).contains(&watches), "{watches} watches in 25 s");
 }
+
+/// The way in which a server, or a proxy before it, ends each watch.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    /// After an event of a new version, within the next one.
+    WithinEvent,
+    /// Within the first event.
+    WithinFirstEvent,
+    /// With an error event: the version is too old.
+    Expired,
+}
+
+/// The number of watches that are asked for within 60 s when each lasts this long and ends so. In the first 100 s, each
+/// watch has ended at once without an event, so that the pauses are long.
+async fn watches_after_failures(lasts: Duration, cut: Cut) -> usize {
+    let watches = Arc::<Mutex<Vec<Instant>>>::default();
+    let (seen, began) = (Arc::clone(&watches), Instant::now());
+    let answer = move |request: http::Request<Full<Bytes>>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let mut seen = seen.lock().expect("no panic");
+        let is_watch = query.contains("watch=true") && !query.contains("sendInitialEvents");
+        if is_watch {
+            seen.push(Instant::now());
+        }
+        let version = 100 + u32::try_from(seen.len()).expect("few watches");
+        let fails = began.elapsed() < Duration::from_secs(100);
+        async move {
+            let (code, body) = if query.contains("sendInitialEvents") {
+                no_streams()
+            } else {
+                page("90", "a")
+            };
+            let (code, body) = match cut {
+                _ if !is_watch => (code, body.to_string()),
+                _ if fails => (200, String::new()),
+                Cut::WithinEvent => {
+                    let whole = event("MODIFIED", "a", version);
+                    (200, format!("{whole}\n{{\"type\":"))
+                }
+                Cut::WithinFirstEvent => (200, "{\"type\":".to_owned()),
+                Cut::Expired => {
+                    let status = json!({"kind": "Status", "code": 410, "reason": "Expired"});
+                    let error = json!({"type": "ERROR", "object": status});
+                    (200, error.to_string())
+                }
+            };
+            if is_watch && !fails {
+                sleep(lasts).await;
+            }
+            let mut response = http::Response::new(Full::from(body));
+            *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
+            response
+        }
+    };
+    let transport = Transport::in_process(answer, "https://server".into(), "test".into());
+    let (updates, mut notified) = mpsc::channel(8);
+    let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
+    tokio::spawn(follow(transport, PODS, name, updates, Arc::default()));
+    let taken = async { while notified.recv().await.is_some() {} };
+    let _ = timeout(Duration::from_secs(260), taken).await;
+    let watches = watches.lock().expect("no panic");
+    // The pause that began before 100 s ends within 60 s.
+    let counted = (Duration::from_secs(200), Duration::from_secs(260));
+    let counted = watches.iter().filter(|at| {
+        let at = **at - began;
+        at >= counted.0 && at < counted.1
+    });
+    counted.count()
+}
+
+/// A watch that has delivered an event or lasted a second resets the pause, however it ends. Otherwise failures add up,
+/// and so do versions that the server does not know, one after another.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_has_worked_resets_the_pause() {
+    let (at_once, six_seconds) = (Duration::ZERO, Duration::from_secs(6));
+    for (lasts, cut, watches) in [
+        // Pauses of 100 to 200 ms.
+        (at_once, Cut::WithinEvent, 300..=600),
+        (six_seconds, Cut::WithinEvent, 9..=10),
+        (six_seconds, Cut::WithinFirstEvent, 9..=10),
+        (six_seconds, Cut::Expired, 9..=11),
+        // Pauses of 30 to 60 s.
+        (at_once, Cut::WithinFirstEvent, 1..=3),
+        (at_once, Cut::Expired, 1..=3),
+    ] {
+        let got = watches_after_failures(lasts, cut).await;
+        assert!(
+            watches.contains(&got),
+            "{cut:?} after {lasts:?}: {got} watches"
+        );
+    }
+}
