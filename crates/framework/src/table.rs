@@ -151,9 +151,17 @@ impl NodeTable {
         self.images.replace(old.as_deref(), node);
         self.topologies.tidy();
         self.topologies.set(slot, node.map(Node::labels));
+        let before = self.columns.resources();
         let row = &mut self.rows[slot.index()];
         row.allocatable_scalars = self.columns.offer(slot, node);
         row.node = new;
+        if self.columns.resources() > before {
+            for (row, index) in self.rows.iter().zip(0..) {
+                for pod in &row.pods {
+                    self.columns.count_since(before, Slot(index), pod);
+                }
+            }
+        }
         self.touch(slot);
         self.log.push(TableChange::Node(slot));
         old

@@ -1,4 +1,6 @@
 //! The allocatable and the requested amounts of each resource: a column per resource, by slot.
+//!
+//! The resources are those that nodes offer. A pod on a node can name thousands of others, of which there is nothing.
 
 use super::Slot;
 use crate::pod_info::PodInfo;
@@ -59,7 +61,7 @@ impl Default for Columns {
 }
 
 impl Columns {
-    /// The column of a resource, if any node or pod has named it.
+    /// The column of a resource, if any node has offered it.
     pub fn id(&self, name: &str) -> Option<ResourceId> {
         self.ids.get(name).copied()
     }
@@ -109,7 +111,8 @@ impl Columns {
         self.non_zero_memory.push(0);
     }
 
-    /// The slot offers what the node does; nothing without a node. Returns the scalar resources.
+    /// The slot offers what the node does; nothing without a node. Returns the scalar resources. The requests of pods for
+    /// resources that no node has offered before are to be counted then: see [`Columns::count_since`].
     pub(super) fn offer(&mut self, slot: Slot, node: Option<&Node>) -> Vec<Str> {
         for column in &mut self.columns {
             column.allocatable[slot.index()] = 0;
@@ -118,7 +121,10 @@ impl Columns {
             return Vec::new();
         };
         let allocatable = Resources::from_list(&node.status.allocatable);
-        self.for_each(&allocatable, |column, amount| {
+        for (name, _) in &allocatable.scalars {
+            self.id_or_new(name);
+        }
+        self.for_each(&allocatable, |_, column, amount| {
             column.allocatable[slot.index()] = amount;
         });
         self.columns[ResourceId::PODS.index()].allocatable[slot.index()] = allocatable.pods;
@@ -128,13 +134,23 @@ impl Columns {
     /// A pod is added to a slot (`sign` is 1) or removed from it (-1).
     pub(super) fn count(&mut self, slot: Slot, pod: &PodInfo, sign: i64) {
         let at = slot.index();
-        self.for_each(&pod.requests, |column, amount| {
+        self.for_each(&pod.requests, |_, column, amount| {
             column.requested[at] = column.requested[at].saturating_add(sign * amount);
         });
         self.columns[ResourceId::PODS.index()].requested[at] += sign;
         let (cpu, memory) = (&mut self.non_zero_milli_cpu, &mut self.non_zero_memory);
         cpu[at] = cpu[at].saturating_add(sign * pod.non_zero_milli_cpu);
         memory[at] = memory[at].saturating_add(sign * pod.non_zero_memory);
+    }
+
+    /// Counts what a pod of a slot requests of the resources that were added when there were `before`.
+    pub(super) fn count_since(&mut self, before: usize, slot: Slot, pod: &PodInfo) {
+        let at = slot.index();
+        self.for_each(&pod.requests, |id, column, amount| {
+            if id.index() >= before {
+                column.requested[at] = column.requested[at].saturating_add(amount);
+            }
+        });
     }
 
     fn id_or_new(&mut self, name: &Str) -> ResourceId {
@@ -151,17 +167,23 @@ impl Columns {
         id
     }
 
-    fn for_each(&mut self, amounts: &Resources, mut change: impl FnMut(&mut ResourceColumn, i64)) {
+    /// Visits the columns of resources that there are.
+    fn for_each(
+        &mut self,
+        amounts: &Resources,
+        mut change: impl FnMut(ResourceId, &mut ResourceColumn, i64),
+    ) {
         for (id, amount) in [
             (ResourceId::CPU, amounts.milli_cpu),
             (ResourceId::MEMORY, amounts.memory),
             (ResourceId::EPHEMERAL_STORAGE, amounts.ephemeral_storage),
         ] {
-            change(&mut self.columns[id.index()], amount);
+            change(id, &mut self.columns[id.index()], amount);
         }
         for (name, amount) in &amounts.scalars {
-            let id = self.id_or_new(name);
-            change(&mut self.columns[id.index()], *amount);
+            if let Some(id) = self.id(name) {
+                change(id, &mut self.columns[id.index()], *amount);
+            }
         }
     }
 }

@@ -187,3 +187,29 @@ fn a_pod_whose_version_was_replaced_goes_like_any_other() {
     let mark = Mark::of(other.namespace(), other.labels());
     assert_eq!(table.census().may_mean(mark).count(), 0, "no pod is left");
 }
+
+/// A pod on a node can name thousands of resources. There are columns only for those that nodes offer, and pods that were
+/// there before count in them.
+#[test]
+fn resources_that_no_node_offers_have_no_column() {
+    let mut table = table([node("n").allocatable("example.com/gpu", "4"), node("m")]);
+    let known = table.columns().resources();
+    let greedy = (0..1_000).fold(pod("greedy"), |pod, i| {
+        pod.request(&format!("example.com/r-{i}"), "1")
+    });
+    let greedy = greedy.request("example.com/gpu", "2");
+    table.add_pod(&"n".into(), greedy.info());
+    assert_eq!(table.columns().resources(), known);
+    let requested = |table: &NodeTable, name: &str| {
+        let node = table.node("n").unwrap_or_else(|| panic!("it exists"));
+        node.requested_of(name)
+    };
+    assert_eq!(requested(&table, "example.com/gpu"), 2);
+    assert_eq!(requested(&table, "example.com/r-7"), 0);
+    table.set_node(node("m").allocatable("example.com/r-7", "4").arc());
+    assert_eq!(table.columns().resources(), known + 1);
+    assert_eq!(requested(&table, "example.com/r-7"), 1);
+    assert!(table.remove_pod("n", "uid-greedy").is_ok());
+    assert_eq!(requested(&table, "example.com/r-7"), 0);
+    assert_eq!(requested(&table, "example.com/gpu"), 0);
+}
