@@ -28,8 +28,8 @@ use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, preferred, required};
 use berth_framework::table::ResourceId;
 use berth_framework::{
-    Code, CycleState, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Reason, Slot,
-    Status,
+    Code, CycleState, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Reason,
+    ReasonCode, Slot, Status,
 };
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -37,6 +37,10 @@ use std::sync::Arc;
 
 /// The plugin's name.
 pub const NAME: &str = "NodeResourcesFit";
+
+/// The number of resources that a rejection of a node names. A pod can request thousands, and there can be thousands of
+/// nodes.
+const REASONS_MAX: usize = 64;
 
 /// Requests of a pod against the free resources of nodes.
 #[derive(Debug, Default)]
@@ -243,10 +247,19 @@ impl NodeFilter for NodeResourcesFit {
     /// The exact reasons.
     fn check(&self, requests: &FitRequests, node: NodeView<'_>) -> Status {
         let (mut reasons, mut is_hopeless) = (SmallVec::<[Reason; 2]>::new(), false);
+        let mut others = 0_usize;
         Self::shortages(requests, node, |shortage| {
-            reasons.push(Reason::insufficient(shortage.resource));
+            if reasons.len() < REASONS_MAX {
+                reasons.push(Reason::insufficient(shortage.resource));
+            } else {
+                others += 1;
+            }
             is_hopeless |= shortage.is_hopeless;
         });
+        if others > 0 {
+            let text = format!("{others} other resources are insufficient");
+            reasons.push(ReasonCode::InsufficientResource.reason(text));
+        }
         match (reasons.is_empty(), is_hopeless) {
             (true, _) => Status::success(),
             (false, true) => Status::new(Code::UnschedulableAndUnresolvable, reasons),

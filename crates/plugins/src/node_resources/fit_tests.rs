@@ -129,6 +129,36 @@ fn shortages_are_named() {
     }
 }
 
+/// PL-60: a pod can request thousands of resources. The node offers 100, all of them in use, so that preemption may help,
+/// unless the pod also requests one that the node does not offer.
+#[test]
+fn a_rejection_names_so_many_resources() {
+    let each = |count: usize| -> Value {
+        let each = (0..count).map(|i| (format!("example.com/r-{i:03}"), json!(1)));
+        Value::Object(each.collect())
+    };
+    for (requested, code) in [
+        (100, Code::Unschedulable),
+        (101, Code::UnschedulableAndUnresolvable),
+    ] {
+        let world =
+            World::new()
+                .node("n", offering(each(100)))
+                .bound("n", "other", requesting(each(100)));
+        let pod = pod_info("p", requesting(each(requested)));
+        let mut got = world
+            .filter(&NodeResourcesFit::default(), &pod)
+            .expect("an answer");
+        let (got, reasons) = got.remove(0).expect("a rejection");
+        assert_eq!(got, code, "{requested}");
+        assert_eq!(reasons.len(), REASONS_MAX + 1);
+        assert_eq!(reasons[63], "Insufficient example.com/r-063");
+        let others = requested - REASONS_MAX;
+        let last = format!("{others} other resources are insufficient");
+        assert_eq!(reasons[64], last);
+    }
+}
+
 /// PL-61: the number of pods counts for every pod, and preemption may always help.
 #[test]
 fn a_node_takes_so_many_pods() {
