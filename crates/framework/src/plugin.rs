@@ -20,7 +20,7 @@ use crate::stage::{Answer, Outbox, StageContext, Step, Wait, Wake};
 use crate::state::CycleState;
 use crate::status::{Code, Status};
 use crate::table::{NodeView, Slot};
-use crate::work::Work;
+use crate::work::{OutOfItems, Work};
 
 pub use crate::statuses::{KeptStatuses, NodeStatuses};
 use berth_api::{Duration, Pod, Str, Time};
@@ -47,6 +47,22 @@ pub struct Context<'a> {
     pub features: &'a FeatureGates,
     /// The work of the attempt that the plugin is called for. Without one, searches are limited one by one.
     pub work: Option<&'a Work>,
+}
+
+/// The error of a pod with too many items for an attempt.
+const TOO_LARGE: &str =
+    "the pod is too large to be compared with more nodes and pods in one attempt";
+
+impl Context<'_> {
+    /// Counts that so many items of the pod are looked at so many times, once for each node, for instance. Items of small
+    /// pods are free.
+    ///
+    /// # Errors
+    /// When that is more than the attempt may look at.
+    pub fn look_at(&self, items: usize, times: usize) -> Result<(), Status> {
+        let counted = self.work.map_or(Ok(()), |work| work.look_at(items, times));
+        counted.map_err(|OutOfItems| Status::error(TOO_LARGE))
+    }
 }
 
 /// Registers the cluster events that may help a pod that the plugin rejected.

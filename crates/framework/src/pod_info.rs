@@ -206,6 +206,37 @@ pub struct Computed {
     pub affinity: Option<Box<AffinityTerms>>,
     /// The bits in the mark of a pod that the first term matches, and of one that any other term matches.
     pub matched_by_terms: [Mark; 2],
+    items: ItemCount,
+}
+
+/// The number of items of a pod, counted at the first use. It follows from the pod, so it distinguishes nothing.
+#[derive(Debug, Clone, Default)]
+struct ItemCount(OnceLock<usize>);
+
+impl PartialEq for ItemCount {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ItemCount {}
+
+/// The bytes of JSON that count as an item of a pod: of a toleration, a port or a requirement of a selector.
+const BYTES_PER_ITEM: usize = 64;
+
+/// Counts what is written.
+#[derive(Default)]
+struct ByteCount(usize);
+
+impl std::io::Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.saturating_add(bytes.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Deref for PodInfo {
@@ -234,6 +265,18 @@ impl PodInfo {
     pub fn mark(&self) -> Mark {
         let mark = || Mark::of(self.pod.namespace(), self.pod.labels());
         *self.mark.get_or_init(mark)
+    }
+
+    /// The number of items of the pod that plugins may look at: the size of its spec as JSON, and its labels.
+    pub fn items(&self) -> usize {
+        let of_template = self.computed.items.0.get_or_init(|| {
+            let mut bytes = ByteCount::default();
+            match serde_json::to_writer(&mut bytes, &*self.pod.spec.template) {
+                Ok(()) => bytes.0 / BYTES_PER_ITEM,
+                Err(_) => usize::MAX,
+            }
+        });
+        of_template.saturating_add(self.pod.labels().len())
     }
 
     /// The key by which pods of one template are recognised; `None` for a pod with claims, volumes, a node, or a status
@@ -301,6 +344,7 @@ impl Computed {
             non_zero_memory,
             matched_by_terms: Mark::required_by(affinity.iter().flat_map(|terms| terms.all())),
             affinity,
+            items: ItemCount::default(),
         }
     }
 

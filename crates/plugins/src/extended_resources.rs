@@ -33,19 +33,7 @@ pub(crate) fn class_of<'a>(cluster: &'a Cluster, resource: &str) -> Option<&'a A
     if let Some(name) = resource.strip_prefix(DEVICE_CLASS_PREFIX) {
         return cluster.devices().classes().get(name);
     }
-    cluster
-        .devices()
-        .classes()
-        .values()
-        .filter(|class| {
-            let named = class.spec.extended_resource_name.as_ref();
-            named.is_some_and(|name| name == resource)
-        })
-        .max_by(|a, b| {
-            let (a, b) = (&a.metadata, &b.metadata);
-            let age = a.creation_timestamp.cmp(&b.creation_timestamp);
-            age.then_with(|| b.name.cmp(&a.name))
-        })
+    cluster.devices().class_of_resource(resource)
 }
 
 #[cfg(test)]

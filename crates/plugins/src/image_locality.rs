@@ -8,12 +8,16 @@ use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeScore;
+use berth_framework::table::{ImageState, Images as NodeImages};
 use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 
 /// The plugin's name.
 pub const NAME: &str = "ImageLocality";
 
+/// The number of images of a pod that are looked for one by one on a node.
+const FEW: usize = 8;
 /// One MiB in bytes.
 const MIB: i64 = 1024 * 1024;
 /// Images of less than this in all do not count.
@@ -85,7 +89,8 @@ fn counted(pod: &Pod, features: &FeatureGates) -> usize {
 /// nodes there are.
 #[derive(Debug, Hash)]
 pub struct Images {
-    names: SmallVec<[Str; 2]>,
+    /// Sorted, each with the number of times that the pod names it.
+    names: SmallVec<[(Str, i64); 2]>,
     /// The number of images that the upper threshold counts.
     counted: usize,
     /// The number of nodes.
@@ -95,10 +100,32 @@ pub struct Images {
 }
 
 impl Images {
-    fn score(&self, node: NodeView<'_>) -> i64 {
-        let on_node = self.names.iter().filter_map(|name| node.image(name));
-        let bytes = on_node.map(|image| scaled(image.size, image.nodes, self.nodes));
-        priority(bytes.fold(0, i64::saturating_add), self.counted)
+    /// `images` are those of all nodes.
+    fn score(&self, node: NodeView<'_>, images: &NodeImages) -> i64 {
+        let bytes = |image: ImageState, count: i64| {
+            scaled(image.size, image.nodes, self.nodes).saturating_mul(count)
+        };
+        let sum = if self.names.len() <= FEW {
+            let names = self.names.iter();
+            let on_node = names.filter_map(|(name, count)| Some(bytes(node.image(name)?, *count)));
+            on_node.fold(0, i64::saturating_add)
+        } else {
+            let of_node = node
+                .node()
+                .status
+                .images
+                .iter()
+                .flat_map(|image| &image.names);
+            let own = |name: &Str| {
+                let found = self.names.binary_search_by(|(own, _)| own.cmp(name));
+                found.ok()
+            };
+            let found: BTreeSet<usize> = of_node.filter_map(own).collect();
+            let found = found.into_iter().map(|at| &self.names[at]);
+            let on_node = found.filter_map(|(name, count)| Some(bytes(images.get(name)?, *count)));
+            on_node.fold(0, i64::saturating_add)
+        };
+        priority(sum, self.counted)
     }
 }
 
@@ -132,7 +159,15 @@ impl NodeScore for ImageLocality {
         let (table, pod) = (&cx.cluster.nodes, &pod.pod);
         let names = images(pod).map(normalized);
         let is_known = |name: &Str| table.images().get(name).is_some();
-        let names: SmallVec<[Str; 2]> = names.filter(is_known).collect();
+        let mut known: SmallVec<[Str; 2]> = names.filter(is_known).collect();
+        known.sort_unstable();
+        let mut names: SmallVec<[(Str, i64); 2]> = SmallVec::new();
+        for name in known {
+            match names.last_mut() {
+                Some((last, count)) if *last == name => *count += 1,
+                _ => names.push((name, 1)),
+            }
+        }
         Ok((!names.is_empty()).then(|| Images {
             names,
             counted: counted(pod, cx.features),
@@ -142,7 +177,11 @@ impl NodeScore for ImageLocality {
     }
 
     fn rate<'a>(&'a self, images: &'a Images, nodes: &'a NodeTable) -> impl Fn(Slot) -> i64 + 'a {
-        |slot| nodes.get(slot).map_or(0, |node| images.score(node))
+        move |slot| {
+            nodes
+                .get(slot)
+                .map_or(0, |node| images.score(node, nodes.images()))
+        }
     }
 }
 

@@ -22,9 +22,9 @@ use berth_framework::requirement::NodeFilter;
 use berth_framework::{
     Cluster, Feature, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -70,6 +70,7 @@ impl RequiredVolumes {
         let needs_drivers = cx.features.enabled(Feature::VolumeLimitScaling);
         let mut required = Self::default();
         let mut own: Vec<CsiVolume> = Vec::new();
+        let mut known = FxHashSet::default();
         for volume in &pod.spec.volumes {
             let NewVolume {
                 volume,
@@ -94,22 +95,17 @@ impl RequiredVolumes {
             } else {
                 &mut required.volumes
             };
-            if !volumes.contains(&volume) {
+            if known.insert((is_own, volume.clone())) {
                 volumes.push(volume);
             }
         }
         required.installed.sort_unstable();
         required.installed.dedup();
+        let mut counts: BTreeMap<Str, usize> = BTreeMap::new();
         for volume in own {
-            match required
-                .own
-                .iter_mut()
-                .find(|(driver, _)| *driver == volume.driver)
-            {
-                Some((_, count)) => *count += 1,
-                None => required.own.push((volume.driver, 1)),
-            }
+            *counts.entry(volume.driver).or_default() += 1;
         }
+        required.own = counts.into_iter().collect();
         required
     }
 
@@ -121,14 +117,24 @@ impl RequiredVolumes {
         missing.map(|(driver, _)| driver)
     }
 
-    /// The volumes that the pod adds to the node: drivers, more than once for some, and numbers of volumes.
+    /// The volumes that the pod adds to the node: the drivers, each with the number of its volumes.
     fn added<'a>(&'a self, node: NodeView<'_>) -> SmallVec<[(&'a Str, usize); 4]> {
+        // A pod can have thousands of volumes: they are summed up once, not for each driver.
         // As in kube-scheduler, a volume that is attached though no pod uses it counts even if the pod will use it.
         let shared = self.volumes.iter();
         let shared = shared.filter(|volume| !node.uses_volume(volume));
         let shared = shared.map(|volume| (&volume.driver, 1));
         let own = self.own.iter().map(|(driver, count)| (driver, *count));
-        own.chain(shared).collect()
+        let mut added: SmallVec<[(&Str, usize); 4]> = own.chain(shared).collect();
+        added.sort_unstable();
+        added.dedup_by(|(driver, count), (kept, sum)| {
+            let is_same = driver == kept;
+            if is_same {
+                *sum += *count;
+            }
+            is_same
+        });
+        added
     }
 
     fn check(&self, node: NodeView<'_>) -> Status {
@@ -140,8 +146,8 @@ impl RequiredVolumes {
             return Status::unschedulable(ReasonCode::VolumeLimit.reason(not_installed(missing)));
         }
         let added = self.added(node);
-        let mut drivers = added.iter();
-        if drivers.any(|(driver, _)| Excess::of(driver, &added, node).is_some()) {
+        let mut added = added.iter();
+        if added.any(|(driver, count)| Excess::of(driver, *count, node).is_some()) {
             Status::unschedulable(ReasonCode::VolumeLimit.reason(REASON))
         } else {
             Status::success()
@@ -157,9 +163,8 @@ impl RequiredVolumes {
         });
         let mut lacks: Vec<Lack> = missing.collect();
         let added = self.added(node);
-        let drivers: BTreeSet<&Str> = added.iter().map(|(driver, _)| *driver).collect();
-        for driver in drivers {
-            let excess = Excess::of(driver, &added, node);
+        for (driver, count) in added {
+            let excess = Excess::of(driver, count, node);
             lacks.extend(excess.map(|excess| Lack::Volumes {
                 driver: driver.clone(),
                 wanted: excess.added,
@@ -179,11 +184,10 @@ struct Excess {
 }
 
 impl Excess {
-    fn of(driver: &Str, added: &[(&Str, usize)], node: NodeView<'_>) -> Option<Self> {
+    fn of(driver: &Str, added: usize, node: NodeView<'_>) -> Option<Self> {
         let limit = node.volume_limit(driver)?;
-        let of_driver = added.iter().filter(|(other, _)| *other == driver);
         let excess = Self {
-            added: of_driver.map(|(_, count)| count).sum(),
+            added,
             attached: node.attached_volumes(driver),
             limit,
         };

@@ -19,6 +19,8 @@ use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -116,15 +118,26 @@ impl Disk {
                 },
             ) => (a == b, *reads && *other_reads),
             (Self::Rbd(a), Self::Rbd(b)) => {
-                let mut monitors = a.monitors.iter();
-                let is_same = monitors.any(|monitor| b.monitors.contains(monitor))
-                    && (&a.pool, &a.image) == (&b.pool, &b.image);
+                let is_same =
+                    (&a.pool, &a.image) == (&b.pool, &b.image) && meets(&a.monitors, &b.monitors);
                 (is_same, a.read_only && b.read_only)
             }
             _ => return false,
         };
         is_same && !both_read
     }
+}
+
+/// The number of disks or monitors that are compared one by one.
+const FEW: usize = 8;
+
+/// Returns whether a name is in both lists.
+fn meets(a: &[Str], b: &[Str]) -> bool {
+    if a.len().min(b.len()) <= FEW {
+        return a.iter().any(|name| b.contains(name));
+    }
+    let b: FxHashSet<&Str> = b.iter().collect();
+    a.iter().any(|name| b.contains(name))
 }
 
 /// The objects that a pod may need exclusively: the disks, and the claims that only one pod may use.
@@ -145,7 +158,21 @@ impl Exclusive {
     ) -> impl Iterator<Item = (&'a Arc<PodInfo>, Disk)> + 'a {
         let others = node.pods_with_disks().filter(|_| !self.disks.is_empty());
         let used = others.flat_map(|other| disks(&other.pod).map(move |disk| (other, disk)));
-        used.filter(|(_, used)| self.disks.iter().any(|disk| disk.conflicts_with(used)))
+        // A pod can have thousands of disks, and so can the pods of the node. Disks that conflict have one name.
+        let mut by_name: FxHashMap<&Str, SmallVec<[&Disk; 1]>> = FxHashMap::default();
+        if self.disks.len() > FEW {
+            for disk in &self.disks {
+                by_name.entry(disk.name()).or_default().push(disk);
+            }
+        }
+        used.filter(move |(_, used)| {
+            let conflicts = |disk: &Disk| disk.conflicts_with(used);
+            if by_name.is_empty() {
+                return self.disks.iter().any(conflicts);
+            }
+            let named = by_name.get(used.name()).into_iter().flatten();
+            named.copied().any(conflicts)
+        })
     }
 
     /// The claims that pods of the node use. The table counts pods that a dry run adds or removes.

@@ -148,6 +148,11 @@ impl Evaluator<'_> {
     fn has_used_up(&self) -> bool {
         self.work.is_some_and(Work::is_used_up)
     }
+
+    /// Returns whether the attempt may not look at more items of the pod.
+    fn is_out_of_items(&self) -> bool {
+        self.work.is_some_and(Work::is_out_of_items)
+    }
 }
 
 impl std::fmt::Debug for Evaluator<'_> {

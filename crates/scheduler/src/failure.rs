@@ -124,7 +124,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         info.unschedulable_plugins.insert(plugin);
     }
     let by_same = before == rejectors(info);
-    info.in_a_row.used_up = if attempt.work.is_used_up() {
+    info.in_a_row.used_up = if attempt.work.is_costly() {
         info.in_a_row.used_up.saturating_add(1)
     } else {
         0

@@ -13,6 +13,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct Devices {
     classes: ByName<DeviceClass>,
+    /// The classes that name an extended resource, by the resource. The last one has precedence.
+    by_resource: FxHashMap<Str, Vec<Arc<DeviceClass>>>,
     claims: ResourceClaims,
     inventory: Inventory,
     /// Whether a DeviceTaintRule without `deviceSelector` applies to no device.
@@ -23,6 +25,40 @@ impl Devices {
     /// Classes by name.
     pub fn classes(&self) -> &ByName<DeviceClass> {
         &self.classes
+    }
+
+    /// The class whose devices back an extended resource that it names: of several the newest, then the first by name.
+    pub fn class_of_resource(&self, resource: &str) -> Option<&Arc<DeviceClass>> {
+        self.by_resource.get(resource)?.last()
+    }
+
+    /// Files the class under the resource that it names.
+    fn file(&mut self, class: &Arc<DeviceClass>, is_there: bool) {
+        let name = &class.metadata.name;
+        let before = self.classes.get(name);
+        let before = before.and_then(|class| class.spec.extended_resource_name.clone());
+        if let Some(resource) = before
+            && let Some(filed) = self.by_resource.get_mut(&resource)
+        {
+            filed.retain(|known| known.metadata.name != *name);
+            if filed.is_empty() {
+                self.by_resource.remove(&resource);
+            }
+        }
+        if let Some(resource) = class
+            .spec
+            .extended_resource_name
+            .clone()
+            .filter(|_| is_there)
+        {
+            let filed = self.by_resource.entry(resource).or_default();
+            filed.push(class.clone());
+            filed.sort_by(|a, b| {
+                let (a, b) = (&a.metadata, &b.metadata);
+                let age = a.creation_timestamp.cmp(&b.creation_timestamp);
+                age.then_with(|| b.name.cmp(&a.name))
+            });
+        }
     }
 
     /// Claims, with the scheduler's unconfirmed writes applied.
@@ -67,6 +103,9 @@ impl Devices {
     /// change of each node whose devices, or their allocations, are others now.
     pub(super) fn put(&mut self, object: &Object, is_there: bool, table: &mut NodeTable) -> bool {
         let name = &object.metadata().name;
+        if let Object::DeviceClass(class) = object {
+            self.file(class, is_there);
+        }
         let is_ignored = matches!(object, Object::DeviceTaintRule(rule) if self.is_ignored(rule));
         let inventory = &mut self.inventory;
         let nodes: Vec<Str> = match object {

@@ -291,6 +291,11 @@ impl Census {
         }
     }
 
+    /// The number of kinds of pods, by their labels.
+    pub fn kinds(&self) -> usize {
+        self.looks.marks.len()
+    }
+
     /// The pods that have all of one of the marks, by their labels.
     pub fn alike<'a>(&'a self, wanted: &'a [Mark]) -> impl Iterator<Item = Alike<'a>> {
         let marks = self.looks.marks.iter().enumerate();

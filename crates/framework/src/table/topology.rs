@@ -201,10 +201,17 @@ struct Link {
 
 type NextNumber = OnceLock<Box<Link>>;
 
-/// The columns that were read: a list, so that a reader of the table can add one.
+/// The number of columns in the first list.
+const FEW: usize = 8;
+/// The number of the other lists.
+const LISTS: usize = 256;
+
+/// The columns that were read: lists, so that a reader of the table can add one. The first [`FEW`] are in one list, the
+/// others in lists by the hash of the label: a pod can name thousands of labels.
 #[derive(Debug)]
 pub(super) struct Topologies {
     first: NextNumber,
+    others: Box<[NextNumber]>,
     columns: AtomicUsize,
     /// The number of columns that are kept until some are dropped.
     columns_max: usize,
@@ -227,10 +234,16 @@ impl Clone for Topologies {
     }
 }
 
+/// The list of a label.
+fn list_of(key: &Str) -> usize {
+    FxBuildHasher.hash_one(key) as usize % LISTS
+}
+
 impl Topologies {
     fn empty() -> Self {
         Self {
             first: NextNumber::new(),
+            others: (0..LISTS).map(|_| NextNumber::new()).collect(),
             columns: AtomicUsize::new(0),
             columns_max: COLUMNS_MAX,
         }
@@ -238,8 +251,12 @@ impl Topologies {
 
     /// The topology of a label; created from all nodes the first time.
     pub(super) fn get(&self, key: &Str, rows: &[NodeRow]) -> Arc<Topology> {
-        let mut next = &self.first;
+        let (mut next, mut walked) = (&self.first, 0);
         loop {
+            if walked == FEW {
+                next = &self.others[list_of(key)];
+            }
+            walked += 1;
             let link = next.get_or_init(|| {
                 let mut column = TopologyColumn::new(key, rows.len());
                 for (row, index) in rows.iter().zip(0..) {
@@ -262,10 +279,11 @@ impl Topologies {
 
     /// Updates all columns for a node's labels; none if it was deleted.
     pub(super) fn set(&mut self, slot: Slot, labels: Option<&Labels>) {
-        let mut next = &mut self.first;
-        while let Some(link) = next.get_mut() {
-            link.column.set(slot, labels);
-            next = &mut link.next;
+        for mut next in [&mut self.first].into_iter().chain(&mut self.others) {
+            while let Some(link) = next.get_mut() {
+                link.column.set(slot, labels);
+                next = &mut link.next;
+            }
         }
     }
 
@@ -274,17 +292,26 @@ impl Topologies {
         if *self.columns.get_mut() <= self.columns_max {
             return;
         }
-        let (mut rest, mut kept) = (self.first.take(), None);
         let mut columns = 0;
-        while let Some(mut link) = rest {
-            rest = link.next.take();
-            if link.column.is_held() || COMMON.contains(&link.column.key.as_str()) {
-                link.next = kept.take().map_or_else(NextNumber::new, NextNumber::from);
-                kept = Some(link);
-                columns += 1;
+        let lists = [&mut self.first].into_iter().chain(&mut self.others);
+        let lists: Vec<NextNumber> = lists.map(std::mem::take).collect();
+        for mut list in lists {
+            let mut rest = list.take();
+            while let Some(mut link) = rest {
+                rest = link.next.take();
+                if link.column.is_held() || COMMON.contains(&link.column.key.as_str()) {
+                    // The first list is filled first.
+                    let list = if columns < FEW {
+                        &mut self.first
+                    } else {
+                        &mut self.others[list_of(&link.column.key)]
+                    };
+                    link.next = std::mem::take(list);
+                    *list = NextNumber::from(link);
+                    columns += 1;
+                }
             }
         }
-        self.first = kept.map_or_else(NextNumber::new, NextNumber::from);
         *self.columns.get_mut() = columns;
         self.columns_max = COLUMNS_MAX.max(columns.saturating_mul(2));
     }

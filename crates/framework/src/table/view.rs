@@ -152,9 +152,14 @@ impl<'a> NodeView<'a> {
         self.table.is_claim_used(namespace, name)
     }
 
-    /// The scalar resources that the node offers, a zero amount included.
+    /// The scalar resources that the node offers, a zero amount included; sorted.
     pub fn allocatable_scalars(&self) -> &'a [Str] {
         &self.row.allocatable_scalars
+    }
+
+    /// Returns whether the node offers a scalar resource, be it a zero amount.
+    pub fn offers_scalar(&self, name: &Str) -> bool {
+        self.row.allocatable_scalars.binary_search(name).is_ok()
     }
 }
 

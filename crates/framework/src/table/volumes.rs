@@ -30,22 +30,25 @@ impl KnownVolume {
             volume: Arc::new(volume),
         }
     }
-
-    fn is(&self, hash: u64, volume: &CsiVolume) -> bool {
-        self.hash == hash && *self.volume == *volume
-    }
 }
 
 impl PartialEq for KnownVolume {
     fn eq(&self, other: &Self) -> bool {
-        self.is(other.hash, &other.volume)
+        self.hash == other.hash && *self.volume == *other.volume
     }
 }
 
-/// A volume of a node.
-#[derive(Debug, Clone)]
-struct OnNode {
-    volume: KnownVolume,
+/// The volumes of a node. A pod can have thousands.
+#[derive(Debug, Clone, Default)]
+struct SlotVolumes {
+    counts: FxHashMap<Arc<CsiVolume>, VolumeCounts>,
+    /// The number of volumes of each driver.
+    by_driver: FxHashMap<Str, usize>,
+}
+
+/// The counts of a volume of a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct VolumeCounts {
     /// The number of times that pods of the node use it.
     uses: u32,
     /// The number of attachments to the node.
@@ -63,7 +66,7 @@ struct VolumeClaim {
 /// See the [module](self).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeVolumes {
-    by_slot: Vec<Vec<OnNode>>,
+    by_slot: Vec<SlotVolumes>,
     claims: FxHashMap<ClaimKey, VolumeClaim>,
     /// The number of claims for each volume, and of uses by pods on nodes, and how often pods on nodes use it,
     /// together.
@@ -90,7 +93,7 @@ impl NodeVolumes {
     /// The slot has neither a node nor pods now.
     pub(super) fn close_slot(&mut self, slot: Slot) {
         if let Some(volumes) = self.by_slot.get_mut(slot.index()) {
-            *volumes = Vec::new();
+            *volumes = SlotVolumes::default();
         }
     }
 
@@ -147,23 +150,23 @@ impl NodeVolumes {
             self.count_source(volume, uses);
         }
         if self.by_slot.len() <= slot.index() {
-            self.by_slot.resize_with(slot.index() + 1, Vec::new);
+            self.by_slot
+                .resize_with(slot.index() + 1, SlotVolumes::default);
         }
-        let volumes = &mut self.by_slot[slot.index()];
-        let at = volumes.iter().position(|known| known.volume == *volume);
-        let at = at.unwrap_or_else(|| {
-            volumes.push(OnNode {
-                volume: volume.clone(),
-                uses: 0,
-                attachments: 0,
-            });
-            volumes.len() - 1
+        let SlotVolumes { counts, by_driver } = &mut self.by_slot[slot.index()];
+        let volume = &volume.volume;
+        let known = counts.entry(volume.clone()).or_insert_with(|| {
+            *by_driver.entry(volume.driver.clone()).or_default() += 1;
+            VolumeCounts::default()
         });
-        let known = &mut volumes[at];
         known.uses = known.uses.saturating_add_signed(uses);
         known.attachments = known.attachments.saturating_add_signed(attachments);
         if (known.uses, known.attachments) == (0, 0) {
-            volumes.swap_remove(at);
+            counts.remove(volume);
+            match by_driver.get_mut(&volume.driver) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(by_driver.remove(&volume.driver)),
+            }
         }
     }
 
@@ -255,10 +258,6 @@ impl NodeVolumes {
 
     // --- questions -----------------------------------------------------------------------------------------
 
-    fn on_node(&self, slot: Slot) -> &[OnNode] {
-        self.by_slot.get(slot.index()).map_or(&[], Vec::as_slice)
-    }
-
     /// See [`NodeView::volume_limit`](super::NodeView::volume_limit).
     pub(super) fn limit(&self, node: &str, driver: &str) -> Option<i64> {
         let drivers = self.drivers.get(node)?;
@@ -290,16 +289,16 @@ impl NodeVolumes {
 
     /// See [`NodeView::attached_volumes`](super::NodeView::attached_volumes).
     pub(super) fn attached(&self, slot: Slot, driver: &str) -> usize {
-        let volumes = self.on_node(slot).iter();
-        let of_driver = volumes.filter(|known| known.volume.volume.driver == *driver);
-        of_driver.count()
+        let volumes = self.by_slot.get(slot.index());
+        let of_driver = volumes.and_then(|volumes| volumes.by_driver.get(driver));
+        of_driver.copied().unwrap_or(0)
     }
 
     /// See [`NodeView::uses_volume`](super::NodeView::uses_volume).
     pub(super) fn uses(&self, slot: Slot, volume: &CsiVolume) -> bool {
-        let hash = FxBuildHasher.hash_one(volume);
-        let mut volumes = self.on_node(slot).iter();
-        volumes.any(|known| known.uses > 0 && known.volume.is(hash, volume))
+        let volumes = self.by_slot.get(slot.index());
+        let counts = volumes.and_then(|volumes| volumes.counts.get(volume));
+        counts.is_some_and(|counts| counts.uses > 0)
     }
 
     /// The nodes, known or not, with pods that use the claim.

@@ -27,7 +27,7 @@ use berth_devices::ClaimRequests;
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
 use berth_framework::{NodeView, ReasonCode, Status};
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -84,13 +84,10 @@ pub(super) struct Mapping {
 impl Variant {
     /// The containers that use the devices, each once, in the order of the pod.
     pub(super) fn containers(&self) -> Vec<Str> {
-        let mut containers: Vec<Str> = Vec::new();
-        for mapping in &self.mappings {
-            if !containers.contains(&mapping.container) {
-                containers.push(mapping.container.clone());
-            }
-        }
-        containers
+        let mut known = FxHashSet::default();
+        let containers = self.mappings.iter().map(|mapping| &mapping.container);
+        let containers = containers.filter(|container| known.insert(*container));
+        containers.cloned().collect()
     }
 }
 
@@ -189,7 +186,7 @@ impl Extended {
         let mut backed = Backed::new();
         for resource in &self.resources {
             let is_backed = resource.class.is_some() && node.allocatable_of(&resource.name) == 0;
-            if !is_backed && !node.allocatable_scalars().contains(&resource.name) {
+            if !is_backed && !node.offers_scalar(&resource.name) {
                 return Err(Status::unresolvable(
                     ReasonCode::InsufficientResource.reason(CANNOT_FIT),
                 ));
@@ -393,14 +390,9 @@ fn request(
     class: &Str,
     count: i64,
 ) -> DeviceRequest {
-    let mut names: Vec<&str> = container
-        .resources
-        .requests
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
-    names.sort_unstable();
-    let index = names.iter().position(|name| *name == resource).unwrap_or(0);
+    // Requests are sorted by name.
+    let index = container.resources.requests.position(resource);
+    let index = index.unwrap_or(0);
     DeviceRequest {
         name: format!("container-{container_index}-request-{index}").into(),
         exactly: Some(RequestedDevices {

@@ -7,7 +7,7 @@ use super::terms::{IncomingTerm, RequiredTerms, verdict};
 use berth_api::{Labels, Str};
 use berth_framework::lack::PodAffinityRule;
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
-use berth_framework::{Cluster, CycleState, Lack, NodeView, PodInfo, Status};
+use berth_framework::{CycleState, Lack, NodeView, PodInfo, Status};
 use std::collections::BTreeSet;
 
 /// The counts per domain.
@@ -40,12 +40,18 @@ struct AffinityPreFilterState {
 }
 
 impl AffinityPreFilterState {
-    fn new(cluster: &Cluster, pod: &PodInfo) -> Self {
+    /// Counts the pods on all nodes.
+    ///
+    /// # Errors
+    /// When that is more than the attempt may do.
+    fn new(cx: &Context<'_>, pod: &PodInfo) -> Result<Self, Status> {
+        let cluster = cx.cluster;
         let nodes = &cluster.nodes;
         let mut state = Self {
             incoming: Incoming::for_filter(cluster, pod),
             counted: RequiredCounts::default(),
         };
+        state.incoming.look_at_all(cx)?;
         let counted = &mut state.counted;
         state.incoming.all_effects(nodes, |key, effect, crowd| {
             for (slot, pods) in crowd {
@@ -54,7 +60,7 @@ impl AffinityPreFilterState {
                 }
             }
         });
-        state
+        Ok(state)
     }
 
     fn change(&mut self, other: &PodInfo, labels: &Labels, amount: i64) {
@@ -143,7 +149,10 @@ impl PreFilter for InterPodAffinity {
         if let Some(error) = error {
             return PreFilterResult::Reject(Status::unresolvable(format!("parsing pod: {error}")));
         }
-        let kept = AffinityPreFilterState::new(cx.cluster, pod);
+        let kept = match AffinityPreFilterState::new(cx, pod) {
+            Ok(kept) => kept,
+            Err(status) => return PreFilterResult::Reject(status),
+        };
         if kept.counted.existing_anti_affinity.is_empty() && kept.incoming.required.is_empty() {
             return PreFilterResult::Skip;
         }

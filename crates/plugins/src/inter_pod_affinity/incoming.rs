@@ -5,9 +5,10 @@ use super::score::Preferences;
 use super::terms::{AffinityLook, Meant, RequiredTerms, count_unwelcome, required_anti_affinity};
 use berth_api::{Labels, Pod, Selector, Str};
 use berth_framework::keep::{Fragment, Kept};
+use berth_framework::plugin::Context;
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
 use berth_framework::table::{Crowd, Mark, PodMarks};
-use berth_framework::{Cluster, NodeTable, NodeView, PodInfo};
+use berth_framework::{Cluster, NodeTable, NodeView, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -204,6 +205,17 @@ impl Incoming {
             .count_others(pod, namespace, other, |key, points| {
                 each(key, PodEffect::Points(points));
             });
+    }
+
+    /// Counts that each term is compared with each kind of pods on nodes.
+    ///
+    /// # Errors
+    /// When that is more than the attempt may do.
+    pub(super) fn look_at_all(&self, cx: &Context<'_>) -> Result<(), Status> {
+        let required = &self.required;
+        let terms = required.affinity.len() + required.anti_affinity.len();
+        let terms = terms.saturating_add(self.preferences.topology_keys().count());
+        cx.look_at(terms, cx.cluster.nodes.census().kinds())
     }
 
     /// Visits what the pods on all nodes count for: each effect by which topology key, and of how many pods where.

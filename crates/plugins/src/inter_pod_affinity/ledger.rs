@@ -25,7 +25,9 @@ use berth_framework::plugin::Context;
 use berth_framework::table::{Mark, PodMarks};
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use book::{Book, Sums};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// The node lacks the topology key of a required affinity term.
@@ -113,7 +115,7 @@ impl Domains for InterPodAffinity {
 #[derive(Debug)]
 struct AffinityLedger {
     incoming: Incoming,
-    books: Vec<Book>,
+    books: Books,
     columns: usize,
     /// Over all books.
     total: Sums,
@@ -122,32 +124,67 @@ struct AffinityLedger {
     marks: SmallVec<[Mark; 4]>,
 }
 
-/// The book of a topology key; opened, folded, when it is new.
-fn book_of<'a>(books: &'a mut Vec<Book>, key: &Str, nodes: &NodeTable) -> &'a mut Book {
-    let at = match books.iter().position(|book| book.key == *key) {
-        Some(at) => at,
-        None => {
-            books.push(Book::open(key, nodes));
-            books.len() - 1
-        }
-    };
-    &mut books[at]
+/// The number of books that are searched one by one.
+const FEW: usize = 8;
+
+/// The books by topology key. A pod can have thousands of terms, each with a key of its own.
+#[derive(Debug, Default)]
+struct Books {
+    all: Vec<Book>,
+    /// The places of the books.
+    places: FxHashMap<Str, usize>,
+}
+
+impl Books {
+    /// The book of a topology key; opened, folded, when it is new.
+    fn of(&mut self, key: &Str, nodes: &NodeTable) -> &mut Book {
+        let at = if self.all.len() <= FEW {
+            self.all.iter().position(|book| book.key == *key)
+        } else {
+            self.places.get(key).copied()
+        };
+        let at = at.unwrap_or_else(|| {
+            self.places.insert(key.clone(), self.all.len());
+            self.all.push(Book::open(key, nodes));
+            self.all.len() - 1
+        });
+        &mut self.all[at]
+    }
+
+    fn close(&mut self, is_closed: impl Fn(&Book) -> bool) {
+        self.all.retain(|book| !is_closed(book));
+        let keys = self.all.iter().map(|book| book.key.clone());
+        self.places = keys.zip(0..).collect();
+    }
+}
+
+impl Deref for Books {
+    type Target = [Book];
+    fn deref(&self) -> &[Book] {
+        &self.all
+    }
+}
+
+impl DerefMut for Books {
+    fn deref_mut(&mut self) -> &mut [Book] {
+        &mut self.all
+    }
 }
 
 impl AffinityLedger {
     fn open(incoming: Incoming, nodes: &NodeTable, layout: Layout) -> Self {
-        let mut books = Vec::new();
+        let mut books = Books::default();
         let mut total = Sums::default();
         for (key, is_wanted_near) in incoming.topology_keys() {
-            let book = book_of(&mut books, key, nodes);
+            let book = books.of(key, nodes);
             book.is_own = true;
             book.is_wanted_near |= is_wanted_near;
         }
         incoming.all_effects(nodes, |key, effect, crowd| {
-            total += book_of(&mut books, key, nodes).add(effect, crowd);
+            total += books.of(key, nodes).add(effect, crowd);
         });
         let mut columns = 0;
-        for book in &mut books {
+        for book in books.iter_mut() {
             if layout.has_column(book) {
                 book.set_column(columns);
                 columns += 1;
@@ -167,7 +204,7 @@ impl AffinityLedger {
     fn close_idle_books(&mut self) {
         let is_idle = |book: &Book| !book.is_own && book.column.is_none() && book.is_idle();
         if self.books.iter().filter(|book| is_idle(book)).count() > IDLE_BOOKS_MAX {
-            self.books.retain(|book| !is_idle(book));
+            self.books.close(is_idle);
         }
     }
 
@@ -213,7 +250,7 @@ impl Ledger for AffinityLedger {
         };
         let (books, total) = (&mut self.books, &mut self.total);
         self.incoming.effects(pod, |key, effect| {
-            let book = book_of(books, key, &cx.cluster.nodes);
+            let book = books.of(key, &cx.cluster.nodes);
             let amount = Sums::of(effect, sign);
             if book.add_and_report(node, amount, changed) {
                 *total += amount;
@@ -225,18 +262,18 @@ impl Ledger for AffinityLedger {
         let nodes = &cx.cluster.nodes;
         self.close_idle_books();
         let view = nodes.get(node);
-        for book in &mut self.books {
+        for book in self.books.iter_mut() {
             book.begin_recount(nodes);
         }
         let books = &mut self.books;
         if let Some(view) = view {
             for other in self.incoming.received(&view) {
                 self.incoming.effects(other, |key, effect| {
-                    book_of(books, key, nodes).recounted += Sums::of(effect, 1);
+                    books.of(key, nodes).recounted += Sums::of(effect, 1);
                 });
             }
         }
-        for book in &mut self.books {
+        for book in self.books.iter_mut() {
             self.total += book.end_recount(node, changed);
         }
     }
@@ -258,7 +295,7 @@ impl Ledger for AffinityLedger {
         }
         let own = &mut class[start..];
         let (mut marks, mut points) = (0, 0_i64);
-        for book in &self.books {
+        for book in self.books.iter() {
             let Some(domain) = book.topology.domain(node) else {
                 if book.is_wanted_near {
                     marks |= LACKS_KEY;
@@ -329,7 +366,7 @@ impl Ledger for AffinityLedger {
     /// column distinguishes nodes by their domains.
     fn outline(&self, cx: &Context<'_>) -> Option<TopologyKeys> {
         let mut keys = TopologyKeys::new();
-        for book in &self.books {
+        for book in self.books.iter() {
             if book.column.is_some() {
                 keys.push(book.key.clone());
                 continue;

@@ -170,6 +170,9 @@ impl PreScore for InterPodAffinity {
         if preferences.is_empty() && !others_count {
             return Status::skip();
         }
+        if let Err(status) = incoming.look_at_all(cx) {
+            return status;
+        }
         let mut points = AffinityCounts::default();
         incoming.all_effects(nodes, |key, effect, crowd| {
             let PodEffect::Points(of_each) = effect else {

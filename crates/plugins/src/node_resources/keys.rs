@@ -18,6 +18,9 @@ const MEMORY_PER_MILLI_CPU: i64 = (4 << 30) / 1000;
 /// The usual amount of disk of a node for a byte of memory.
 const STORAGE_PER_MEMORY: i64 = 4;
 
+/// The number of keys that a change of a node touches; one that would touch more touches everything.
+const KEYS_MAX: usize = 1024;
+
 /// A pod that probably fits where enough of the resource is free.
 fn room(decisive: &str) -> WaitKey {
     WaitKey::of(("room", decisive))
@@ -104,12 +107,15 @@ pub(super) fn touched_by_node(
         touch(&room);
         return touched;
     };
-    let before: Vec<(&str, i64)> = positive(&before).collect();
-    for (name, amount) in positive(&offered) {
-        let was = before.iter().find(|(known, _)| *known == name);
-        if was.is_none_or(|(_, was)| *was < amount) {
-            touch(&|decisive| more(name, decisive));
-        }
+    let more_offered = positive(&offered).filter(|(name, amount)| before.get(name) < *amount);
+    let more_offered: Vec<&str> = more_offered.map(|(name, _)| name).collect();
+    // A pod may wait for more of each of these, and by the amount of each of those.
+    let all = positive(&offered).count() + by_devices.len();
+    if (more_offered.len() + by_devices.len()).saturating_mul(all) > KEYS_MAX {
+        return Touched::everything();
+    }
+    for name in more_offered {
+        touch(&|decisive| more(name, decisive));
     }
     for name in &by_devices {
         touch(&|decisive| more(name, decisive));

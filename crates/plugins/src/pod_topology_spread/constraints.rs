@@ -8,7 +8,9 @@ use berth_api::selector::{Operator, Requirement, SelectorError};
 use berth_api::taint::first_untolerated;
 use berth_api::{Labels, Node, Pod, Selector, Str, TaintEffect};
 use berth_framework::features::Behaviour;
-use berth_framework::{Cluster, Feature, FeatureGates};
+use berth_framework::plugin::Context;
+use berth_framework::{Cluster, Feature, FeatureGates, Status};
+use std::cell::OnceCell;
 
 /// Reject nodes where the constraint does not hold.
 pub(super) const DO_NOT_SCHEDULE: &str = "DoNotSchedule";
@@ -119,20 +121,55 @@ impl Inclusion {
         !constraint.honor_taints && (!constraint.honor_affinity || self.required.is_any())
     }
 
-    /// Returns whether the node counts for the constraint of the pod.
-    pub(super) fn includes(&self, constraint: &Constraint, pod: &Pod, node: &Node) -> bool {
-        if constraint.honor_affinity && !self.required.matches(node).unwrap_or(false) {
-            return false;
+    /// Whether a node counts for the constraints of the pod.
+    pub(super) fn on_node<'a>(&'a self, pod: &'a Pod, node: &'a Node) -> NodeInclusion<'a> {
+        NodeInclusion {
+            inclusion: self,
+            pod,
+            node,
+            is_required: OnceCell::new(),
+            is_tolerated: OnceCell::new(),
         }
-        !constraint.honor_taints
-            || first_untolerated(
-                &node.spec.taints,
-                &pod.spec.tolerations,
+    }
+}
+
+/// Whether a node counts for each of the constraints of a pod. A pod can have thousands of constraints, and as many
+/// tolerations: these are read once for the node.
+#[derive(Debug)]
+pub(super) struct NodeInclusion<'a> {
+    inclusion: &'a Inclusion,
+    pod: &'a Pod,
+    node: &'a Node,
+    is_required: OnceCell<bool>,
+    is_tolerated: OnceCell<bool>,
+}
+
+impl NodeInclusion<'_> {
+    /// Returns whether the node counts for a constraint.
+    pub(super) fn includes(&self, constraint: &Constraint) -> bool {
+        let is_required = || self.inclusion.required.matches(self.node).unwrap_or(false);
+        let is_tolerated = || {
+            first_untolerated(
+                &self.node.spec.taints,
+                &self.pod.spec.tolerations,
                 TaintEffect::forbids_scheduling,
-                self.comparison_operators,
+                self.inclusion.comparison_operators,
             )
             .is_none()
+        };
+        (!constraint.honor_affinity || *self.is_required.get_or_init(is_required))
+            && (!constraint.honor_taints || *self.is_tolerated.get_or_init(is_tolerated))
     }
+}
+
+/// Counts that each constraint is compared with each node, and with each kind of pods on nodes.
+///
+/// # Errors
+/// When that is more than the attempt may do.
+pub(super) fn look_at_all(cx: &Context<'_>, constraints: &[Constraint]) -> Result<(), Status> {
+    let nodes = &cx.cluster.nodes;
+    let times = nodes.len().saturating_add(nodes.census().kinds());
+    cx.look_at(constraints.len(), times)
 }
 
 /// Returns whether a node is in some domain of every constraint.

@@ -1,6 +1,6 @@
 //! `DoNotSchedule`: pods per domain, counted once and updated while a dry run adds and removes pods.
 
-use super::constraints::{Constraint, DO_NOT_SCHEDULE, Inclusion, has_all_keys};
+use super::constraints::{Constraint, DO_NOT_SCHEDULE, Inclusion, has_all_keys, look_at_all};
 use super::tally::SelectorTally;
 use super::{PodTopologySpread, REASON_NO_DOMAIN, REASON_SKEW};
 use berth_api::{Pod, Str};
@@ -72,11 +72,10 @@ impl SpreadPreFilterState {
         if other.namespace() != pod.namespace() || !self.has_all_keys(node) {
             return;
         }
+        let included = self.inclusion.on_node(pod, node.node());
         for counted in &mut self.counted {
             let constraint = &counted.constraint;
-            if !constraint.selector.matches(other.labels())
-                || !self.inclusion.includes(constraint, pod, node.node())
-            {
+            if !constraint.selector.matches(other.labels()) || !included.includes(constraint) {
                 continue;
             }
             if let Some(value) = node.labels().get_str(&constraint.topology_key) {
@@ -106,6 +105,9 @@ impl PreFilter for PodTopologySpread {
         if constraints.is_empty() {
             return PreFilterResult::Skip;
         }
+        if let Err(status) = look_at_all(cx, &constraints) {
+            return PreFilterResult::Reject(status);
+        }
         let inclusion = Inclusion::of(pod, cx.features);
         let nodes = &cx.cluster.nodes;
         let tally = |constraint: &Constraint| {
@@ -117,9 +119,10 @@ impl PreFilter for PodTopologySpread {
             if !has_all_keys(&constraints, node.labels()) {
                 continue;
             }
+            let included = inclusion.on_node(pod, node.node());
             let counted = constraints.iter().zip(&tallies);
             for ((constraint, tally), domains) in counted.zip(&mut domains) {
-                if inclusion.includes(constraint, pod, node.node())
+                if included.includes(constraint)
                     && let Some(value) = node.labels().get_str(&constraint.topology_key)
                 {
                     *domains.entry(value.clone()).or_default() += tally.count(node.slot());

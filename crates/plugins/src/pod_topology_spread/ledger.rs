@@ -29,6 +29,7 @@ use berth_framework::table::{PodMarks, Topology};
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use hard::Hard;
 use places::{DomainPlaces, NodeEntry, Number, Place};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use soft::Soft;
 use std::sync::Arc;
@@ -84,10 +85,15 @@ impl SpreadLedger {
         let inclusion = Inclusion::of(&pod.pod, cx.features);
         let includes = |constraint: &Constraint, slot: Slot| {
             let view = nodes.get(slot);
-            view.is_some_and(|view| inclusion.includes(constraint, &pod.pod, view.node()))
+            view.is_some_and(|view| {
+                inclusion
+                    .on_node(&pod.pod, view.node())
+                    .includes(constraint)
+            })
         };
         let mut tallies = Tallies {
             opened: SmallVec::new(),
+            places: FxHashMap::default(),
             namespace: pod.pod.namespace(),
             nodes,
         };
@@ -287,17 +293,16 @@ impl Ledger for SpreadLedger {
                 tally.counts[node.index()] += u32::from(counted);
             }
         }
+        let (inclusion, pod) = (&self.inclusion, &self.pod.pod);
+        let included = view.map(|view| inclusion.on_node(pod, view.node()));
         let entry = |constraint: &Constraint, in_all: bool, unlabelled_too: bool| {
-            let view = view?;
+            let included = included.as_ref()?;
             let topology = cx.cluster.nodes.topology(&constraint.topology_key);
             let number = topology.domain(node);
             Some(NodeEntry {
                 number: number.or(unlabelled_too.then_some(Topology::EMPTY))?,
                 is_unlabelled: number.is_none(),
-                counts: in_all
-                    && self
-                        .inclusion
-                        .includes(constraint, &self.pod.pod, view.node()),
+                counts: in_all && included.includes(constraint),
             })
         };
         let in_all = view.is_some_and(|view| {

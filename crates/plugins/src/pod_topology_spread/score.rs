@@ -4,7 +4,9 @@
 //! score becomes the greatest normalised one.
 
 use super::PodTopologySpread;
-use super::constraints::{Constraint, HOSTNAME, Inclusion, SCHEDULE_ANYWAY, has_all_keys};
+use super::constraints::{
+    Constraint, HOSTNAME, Inclusion, SCHEDULE_ANYWAY, has_all_keys, look_at_all,
+};
 use super::tally::SelectorTally;
 use berth_api::{Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
@@ -115,11 +117,12 @@ impl PreScoreState {
             if all_keys && !has_all_keys(constraints, labels) {
                 continue;
             }
+            let included = inclusion.on_node(pod, node.node());
             for weighed in &mut self.weighed {
                 let constraint = &weighed.constraint;
                 let value = labels.get(&constraint.topology_key).unwrap_or("");
                 if let Some(count) = weighed.domains.get_mut(value)
-                    && inclusion.includes(constraint, pod, node.node())
+                    && included.includes(constraint)
                 {
                     *count += weighed.tally.count(node.slot());
                 }
@@ -169,6 +172,9 @@ impl PreScore for PodTopologySpread {
                 ));
             }
         };
+        if let Err(status) = look_at_all(cx, &constraints) {
+            return status;
+        }
         let all_keys = self.wants_all_keys(&pod.pod);
         let mut kept = PreScoreState::new(cx, constraints, pod.pod.namespace(), nodes, all_keys);
         kept.count(cx, pod, all_keys);

@@ -3,6 +3,7 @@
 use berth_api::{Labels, Selector};
 use berth_framework::table::Mark;
 use berth_framework::{NodeTable, Slot};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The pods that a selector matches, by slot. Constraints with equal selectors share one.
@@ -82,6 +83,8 @@ impl SelectorTally {
 /// Tallies while they are opened, each with the slots where it has counted any.
 pub(super) struct Tallies<'a> {
     pub(super) opened: SmallVec<[(SelectorTally, Vec<Slot>); 1]>,
+    /// The places of the tallies. A pod can have thousands of constraints, each with a selector of its own.
+    pub(super) places: FxHashMap<Selector, usize>,
     pub(super) namespace: &'a str,
     pub(super) nodes: &'a NodeTable,
 }
@@ -89,13 +92,14 @@ pub(super) struct Tallies<'a> {
 impl Tallies<'_> {
     /// The place of the tally with a selector, opened if need be.
     pub(super) fn of(&mut self, selector: &Selector) -> usize {
-        let mut known = self.opened.iter();
-        let known = known.position(|(tally, _)| tally.selector == *selector);
-        known.unwrap_or_else(|| {
-            let tally = SelectorTally::open(selector, self.namespace, self.nodes);
-            self.opened.push(tally);
-            self.opened.len() - 1
-        })
+        if let Some(known) = self.places.get(selector) {
+            return *known;
+        }
+        let tally = SelectorTally::open(selector, self.namespace, self.nodes);
+        self.opened.push(tally);
+        let place = self.opened.len() - 1;
+        self.places.insert(selector.clone(), place);
+        place
     }
 
     pub(super) fn counts(&self, tally: usize) -> impl Iterator<Item = (Slot, i64)> {

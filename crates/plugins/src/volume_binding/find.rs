@@ -9,6 +9,7 @@ use berth_api::{
     StorageClass, Str,
 };
 use berth_framework::Cluster;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -109,7 +110,7 @@ fn matching_volume<'a>(
     cluster: &'a Cluster,
     Delayed { claim, given }: &'a Delayed,
     labels: &Labels,
-    taken: &[&PersistentVolume],
+    taken: &FxHashSet<&Str>,
 ) -> Result<Option<&'a Arc<PersistentVolume>>, VolumeError> {
     let selector = match &claim.spec.selector {
         None => Selector::everything(),
@@ -118,10 +119,7 @@ fn matching_volume<'a>(
     if let Some(volume) = given {
         return Ok(is_reachable(volume, labels).then_some(volume));
     }
-    let is_taken = |volume: &PersistentVolume| {
-        let mut taken = taken.iter();
-        taken.any(|taken| taken.metadata.name == volume.metadata.name)
-    };
+    let is_taken = |volume: &PersistentVolume| taken.contains(&volume.metadata.name);
     let has_modes = |volume: &PersistentVolume| {
         let mut modes = claim.spec.access_modes.iter();
         modes.all(|mode| volume.spec.access_modes.contains(mode))
@@ -267,12 +265,12 @@ pub(super) fn find(
             }
         }
     }
-    let mut taken: SmallVec<[&PersistentVolume; 4]> = SmallVec::new();
+    let mut taken: FxHashSet<&Str> = FxHashSet::default();
     for delayed in to_match {
         match matching_volume(cluster, delayed, labels, &taken)? {
             None => found.provisions.push(Provision::of(&delayed.claim)),
             Some(volume) => {
-                taken.push(volume);
+                taken.insert(&volume.metadata.name);
                 let binding = (delayed.claim.clone(), volume.clone());
                 found.bindings.push(binding);
             }

@@ -21,6 +21,7 @@ mod group_random;
 mod group_topology;
 mod group_trees;
 mod groups;
+mod growth;
 mod node_resources;
 mod nominated;
 mod preemption;

@@ -386,6 +386,48 @@ fn pods_with_very_many_items_do_not_delay_other_pods() {
     }
 }
 
+/// C-59, Q-112: a pod that is too large for all nodes. It is placed on one of the nodes that were evaluated; if it fits
+/// on none of them, the next attempt goes on with the others, and ordinary pods are bound in between.
+#[test]
+fn a_large_pod_is_compared_with_some_nodes_in_an_attempt() {
+    let tolerations: Vec<Value> = (0..40_000)
+        .map(|i| json!({"key": format!("key-{i}"), "operator": "Exists"}))
+        .collect();
+    let spec = json!({"tolerations": tolerations});
+    let mut w = driver();
+    for n in 0..500 {
+        w.node(node(&format!("n{n:03}")).capacity("8", "8Gi", "110"));
+    }
+    w.pod(decoded("fits", &spec));
+    let text = w.attempt_named();
+    assert!(text.starts_with("fits on n"), "{text}");
+    w.answer_all();
+    w.deleted("fits");
+    // Of the nodes that come next, only the last one has as much.
+    w.node(node("n499").capacity("100", "8Gi", "110"));
+    w.pod(decoded("waits", &spec).request("cpu", "50"));
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let text = w.attempt_named();
+        w.answer_all();
+        let name = format!("o-{attempts}");
+        w.pod(ordinary(&name));
+        assert!(w.attempt_named().starts_with(&format!("{name} on n")));
+        w.answer_all();
+        if text == "waits on n499" {
+            break;
+        }
+        assert_eq!(
+            text,
+            "waits: error: the pod is too large to be compared with more nodes and pods in one attempt"
+        );
+        assert_eq!(w.place_of("waits"), Some(QueuedIn::ErrorBackoff));
+        assert!(attempts < 5, "it is never compared with the last node");
+        w.wait(300);
+    }
+}
+
 /// A preemptor beside nodes with pods of very many priorities and disruption budgets: its attempt ends, and the
 /// ordinary pod is bound at the next one.
 #[test]

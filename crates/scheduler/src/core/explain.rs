@@ -7,7 +7,7 @@ use super::gates::GateLog;
 use crate::cycle::Attempt;
 use crate::evaluator::{FitError, Placement};
 use berth_api::{Pod, Str, Time};
-use berth_framework::{Cluster, Code, ReasonCode};
+use berth_framework::{Cluster, Code, Reason, ReasonCode, Status};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::ops::ControlFlow;
@@ -191,55 +191,51 @@ impl Core {
 /// The answers of the nodes, summed up.
 pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<RejectionReason> {
     let statuses = &error.diagnosis.statuses;
-    let mut sums: Vec<RejectionReason> = Vec::new();
+    // By plugin and text. Each node of many can have reasons of its own.
+    let mut sums: IndexMap<(Str, String), RejectionReason, FxBuildHasher> = IndexMap::default();
+    let key = |status: &Status, reason: &Reason| {
+        let plugin = status.plugin().cloned().unwrap_or_default();
+        (plugin, reason.to_string())
+    };
     statuses.totals(|status, nodes| {
-        let plugin = status.plugin().map_or("", Str::as_str);
-        for text in status.reasons() {
-            match sums
-                .iter_mut()
-                .find(|r| r.plugin == *plugin && r.text == **text)
-            {
-                Some(sum) => sum.nodes += nodes,
-                None => sums.push(RejectionReason {
-                    plugin: Str::new(plugin),
-                    text: text.to_string(),
-                    code: text.code(),
-                    preemption_may_help: status.code() == Code::Unschedulable,
-                    nodes,
-                    examples: Vec::new(),
-                }),
-            }
+        for reason in status.reasons() {
+            let key = key(status, reason);
+            let (plugin, text) = key.clone();
+            let sum = sums.entry(key).or_insert_with(|| RejectionReason {
+                plugin,
+                text,
+                code: reason.code(),
+                preemption_may_help: status.code() == Code::Unschedulable,
+                nodes: 0,
+                examples: Vec::new(),
+            });
+            sum.nodes += nodes;
         }
     });
-    let mut looked_at = 0;
+    let (mut looked_at, mut without_examples) = (0, sums.len());
     statuses.each(|slot, status| {
         let name = cluster.nodes.get(slot).map(|view| view.name());
-        let plugin = status.plugin().map_or("", Str::as_str);
-        for text in status.reasons() {
-            let sum = sums
-                .iter_mut()
-                .find(|r| r.plugin == *plugin && r.text == **text);
-            if let (Some(sum), Some(name)) = (sum, name)
+        for reason in status.reasons() {
+            if let (Some(sum), Some(name)) = (sums.get_mut(&key(status, reason)), name)
                 && sum.examples.len() < NODES_MAX
             {
                 sum.examples.push(name.clone());
+                if sum.examples.len() == NODES_MAX.min(sum.nodes) {
+                    without_examples -= 1;
+                }
             }
         }
         looked_at += 1;
-        let is_enough = looked_at >= LOOKED_AT_MAX
-            || sums
-                .iter()
-                .all(|sum| sum.examples.len() >= NODES_MAX.min(sum.nodes));
-        if is_enough {
+        if looked_at >= LOOKED_AT_MAX || without_examples == 0 {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     });
-    for sum in &mut sums {
-        sum.examples.sort_unstable();
+    let mut reasons: Vec<RejectionReason> = sums.into_values().collect();
+    for reason in &mut reasons {
+        reason.examples.sort_unstable();
     }
-    let mut reasons = sums;
     let absent = error
         .nodes
         .saturating_sub(error.diagnosis.statuses.listed());

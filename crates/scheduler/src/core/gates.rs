@@ -2,7 +2,7 @@
 
 use berth_api::{Duration, Pod, Str, Time};
 use indexmap::IndexMap;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use std::collections::VecDeque;
 
 /// For how many gates removals are remembered; the gate whose last removal is the oldest is forgotten first.
@@ -44,14 +44,14 @@ pub(crate) struct GateLog(IndexMap<Str, GateRemovals, FxBuildHasher>);
 impl GateLog {
     /// Notes the gates that a pod had before and does not have now.
     pub(crate) fn note(&mut self, old: &Pod, new: &Pod, now: Time) {
-        let is_left = |name: &Str| {
-            new.spec
-                .scheduling_gates
-                .iter()
-                .any(|gate| gate.name == *name)
-        };
+        // Nearly all versions of a pod have the gates of the one before.
+        if old.spec.scheduling_gates == new.spec.scheduling_gates {
+            return;
+        }
+        let left = new.spec.scheduling_gates.iter().map(|gate| &gate.name);
+        let left: FxHashSet<&Str> = left.collect();
         for gate in &old.spec.scheduling_gates {
-            if !is_left(&gate.name) {
+            if !left.contains(&gate.name) {
                 self.removed(&gate.name, new, now);
             }
         }

@@ -80,6 +80,15 @@ impl Evaluator<'_> {
         Status::success()
     }
 
+    /// The status of a change, or the error that the attempt may not look at more items. The change was made in any
+    /// case, so that it can be reverted.
+    fn counted(&self, status: Status) -> Status {
+        match self.context().look_at(self.pod.items(), 1) {
+            Err(error) if status.is_success() => error,
+            _ => status,
+        }
+    }
+
     /// Reverts the assumptions since the last mark.
     fn revert(&mut self) {
         while let Some(change) = self.evaluation.supposed.pop() {
@@ -162,7 +171,8 @@ impl DryRun for Evaluator<'_> {
         self.evaluation
             .supposed
             .push(Supposed::Added(node, pod.clone()));
-        self.report_plugins(node, pod, Direction::Add)
+        let status = self.report_plugins(node, pod, Direction::Add);
+        self.counted(status)
     }
 
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
@@ -185,7 +195,8 @@ impl DryRun for Evaluator<'_> {
         self.evaluation
             .supposed
             .push(Supposed::Removed(node, pod.clone()));
-        self.report_plugins(node, pod, Direction::Remove)
+        let status = self.report_plugins(node, pod, Direction::Remove);
+        self.counted(status)
     }
 
     fn rollback(&mut self) {

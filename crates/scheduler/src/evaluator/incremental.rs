@@ -34,6 +34,7 @@ use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
+use berth_framework::work::may_keep;
 use berth_framework::{Code, Slot, Work};
 use by_amounts::{Indexes, KeptCounts};
 use fragments::RememberedFragments;
@@ -316,6 +317,10 @@ impl AnswerCache {
     fn prepare(&mut self, evaluator: &mut Evaluator<'_>) -> Option<usize> {
         let nodes = &evaluator.cluster.nodes;
         if nodes.is_empty() || nodes.is_supposing() {
+            return None;
+        }
+        // The plain evaluator can stop after some nodes.
+        if !may_keep(evaluator.pod.items(), nodes.len()) {
             return None;
         }
         let name = &evaluator.profile.name;

@@ -142,6 +142,10 @@ impl Evaluator<'_> {
         let Some(view) = cx.cluster.nodes.get(node) else {
             return Status::error("the node is gone");
         };
+        // Plugins look at most items of the pod for each node.
+        if let Err(status) = cx.look_at(self.pod.items(), 1) {
+            return status;
+        }
         for (at, member) in self.profile.filter.iter().enumerate() {
             if self.evaluation.skip_filter.contains(member.id) {
                 continue;
@@ -215,7 +219,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn context(&self) -> Context<'_> {
+    pub(super) fn context(&self) -> Context<'_> {
         Context {
             now: self.now,
             cluster: self.cluster,
@@ -286,6 +290,10 @@ impl Evaluator<'_> {
                 found.feasible.push(*node);
             } else if status.is_rejected() {
                 diagnosis.reject(*node, status);
+            } else if self.is_out_of_items() && !found.feasible.is_empty() {
+                // The nodes that were evaluated decide.
+                found.visited -= 1;
+                break;
             } else if found.feasible.len() < limit.errors_count_until
                 && (found.feasible.is_empty() || !self.has_used_up())
             {
