@@ -112,7 +112,7 @@ impl ResourceSum {
     /// Adds a quantity.
     pub(crate) fn add(&mut self, name: &Str, quantity: Quantity) {
         match self.0.get_mut(name) {
-            Some(mine) => *mine = *mine + quantity,
+            Some(mine) => *mine += quantity,
             None => drop(self.0.insert(name.clone(), quantity)),
         }
     }
