@@ -4,8 +4,8 @@ use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_framework::NodeView;
 use berth_framework::PodInfo;
 
-/// The amount of a resource that a pod requests.
-pub(crate) fn wanted(pod: &PodInfo, resource: &str) -> i64 {
+/// The amount of a resource that a pod requests: milli-CPU for `cpu`, otherwise in the unit of the resource.
+pub fn wanted(pod: &PodInfo, resource: &str) -> i64 {
     let requests = &pod.requests;
     match resource {
         CPU => requests.milli_cpu,
@@ -20,8 +20,8 @@ pub(crate) fn wanted(pod: &PodInfo, resource: &str) -> i64 {
     }
 }
 
-/// The amount of a resource that is free on a node.
-pub(crate) fn free(node: NodeView<'_>, resource: &str) -> i64 {
+/// The amount of a resource that is free on a node, below zero if more is requested than the node has.
+pub fn free(node: NodeView<'_>, resource: &str) -> i64 {
     match resource {
         PODS => node.allocatable_of(PODS) - i64::try_from(node.pods().len()).unwrap_or(i64::MAX),
         name => node.allocatable_of(name) - node.requested_of(name),

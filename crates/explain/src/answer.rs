@@ -608,7 +608,8 @@ answers! {
         reason: String,
         /// The devices that each of them requests, such as `2 × gpu.example.com`.
         requests: String,
-        /// The pod group of the pods, otherwise their controller, as `Kind/name`; empty without either.
+        /// The pod group of the pods, otherwise their controller, as `Kind/name`; empty without either. Pods of
+        /// ReplicaSets have the controller of the ReplicaSet, such as `Deployment/web`.
         owner: String,
         /// Their namespace.
         namespace: String,

@@ -21,6 +21,7 @@
 //! | `pod`, `group`, `node`, `queue` | the four explanations |
 //! | `text` | the same for people |
 //! | `amounts` | the amounts of a resource that a pod wants and that a node has free |
+//! | `owner` | the pod group or the controller of a pod |
 //! | `waiting` | the waiting pods by the codes of their reasons and by owner |
 //! | `what_if` | the core over a changed copy of a cluster |
 //!
@@ -41,6 +42,7 @@ mod gates;
 mod group;
 mod node;
 mod overlay;
+mod owner;
 mod pod;
 mod preemption;
 mod preempts;
@@ -51,15 +53,17 @@ pub mod text;
 mod waiting;
 pub mod what_if;
 
+pub use amounts::{free, wanted};
 pub use change::{Edit, TriedChange};
 pub use copied::{COPY_AGE_MAX, COPY_SHARE, Copied};
 pub use facts::PodFacts;
 pub use gates::gate_accounts;
 pub use group::{GroupFacts, explain_group};
 pub use node::explain_node;
+pub use owner::owner_of;
 pub use pod::explain_pod;
 pub use preempts::Preempted;
-pub use queue::{QueueFacts, explain_queue, gate_text};
+pub use queue::{QueueFacts, explain_queue, gate_text, placed_per_second};
 pub use snapshot::Snapshot;
 pub use waiting::{WaitingPods, waiting_pods};
 

@@ -4,6 +4,7 @@ use crate::answer::{GateAccount, QueueAnswer, QueueGroup};
 use crate::devices::requests_text;
 use crate::gates::gate_accounts;
 use crate::limits::GROUPS_MAX;
+use crate::owner::owner_of;
 use crate::pod::{ago, seconds, state_of};
 use berth_api::{Duration, Pod, Str, Time};
 use berth_scheduler::queue::{QueueCounts, QueuedIn, QueuedPodInfo};
@@ -37,7 +38,7 @@ impl GroupKey {
             place,
             plugins,
             namespace: info.pod.namespace().clone(),
-            owner: owner_of(&info.pod),
+            owner: owner_of(scheduler.cache().cluster(), &info.pod),
             requests: if info.pod.spec.resource_claims.is_empty() {
                 String::new()
             } else {
@@ -45,15 +46,6 @@ impl GroupKey {
             },
         }
     }
-}
-
-/// Kind and name of the pod group of a pod, otherwise of its controller.
-pub(crate) fn owner_of(pod: &Pod) -> Option<(Str, Str)> {
-    if let Some(group) = pod.pod_group_name() {
-        return Some((Str::new("PodGroup"), group.clone()));
-    }
-    let controller = pod.metadata.controller()?;
-    Some((controller.kind.clone(), controller.name.clone()))
 }
 
 /// Pods that wait for the same.
@@ -67,6 +59,17 @@ pub(crate) struct WaitingGroup {
     message: String,
 }
 
+/// The number of pods that were given a node in the last minute, for each second; and whether there were more than are
+/// kept, so that the number is that of less than a minute.
+pub fn placed_per_second(scheduler: &Scheduler, now: Time) -> (f64, bool) {
+    let over = i64::try_from(RATE_OVER.as_nanos()).unwrap_or(i64::MAX);
+    let from = Time::from_nanos(now.as_nanos().saturating_sub(over));
+    let placed = scheduler.decisions().rev();
+    let placed = placed.take_while(|decision| decision.at >= from).count();
+    let rate = placed as f64 / RATE_OVER.as_secs_f64();
+    (rate, placed == DECISIONS_MAX)
+}
+
 /// The facts of a scheduler about its queue. The cost of taking it grows with the number of waiting pods.
 #[derive(Debug, Clone)]
 pub struct QueueFacts {
@@ -76,7 +79,7 @@ pub struct QueueFacts {
     /// The group with the oldest pod first.
     pub(crate) groups: Vec<WaitingGroup>,
     gates: Vec<GateAccount>,
-    placed: usize,
+    placed_per_second: f64,
     is_rate_of_less: bool,
     flush_rescues: u64,
 }
@@ -131,20 +134,15 @@ impl QueueFacts {
             }
         }
         groups.sort_by_key(|group| (group.since, group.oldest.key()));
-        let from = Time::from_nanos(
-            now.as_nanos()
-                .saturating_sub(i64::try_from(RATE_OVER.as_nanos()).unwrap_or(i64::MAX)),
-        );
-        let placed = scheduler.decisions().rev();
-        let placed = placed.take_while(|decision| decision.at >= from).count();
+        let (placed_per_second, is_rate_of_less) = placed_per_second(scheduler, now);
         Self {
             now,
             counts: places.counts(),
             in_flight: scheduler.queue().in_flight().len(),
             groups,
             gates: gate_accounts(scheduler, now),
-            placed,
-            is_rate_of_less: placed == DECISIONS_MAX,
+            placed_per_second,
+            is_rate_of_less,
             flush_rescues: scheduler.flush_rescues(),
         }
     }
@@ -199,7 +197,7 @@ pub fn explain_queue(facts: &QueueFacts) -> QueueAnswer {
         groups: groups.collect(),
         group_count: facts.groups.len(),
         gates: facts.gates.clone(),
-        placed_per_second: facts.placed as f64 / RATE_OVER.as_secs_f64(),
+        placed_per_second: facts.placed_per_second,
         is_rate_of_less: facts.is_rate_of_less,
         flush_rescues: facts.flush_rescues,
     }

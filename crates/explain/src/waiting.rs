@@ -1,6 +1,6 @@
 //! Pods that wait, by code and owner: for metrics.
 
-use crate::queue::owner_of;
+use crate::owner::owner_of;
 use berth_api::Time;
 use berth_framework::ReasonCode;
 use berth_scheduler::Scheduler;
@@ -20,7 +20,7 @@ pub struct WaitingPods {
     pub resource: String,
     /// The namespace; empty for the row of the others.
     pub namespace: String,
-    /// Kind and name of the pod group, otherwise of the controller, such as `ReplicaSet/web`; empty for pods without
+    /// Kind and name of the pod group, otherwise of the controller, such as `Deployment/web`; empty for pods without
     /// either.
     pub owner: String,
     /// The number of pods.
@@ -64,7 +64,7 @@ pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
     for (place, info) in scheduler.queue().places().pods() {
         let seconds = now.since(info.waits_since()).as_secs_f64();
         for (code, resource) in reasons(scheduler, place, info) {
-            let owner = owner_of(&info.pod);
+            let owner = owner_of(scheduler.cache().cluster(), &info.pod);
             let owner = owner.map_or_else(String::new, |(kind, name)| format!("{kind}/{name}"));
             let namespace = info.pod.namespace().to_string();
             add(&mut rows, (code, resource, namespace, owner), 1, seconds);

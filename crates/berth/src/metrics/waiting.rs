@@ -11,7 +11,7 @@ use MetricKind::{Counter, Gauge};
 families! {
     WaitingMetric:
     Pods: Alpha Gauge, "berth_waiting_pods" ["code", "resource", "namespace", "owner"]
-        "Number of pods that plugins have rejected, by code of the reason, resource that is short, namespace, and kind and name of the pod group or controller. A pod with several reasons counts for each. The 200 largest series are reported; the others are summed up by code with the owner 'Other'.";
+        "Number of pods that plugins have rejected, by code of the reason, resource that is short, namespace, and kind and name of the pod group or controller, which is the Deployment for the pods of its ReplicaSets. A pod with several reasons counts for each. The 200 largest series are reported; the others are summed up by code with the owner 'Other'.";
     OldestSeconds: Alpha Gauge, "berth_waiting_oldest_seconds" ["code", "resource", "namespace", "owner"]
         "Time since the first rejection of the pod that waits longest, in seconds, with the labels of berth_waiting_pods.";
     GatePods: Alpha Gauge, "berth_gate_pods" ["gate"]
