@@ -8,15 +8,25 @@ mod history;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::{GroupFilter, answer};
+pub(crate) use answer::{WaitingFilter, answer};
 pub(crate) use history::{SAMPLE_EVERY, Sample, SampleHistory};
 
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The page: HTML, style and script in one file.
-pub(crate) const PAGE: &str = include_str!("dashboard/page.html");
+/// The page: HTML, style and script as one text.
+pub(crate) const PAGE: &str = concat!(
+    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
+    "<title>Berth</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n",
+    include_str!("dashboard/page.css"),
+    "</style>\n</head>\n<body>\n",
+    include_str!("dashboard/page.html"),
+    "<script>\n",
+    include_str!("dashboard/page.js"),
+    "</script>\n</body>\n</html>\n",
+);
 /// The rights of the page: its own script and style, and requests to the port that it comes from.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src \
     'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -29,6 +39,8 @@ pub(crate) const HEAT_EVERY: u32 = 3;
 const ROWS_MAX: usize = 100;
 /// The most cells of the heat map. With more nodes, a cell represents several nodes.
 const CELLS_MAX: usize = 5_000;
+/// Up to how many nodes are shown by name and amount in place of a heat map.
+const NAMED_NODES_MAX: usize = 48;
 /// The time for which an answer is kept.
 const FRESH: Duration = Duration::from_secs(1);
 /// The number of answers that are kept.
@@ -39,36 +51,27 @@ const SEARCH_LEN_MAX: usize = 253;
 /// A question of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PageQuestion {
-    /// Counts, reasons, nominations, gates and calls.
+    /// Counts, rates, nominations and calls.
     State,
     /// The heat map of a resource.
     Heat(String),
     /// The last fifteen minutes.
     History,
-    /// Pods that are not bound, by owner and reason.
-    Groups(GroupFilter),
+    /// Pods that are not bound, by owner.
+    Waiting(WaitingFilter),
     /// Pods, bound ones too, owners and nodes with a text in their name.
     Search(String),
     /// The pods of an owner: `namespace/Kind/name`.
     Owner(String),
-    /// Pods that are not bound.
+    /// Pods that are not bound, one by one.
     Pods {
         /// `active`, `backoff`, `unschedulable` or `gated`; empty for all.
         place: String,
-        /// Rejected by this plugin; empty for any.
-        plugin: String,
-        /// A part of `namespace/name`.
-        search: String,
         /// The first row.
         from: usize,
     },
-    /// Nodes by a part of their name.
-    Nodes {
-        /// A part of the name.
-        search: String,
-        /// The first row.
-        from: usize,
-    },
+    /// Nodes from this row on.
+    Nodes(usize),
     /// One node with its pods.
     Node(String),
     /// One pod: `namespace/name`.
@@ -88,29 +91,26 @@ impl PageQuestion {
             }
             value
         };
-        let from = get("from").parse().unwrap_or(0);
+        let number = |name: &str| get(name).parse().unwrap_or(0);
         Some(match path.strip_prefix("/dashboard/")? {
             "state" => Self::State,
             "heat" => Self::Heat(get("resource")),
             "history" => Self::History,
-            "groups" => Self::Groups(GroupFilter {
+            "waiting" => Self::Waiting(WaitingFilter {
                 namespace: get("namespace"),
                 owner: get("owner"),
                 reason: get("reason"),
                 place: get("place"),
+                sort: get("sort"),
+                limit: number("limit"),
             }),
             "search" => Self::Search(get("text")),
             "owner" => Self::Owner(get("name")),
             "pods" => Self::Pods {
                 place: get("place"),
-                plugin: get("plugin"),
-                search: get("search"),
-                from,
+                from: number("from"),
             },
-            "nodes" => Self::Nodes {
-                search: get("search"),
-                from,
-            },
+            "nodes" => Self::Nodes(number("from")),
             "node" => Self::Node(get("name")),
             "pod" => Self::Pod(get("name")),
             _ => return None,

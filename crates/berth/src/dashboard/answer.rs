@@ -1,40 +1,37 @@
 //! The answers to the questions of the page, from the core.
 
-mod groups;
 mod nodes;
+mod reasons;
+mod waiting;
 
-pub(crate) use groups::GroupFilter;
+pub(crate) use waiting::WaitingFilter;
 
-use super::{CELLS_MAX, PageQuestion, ROWS_MAX};
+use super::{CELLS_MAX, NAMED_NODES_MAX, PageQuestion, ROWS_MAX};
 use berth_api::{Pod, Str, Time};
-use berth_explain::gate_text;
+use berth_explain::{gate_text, owner_of, placed_per_second};
 use berth_scheduler::Scheduler;
 use berth_scheduler::metrics::{Families, Metric, SeriesValue as MetricValue, Snapshot};
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
+use reasons::WaitingReasons;
 use serde_json::{Value, json};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use waiting::{age, owner_text};
 
-/// The number of reasons, gates and nominations that are listed; the others are only counted.
-const GROUPS_MAX: usize = 50;
+/// The number of nominations that are listed; the others are only counted.
+const NOMINATIONS_MAX: usize = 50;
 
 /// Answers a question.
 pub(crate) fn answer(scheduler: &Scheduler, question: &PageQuestion, now: Time) -> Value {
     match question {
         PageQuestion::State => state(scheduler, now),
         PageQuestion::Heat(resource) => nodes::heat(scheduler, resource),
-        PageQuestion::Groups(filter) => groups::groups(scheduler, filter, now),
+        PageQuestion::Waiting(filter) => waiting::waiting(scheduler, filter, now),
         PageQuestion::Search(text) => nodes::search(scheduler, text),
         PageQuestion::Owner(key) => nodes::owner_page(scheduler, key, now),
         // Samples are kept beside the core.
         PageQuestion::History => Value::Null,
-        PageQuestion::Pods {
-            place,
-            plugin,
-            search,
-            from,
-        } => pods(scheduler, (place, plugin, search), *from, now),
-        PageQuestion::Nodes { search, from } => nodes::nodes(scheduler, search, *from),
+        PageQuestion::Pods { place, from } => pods(scheduler, place, *from, now),
+        PageQuestion::Nodes(from) => nodes::nodes(scheduler, *from),
         PageQuestion::Node(name) => nodes::node(scheduler, name),
         PageQuestion::Pod(name) => pod(scheduler, name, now),
     }
@@ -64,44 +61,15 @@ fn sums(snapshot: &Snapshot, metric: &str, by: usize) -> BTreeMap<String, f64> {
     all
 }
 
-/// Pods that wait for one reason.
-struct ReasonGroup<'a> {
-    pods: usize,
-    oldest: &'a QueuedPodInfo,
-    reason: String,
-}
-
 fn state(scheduler: &Scheduler, now: Time) -> Value {
     let snapshot = scheduler.metrics();
     let cache = scheduler.cache();
     let counts = scheduler.queue().places().counts();
-    let mut reasons: HashMap<Vec<Str>, ReasonGroup<'_>> = HashMap::new();
-    let mut gates: HashMap<(Str, String), ReasonGroup<'_>> = HashMap::new();
-    // Most pods have the rejectors of another one.
-    let mut plugins: Vec<Str> = Vec::new();
-    for (place, info) in scheduler.queue().places().pods() {
-        if place == QueuedIn::Gated {
-            let plugin = info.gating_plugin().cloned().unwrap_or_default();
-            let waits_for = gate_text(info);
-            let group = gates.entry((plugin, waits_for.clone()));
-            let group = group.or_insert_with(|| ReasonGroup::new(info, waits_for));
-            group.add(info);
-        } else if info.has_rejectors() {
-            plugins.clear();
-            plugins.extend(info.rejectors().cloned());
-            if !reasons.contains_key(&plugins) {
-                reasons.insert(plugins.clone(), ReasonGroup::new(info, String::new()));
-            }
-            let Some(group) = reasons.get_mut(&plugins) else {
-                continue;
-            };
-            group.add(info);
-            if group.reason.is_empty() {
-                let explanation = scheduler.explanation(info.pod.uid());
-                group.reason = explanation.map_or_else(String::new, |e| e.message.clone());
-            }
-        }
-    }
+    let (placed_per_second, is_rate_of_less) = placed_per_second(scheduler, now);
+    let tried = scheduler.queue().places().pods();
+    let tried = tried.filter(|(place, _)| *place != QueuedIn::Gated);
+    let tried = tried.map(|(_, info)| info);
+    let oldest = tried.min_by(|a, b| age(a).cmp(&age(b)));
     let nominator = scheduler.queue().nominator();
     let nominated: usize = nominator
         .nodes()
@@ -110,7 +78,7 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
     let nominations: Vec<Value> = nominator
         .nodes()
         .flat_map(|node| nominator.pods_on(node).iter().map(move |pod| (node, pod)))
-        .take(GROUPS_MAX)
+        .take(NOMINATIONS_MAX)
         .map(|(node, pod)| json!({"pod": pod.pod.key(), "node": node.as_str(), "priority": pod.pod.priority()}))
         .collect();
     let dispatcher = scheduler.dispatcher();
@@ -120,34 +88,27 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
         "nodes": cache.cluster().nodes.len(),
         "pods": cache.stored_pods().count(),
         "queue": {
-            "active": counts.active,
+            "active": counts.active + counts.pending,
             "backoff": counts.backoff,
             "unschedulable": counts.unschedulable,
-            "gated": counts.gated,
-            "inFlight": scheduler.queue().in_flight().pods().count(),
-            "binding": scheduler.bindings_in_flight(),
+            "gated": counts.gated + counts.incomplete,
         },
+        "oldest": oldest.map(|info| json!({
+            "pod": info.pod.key(),
+            "seconds": now.since(info.waits_since()).as_secs(),
+        })),
+        "placedPerSecond": placed_per_second,
+        "isRateOfLess": is_rate_of_less,
         "attempts": sums(&snapshot, Metric::ScheduleAttempts.family().name, 0),
-        "flushRescues": sums(&snapshot, Metric::PodScheduledAfterFlush.family().name, 0).values().sum::<f64>() as u64,
-        "reasons": listed(reasons, now, |plugins, group| json!({
-            "plugins": plugins.iter().map(|p| p.as_str()).collect::<Vec<_>>(),
-            "reason": group.reason,
-        })),
-        "gates": listed(gates, now, |(plugin, _), group| json!({
-            "plugin": plugin.as_str(),
-            "reason": group.reason,
-        })),
+        "flushRescues": scheduler.flush_rescues(),
         "nominations": {"total": nominated, "rows": nominations},
-        "preempting": cache.cluster().preempting.len(),
         "calls": {
             "pending": dispatcher.pending(),
             "executed": sums(&snapshot, Metric::AsyncApiCallExecutions.family().name, 0),
             "failed": failed_calls(&snapshot),
-            "sent": calls.sent,
             "retried": calls.retried,
             "overwritten": calls.overwritten,
             "skipped": calls.skipped,
-            "refused": calls.refused,
         },
     })
 }
@@ -172,72 +133,15 @@ fn failed_calls(snapshot: &Snapshot) -> BTreeMap<String, f64> {
     all
 }
 
-impl<'a> ReasonGroup<'a> {
-    fn new(info: &'a QueuedPodInfo, reason: String) -> Self {
-        Self {
-            pods: 0,
-            oldest: info,
-            reason,
-        }
-    }
-
-    fn add(&mut self, info: &'a QueuedPodInfo) {
-        self.pods += 1;
-        if info.waits_since() < self.oldest.waits_since() {
-            self.oldest = info;
-        }
-    }
-}
-
-/// The largest groups first.
-fn listed<K>(
-    groups: HashMap<K, ReasonGroup<'_>>,
-    now: Time,
-    describe: impl Fn(&K, &ReasonGroup<'_>) -> Value,
-) -> Value {
-    let total = groups.len();
-    let mut groups: Vec<(K, ReasonGroup<'_>)> = groups.into_iter().collect();
-    groups.sort_by_cached_key(|(_, group)| (Reverse(group.pods), group.oldest.pod.key()));
-    let rows: Vec<Value> = groups
-        .iter()
-        .take(GROUPS_MAX)
-        .map(|(key, group)| {
-            let mut row = describe(key, group);
-            row["pods"] = group.pods.into();
-            row["oldestSeconds"] = now.since(group.oldest.waits_since()).as_secs().into();
-            row["example"] = group.oldest.pod.key().into();
-            row
-        })
-        .collect();
-    json!({"total": total, "rows": rows})
-}
-
 /// A page of rows, and how many there are.
 fn page(rows: Vec<Value>, total: usize, from: usize) -> Value {
     json!({"rows": rows, "total": total, "from": from, "pageSize": ROWS_MAX})
 }
 
-fn pods(
-    scheduler: &Scheduler,
-    (place, plugin, search): (&str, &str, &str),
-    from: usize,
-    now: Time,
-) -> Value {
-    let mut found: Vec<(QueuedIn, &QueuedPodInfo)> = scheduler
-        .queue()
-        .places()
-        .pods()
-        .filter(|(at, _)| place.is_empty() || place_name(*at) == place)
-        .filter(|(_, info)| {
-            // Several plugins are separated by commas; each of them rejects the pod.
-            let mut plugins = plugin.split(',').filter(|plugin| !plugin.is_empty());
-            plugins.all(|plugin| {
-                info.is_rejected_by(plugin)
-                    || info.gating_plugin().is_some_and(|gate| *gate == *plugin)
-            })
-        })
-        .filter(|(_, info)| search.is_empty() || is_named(&info.pod, search))
-        .collect();
+fn pods(scheduler: &Scheduler, place: &str, from: usize, now: Time) -> Value {
+    let queued = scheduler.queue().places().pods();
+    let wanted = queued.filter(|(at, _)| place.is_empty() || place_name(*at) == place);
+    let mut found: Vec<(QueuedIn, &QueuedPodInfo)> = wanted.collect();
     let order = |(_, a): &(QueuedIn, &QueuedPodInfo), (_, b): &(QueuedIn, &QueuedPodInfo)| {
         (a.waits_since(), a.pod.uid()).cmp(&(b.waits_since(), b.pod.uid()))
     };
@@ -250,23 +154,16 @@ fn pods(
         found.truncate(to);
     }
     found.sort_unstable_by(order);
+    let cluster = scheduler.cache().cluster();
     let rows = found[from..].iter().map(|(at, info)| {
-        let explanation = scheduler.explanation(info.pod.uid());
-        let reason = match at {
-            QueuedIn::Gated => gate_text(info),
-            _ => explanation.map_or_else(String::new, |e| e.message.clone()),
-        };
         json!({
             "pod": info.pod.key(),
+            "owner": owner_text(owner_of(cluster, &info.pod).as_ref()),
             "place": place_name(*at),
             "seconds": now.since(info.waits_since()).as_secs(),
             "attempts": info.attempts,
             "priority": info.pod.priority(),
-            "plugins": match info.gating_plugin() {
-                Some(plugin) => vec![plugin.as_str()],
-                None => info.rejectors().map(|p| p.as_str()).collect(),
-            },
-            "reason": reason,
+            "reasons": WaitingReasons::of(scheduler, (*at, info)).listed(scheduler),
         })
     });
     page(rows.collect(), total, from)
@@ -297,7 +194,7 @@ fn pod(scheduler: &Scheduler, key: &str, now: Time) -> Value {
         "assumedOn": cache.assumed_on(stored.uid()).map(|node| node.as_str()),
         "nominatedNode": stored.status.nominated_node_name.as_str(),
         "priority": stored.priority(),
-        "owner": groups::owner_text(groups::owner(stored)),
+        "owner": owner_text(owner_of(cache.cluster(), stored).as_ref()),
         "group": stored.pod_group_name().map(|name| name.as_str()),
         "place": queued.map(|(place, _)| place_name(place)),
         "seconds": queued.map(|(_, info)| now.since(info.waits_since()).as_secs()),

@@ -4,7 +4,7 @@
 //! the thread of the core, during which nothing is scheduled, and then as compressed JSON on another thread.
 
 use crate::cli::PerfDashboardArgs;
-use crate::dashboard::{self, GroupFilter, HEAT_EVERY, PageQuestion, REFRESH};
+use crate::dashboard::{self, HEAT_EVERY, PageQuestion, REFRESH, WaitingFilter};
 use crate::exit::CommandFailure;
 use crate::serve;
 use berth_api::{Kind, Object, Time};
@@ -223,29 +223,23 @@ pub(super) fn run(
     registry: &Registry,
 ) -> Result<DashboardReport, CommandFailure> {
     let scheduler = filled(args, registry)?;
-    let pods = |search: &str| PageQuestion::Pods {
-        place: String::new(),
-        plugin: String::new(),
-        search: search.to_owned(),
-        from: 0,
-    };
     let example = format!("team-blue/{}", "service-1-7d4b9c6f5d-00001");
-    let nodes = PageQuestion::Nodes {
-        search: "ip-10-".to_owned(),
+    // An open page asks for the first rows.
+    let waiting = WaitingFilter {
+        limit: 10,
+        ..WaitingFilter::default()
+    };
+    let pods = PageQuestion::Pods {
+        place: String::new(),
         from: 0,
     };
     let rows = [
+        ("counts, rates, calls", PageQuestion::State, Some(REFRESH)),
         (
-            "counts, reasons, gates, calls",
-            PageQuestion::State,
+            "waiting pods by owner",
+            PageQuestion::Waiting(waiting),
             Some(REFRESH),
         ),
-        (
-            "pods by owner and reason",
-            PageQuestion::Groups(GroupFilter::default()),
-            Some(REFRESH),
-        ),
-        ("pods, a page of 100", pods(""), Some(REFRESH)),
         (
             "heat map",
             PageQuestion::Heat("cpu".to_owned()),
@@ -256,7 +250,8 @@ pub(super) fn run(
             PageQuestion::Search("service-1".to_owned()),
             None,
         ),
-        ("nodes as a table", nodes, None),
+        ("pods, a page of 100", pods, None),
+        ("nodes as a table", PageQuestion::Nodes(0), None),
         ("a node", PageQuestion::Node(node_name(0)), None),
         ("a pod", PageQuestion::Pod(example), None),
     ];

@@ -3,11 +3,17 @@
 mod browser;
 use crate::BINARY;
 use crate::e2e::{Api, Cluster, eventually, free_port, scheduled};
-use berth_client::request::{self, PODS};
+use berth_client::request::{self, PODS, Resource};
 use browser::Page;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
+
+const POD_GROUPS: Resource = Resource {
+    group: "scheduling.k8s.io",
+    version: "v1beta1",
+    plural: "podgroups",
+};
 
 fn data(cluster: &Cluster, path: &str) -> Value {
     let answer = cluster.http_get(path);
@@ -48,10 +54,10 @@ fn the_page_and_its_data_are_served_read_only() {
         (state["queue"]["unschedulable"] == 1).then_some(state)
     });
     assert_eq!(state["nodes"], 3);
-    assert_eq!(state["reasons"]["rows"][0]["example"], "default/huge");
+    assert_eq!(state["oldest"]["pod"], "default/huge");
     let heat = data(&cluster, "/dashboard/heat?resource=pods");
     assert_eq!(heat["cells"].as_array().map(Vec::len), Some(3), "{heat}");
-    let pods = data(&cluster, "/dashboard/pods?search=huge");
+    let pods = data(&cluster, "/dashboard/pods?place=unschedulable");
     assert_eq!(pods["total"], 1);
     let pod = data(&cluster, "/dashboard/pod?name=default/huge");
     assert_eq!(pod["reasons"][0]["text"], "Insufficient cpu", "{pod}");
@@ -115,21 +121,22 @@ fn a_browser_shows_reasons_and_follows_changes() {
     let address = dashboard_of(&cluster);
     page.go(&address);
     shows(&mut page, "#status", "updated ");
-    shows(&mut page, "#health", "1 pod does not fit");
-    shows(&mut page, "#groups", "cpu (5)");
-    shows(&mut page, "#groups", "5 Insufficient cpu");
-    shows(&mut page, "#pods", "default/huge");
+    shows(&mut page, "#numbers", "1 rejected");
+    shows(&mut page, "#waiting", "none in default");
+    shows(&mut page, "#waiting", "1,000 CPU requested, at most ");
+    shows(&mut page, "#waiting", " free: 5 nodes");
+    // A few nodes are shown by name, with the requested amount.
+    shows(&mut page, "#named", "berth-node-5");
+    shows(&mut page, "#named", "0 of ");
 
     // The same page shows a change: the rows stay the same elements, and the focus stays.
-    page.value("window.row = document.querySelector('#pods tbody tr'); document.querySelector('#pods a').focus()");
+    page.value("window.row = document.querySelector('#waiting tbody tr'); document.querySelector('#waiting a').focus()");
     create_huge(&api, "another");
-    shows(&mut page, "#pods", "default/another");
+    shows(&mut page, "#numbers", "2 rejected");
     assert_eq!(page.value("window.row.isConnected"), true);
-    assert_eq!(
-        page.value("document.activeElement.textContent"),
-        "default/huge"
-    );
-    shows(&mut page, "#groups td", "2");
+    page.value("location.hash = '#/pods'");
+    shows(&mut page, "#detail-body", "default/another");
+    page.value("history.back()");
 
     // Everything is reached with the keyboard: the search, a pod in it, its explanation, and back.
     page.value("document.activeElement.blur()");
@@ -156,13 +163,12 @@ fn a_browser_shows_reasons_and_follows_changes() {
         (page.value("document.getElementById('overview').hidden") == false).then_some(())
     });
 
-    // The heat map: an arrow key moves, Enter opens the node.
-    page.value("document.getElementById('heat').focus()");
-    page.key("ArrowRight", 39, "");
-    shows(&mut page, "#cell", "of cpu requested");
+    // A node is opened from the overview.
+    shows(&mut page, "#named", "berth-node-2");
+    page.value("document.querySelectorAll('#named a')[1].focus()");
     page.key("Enter", 13, "\r");
     shows(&mut page, "#detail-title", "Node berth-node-");
-    shows(&mut page, "#detail-body", "0 CPU of 4 CPU");
+    shows(&mut page, "#detail-body", "Allocatable");
     page.key("Escape", 27, "");
 
     // A bound pod has an address: it shows why the pod is on its node.
@@ -174,18 +180,28 @@ fn a_browser_shows_reasons_and_follows_changes() {
     shows(&mut page, "#explanation", "NodeResourcesFit");
     page.key("Escape", 27, "");
 
-    // Filters by reason: a code, and a plugin that rejects no pod.
+    // Filters by reason: a code, and a plugin that rejects no pod. They are part of the address.
     for (reason, text) in [
-        ("InsufficientResource", "default/huge"),
-        ("TaintToleration", "No pod waits."),
+        ("InsufficientResource", "huge"),
+        ("TaintToleration", "No waiting pod matches the filters."),
     ] {
         let set = format!(
             "document.getElementById('reason').value = {reason:?}; \
              document.getElementById('reason').dispatchEvent(new Event('input'))"
         );
         page.value(&set);
-        shows(&mut page, "#groups", text);
+        shows(&mut page, "#waiting", text);
+        eventually("the filter is part of the address", || {
+            (page.value("location.hash") == format!("#/?reason={reason}")).then_some(())
+        });
     }
+    page.go("about:blank");
+    page.go(&format!("{address}#/?reason=NodeCordoned"));
+    shows(&mut page, "#waiting", "No waiting pod matches the filters.");
+    assert_eq!(
+        page.value("document.getElementById('reason').value"),
+        "NodeCordoned"
+    );
 
     // The theme follows the system, and the button overrides it.
     let background = "getComputedStyle(document.body).backgroundColor";
@@ -198,6 +214,62 @@ fn a_browser_shows_reasons_and_follows_changes() {
     page.key("Enter", 13, "\r");
     assert_eq!(page.text("#theme"), "Theme: light");
     assert_eq!(page.value(background), light);
+    assert_eq!(page.console, Vec::<String>::new());
+}
+
+/// A member of a group that cannot start: the overview has a row of the group, and the page of the member shows what
+/// would let the group start.
+#[test]
+fn a_group_has_a_row_and_its_members_show_what_lets_it_start() {
+    let cluster = Cluster::up("dashboard-groups", &["--nodes", "1"]);
+    let Some(mut page) = Page::open(&cluster.scratch.path("")) else {
+        return;
+    };
+    let api = Api::of(&cluster);
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "ring"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    });
+    api.send(&request::create(POD_GROUPS, "default", &group));
+    for name in ["ring-0", "ring-1"] {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {
+                "schedulingGroup": {"podGroupName": "ring"},
+                "containers": [{"name": "c", "image": "registry.example/c:1", "resources": {"requests": {"cpu": "3"}}}],
+            },
+        });
+        api.send(&request::create(PODS, "default", &pod));
+    }
+    let address = dashboard_of(&cluster);
+    page.go(&address);
+    shows(&mut page, "#waiting", "PodGroup/ring");
+    shows(
+        &mut page,
+        "#waiting",
+        "2 must start together; 0 of 2 have a node",
+    );
+    shows(
+        &mut page,
+        "#waiting",
+        "3 CPU requested, too little free with the other members: 1 node",
+    );
+    page.go("about:blank");
+    page.go(&format!("{address}#/pod/default/ring-1"));
+    shows(
+        &mut page,
+        "#explanation",
+        "lower minCount of podgroup ring to 1",
+    );
+    shows(&mut page, "#explanation", "Members (2)");
+    // No change is proposed for the pod alone.
+    assert!(!page.text("#detail-body").contains("What would free it"));
+    assert!(!page.text("#detail-body").contains("CPU less"));
+    let link = "document.querySelector('#detail-body a[href^=\"#/group\"]')";
+    assert_eq!(page.value(&format!("{link}.textContent")), "PodGroup/ring");
+    page.value(&format!("{link}.click()"));
+    shows(&mut page, "#detail-title", "PodGroup default/ring");
+    shows(&mut page, "#detail-body", "default/ring-0");
     assert_eq!(page.console, Vec::<String>::new());
 }
 
@@ -229,13 +301,15 @@ fn the_page_fits_on_small_and_large_screens() {
         for part in [
             "",
             &format!("#/pod/default/{name}"),
+            "#/pods",
+            "#/calls",
             "#/nodes",
             "#/node/berth-node-1",
         ] {
             page.go("about:blank");
             page.go(&format!("{address}{part}"));
             let (element, text) = match part {
-                "" => ("#groups", name),
+                "" => ("#waiting", name),
                 _ => ("#detail-body", ""),
             };
             shows(&mut page, "#status", "updated ");
@@ -247,7 +321,7 @@ fn the_page_fits_on_small_and_large_screens() {
         }
         page.go("about:blank");
         page.go(&address);
-        shows(&mut page, "#groups", name);
+        shows(&mut page, "#waiting", name);
         let used = page.value(
             "document.getElementById('overview').getBoundingClientRect().width / window.innerWidth",
         );
@@ -261,9 +335,13 @@ fn the_page_fits_on_small_and_large_screens() {
         });
         assert_eq!(page.value("window.scrollY"), place, "{width}");
     }
-    if std::env::var("BERTH_WRITE_DOCS").is_ok_and(|value| value == "1") {
-        write_pictures(&mut page, &address, name);
-    }
+    // The heat map: an arrow key moves, Enter opens the node.
+    page.value("document.getElementById('heat').focus()");
+    page.key("ArrowRight", 39, "");
+    shows(&mut page, "#cell", "of cpu requested");
+    page.key("Enter", 13, "\r");
+    shows(&mut page, "#detail-title", "Node berth-node-");
+    page.key("Escape", 27, "");
     let nameless = page.value(
         "[...document.querySelectorAll('input,select,button,canvas,a')].filter(e => !(e.labels?.length || e.ariaLabel \
          || e.textContent.trim())).map(e => e.outerHTML.slice(0, 80))",
@@ -292,7 +370,7 @@ fn axe_finds_no_violation() {
     for theme in ["light", "dark"] {
         page.prefers(theme);
         for (part, selector, text) in [
-            ("", "#groups", "default/huge"),
+            ("", "#waiting", "huge"),
             ("#/pod/default/huge", "#explanation", "What would free it"),
             ("#/node/berth-node-1", "#detail-body", "Resources"),
             ("#/nodes", "#detail-body", "berth-node-3"),
@@ -309,31 +387,114 @@ fn axe_finds_no_violation() {
     }
 }
 
-/// The pictures of docs/use/dashboard.md.
-fn write_pictures(page: &mut Page, address: &str, pod: &str) {
+/// Writes the pictures of docs/use/dashboard.md, with `BERTH_WRITE_DOCS=1`.
+#[test]
+fn pictures_of_the_documentation() {
+    if std::env::var("BERTH_WRITE_DOCS").is_err() {
+        return;
+    }
+    let cluster = Cluster::up("dashboard-pictures", &["--nodes", "12"]);
+    let mut page = Page::open(&cluster.scratch.path("")).expect("a browser");
+    let api = Api::of(&cluster);
+    let deployments = Resource {
+        group: "apps",
+        version: "v1",
+        plural: "deployments",
+    };
+    let create = |resource, object: &Value| {
+        api.send(&request::create(resource, "default", object));
+    };
+    let container = |cpu: &str, memory: &str| json!([{"name": "c", "image": "registry.example/c:1", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]);
+    for (name, replicas, cpu, memory, selector) in [
+        ("checkout", 26, "1200m", "1Gi", json!({})),
+        ("recommendations", 4, "6", "2Gi", json!({})),
+        ("search-index", 8, "500m", "48Gi", json!({})),
+        ("crawler", 3, "200m", "1Gi", json!({"disk": "ssd"})),
+    ] {
+        let labels = json!({"app": name});
+        let spec = json!({"containers": container(cpu, memory), "nodeSelector": selector});
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        });
+        create(deployments, &deployment);
+    }
+    create(
+        POD_GROUPS,
+        &json!({
+            "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "train"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": 12}}},
+        }),
+    );
+    for at in 0..12 {
+        let mut spec = json!({"containers": container("3", "8Gi")});
+        spec["schedulingGroup"] = json!({"podGroupName": "train"});
+        let metadata = json!({"name": format!("train-{at}")});
+        create(
+            PODS,
+            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
+        );
+    }
+    for at in 0..4 {
+        let mut spec = json!({"containers": container("1", "1Gi")});
+        spec["schedulingGates"] = json!([{"name": "example.com/quota"}]);
+        let metadata = json!({"name": format!("nightly-{at}")});
+        create(
+            PODS,
+            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
+        );
+    }
+    let address = dashboard_of(&cluster);
+    page.resize(1366, 980);
+    page.go(&address);
+    eventually("the charts have lines", || {
+        let history = data(&cluster, "/dashboard/history");
+        (history["samples"].as_array().map(Vec::len) > Some(8)).then_some(())
+    });
+    for text in [
+        "Deployment/crawler",
+        "3 rejected",
+        "12 must start",
+        "4 gated",
+    ] {
+        shows(&mut page, "#waiting", text);
+    }
+    let oldest = data(&cluster, "/dashboard/waiting?owner=search-index");
+    let pod = oldest["rows"][0]["oldest"].as_str().expect("a pod");
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
-    page.resize(1366, 1200);
-    for (theme, part, file, selector) in [
-        ("light", String::new(), "dashboard-light.png", "#groups"),
-        ("dark", String::new(), "dashboard-dark.png", "#groups"),
+    for (theme, part, file, selector, text) in [
         (
             "light",
-            format!("#/pod/default/{pod}"),
+            String::new(),
+            "dashboard-light.png",
+            "#history",
+            "p99",
+        ),
+        (
+            "dark",
+            String::new(),
+            "dashboard-dark.png",
+            "#history",
+            "p99",
+        ),
+        (
+            "light",
+            format!("#/pod/{pod}"),
             "dashboard-pod.png",
             "#explanation",
+            "Closest nodes",
         ),
     ] {
         page.prefers(theme);
         page.go("about:blank");
         page.go(&format!("{address}{part}"));
-        shows(page, "#status", "updated ");
-        shows(page, selector, if part.is_empty() { "cpu" } else { "CPU" });
+        shows(&mut page, "#status", "updated ");
+        shows(&mut page, selector, text);
         page.screenshot(&images.join(file));
     }
-    page.prefers("light");
-    page.go("about:blank");
-    page.go(address);
-    shows(page, "#groups", pod);
 }
 
 /// Data that is not refreshed is greyed and has its time.

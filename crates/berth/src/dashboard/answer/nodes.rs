@@ -1,9 +1,11 @@
 //! Nodes: the heat map, the table, and one node.
 
-use super::groups::{owner, owner_text};
-use super::{CELLS_MAX, ROWS_MAX, is_named, page};
-use berth_api::{Pod, Str};
-use berth_framework::NodeView;
+use super::reasons::WaitingReasons;
+use super::waiting::owner_text;
+use super::{CELLS_MAX, NAMED_NODES_MAX, ROWS_MAX, is_named, page};
+use berth_api::{Pod, Str, Time};
+use berth_explain::owner_of;
+use berth_framework::{Cluster, NodeView};
 use berth_scheduler::Scheduler;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -108,6 +110,7 @@ pub(super) fn heat(scheduler: &Scheduler, resource: &str) -> Value {
     let known = resources.iter().find(|known| *known == resource);
     let resource = known.map_or("cpu", String::as_str);
     let per_cell = views.len().div_ceil(CELLS_MAX).max(1);
+    let has_amounts = views.len() <= NAMED_NODES_MAX;
     let cells: Vec<Value> = views
         .chunks(per_cell)
         .map(|nodes| {
@@ -116,10 +119,18 @@ pub(super) fn heat(scheduler: &Scheduler, resource: &str) -> Value {
             let (count, sum) = loads.fold((0_u32, 0.0), |(n, sum), load| (n + 1, sum + load));
             let mean = (count > 0).then(|| (sum / f64::from(count) * 1000.0).round() / 1000.0);
             let flags = nodes.iter().fold(0, |all, view| all | flags(view));
-            json!([nodes[0].name().as_str(), mean, flags])
+            let name = nodes[0].name().as_str();
+            // The amounts are shown where there is space for them.
+            if has_amounts {
+                let (requested, allocatable) = amounts(&nodes[0], resource, &devices);
+                return json!([name, mean, flags, requested, allocatable]);
+            }
+            json!([name, mean, flags])
         })
         .collect();
-    json!({"resource": resource, "resources": resources, "nodesPerCell": per_cell, "cells": cells})
+    json!({
+        "resource": resource, "resources": resources, "nodesPerCell": per_cell, "hasAmounts": has_amounts, "cells": cells,
+    })
 }
 
 fn loads(view: &NodeView<'_>, devices: &DeviceCounts<'_>) -> BTreeMap<String, Value> {
@@ -145,12 +156,9 @@ fn capacity(view: &NodeView<'_>) -> (i64, i64) {
     (view.allocatable_of("cpu"), view.allocatable_of("memory"))
 }
 
-pub(super) fn nodes(scheduler: &Scheduler, search: &str, from: usize) -> Value {
+pub(super) fn nodes(scheduler: &Scheduler, from: usize) -> Value {
     let table = &scheduler.cache().cluster().nodes;
-    let mut found: Vec<NodeView<'_>> = table
-        .iter()
-        .filter(|view| search.is_empty() || view.name().contains(search))
-        .collect();
+    let mut found: Vec<NodeView<'_>> = table.iter().collect();
     // Pages need a stable order.
     found.sort_by(|a, b| a.name().cmp(b.name()));
     let mut classes: BTreeMap<(i64, i64), usize> = BTreeMap::new();
@@ -200,7 +208,7 @@ pub(super) fn node(scheduler: &Scheduler, name: &str) -> Value {
         "podsTotal": pods.len(),
         "pods": pods.iter().take(ROWS_MAX).map(|info| json!({
             "pod": info.pod.key(),
-            "owner": owner_text(owner(&info.pod)),
+            "owner": owner_text(owner_of(scheduler.cache().cluster(), &info.pod).as_ref()),
             "priority": info.pod.priority(),
             "cpu": info.requests.milli_cpu,
             "memory": info.requests.memory,
@@ -220,10 +228,10 @@ pub(super) fn search(scheduler: &Scheduler, text: &str) -> Value {
                 pods.push(pod);
             }
         }
-        let (kind, name) = owner(pod);
+        let owner = owner_of(cache.cluster(), pod).filter(|(_, name)| name.contains(text));
         // Owners are counted only while they fit into the answer.
-        if !kind.is_empty() && name.contains(text) && owners.len() < ROWS_MAX {
-            let key = (pod.namespace().clone(), format!("{kind}/{name}"));
+        if owner.is_some() && owners.len() < ROWS_MAX {
+            let key = (pod.namespace().clone(), owner_text(owner.as_ref()));
             *owners.entry(key).or_default() += 1;
         }
     }
@@ -254,18 +262,23 @@ pub(super) fn search(scheduler: &Scheduler, text: &str) -> Value {
     })
 }
 
+/// Returns whether a pod is of an owner, itself or through its ReplicaSet.
+fn is_of(cluster: &Cluster, pod: &Pod, (kind, name): (&str, &str)) -> bool {
+    let controller = pod.metadata.controller();
+    let is_controller = controller.is_some_and(|owner| owner.kind == *kind && owner.name == *name);
+    is_controller
+        || owner_of(cluster, pod).is_some_and(|owner| owner.0 == *kind && owner.1 == *name)
+}
+
 /// The pods of an owner: `namespace/Kind/name`.
-pub(super) fn owner_page(scheduler: &Scheduler, key: &str, now: berth_api::Time) -> Value {
+pub(super) fn owner_page(scheduler: &Scheduler, key: &str, now: Time) -> Value {
     let mut parts = key.splitn(3, '/');
-    let (namespace, kind, name) = (
-        parts.next().unwrap_or_default(),
-        parts.next().unwrap_or_default(),
-        parts.next().unwrap_or_default(),
-    );
+    let mut part = || parts.next().unwrap_or_default();
+    let (namespace, kind, name) = (part(), part(), part());
     let cache = scheduler.cache();
     let mut pods: Vec<&std::sync::Arc<Pod>> = cache
         .stored_pods()
-        .filter(|pod| *pod.namespace() == *namespace && owner(pod) == (kind, name))
+        .filter(|pod| *pod.namespace() == *namespace && is_of(cache.cluster(), pod, (kind, name)))
         .collect();
     // Waiting pods come first: they are the reason to open the page.
     pods.sort_by_key(|pod| (!pod.spec.node_name.is_empty(), pod.key()));
@@ -273,13 +286,12 @@ pub(super) fn owner_page(scheduler: &Scheduler, key: &str, now: berth_api::Time)
     let total = pods.len();
     let rows = pods.into_iter().take(ROWS_MAX).map(|pod| {
         let queued = scheduler.queue().get(pod.namespace(), pod.name());
-        let explanation = scheduler.explanation(pod.uid());
         json!({
             "pod": pod.key(),
             "node": pod.spec.node_name.as_str(),
             "place": queued.map(|(place, _)| super::place_name(place)),
             "seconds": queued.map(|(_, info)| now.since(info.waits_since()).as_secs()),
-            "message": explanation.map(|known| known.message.as_str()),
+            "reasons": queued.map(|queued| WaitingReasons::of(scheduler, queued).listed(scheduler)),
         })
     });
     json!({
