@@ -9,6 +9,7 @@ pub use claim::*;
 pub use class::{DeviceClass, DeviceClassSpec};
 pub use slice::*;
 
+use crate::RawJson;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::hash::{BuildHasher, Hash};
@@ -64,10 +65,24 @@ impl Serialize for Digest {
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
+        Ok(Self::decoded(&Value::deserialize(deserializer)?))
+    }
+}
+
+impl Digest {
+    /// The digest that a value is, or else its digest.
+    fn decoded(value: &Value) -> Self {
         let encoded = value.as_object().filter(|fields| fields.len() == 1);
         let encoded = encoded.and_then(|fields| fields.get(DIGEST_FIELD)?.as_u64());
-        Ok(encoded.map_or_else(|| Self::of(&value), Self))
+        encoded.map_or_else(|| Self::of(value), Self)
+    }
+
+    /// The digest of JSON that only drivers read. API servers store every text without looking at it: one that is nested
+    /// too deep to be read, or is no JSON, is compared as text.
+    fn of_raw<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = RawJson::deserialize(deserializer)?;
+        let value = serde_json::from_str(raw.as_str());
+        Ok(value.map_or_else(|_| Self(hash((5, &raw))), |value| Self::decoded(&value)))
     }
 }
 
@@ -123,6 +138,22 @@ mod tests {
         );
         // An allocation of nothing is one all the same.
         assert_ne!(status(json!({"allocation": {}})), status(json!({})));
+    }
+
+    /// Q-87a: data of a driver are no JSON, or are nested deeper than is read.
+    #[test]
+    fn data_of_any_form_are_compared() {
+        let deep = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        let digest = |data: &str| {
+            let json = format!(r#"{{"status":{{"devices":[{{"device":"d","data":{data}}}]}}}}"#);
+            let claim: ResourceClaim = serde_json::from_str(&json).expect("a claim");
+            claim.status.devices[0].data
+        };
+        assert_eq!(digest(&deep(5_000)), digest(&deep(5_000)));
+        assert_ne!(digest(&deep(5_000)), digest(&deep(4_999)));
+        assert_ne!(digest(&deep(5_000)), Digest::default());
+        assert_eq!(digest("null"), Digest::default());
+        assert_eq!(digest(r#"{"a":1,"b":2}"#), digest(r#"{"b":2,"a":1}"#));
     }
 
     #[test]

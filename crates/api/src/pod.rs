@@ -41,6 +41,23 @@ pub struct Pod {
 }
 
 impl Pod {
+    /// A pod in the place of one on a node that cannot be read. What it holds there is not known: the node gets no other
+    /// pod, and no pod preempts it.
+    pub fn in_place_of_unreadable(metadata: ObjectMeta, node_name: Str) -> Self {
+        let mut spec = PodSpec {
+            node_name,
+            ..PodSpec::default()
+        };
+        spec.priority = Some(i32::MAX);
+        let mut status = PodStatus::default();
+        status.is_unreadable = true;
+        Self {
+            metadata,
+            spec,
+            status,
+        }
+    }
+
     /// The pod's name.
     pub fn name(&self) -> &Str {
         &self.metadata.name

@@ -2,6 +2,7 @@
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +16,11 @@ impl RawJson {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The value; the text if it has none: API servers store texts that are nested too deep, or have half of a surrogate.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(&self.0).unwrap_or_else(|_| self.as_str().into())
     }
 }
 
@@ -73,7 +79,20 @@ impl<'de> Deserialize<'de> for RawJson {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
+
+    /// Q-87a
+    #[test]
+    fn a_text_without_a_value_is_kept() {
+        let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+        for text in [&*deep, r#"{"a":"\ud800"}"#] {
+            let raw: RawJson = serde_json::from_str(text).expect("JSON");
+            assert_eq!(serde_json::to_string(&raw).expect("JSON"), text);
+            assert_eq!(raw.value(), json!(text));
+        }
+        let raw: RawJson = serde_json::from_str("[1]").expect("JSON");
+        assert_eq!(raw.value(), json!([1]));
+    }
 
     #[test]
     fn the_text_is_kept() {

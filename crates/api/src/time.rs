@@ -1,12 +1,14 @@
 //! Points in time and spans, as values: the core never asks a clock.
 
+use crate::go_time::{GoTime, GoTimeError, TimeLayout};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::ops::{Add, Sub};
 
 pub use std::time::Duration;
 
-/// A point in time: nanoseconds since the Unix epoch.
+/// A point in time: nanoseconds since the Unix epoch, from the year 1677 to 2262. API servers store every year: earlier
+/// and later times become the first and the last of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(i64);
 
@@ -50,26 +52,19 @@ impl Time {
     #[must_use]
     pub fn align_down(self, window: Duration) -> Self {
         match i64::try_from(window.as_nanos()) {
-            Ok(window) if window > 0 => Self(self.0 - self.0.rem_euclid(window)),
+            Ok(window) if window > 0 => Self(self.0.saturating_sub(self.0.rem_euclid(window))),
             _ => self,
         }
     }
 
     /// The time as the API writes it: RFC 3339 in UTC, whole seconds.
     pub fn rfc3339(self) -> String {
-        self.format("%Y-%m-%dT%H:%M:%SZ")
+        GoTime::new(0, self.0).text(TimeLayout::Seconds)
     }
 
     /// The time as the API writes a MicroTime: RFC 3339 in UTC with six decimals.
     pub fn rfc3339_micros(self) -> String {
-        self.format("%Y-%m-%dT%H:%M:%S.%6fZ")
-    }
-
-    fn format(self, format: &str) -> String {
-        jiff::Timestamp::from_nanosecond(i128::from(self.0))
-            .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
-            .strftime(format)
-            .to_string()
+        GoTime::new(0, self.0).text(TimeLayout::Micros)
     }
 }
 
@@ -99,13 +94,11 @@ impl fmt::Display for Time {
     }
 }
 
+/// Of any text that an API server writes, saturating.
 impl std::str::FromStr for Time {
-    type Err = jiff::Error;
+    type Err = GoTimeError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let timestamp: jiff::Timestamp = text.parse()?;
-        Ok(Self(
-            i64::try_from(timestamp.as_nanosecond()).unwrap_or(i64::MAX),
-        ))
+        GoTime::read(text).map(|time| Self(time.as_nanos()))
     }
 }
 
@@ -135,6 +128,26 @@ mod tests {
         let time: Time = "2026-11-20T23:34:56Z".parse().unwrap();
         assert_eq!(time.rfc3339(), "2026-11-20T23:34:56Z");
         assert_eq!(time.rfc3339_micros(), "2026-11-20T23:34:56.000000Z");
+    }
+
+    /// Times that an API server stores and that are out of range are the first or the last time.
+    #[test]
+    fn times_saturate() {
+        for (text, time) in [
+            ("1677-09-21T00:12:43Z", Time(i64::MIN)),
+            ("0001-01-02T00:00:00Z", Time(i64::MIN)),
+            ("-292277022399-01-01T00:00:00Z", Time(i64::MIN)),
+            ("1677-09-21T00:12:44Z", Time::from_secs(-9_223_372_036)),
+            ("2262-04-11T23:47:16Z", Time::from_secs(9_223_372_036)),
+            ("2262-04-11T23:47:17Z", Time::MAX),
+            ("9999-12-31T23:59:59Z", Time::MAX),
+            ("10000-01-01T23:59:59Z", Time::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(time), "{text}");
+        }
+        let first = Time(i64::MIN);
+        assert_eq!(first.align_down(Duration::from_secs(7)), first);
+        assert_eq!(first - Duration::from_secs(1), first);
     }
 
     #[test]

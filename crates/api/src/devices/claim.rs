@@ -467,6 +467,7 @@ pub struct AllocatedDeviceStatus {
     #[serde(deserialize_with = "null_default")]
     pub conditions: Vec<DeviceCondition>,
     /// Data of the driver.
+    #[serde(deserialize_with = "Digest::of_raw")]
     pub data: Digest,
     /// Data of network devices.
     pub network_data: Digest,

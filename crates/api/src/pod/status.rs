@@ -130,6 +130,13 @@ pub struct SharedStatus {
     /// The resources of the node that the devices of the claims use.
     #[serde(deserialize_with = "null_default")]
     pub node_allocatable_resource_claim_statuses: Vec<NodeAllocatableResourceClaimStatus>,
+    /// Whether the pod is in the place of one that cannot be read ([`crate::Pod::in_place_of_unreadable`]). It is no part
+    /// of the API.
+    #[serde(
+        rename = "berth.unreadable",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub is_unreadable: bool,
 }
 
 /// The resources of the node that the devices of a claim use (KEP-5517).
