@@ -8,7 +8,7 @@
 //! within a message is for visitors of any value, and for a type named `RawJson`.
 
 use self::collections::{Entries, ListItems, MapPairs};
-use self::scalar::{Scalar, first, first_text};
+use self::scalar::{Scalar, first};
 use crate::error::ProtobufError;
 use crate::facts::{Alternative, TypeId, ValueShape};
 use crate::types::{FieldTarget, MessageType, ProtobufField, Types};
@@ -16,13 +16,15 @@ use crate::wire::{Reader, Wire};
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
+use std::borrow::Cow;
 use std::cell::Cell;
 
 mod collections;
 mod scalar;
 
-/// The most values in one object. The objects that API servers store are smaller than this many bytes times six.
-pub const VALUES_MAX: u32 = 250_000;
+/// The most values in one object. API servers accept requests of 3 MiB, and a value has two bytes and more, so every
+/// object that they store has fewer.
+pub const VALUES_MAX: u32 = 3 * 1024 * 1024 / 2;
 /// A type of this name receives the text of a field with the bytes of JSON, such as `berth_api::RawJson`.
 const RAW_JSON: &str = "RawJson";
 /// Messages are not nested deeper.
@@ -55,6 +57,15 @@ impl<'de> Object<'de> {
             bytes,
             type_meta: None,
         }
+    }
+
+    pub(crate) fn message(&self) -> &'static MessageType {
+        self.message
+    }
+
+    /// The bytes of the message.
+    pub fn bytes(&self) -> &'de [u8] {
+        self.bytes
     }
 
     /// The same with the fields `apiVersion` and `kind`, which messages do not contain.
@@ -451,14 +462,23 @@ impl<'de> Deserializer<'de> for Value<'_, '_, 'de> {
         }
     }
 
+    /// A larger number, which only another version of a type can have, is the largest.
     fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
-        self.deserialize_i64(visitor)
+        match self.scalar()? {
+            Scalar::Integer(value) => {
+                visitor.visit_i64(value.clamp(i32::MIN.into(), i32::MAX.into()))
+            }
+            other => Err(other.unexpected(&visitor)),
+        }
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
         // Most values.
         if let (ValueShape::String, Wire::Bytes(bytes)) = (self.shape, self.wire) {
-            return visitor.visit_borrowed_str(text(bytes)?);
+            return match lossy_text(bytes) {
+                Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+                Cow::Owned(text) => visitor.visit_string(text),
+            };
         }
         match self.scalar()? {
             Scalar::Borrowed(text) => visitor.visit_borrowed_str(text),
@@ -513,11 +533,13 @@ impl<'de> Deserializer<'de> for Value<'_, '_, 'de> {
         visitor: V,
     ) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
-            (ValueShape::Raw, Wire::Bytes(bytes)) if name == RAW_JSON => visitor
-                .visit_borrowed_str(match first_text(bytes)? {
-                    "" => "null",
-                    text => text,
-                }),
+            (ValueShape::Raw, Wire::Bytes(bytes)) if name == RAW_JSON => {
+                match lossy_text(first(bytes)?) {
+                    Cow::Borrowed("") => visitor.visit_borrowed_str("null"),
+                    Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+                    Cow::Owned(text) => visitor.visit_string(text),
+                }
+            }
             _ => visitor.visit_newtype_struct(self),
         }
     }
@@ -530,7 +552,8 @@ impl<'de> Deserializer<'de> for Value<'_, '_, 'de> {
     ) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
             (ValueShape::String, Wire::Bytes(bytes)) => {
-                let variant: StrDeserializer<'_, ProtobufError> = text(bytes)?.into_deserializer();
+                let text = lossy_text(bytes);
+                let variant: StrDeserializer<'_, ProtobufError> = (&*text).into_deserializer();
                 visitor.visit_enum(variant)
             }
             _ => Err(ProtobufError::wire_type()),
@@ -583,6 +606,12 @@ fn schema_or<'de, V: Visitor<'de>>(
             reader: Reader::new(bytes),
         }),
     }
+}
+
+/// The text of a field. Go's decoder does not check it, so API servers store every byte; their JSON has U+FFFD for what is
+/// not UTF-8.
+pub(crate) fn lossy_text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
 }
 
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, ProtobufError> {

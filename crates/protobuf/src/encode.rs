@@ -7,7 +7,7 @@ use crate::types::{FieldTarget, MessageType, ProtobufField, Types};
 use crate::wire::Writer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
+use berth_api::GoTime;
 use serde::de::Error as _;
 use serde_json::{Number, Value};
 
@@ -112,10 +112,10 @@ pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &ValueShape,
             w.bytes(3, text().as_bytes());
         }),
         ValueShape::Time | ValueShape::MicroTime => {
-            if let Ok(time) = text().parse::<Timestamp>() {
+            if let Ok(time) = GoTime::read(text()) {
                 writer.message(number, |w| {
-                    w.varint(1, time.as_second());
-                    w.varint(2, time.subsec_nanosecond().into());
+                    w.varint(1, time.seconds());
+                    w.varint(2, time.nanos().into());
                 });
             }
         }

@@ -17,6 +17,7 @@ mod error;
 pub mod facts;
 mod order;
 mod patch;
+mod readable;
 mod tree;
 mod types;
 pub mod wire;

@@ -83,7 +83,7 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
         ],
     ),
     ("berth-oracle", &["berth-api"]),
-    ("berth-protobuf", &[]),
+    ("berth-protobuf", &["berth-api"]),
     ("berth-client", &["berth-api", "berth-protobuf"]),
     (
         "berth-objects",

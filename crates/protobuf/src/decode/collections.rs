@@ -1,11 +1,12 @@
 //! Repeated fields, and maps.
 
-use super::{Run, Value, ValuePlace, text};
+use super::{Run, Value, ValuePlace, lossy_text};
 use crate::error::ProtobufError;
 use crate::facts::ValueShape;
 use crate::wire::{Reader, Wire};
-use serde::de::value::BorrowedStrDeserializer;
-use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
+use serde::de::value::{BorrowedStrDeserializer, StringDeserializer};
+use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess};
+use std::borrow::Cow;
 
 /// The values of a repeated field, or the entries of a map.
 pub(super) struct Entries<'e, 'a, 'de> {
@@ -125,23 +126,23 @@ pub(super) struct MapPairs<'e, 'a, 'de>(pub(super) Entries<'e, 'a, 'de>);
 
 impl<'de> MapPairs<'_, '_, 'de> {
     /// The key of the next entry, whose value is the next one.
-    fn next_name(&mut self) -> Result<Option<&'de str>, ProtobufError> {
+    fn next_name(&mut self) -> Result<Option<Cow<'de, str>>, ProtobufError> {
         let wire = match self.0.next()? {
             Some(Wire::Bytes(bytes)) => bytes,
             Some(_) => return Err(ProtobufError::wire_type()),
             None => return Ok(None),
         };
         let mut entry = Reader::new(wire);
-        let mut key = "";
+        let mut key = &[][..];
         self.0.value = self.0.shape.zero_wire();
         while let Some((number, wire)) = entry.next_field()? {
             match (number, wire) {
-                (1, Wire::Bytes(bytes)) => key = text(bytes)?,
+                (1, Wire::Bytes(bytes)) => key = bytes,
                 (2, wire) => self.0.value = wire,
                 _ => {}
             }
         }
-        Ok(Some(key))
+        Ok(Some(lossy_text(key)))
     }
 }
 
@@ -153,9 +154,13 @@ impl<'de> MapAccess<'de> for MapPairs<'_, '_, 'de> {
         seed: K,
     ) -> Result<Option<K::Value>, ProtobufError> {
         match self.next_name()? {
-            Some(key) => seed
+            Some(Cow::Borrowed(key)) => seed
                 .deserialize(BorrowedStrDeserializer::new(key))
                 .map(Some),
+            Some(Cow::Owned(key)) => {
+                let key: StringDeserializer<ProtobufError> = key.into_deserializer();
+                seed.deserialize(key).map(Some)
+            }
             None => Ok(None),
         }
     }

@@ -1,13 +1,14 @@
 //! Values without keys and items, which are read without a visitor.
 
-use super::{Value, text};
+use super::{Value, lossy_text};
 use crate::error::ProtobufError;
 use crate::facts::ValueShape;
 use crate::wire::{Reader, Wire};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
+use berth_api::{GoTime, TimeLayout};
 use serde::de::{Error, Expected, Unexpected};
+use std::borrow::Cow;
 
 /// A value without keys and items.
 pub(super) enum Scalar<'de> {
@@ -21,7 +22,14 @@ pub(super) enum Scalar<'de> {
     Other(Unexpected<'static>),
 }
 
-impl Scalar<'_> {
+impl<'de> Scalar<'de> {
+    fn text(bytes: &'de [u8]) -> Self {
+        match lossy_text(bytes) {
+            Cow::Borrowed(text) => Self::Borrowed(text),
+            Cow::Owned(text) => Self::Owned(text),
+        }
+    }
+
     /// The error of a visitor that expects something else.
     pub(super) fn unexpected(self, expected: &dyn Expected) -> ProtobufError {
         let found = match &self {
@@ -54,24 +62,22 @@ impl<'de> Value<'_, '_, 'de> {
     /// The value without a visitor, so that this is compiled once.
     pub(super) fn scalar(&self) -> Result<Scalar<'de>, ProtobufError> {
         Ok(match (self.shape, self.wire) {
-            (ValueShape::String, Wire::Bytes(bytes)) => Scalar::Borrowed(text(bytes)?),
+            (ValueShape::String, Wire::Bytes(bytes)) => Scalar::text(bytes),
             (ValueShape::Int32 | ValueShape::Int64, Wire::Varint(bits)) => {
                 Scalar::Integer(bits.cast_signed())
             }
             (ValueShape::Bool, Wire::Varint(bits)) => Scalar::Bool(bits != 0),
             (ValueShape::Float, Wire::Fixed64(bits)) => double(f64::from_bits(bits)),
-            (ValueShape::Quantity, Wire::Bytes(bytes)) => {
-                Scalar::Borrowed(match first_text(bytes)? {
-                    "" => "0",
-                    text => text,
-                })
-            }
+            (ValueShape::Quantity, Wire::Bytes(bytes)) => match first(bytes)? {
+                [] => Scalar::Borrowed("0"),
+                text => Scalar::text(text),
+            },
             (ValueShape::Time | ValueShape::MicroTime, Wire::Bytes(&[])) => Scalar::Null,
             (ValueShape::Time, Wire::Bytes(bytes)) => {
-                Scalar::Owned(time(bytes, "%Y-%m-%dT%H:%M:%SZ")?)
+                Scalar::Owned(time(bytes)?.text(TimeLayout::Seconds))
             }
             (ValueShape::MicroTime, Wire::Bytes(bytes)) => {
-                Scalar::Owned(time(bytes, "%Y-%m-%dT%H:%M:%S.%6fZ")?)
+                Scalar::Owned(time(bytes)?.text(TimeLayout::Micros))
             }
             (ValueShape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
             (ValueShape::Bytes, Wire::Bytes(bytes)) => Scalar::Owned(STANDARD.encode(bytes)),
@@ -102,23 +108,23 @@ fn double(value: f64) -> Scalar<'static> {
 fn int_or_string(bytes: &[u8]) -> Result<Scalar<'_>, ProtobufError> {
     const IS_STRING: u64 = 1;
     let mut reader = Reader::new(bytes);
-    let (mut kind, mut integer, mut string) = (0, 0, "");
+    let (mut kind, mut integer, mut string) = (0, 0, &[][..]);
     while let Some((number, wire)) = reader.next_field()? {
         match (number, wire) {
             (1, Wire::Varint(bits)) => kind = bits,
             (2, Wire::Varint(bits)) => integer = bits.cast_signed(),
-            (3, Wire::Bytes(bytes)) => string = text(bytes)?,
+            (3, Wire::Bytes(bytes)) => string = bytes,
             _ => {}
         }
     }
     Ok(match kind {
-        IS_STRING => Scalar::Borrowed(string),
+        IS_STRING => Scalar::text(string),
         _ => Scalar::Integer(integer),
     })
 }
 
-/// A time as the API's JSON has it.
-fn time(bytes: &[u8], format: &str) -> Result<String, ProtobufError> {
+/// A time: any number of seconds, as API servers store them.
+fn time(bytes: &[u8]) -> Result<GoTime, ProtobufError> {
     let mut reader = Reader::new(bytes);
     let (mut seconds, mut nanos) = (0, 0);
     while let Some((number, wire)) = reader.next_field()? {
@@ -128,9 +134,7 @@ fn time(bytes: &[u8], format: &str) -> Result<String, ProtobufError> {
             _ => {}
         }
     }
-    let nanos = i32::try_from(nanos).map_err(ProtobufError::new)?;
-    let time = Timestamp::new(seconds, nanos).map_err(ProtobufError::new)?;
-    Ok(time.strftime(format).to_string())
+    Ok(GoTime::new(seconds, nanos))
 }
 
 /// The first field of a message.
@@ -145,8 +149,4 @@ pub(super) fn first(bytes: &[u8]) -> Result<&[u8], ProtobufError> {
         }
     }
     Ok(found)
-}
-
-pub(super) fn first_text(bytes: &[u8]) -> Result<&str, ProtobufError> {
-    first(bytes).and_then(text)
 }
