@@ -154,6 +154,9 @@ impl NodeTable {
         let before = self.columns.resources();
         let row = &mut self.rows[slot.index()];
         row.allocatable_scalars = self.columns.offer(slot, node);
+        if row.unreadable > 0 {
+            self.columns.offer_no_place(slot);
+        }
         row.node = new;
         if self.columns.resources() > before {
             for (row, index) in self.rows.iter().zip(0..) {
@@ -265,8 +268,8 @@ impl NodeTable {
             self.census.add(slot, &pod);
             self.log.push(TableChange::PodAdded(slot, pod.clone()));
         }
-        self.book(slot, &pod, 1);
-        self.rows[slot.index()].push_pod(pod);
+        self.rows[slot.index()].push_pod(pod.clone());
+        self.book_added(slot, &pod);
         self.touch(slot);
     }
 
@@ -295,7 +298,7 @@ impl NodeTable {
         let row = self.rows.get_mut(slot.index())?;
         let generation = row.generation;
         let (pod, at) = row.take_pod(uid)?;
-        self.book(slot, &pod, -1);
+        self.book_removed(slot, &pod);
         self.touch(slot);
         if self.is_supposing() {
             self.journal.push(Undo::Removed {
@@ -312,11 +315,33 @@ impl NodeTable {
         Some(pod)
     }
 
+    /// Counts a pod that its row has now.
+    fn book_added(&mut self, slot: Slot, pod: &PodInfo) {
+        self.columns.add(slot, pod);
+        self.book(slot, pod, 1);
+    }
+
+    /// Stops counting a pod that its row no longer has.
+    fn book_removed(&mut self, slot: Slot, pod: &PodInfo) {
+        let left = &self.rows[slot.index()].pods;
+        self.columns.remove(slot, pod, left);
+        self.book(slot, pod, -1);
+    }
+
     fn book(&mut self, slot: Slot, pod: &PodInfo, sign: i8) {
         self.totals.count(pod, sign.into());
-        self.columns.count(slot, pod, sign.into());
         if !pod.pod.spec.volumes.is_empty() {
             self.volumes.count_pod(slot, &pod.pod, sign.into());
+        }
+        if pod.pod.status.is_unreadable {
+            let row = &self.rows[slot.index()];
+            self.columns.offer(slot, row.node.as_deref());
+            if row.unreadable > 0 {
+                self.columns.offer_no_place(slot);
+            }
+            if !self.is_supposing() {
+                self.log.push(TableChange::Node(slot));
+            }
         }
     }
 
@@ -387,7 +412,7 @@ impl NodeTable {
                     generation,
                 } => {
                     if let Some((pod, _)) = self.rows[slot.index()].take_pod(&uid) {
-                        self.book(slot, &pod, -1);
+                        self.book_removed(slot, &pod);
                     }
                     self.rows[slot.index()].generation = generation;
                 }
@@ -397,8 +422,8 @@ impl NodeTable {
                     at,
                     generation,
                 } => {
-                    self.book(slot, &pod, 1);
-                    self.rows[slot.index()].put_back(pod, at);
+                    self.rows[slot.index()].put_back(pod.clone(), at);
+                    self.book_added(slot, &pod);
                     self.rows[slot.index()].generation = generation;
                 }
             }

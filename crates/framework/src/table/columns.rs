@@ -7,6 +7,7 @@ use crate::pod_info::PodInfo;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::{Node, Resources, Str};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// A resource's place among the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -131,16 +132,43 @@ impl Columns {
         allocatable.scalars.iter().map(|(n, _)| n.clone()).collect()
     }
 
-    /// A pod is added to a slot (`sign` is 1) or removed from it (-1).
-    pub(super) fn count(&mut self, slot: Slot, pod: &PodInfo, sign: i64) {
+    /// The slot has a pod that cannot be read, so that no other pod has a place.
+    pub(super) fn offer_no_place(&mut self, slot: Slot) {
+        self.columns[ResourceId::PODS.index()].allocatable[slot.index()] = 0;
+    }
+
+    /// A pod is added to a slot.
+    pub(super) fn add(&mut self, slot: Slot, pod: &PodInfo) {
+        self.count(slot, pod, i64::saturating_add, 1);
+    }
+
+    /// A pod is removed from a slot; the other pods are `left`.
+    pub(super) fn remove(&mut self, slot: Slot, pod: &PodInfo, left: &[Arc<PodInfo>]) {
+        let at = slot.index();
+        // A sum that is the largest number may be less than what its pods request together.
+        if self.held(slot).any(|sum| sum == i64::MAX) {
+            for column in &mut self.columns {
+                column.requested[at] = 0;
+            }
+            self.non_zero_milli_cpu[at] = 0;
+            self.non_zero_memory[at] = 0;
+            for pod in left {
+                self.add(slot, pod);
+            }
+        } else {
+            self.count(slot, pod, i64::saturating_sub, -1);
+        }
+    }
+
+    fn count(&mut self, slot: Slot, pod: &PodInfo, change: fn(i64, i64) -> i64, sign: i64) {
         let at = slot.index();
         self.for_each(&pod.requests, |_, column, amount| {
-            column.requested[at] = column.requested[at].saturating_add(sign * amount);
+            column.requested[at] = change(column.requested[at], amount);
         });
         self.columns[ResourceId::PODS.index()].requested[at] += sign;
         let (cpu, memory) = (&mut self.non_zero_milli_cpu, &mut self.non_zero_memory);
-        cpu[at] = cpu[at].saturating_add(sign * pod.non_zero_milli_cpu);
-        memory[at] = memory[at].saturating_add(sign * pod.non_zero_memory);
+        cpu[at] = change(cpu[at], pod.non_zero_milli_cpu);
+        memory[at] = change(memory[at], pod.non_zero_memory);
     }
 
     /// Counts what a pod of a slot requests of the resources that were added when there were `before`.

@@ -15,6 +15,8 @@ pub(super) struct NodeRow {
     pub(super) with_affinity: usize,
     /// The number of `pods` that have a disk in their spec.
     pub(super) with_disks: usize,
+    /// The number of `pods` that cannot be read.
+    pub(super) unreadable: usize,
     /// The host ports in use.
     pub(super) used_ports: UsedPorts,
     /// The scalar resources that the node offers, a zero amount included.
@@ -36,6 +38,7 @@ impl NodeRow {
     pub(super) fn push_pod(&mut self, pod: Arc<PodInfo>) {
         self.with_affinity += usize::from(pod.has_affinity());
         self.with_disks += usize::from(has_disk(&pod));
+        self.unreadable += usize::from(pod.pod.status.is_unreadable);
         for port in &pod.host_ports {
             self.used_ports.add(port);
         }
@@ -71,6 +74,7 @@ impl NodeRow {
         let pod = self.pods.swap_remove(at);
         self.with_affinity -= usize::from(pod.has_affinity());
         self.with_disks -= usize::from(has_disk(&pod));
+        self.unreadable -= usize::from(pod.pod.status.is_unreadable);
         for port in &pod.host_ports {
             self.used_ports.remove(port);
         }

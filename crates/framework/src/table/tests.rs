@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
-use berth_api::TaintEffect;
+use berth_api::{Pod, TaintEffect};
 use berth_api::pod::Affinity;
 
 fn table(nodes: impl IntoIterator<Item = NodeBuilder>) -> NodeTable {
@@ -212,4 +212,57 @@ fn resources_that_no_node_offers_have_no_column() {
     assert!(table.remove_pod("n", "uid-greedy").is_ok());
     assert_eq!(requested(&table, "example.com/r-7"), 0);
     assert_eq!(requested(&table, "example.com/gpu"), 0);
+}
+
+/// Q-87c: the sum of requests is at most the largest number, and right again once fewer are counted.
+#[test]
+fn sums_beyond_the_largest_number_are_right_again() {
+    let mut table = table([node("n")]);
+    let memory = |name: &str, amount: &str| pod(name).request("memory", amount).info();
+    table.add_pod(&"n".into(), memory("a", "9223372036854775807"));
+    table.add_pod(&"n".into(), memory("b", "1Gi"));
+    table.add_pod(&"n".into(), memory("c", "9223372036854775807"));
+    let held = |table: &NodeTable| {
+        let view = table.node("n").expect("a node");
+        (view.requested(ResourceId::MEMORY), view.non_zero_memory())
+    };
+    assert_eq!(held(&table), (i64::MAX, i64::MAX));
+    table.begin();
+    for name in ["a", "c"] {
+        let uid = pod(name).info().pod.uid().clone();
+        table.remove_pod("n", &uid).expect("a pod");
+    }
+    assert_eq!(held(&table), (1 << 30, 1 << 30));
+    table.rollback();
+    assert_eq!(held(&table), (i64::MAX, i64::MAX));
+    let uid = pod("a").info().pod.uid().clone();
+    table.remove_pod("n", &uid).expect("a pod");
+    assert_eq!(held(&table), (i64::MAX, i64::MAX));
+}
+
+/// Q-87b: a node with a pod that cannot be read has no place, whichever comes first, until the pod is removed.
+#[test]
+fn a_node_with_a_pod_that_cannot_be_read_has_no_place() {
+    let substitute = || {
+        let known = pod("p").build();
+        let pod = Pod::in_place_of_unreadable(known.metadata, "n".into());
+        Arc::new(PodInfo::new(Arc::new(pod)))
+    };
+    let places = |table: &NodeTable| {
+        let view = table.node("n").expect("a node");
+        view.allocatable(ResourceId::PODS)
+    };
+    let mut table = table([node("n").allocatable("pods", "110")]);
+    assert_eq!(places(&table), 110);
+    table.add_pod(&"n".into(), substitute());
+    assert_eq!(places(&table), 0);
+    table.set_node(node("n").allocatable("pods", "50").version(2).arc());
+    assert_eq!(places(&table), 0);
+    let uid = substitute().pod.uid().clone();
+    table.remove_pod("n", &uid).expect("a pod");
+    assert_eq!(places(&table), 50);
+    let mut table = NodeTable::default();
+    table.add_pod(&"n".into(), substitute());
+    table.set_node(node("n").allocatable("pods", "110").arc());
+    assert_eq!(places(&table), 0);
 }
