@@ -415,10 +415,15 @@ fn toleration_json(toleration: &DeviceToleration) -> Value {
 }
 
 fn config_json(config: &DeviceAllocationConfiguration) -> Value {
+    // Not every text of parameters has a value.
+    let opaque = config.opaque.as_ref().map(|opaque| {
+        let parameters = opaque.parameters.value();
+        json!({"driver": opaque.driver, "parameters": parameters})
+    });
     object([
         ("source", json!(config.source.as_str())),
         ("requests", json!(config.requests)),
-        ("opaque", json!(config.opaque)),
+        ("opaque", opaque.unwrap_or_default()),
     ])
 }
 
@@ -556,6 +561,33 @@ mod tests {
             panic!("{write:?}");
         };
         assert_eq!(body.pointer(pointer), Some(&json!({"b": 1.0, "a": 1})));
+    }
+
+    /// Q-87a: parameters that no JSON value can have are written as they are.
+    #[test]
+    fn parameters_of_any_form_are_copied() {
+        let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+        for text in ["{}", r#"{"a":"\ud800"}"#, &deep] {
+            let json = format!(
+                r#"{{"devices":{{"config":[{{"opaque":{{"driver":"d","parameters":{text}}}}}]}}}}"#
+            );
+            let allocation: AllocationResult = serde_json::from_str(&json).expect("an allocation");
+            let pod = full_pod("p", json!({}));
+            let write = allocate(
+                &claim("c", json!({})),
+                &allocation,
+                &pod,
+                &pod_consumer(&pod),
+            );
+            let [(pointer, parameters)] = &**write.raw_fields().expect("the parameters") else {
+                panic!("{write:?}");
+            };
+            assert_eq!(parameters.as_str(), text);
+            let Action::Patch(body) = write.action() else {
+                panic!("{write:?}");
+            };
+            assert!(body.pointer(pointer).is_some(), "{body}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! or error, and everything else goes on.
 
 use crate::drivers::driver;
+use berth_api::{Kind, Object, Pod};
 use berth_framework::testing::{NodeBuilder, PodBuilder, node, pod};
 use serde_json::{Value, json};
 
@@ -204,5 +205,46 @@ fn bad_nodes_do_not_keep_others_from_work() {
             1 + usize::from(!reason.is_empty()),
             "{name}: {tried:?}"
         );
+    }
+}
+
+/// Q-87b: what a pod that cannot be read holds on its node is not known, so no pod is placed there, and none is evicted
+/// for one, until it can be read.
+#[test]
+fn a_node_with_a_pod_that_cannot_be_read_gets_no_pods() {
+    let mut w = driver();
+    w.node(node("n").capacity("4", "8Gi", "110"));
+    let known = pod("unread").build();
+    let substitute = Pod::in_place_of_unreadable(known.metadata.clone(), "n".into());
+    w.applied(Object::Pod(substitute.into()));
+    w.pod(pod("p").priority(1_000_000));
+    let text = w.attempt_named();
+    assert!(text.contains("1 Too many pods"), "{text}");
+    assert_eq!(w.deletions(), Vec::<String>::new());
+    // It can be read: it is another version of the object, or has another UID.
+    w.applied(Object::Pod(
+        pod("unread").version(2).on("n").request("cpu", "1").arc(),
+    ));
+    w.wait(60);
+    assert_eq!(w.attempt_named(), "p on n");
+}
+
+/// Q-87a: times that are out of range change nothing about what a pod holds on its node.
+#[test]
+fn a_pod_with_a_time_out_of_range_counts_on_its_node() {
+    for time in ["9999-12-31T23:59:59Z", "0001-01-02T00:00:00Z"] {
+        let mut w = driver();
+        w.node(node("n1").capacity("4", "8Gi", "110"));
+        w.object(
+            Kind::Pod,
+            json!({
+                "metadata": {"name": "full", "namespace": "default", "uid": "full", "creationTimestamp": time},
+                "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]},
+                "status": {"startTime": time, "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": time}]},
+            }),
+        );
+        w.pod(pod("p").request("cpu", "2"));
+        let text = w.attempt_named();
+        assert!(text.contains("1 Insufficient cpu"), "{time}: {text}");
     }
 }

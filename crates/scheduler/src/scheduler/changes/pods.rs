@@ -25,6 +25,11 @@ impl Intake<'_> {
                 self.pod_deleted(&old);
                 None
             }
+            // It can be read again: its node has places again, as after the deletion of the pod in its place.
+            Some(old) if old.status.is_unreadable && !pod.status.is_unreadable => {
+                self.pod_deleted(&old);
+                None
+            }
             other => other,
         };
         if pod.is_terminal() {
