@@ -93,12 +93,13 @@ pub struct Finished {
 
 impl Finished {
     /// Returns whether the desired state of the call is reached, perhaps without the call: an object that was to be
-    /// deleted may not have existed any more.
+    /// deleted, or a pod whose status was to be written, may not have existed any more.
     pub fn is_done(&self) -> bool {
         match &self.result {
             Ok(_) => true,
             Err(error) => {
                 send::is_deletion_of_nothing(&self.call, error.kind)
+                    || send::is_status_of_nothing(&self.call, error.kind)
                     || (error.kind.is_dropped() && *self.call.call_type() == POD_DELETION)
             }
         }

@@ -1,7 +1,7 @@
 //! Sending calls and taking their results: lanes, retries and what follows (D-11, D-13, D-14, D-19).
 
 use super::enqueue::carry_on;
-use super::object::{CallEntry, TrackedObject, WaitingPlace};
+use super::object::{CallEntry, TrackedObject, WaitingPlace, is_status_patch};
 use super::status::StatusChange;
 use super::writes::{PodWrites, VersionNumber, version_number};
 use super::{Backlog, Dispatcher, overwritten, text};
@@ -220,6 +220,11 @@ impl Backlog {
 /// Returns whether the answer to a deletion states that the object does not exist.
 pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> bool {
     matches!(call, ApiCall::DeletePod { .. }) && kind == CallErrorKind::NotFound
+}
+
+/// Returns whether the answer to a status patch states that the pod does not exist: it was deleted meanwhile.
+pub(super) fn is_status_of_nothing(call: &ApiCall, kind: CallErrorKind) -> bool {
+    is_status_patch(call) && kind == CallErrorKind::NotFound
 }
 
 /// Returns whether a removal was sent for the version of the pod that is still the latest known one.

@@ -294,7 +294,7 @@ fn calls_are_counted_and_timed() {
         condition: ConditionPatch::of(&w.pods["p"], "DisruptionTarget", "True", "r", ""),
     };
     type Make<'a> = &'a dyn Fn(&Driver) -> ApiCall;
-    let cases: [(Make<'_>, Answers, [&str; 2]); 6] = [
+    let cases: [(Make<'_>, Answers, [&str; 2]); 7] = [
         (&patch, &[None], ["pod_status_patch", "success"]),
         (
             &patch,
@@ -304,6 +304,12 @@ fn calls_are_counted_and_timed() {
         (
             &patch,
             &[Some(CallErrorKind::Unavailable), None],
+            ["pod_status_patch", "success"],
+        ),
+        // The pod was deleted meanwhile, so no status is missing.
+        (
+            &patch,
+            &[Some(CallErrorKind::NotFound)],
             ["pod_status_patch", "success"],
         ),
         (&bind, &[None], ["pod_binding", "success"]),
