@@ -4,6 +4,7 @@ use crate::credentials::{Exec, Impersonation, Secret};
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::setting::CertificateError;
 use http::Uri;
+use percent_encoding::percent_decode_str;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -80,6 +81,36 @@ impl Config {
             connect_timeout: None,
             proxy_url: None,
             user: ClientUser::default(),
+        }
+    }
+
+    /// Makes the user and the password of the URL credentials, unless there are others, as client-go does. The URL itself
+    /// is shown in messages.
+    pub(crate) fn take_url_user(&mut self) {
+        let Some((user, host)) = self
+            .cluster_url
+            .authority()
+            .and_then(|authority| authority.as_str().rsplit_once('@'))
+        else {
+            return;
+        };
+        let (name, password) = user.split_once(':').unwrap_or((user, ""));
+        let text = |encoded| percent_decode_str(encoded).decode_utf8_lossy().into_owned();
+        let basic = (text(name), Secret(text(password)));
+        let mut parts = self.cluster_url.clone().into_parts();
+        parts.authority = host.parse().ok();
+        if let Ok(url) = Uri::from_parts(parts) {
+            self.cluster_url = url;
+        }
+        let ClientUser {
+            basic: given,
+            token,
+            token_file,
+            exec,
+            ..
+        } = &self.user;
+        if given.is_none() && token.is_none() && token_file.is_none() && exec.is_none() {
+            self.user.basic = Some(basic);
         }
     }
 

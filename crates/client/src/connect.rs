@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::chain;
+use crate::setting::redacted;
 use crate::token::TokenFile;
 use crate::{ConnectError, Transport, http_client};
 use futures_util::future::BoxFuture;
@@ -60,8 +61,10 @@ impl ConfigSource {
                 Config::in_cluster().map_err(|e| ConnectError::NoCluster(e.to_string()))?
             }
         };
+        config.take_url_user();
         if let Some(server) = &self.server {
             config.cluster_url = server.clone();
+            config.take_url_user();
         }
         let token = settle(&mut config);
         Ok((config, token))
@@ -71,7 +74,7 @@ impl ConfigSource {
     async fn connect(mut self, user_agent: String) -> Result<Transport, ConnectError> {
         let (config, token) = self.load()?;
         let server = config.cluster_url.clone();
-        self.server = Some(server.clone());
+        self.server.get_or_insert_with(|| server.clone());
         let token = token.map(|path| TokenFile::open(&path)).transpose()?;
         let client = http_client::service(&config).map_err(|e| unusable(&server, &*e))?;
         let connection = Connection::renewable(client, self, &config);
@@ -103,7 +106,7 @@ pub fn connect(options: &ConnectOptions) -> BoxFuture<'_, Result<Transport, Conn
         });
         if let Some(server) = &options.server {
             let uri = server.parse().map_err(|e| ConnectError::Client {
-                server: server.clone(),
+                server: redacted(server),
                 reason: format!("not an address: {e}"),
             })?;
             source.server = Some(uri);
@@ -160,6 +163,7 @@ fn read_kubeconfig(path: &std::path::Path, context: Option<&str>) -> Result<Conf
 
 /// Sets up the connection that is configured. It does not change.
 pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, ConnectError> {
+    config.take_url_user();
     let token = settle(&mut config);
     let server = config.cluster_url.clone();
     let token = token.map(|path| TokenFile::open(&path)).transpose()?;
@@ -236,6 +240,35 @@ mod tests {
         let lines = request.head.lines();
         let mut values = lines.filter_map(|line| line.strip_prefix("authorization: Bearer "));
         values.next()
+    }
+
+    /// User and password of the URL are credentials, and no part of messages.
+    #[tokio::test]
+    async fn the_user_of_the_url_is_authenticated_and_not_shown() {
+        for (user, header) in [
+            (json!({}), "Basic dTpwOnE="),
+            (json!({"token": "t"}), "Bearer t"),
+            (json!({"username": "a", "password": "b"}), "Basic YTpi"),
+        ] {
+            let mut server = Scripted::start(vec![(200, json!({}))]).await;
+            let url = server.url().replace("http://", "http://u:p%3Aq@");
+            let (_directory, path) = kubeconfig(json!({"server": url}), user);
+            let client = client(&path).await;
+            let request = request::get(PODS, "ns", "p");
+            client.execute(&request).await.expect("an answer");
+            let asked = server.asked.recv().await.expect("a request");
+            assert_eq!(asked.header("authorization"), header);
+            assert!(!asked.header("host").contains('@'), "{}", asked.head);
+            assert!(!client.server().contains('@'), "{}", client.server());
+        }
+        let (_directory, path) = kubeconfig(json!({"server": "https://u:p@a b"}), json!({}));
+        let options = ConnectOptions {
+            kubeconfig: Some(path),
+            ..ConnectOptions::default()
+        };
+        let error = connect(&options).await.err().expect("no URL").to_string();
+        assert!(error.contains("https://a b"), "{error}");
+        assert!(!error.contains("u:p"), "{error}");
     }
 
     /// Tokens come from the kubeconfig, from a file, or from a program.

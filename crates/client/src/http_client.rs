@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::credentials::{Credentials, Headers};
 use crate::http2::HttpRequests;
+use crate::setting::redacted;
 use crate::tls;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -67,7 +68,10 @@ pub(crate) fn service(config: &Config) -> Result<HttpService, BoxError> {
                 .wrap_connector(tcp);
             carrier(tunnel(proxy, tls)?, |stream| stream)
         }
-        _ => return Err(format!("proxy {proxy} is none of http, https and socks5").into()),
+        _ => {
+            let proxy = redacted(&proxy.to_string());
+            return Err(format!("proxy {proxy} is none of http, https and socks5").into());
+        }
     };
     client.through(carrier)
 }

@@ -4,7 +4,7 @@
 
 use crate::config::{ClientUser, Config};
 use crate::credentials::{self, Exec, Secret};
-use crate::setting::{CertificateError, SettingError};
+use crate::setting::{CertificateError, SettingError, redacted};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
@@ -351,13 +351,13 @@ impl ClusterEntry {
         let server = self.server.parse::<Uri>();
         let server = server.map_err(|error| SettingError::Url {
             field: "server",
-            url: self.server.clone(),
+            url: redacted(&self.server),
             error,
         })?;
         if server.scheme().is_none() || server.authority().is_none() {
             return Err(SettingError::Scheme {
                 field: "server",
-                url: self.server.clone(),
+                url: redacted(&self.server),
             });
         }
         let mut config = Config::new(server);

@@ -1,6 +1,6 @@
 //! The proxy of a connection: that of the kubeconfig, else that of the environment, by Go's rules.
 
-use crate::setting::SettingError;
+use crate::setting::{SettingError, redacted};
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ fn of_environment(
 fn parse(field: &'static str, url: &str) -> Result<Uri, SettingError> {
     url.parse().map_err(|error| SettingError::Url {
         field,
-        url: url.to_owned(),
+        url: redacted(url),
         error,
     })
 }

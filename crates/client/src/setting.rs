@@ -62,3 +62,32 @@ pub(crate) enum CertificateError {
     #[error("no certificate in PEM")]
     None,
 }
+
+/// A URL without its user and password, for messages.
+pub(crate) fn redacted(url: &str) -> String {
+    let begin = url.find("://").map_or(0, |at| at + 3);
+    let (scheme, rest) = url.split_at(begin);
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}{host}{path}"),
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_in_a_message_has_no_password() {
+        for (url, shown) in [
+            ("https://u:p@a:6443/x@y?z", "https://a:6443/x@y?z"),
+            ("https://u:p@q@a b", "https://a b"),
+            ("u:p@a:6443", "a:6443"),
+            ("https://a:6443/x@y", "https://a:6443/x@y"),
+            ("https://[::1]:6443", "https://[::1]:6443"),
+        ] {
+            assert_eq!(redacted(url), shown);
+        }
+    }
+}
