@@ -58,6 +58,8 @@ families! {
         "1 while the leader lease is held by any process, this one or another, as far as this process has seen; otherwise 0. 'name' is the name of the lease.";
     LeaderElectionSlowpath: Alpha Counter, "leader_election_slowpath_total" ["name"]
         "Number of renewals of the leader lease that needed the lease to be read first.";
+    UnreadableObjects: Alpha Gauge, "berth_unreadable_objects" ["kind"]
+        "Number of objects of which not even the identity can be read, by kind. They do not count for scheduling; the node of such a pod gets no more pods.";
     RestClientRequests: Alpha Counter, "rest_client_requests_total" ["code", "method", "host"]
         "Number of HTTP requests to the API server, partitioned by status code, method, and host. The code of a request without an answer is '<error>'.";
     RestClientRequestDuration: Alpha SECONDS, "rest_client_request_duration_seconds" ["verb", "host"]
@@ -120,8 +122,15 @@ impl EdgeMetrics {
     }
 
     /// Everything noted so far, with what is read from the system now.
-    pub(crate) fn snapshot(&self, election: Option<(&str, &ElectionStatus)>) -> Snapshot {
+    pub(crate) fn snapshot(
+        &self,
+        election: Option<(&str, &ElectionStatus)>,
+        unreadable: &[(&str, usize)],
+    ) -> Snapshot {
         let mut metrics = self.lock();
+        for (kind, objects) in unreadable {
+            metrics.set(EdgeMetric::UnreadableObjects, &[kind], *objects as f64);
+        }
         for (metric, value) in process::read() {
             metrics.set(metric, &[], value);
         }

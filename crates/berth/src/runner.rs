@@ -387,6 +387,11 @@ impl CoreProbe {
         self.availability.list()
     }
 
+    /// The number of objects that cannot be read, by kind.
+    pub(crate) fn unreadable_objects(&self) -> Vec<(&'static str, usize)> {
+        self.availability.unreadable_objects()
+    }
+
     /// The metrics; `None` when the core does not answer.
     pub(crate) async fn metrics(&self) -> Option<Snapshot> {
         self.look(|scheduler, now| {

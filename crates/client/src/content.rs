@@ -1,7 +1,7 @@
 //! The formats of bodies: JSON and Kubernetes' protobuf.
 
 use crate::ApiError;
-use berth_api::{Kind, Object};
+use berth_api::{Kind, Object, PartialObject};
 pub use berth_protobuf::PatchKind;
 use berth_protobuf::envelope::{Envelope, MEDIA_TYPE, WatchEvent};
 use bytes::Bytes;
@@ -101,12 +101,16 @@ impl ContentTypes {
 
 /// Bytes that are not what they are expected to be.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
 pub enum DecodeError {
     /// Of JSON.
+    #[error(transparent)]
     Json(#[from] serde_json::Error),
     /// Of protobuf.
+    #[error(transparent)]
     Protobuf(#[from] berth_protobuf::ProtobufError),
+    /// It is not known which object this is: the fields that cannot be read, and why.
+    #[error("the identity of the object cannot be read: {0}")]
+    Unidentified(String),
 }
 
 /// An object as the server encoded it.
@@ -141,12 +145,51 @@ impl<'a> Payload<'a> {
         })
     }
 
+    /// Decodes an object of this kind without the fields that cannot be read.
+    ///
+    /// # Errors
+    /// When nothing of it can be read.
+    pub fn partly_of_kind(self, kind: Kind) -> Result<PartialObject, DecodeError> {
+        let error = match self.of_kind(kind) {
+            Ok(object) => {
+                let unread = Vec::new();
+                return Ok(PartialObject { object, unread });
+            }
+            Err(error) => error,
+        };
+        let (json, unread) = match self {
+            Self::Json(json) => (String::from_utf8_lossy(json), Vec::new()),
+            Self::Protobuf(object) => {
+                let (object, unread) = object.readable();
+                (object.to_string().into(), unread)
+            }
+        };
+        kind.decode_partly(&json, unread).ok_or(error)
+    }
+
+    /// The bytes, in the format of the server.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Json(json) => json,
+            Self::Protobuf(object) => object.bytes(),
+        }
+    }
+
     /// The JSON; `None` when the object is encoded otherwise.
     pub fn json(self) -> Option<&'a [u8]> {
         match self {
             Self::Json(json) => Some(json),
             Self::Protobuf(_) => None,
         }
+    }
+}
+
+/// JSON with U+FFFD for what is not UTF-8. Servers send the text of opaque parameters as clients have sent it, and one such
+/// object must not hide the others of a list.
+pub(crate) fn utf_8(json: Bytes) -> Bytes {
+    match std::str::from_utf8(&json) {
+        Ok(_) => json,
+        Err(_) => String::from_utf8_lossy(&json).into_owned().into(),
     }
 }
 
@@ -160,6 +203,14 @@ pub struct ApiAnswer {
 }
 
 impl ApiAnswer {
+    pub(crate) fn new(format: Format, bytes: Bytes) -> Self {
+        let bytes = match format {
+            Format::Json => utf_8(bytes),
+            Format::Protobuf => bytes,
+        };
+        Self { format, bytes }
+    }
+
     /// Decodes the object in the answer. Protobuf is made JSON first, so that types need no second decoder: answers to
     /// single requests are few.
     ///

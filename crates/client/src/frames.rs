@@ -1,7 +1,7 @@
 //! The events of a watch as they come: lines of JSON, or frames of protobuf behind their length.
 
 use crate::ApiError;
-use crate::content::Format;
+use crate::content::{Format, utf_8};
 use crate::error::chain;
 use crate::http_client::{ConnectionId, HttpBody};
 use bytes::{Buf, Bytes, BytesMut};
@@ -52,7 +52,7 @@ impl Frames {
     pub async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         loop {
             let event = match self.format {
-                Format::Json => self.line()?,
+                Format::Json => self.line()?.map(utf_8),
                 Format::Protobuf => self.frame()?,
             };
             if event.is_some() {
@@ -170,6 +170,12 @@ mod tests {
                 None,
             ),
             (Format::Json, b"", vec![], None),
+            (
+                Format::Json,
+                b"a\xffb\n\xff\n",
+                vec![event("a\u{fffd}b"), event("\u{fffd}")],
+                None,
+            ),
             (
                 Format::Protobuf,
                 b"\0\0\0\x01a\0\0\0\0\0\0\0\x02\nc",

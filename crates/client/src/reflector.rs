@@ -4,7 +4,10 @@
 //! The list is streamed by the watch itself (KEP-3157, WatchList) where the server offers that, which costs it less
 //! memory than a list does. Otherwise it is read page by page.
 
+mod availability;
 mod backoff;
+
+pub use availability::Availability;
 
 use crate::content::{DecodeError, Event, Payload};
 use crate::error::StatusBody;
@@ -16,7 +19,7 @@ use crate::{ApiError, Transport};
 use backoff::Backoff;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -98,46 +101,9 @@ impl Need {
     }
 }
 
-/// The kinds that the API server does not have, or does not let us read, and that are done without.
-#[derive(Debug, Default)]
-pub struct Availability(Mutex<BTreeMap<String, String>>);
-
-impl Availability {
-    /// The missing kinds, each in a sentence.
-    pub fn list(&self) -> Vec<String> {
-        self.lock().values().cloned().collect()
-    }
-
-    /// A kind could be listed.
-    fn found(&self, resource: Resource) {
-        let name = resource.to_string();
-        if self.lock().remove(&name).is_some() {
-            tracing::info!(resource = name, "the API server serves this kind now");
-        }
-    }
-
-    /// A kind cannot be listed.
-    fn missing(&self, resource: Resource, error: &ApiError) {
-        let name = resource.to_string();
-        let text = if error.is_forbidden() {
-            format!(
-                "{name}: the API server does not allow reading these, so there are taken to be none; if there are, allow \
-                 list and watch in a role ({error})"
-            )
-        } else {
-            format!("{name}: the API server does not serve these, so there are none")
-        };
-        tracing::warn!("{text}");
-        self.lock().insert(name, text);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Follows a kind until the consumer hangs up. `decode` turns one object into what the consumer wants; an object that
-/// does not decode is passed over with a warning.
+/// does not decode is passed over with a warning. While there are such objects, and while the consumer notes others in
+/// `availability`, the kind is listed again whenever a watch ends: what such an object is cannot be followed.
 ///
 /// A server that does not have the version of the kind is asked for the other versions.
 ///
@@ -186,9 +152,14 @@ pub async fn follow<T, D>(
         if let (None, Some(store)) = (&version, transport.store()) {
             listed_in = store.last_seen(&transport).await;
         }
+        let reading = Reading {
+            followed,
+            decode: &decode,
+            availability: &availability,
+        };
         let (from, frames) = match &version {
             Some(version) => (version.clone(), None),
-            None => match list(&transport, followed, &decode, &mut streams_lists).await {
+            None => match list(&transport, reading, &mut streams_lists).await {
                 Ok(ListedObjects {
                     objects,
                     at,
@@ -251,15 +222,7 @@ pub async fn follow<T, D>(
         };
         let began = Instant::now();
         let mut progress = WatchProgress::new(from);
-        let end = watch(
-            &transport,
-            followed,
-            &decode,
-            &mut progress,
-            start,
-            &updates,
-        )
-        .await;
+        let end = watch(&transport, reading, &mut progress, start, &updates).await;
         ended = Instant::now();
         ended_over = None;
         let is_short = ended - began < SHORT_WATCH;
@@ -288,12 +251,21 @@ pub async fn follow<T, D>(
                     pause.wait().await;
                 }
             }
+            WatchEnd::Unreadable(error) => {
+                let kind = followed.resource.plural;
+                tracing::warn!(kind, %error, "failed to read an event of the watch; listing all objects again");
+                version = None;
+                pause.wait().await;
+            }
             WatchEnd::Broken(error) => {
                 tracing::debug!(kind = followed.resource.plural, %error, "the watch broke; trying again");
                 version = Some(at);
                 pause.wait().await;
             }
             WatchEnd::HungUp => return,
+        }
+        if availability.has_unreadable(followed.resource) {
+            version = None;
         }
     }
 }
@@ -334,6 +306,8 @@ enum WatchEnd {
     Elsewhere,
     /// The server has forgotten the version, or never had it: list again.
     Expired,
+    /// An event cannot be read, and neither its version nor its object is known: list again.
+    Unreadable(ApiError),
     /// It broke, for this reason.
     Broken(ApiError),
     /// The consumer was dropped.
@@ -349,15 +323,76 @@ struct ListedObjects<T> {
     frames: Option<Frames>,
 }
 
-/// Lists, streaming where the server offers it. `streams` is switched off for good when it does not.
-async fn list<T>(
-    transport: &Transport,
+/// The way in which the objects of a kind are read.
+struct Reading<'a, D> {
     followed: Followed,
-    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
+    decode: &'a D,
+    availability: &'a Availability,
+}
+
+impl<D> Clone for Reading<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> Copy for Reading<'_, D> {}
+
+impl<D> Reading<'_, D> {
+    /// Decodes an object; `None` if it cannot be read.
+    fn decoded<T>(&self, object: Payload<'_>) -> Option<T>
+    where
+        D: Fn(Payload<'_>) -> Result<T, DecodeError>,
+    {
+        match (self.decode)(object) {
+            Ok(object) => Some(object),
+            Err(error) => {
+                let VersionMeta {
+                    namespace, name, ..
+                } = ListVersion::of(object).metadata;
+                let resource = self.followed.resource;
+                if self.availability.unreadable(resource, &namespace, &name) {
+                    tracing::warn!(
+                        kind = resource.plural,
+                        namespace,
+                        name,
+                        %error,
+                        "failed to read an object; it is passed over"
+                    );
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Lists, streaming where the server offers it. `streams` is switched off for good when it does not.
+async fn list<T, D>(
+    transport: &Transport,
+    reading: Reading<'_, D>,
     streams: &mut bool,
-) -> Result<ListedObjects<T>, ApiError> {
+) -> Result<ListedObjects<T>, ApiError>
+where
+    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
+{
+    let followed = reading.followed;
+    reading.availability.list_begins(followed.resource);
+    let listed = listed(transport, reading, streams).await?;
+    reading.availability.list_ends(followed.resource);
+    Ok(listed)
+}
+
+async fn listed<T, D>(
+    transport: &Transport,
+    reading: Reading<'_, D>,
+    streams: &mut bool,
+) -> Result<ListedObjects<T>, ApiError>
+where
+    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
+{
+    let followed = reading.followed;
     if *streams {
-        match stream_list(transport, followed, decode).await {
+        match stream_list(transport, reading).await {
             Err(error) if matches!(error.code(), Some(400 | 422)) => *streams = false,
             // A server that does not know the parameter, or is too slow for it.
             Err(ApiError::Decode { .. }) => *streams = false,
@@ -368,7 +403,7 @@ async fn list<T>(
             "the API server does not stream lists; listing by pages"
         );
     }
-    let (objects, at) = list_all(transport, followed, decode).await?;
+    let (objects, at) = list_all(transport, reading).await?;
     let frames = None;
     Ok(ListedObjects {
         objects,
@@ -378,11 +413,14 @@ async fn list<T>(
 }
 
 /// Reads the events of a watch until the bookmark that marks that all objects have been sent.
-async fn stream_list<T>(
+async fn stream_list<T, D>(
     transport: &Transport,
-    followed: Followed,
-    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
-) -> Result<ListedObjects<T>, ApiError> {
+    reading: Reading<'_, D>,
+) -> Result<ListedObjects<T>, ApiError>
+where
+    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
+{
+    let followed = reading.followed;
     let request = followed.request(request::watch_list(
         followed.resource,
         followed.field_selector,
@@ -405,7 +443,7 @@ async fn stream_list<T>(
         let metadata = ListVersion::of(event.object).metadata;
         match event.kind {
             "ADDED" | "MODIFIED" => {
-                if let Some(object) = decoded(followed, decode, event.object) {
+                if let Some(object) = reading.decoded(event.object) {
                     objects.insert((metadata.namespace, metadata.name), object);
                 }
             }
@@ -428,11 +466,14 @@ async fn stream_list<T>(
     }
 }
 
-async fn list_all<T>(
+async fn list_all<T, D>(
     transport: &Transport,
-    followed: Followed,
-    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
-) -> Result<(Vec<T>, String), ApiError> {
+    reading: Reading<'_, D>,
+) -> Result<(Vec<T>, String), ApiError>
+where
+    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
+{
+    let followed = reading.followed;
     let mut relists = 0;
     'list: loop {
         let mut objects = Vec::new();
@@ -447,33 +488,12 @@ async fn list_all<T>(
                 }
                 answer => answer?,
             };
-            let metadata = page.list(|item| objects.extend(decoded(followed, decode, item)));
+            let metadata = page.list(|item| objects.extend(reading.decoded(item)));
             let metadata = metadata.map_err(|e| ApiError::from((&request, e)))?;
             match metadata.continue_token.filter(|t| !t.is_empty()) {
                 Some(next) => token = next,
                 None => return Ok((objects, metadata.resource_version)),
             }
-        }
-    }
-}
-
-fn decoded<T>(
-    followed: Followed,
-    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
-    object: Payload<'_>,
-) -> Option<T> {
-    match decode(object) {
-        Ok(object) => Some(object),
-        Err(error) => {
-            let seen = ListVersion::of(object);
-            tracing::warn!(
-                kind = followed.resource.plural,
-                namespace = seen.metadata.namespace,
-                name = seen.metadata.name,
-                %error,
-                "passing over an object that does not decode"
-            );
-            None
         }
     }
 }
@@ -517,14 +537,17 @@ fn ends_list(bookmark: Payload<'_>) -> bool {
     })
 }
 
-async fn watch<T>(
+async fn watch<T, D>(
     transport: &Transport,
-    followed: Followed,
-    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
+    reading: Reading<'_, D>,
     progress: &mut WatchProgress,
     start: WatchStart,
     updates: &mpsc::Sender<Update<T>>,
-) -> WatchEnd {
+) -> WatchEnd
+where
+    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
+{
+    let followed = reading.followed;
     let request = followed.request(request::watch(
         followed.resource,
         followed.field_selector,
@@ -569,7 +592,7 @@ async fn watch<T>(
         };
         let event = match Event::read(frames.format(), &bytes) {
             Ok(event) => event,
-            Err(error) => return WatchEnd::Broken((&request, error).into()),
+            Err(error) => return WatchEnd::Unreadable((&request, error).into()),
         };
         if event.kind == "ERROR" {
             let status: StatusBody = event.object.decode().unwrap_or_default();
@@ -582,8 +605,8 @@ async fn watch<T>(
         }
         progress.has_events = true;
         let update = match event.kind {
-            "ADDED" | "MODIFIED" => decoded(followed, decode, event.object).map(Update::Applied),
-            "DELETED" => decoded(followed, decode, event.object).map(Update::Deleted),
+            "ADDED" | "MODIFIED" => reading.decoded(event.object).map(Update::Applied),
+            "DELETED" => reading.decoded(event.object).map(Update::Deleted),
             _ => None,
         };
         let version = ListVersion::of(event.object);

@@ -209,7 +209,7 @@ impl Transport {
             let connection = connection_of(&response);
             let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
             trace_body(request, "Response Body", &bytes);
-            Ok((ApiAnswer { format, bytes }, connection))
+            Ok((ApiAnswer::new(format, bytes), connection))
         };
         let length = |(answer, _): &(ApiAnswer, _)| Some(answer.bytes.len());
         self.exchange(request, length_sent, exchange, false, length)
@@ -441,7 +441,7 @@ async fn refusal(response: http::Response<HttpBody>) -> ApiError {
     let bytes = collect(response.into_body(), REFUSAL_BYTES_MAX)
         .await
         .unwrap_or_default();
-    let answer = ApiAnswer { format, bytes };
+    let answer = ApiAnswer::new(format, bytes);
     let status = answer.decode().unwrap_or_else(|_| StatusBody {
         message: String::from_utf8_lossy(&answer.bytes).trim().to_owned(),
         ..StatusBody::default()

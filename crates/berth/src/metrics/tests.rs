@@ -111,7 +111,7 @@ fn requests_are_counted_by_code_and_timed_but_for_watches() {
     metrics.ended(&exchange(Some(200), true));
     metrics.ended(&exchange(None, false));
     metrics.waited("POST", "h:1", Duration::from_secs(3));
-    let text = metrics.snapshot(None).render();
+    let text = metrics.snapshot(None, &[]).render();
     for line in [
         "rest_client_requests_total{code=\"200\",host=\"h:1\",method=\"GET\"} 2",
         "rest_client_requests_total{code=\"<error>\",host=\"h:1\",method=\"GET\"} 1",
@@ -123,7 +123,7 @@ fn requests_are_counted_by_code_and_timed_but_for_watches() {
         assert!(text.lines().any(|l| l == line), "{line:?} in\n{text}");
     }
     metrics.reset();
-    let text = metrics.snapshot(None).render();
+    let text = metrics.snapshot(None, &[]).render();
     assert!(!text.contains("rest_client_requests_total{"), "{text}");
     assert!(text.contains("kubernetes_build_info{"), "{text}");
 }
@@ -149,7 +149,7 @@ fn metrics_are_disabled_and_their_labels_restricted() {
     filter
         .allow("rest_client_requests_total,code", "200")
         .expect("a metric and a label");
-    let mut families = metrics.snapshot(None).families;
+    let mut families = metrics.snapshot(None, &[]).families;
     filter.apply(&mut families);
     let text = Snapshot { families }.render();
     let counted: Vec<&str> = text

@@ -1,5 +1,8 @@
 //! Watches every kind that scheduling reads and brings the changes to the core.
 
+mod read;
+
+use self::read::ObjectReader;
 use super::CoreInput;
 use crate::tasks;
 use berth_api::{Kind, Object};
@@ -97,9 +100,11 @@ pub(super) fn start(
                 ..followed(*kind)
             };
             let (kind, kept) = (*kind, raw.clone());
+            let resource = followed.resource;
+            let reader = ObjectReader::new(kind, resource, Arc::clone(availability));
             let decode = move |object: Payload<'_>| {
                 let json = object.json();
-                let object = object.of_kind(kind)?;
+                let object = reader.read(object)?;
                 let raw = json.and_then(|json| kept.of(&object, json));
                 Ok((object, raw))
             };

@@ -256,7 +256,9 @@ impl Pages {
         let status = status
             .as_ref()
             .map(|(name, status)| (name.as_str(), status));
-        let edge = self.metrics.snapshot(status);
+        let edge = self
+            .metrics
+            .snapshot(status, &self.probe().unreadable_objects());
         let mut families = core.families;
         families.extend(edge.families);
         if let Some(shadow) = &self.shown.shadow {

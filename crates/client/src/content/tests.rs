@@ -1,5 +1,7 @@
 //! The requested and sent formats; either is understood.
 
+mod every_field;
+
 use super::*;
 use crate::request::{self, ApiRequest, EVENTS, PODS};
 use crate::testing::{Scripted, status};

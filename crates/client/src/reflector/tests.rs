@@ -6,6 +6,7 @@ use crate::testing::{Scripted, status};
 use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::{Value, json};
+use std::sync::Mutex;
 
 /// The answer of a server without streaming lists.
 fn no_streams() -> (u16, Value) {
@@ -418,6 +419,76 @@ async fn an_object_that_does_not_decode_is_passed_over() {
         ] {
             assert_eq!(next(&mut notified).await, Some(expected), "{format:?}");
         }
+    }
+}
+
+/// Q-87b: while an object cannot be read, the kind is listed again when a watch ends; then until the next one.
+#[tokio::test]
+async fn a_kind_with_an_object_that_cannot_be_read_is_listed_again() {
+    for format in FORMATS {
+        let server = Scripted::speaking(
+            format,
+            vec![
+                no_streams(),
+                page("7", "bad"),
+                (200, json!([event("ADDED", "good", 9)])),
+                page("10", "better"),
+                (200, json!([])),
+            ],
+        );
+        let mut server = server.await;
+        let (updates, mut notified) = mpsc::channel(8);
+        let availability = Arc::<Availability>::default();
+        let decode = |object: Payload<'_>| {
+            let name = object.decode::<ListVersion>()?.metadata.name;
+            match name.as_str() {
+                "bad" => Err(DecodeError::Unidentified("bad".to_owned())),
+                _ => Ok(name),
+            }
+        };
+        tokio::spawn(follow(
+            server.client(),
+            PODS,
+            decode,
+            updates,
+            Arc::clone(&availability),
+        ));
+        for (expected, unreadable) in [
+            (Update::Replaced(Vec::new()), 1),
+            (Update::Applied("good".to_owned()), 1),
+            (Update::Replaced(vec!["better".to_owned()]), 0),
+        ] {
+            assert_eq!(next(&mut notified).await, Some(expected), "{format:?}");
+            assert_eq!(availability.unreadable_objects(), [("pods", unreadable)]);
+        }
+        let mut kinds = Vec::new();
+        for _ in 0..5 {
+            let asked = server.asked.recv().await.expect("a request");
+            kinds.push(asked.line().contains("watch="));
+        }
+        assert_eq!(kinds, [true, false, true, false, true], "{format:?}");
+    }
+}
+
+/// Q-87b: an event of which nothing can be read means a new list: what has changed is not known.
+#[tokio::test]
+async fn an_event_that_cannot_be_read_means_a_new_list() {
+    let answers = vec![
+        no_streams(),
+        page("90", "a"),
+        (
+            200,
+            json!([event("ADDED", "b", 91), "nonsense", event("ADDED", "c", 92)]),
+        ),
+        page("95", "d"),
+    ];
+    let (mut notified, _server) = following(Format::Json, Need::Essential, answers).await;
+    for expected in [
+        Update::Replaced(vec!["a".to_owned()]),
+        Update::Applied("b".to_owned()),
+        Update::Replaced(vec!["d".to_owned()]),
+    ] {
+        assert_eq!(next(&mut notified).await, Some(expected));
     }
 }
 
