@@ -4,7 +4,7 @@
 //! validation and a controller must survive one that has not. Writers replace what is in their way.
 
 use crate::access::{GroupResource, gr};
-use berth_api::{Kind, Node, Object, Pod};
+use berth_api::{GoTime, Kind, Node, Object, Pod};
 use jiff::Timestamp;
 use serde::de::Error;
 use serde_json::{Map, Value, json};
@@ -267,9 +267,21 @@ pub fn scaled(value: &Value, total: i32, up: bool) -> i32 {
     i32::try_from(scaled).unwrap_or(i32::MAX)
 }
 
-/// An RFC 3339 time.
+/// An RFC 3339 time; see [`timestamp`].
 pub fn time(value: &Value) -> Option<Timestamp> {
-    value.as_str()?.parse().ok()
+    timestamp(value.as_str()?)
+}
+
+/// A time that an API server wrote. One that is out of the range of the type is its first or last time.
+pub fn timestamp(text: &str) -> Option<Timestamp> {
+    let time = GoTime::read(text).ok()?;
+    let nanos = i32::try_from(time.nanos()).ok()?;
+    let bound = if time.seconds() < 0 {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    };
+    Some(Timestamp::new(time.seconds(), nanos).unwrap_or(bound))
 }
 
 /// `metadata.creationTimestamp`, or the epoch.
@@ -490,6 +502,14 @@ mod tests {
     #[test]
     fn times_are_written_as_kubernetes_writes_them() {
         let time: Timestamp = "2026-01-02T03:04:05.678901234Z".parse().unwrap();
+        assert_eq!(timestamp("2026-01-02T03:04:05.678901234Z"), Some(time));
+        for (text, bound) in [
+            ("9999-12-31T23:59:59Z", Timestamp::MAX),
+            ("292277026596-12-04T15:30:07Z", Timestamp::MAX),
+            ("-10000-01-01T00:00:00Z", Timestamp::MIN),
+        ] {
+            assert_eq!(timestamp(text), Some(bound), "{text}");
+        }
         assert_eq!(seconds(time), "2026-01-02T03:04:05Z");
         assert_eq!(micros(time), "2026-01-02T03:04:05.678901Z");
     }

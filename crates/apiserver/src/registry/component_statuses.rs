@@ -7,9 +7,10 @@ use super::api::Api;
 use crate::storage::ObjectVersion;
 use berth_objects::access::gr;
 use berth_objects::catalog::{self, ServedResource};
+use berth_objects::object::timestamp;
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::FieldView;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,7 +75,7 @@ fn scheduler(api: &Api) -> Result<(), String> {
             "no scheduler holds the Lease kube-system/{SCHEDULER_LEASE}"
         ));
     }
-    let renewed = spec.text("renewTime").parse::<Timestamp>().ok();
+    let renewed = timestamp(spec.text("renewTime"));
     let lasts = SignedDuration::from_secs(spec.int("leaseDurationSeconds"));
     let ends = renewed.and_then(|renewed| renewed.checked_add(lasts).ok());
     if ends.is_some_and(|ends| ends > api.now()) {

@@ -14,6 +14,7 @@ use crate::storage::ObjectVersion;
 use berth_objects::access::gr;
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::custom::definition;
+use berth_objects::object::timestamp;
 use berth_objects::status::ApiError;
 use berth_objects::validation::small::SYSTEM_CLASSES;
 use berth_objects::view::{FieldView, at_path, meta, meta_mut};
@@ -250,7 +251,7 @@ fn shorten(object: &Value, finalizers: &[String], before: i64, grace: i64) -> Va
     let meta = meta_mut(&mut marked);
     let end = meta
         .maybe_text("deletionTimestamp")
-        .and_then(|text| text.parse::<Timestamp>().ok())
+        .and_then(timestamp)
         .and_then(|end| {
             end.checked_sub(SignedDuration::from_secs(before.saturating_sub(grace)))
                 .ok()

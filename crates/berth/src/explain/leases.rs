@@ -4,6 +4,7 @@ use super::EVENTS_READ_MAX;
 use berth_client::election::LEASES;
 use berth_client::{Transport, request};
 use berth_explain::answer::{ExpiredLease, Gate};
+use berth_objects::object::time;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -60,7 +61,7 @@ fn is_of(lease: &Value, component: &str) -> bool {
 /// The time at which a Lease expires; `None` if it was never held.
 fn end(lease: &Value) -> Option<Timestamp> {
     let spec = &lease["spec"];
-    let renewed: Timestamp = spec["renewTime"].as_str()?.parse().ok()?;
+    let renewed = time(&spec["renewTime"])?;
     let seconds = spec["leaseDurationSeconds"].as_i64()?;
     renewed.checked_add(SignedDuration::from_secs(seconds)).ok()
 }

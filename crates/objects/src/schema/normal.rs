@@ -9,7 +9,7 @@ use super::model::{Model, ModelField, ObjectType, Presence, TypeId, ValueShape};
 use super::path::SchemaPath;
 use crate::releases::ApiRelease;
 use berth_api::quantity::ParseQuantityError;
-use berth_api::{GoDuration, Quantity};
+use berth_api::{GoDuration, GoTime, Quantity, TimeLayout};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -99,11 +99,9 @@ impl Pass<'_> {
                 let error = base64_error(text);
                 self.extend(path, error);
             }
-            (ValueShape::Time, Value::String(text)) => {
-                self.time(text, "2006-01-02T15:04:05Z07:00", 0, path);
-            }
-            (ValueShape::MicroTime, Value::String(text)) => {
-                self.time(text, "2006-01-02T15:04:05.000000Z07:00", 6, path);
+            (ValueShape::Time, Value::String(_)) => self.time(value, TimeLayout::Seconds, path),
+            (ValueShape::MicroTime, Value::String(_)) => {
+                self.time(value, TimeLayout::Micros, path);
             }
             (ValueShape::Duration, Value::String(text)) => {
                 let error = text.parse::<GoDuration>().err().map(|e| e.to_string());
@@ -188,16 +186,16 @@ impl Pass<'_> {
         }
     }
 
-    fn time(&mut self, text: &mut String, layout: &str, precision: usize, path: &SchemaPath<'_>) {
-        if is_plain_time(text, precision) {
+    /// Writes a time in UTC. Go's zero time is null (API-78).
+    fn time(&mut self, value: &mut Value, layout: TimeLayout, path: &SchemaPath<'_>) {
+        let text = value.as_str().unwrap_or_default();
+        if is_plain_time(text, layout) {
             return;
         }
-        match text.parse::<jiff::Timestamp>() {
-            Ok(time) => *text = format!("{time:.precision$}"),
-            Err(_) => {
-                let error = format!("parsing time {text:?} as \"{layout}\": cannot parse {text:?}");
-                self.extend(path, Some(error));
-            }
+        match GoTime::parse(text, layout) {
+            Ok(GoTime::ZERO) => *value = Value::Null,
+            Ok(time) => *value = Value::String(time.text(layout)),
+            Err(error) => self.extend(path, Some(error.to_string())),
         }
     }
 
@@ -244,7 +242,7 @@ const SECONDS_END: usize = 19;
 
 /// Returns whether this is a time as [`Pass::time`] writes it, by a look at its numbers alone. Some that are, such as
 /// the last days of months, are not recognized; they are parsed.
-fn is_plain_time(text: &str, precision: usize) -> bool {
+fn is_plain_time(text: &str, layout: TimeLayout) -> bool {
     let Some(text) = text.strip_suffix('Z').map(str::as_bytes) else {
         return false;
     };
@@ -258,9 +256,9 @@ fn is_plain_time(text: &str, precision: usize) -> bool {
         _ => false,
     };
     let is_fraction = match fraction {
-        [] => precision == 0,
-        [b'.', digits @ ..] if precision > 0 => {
-            digits.len() == precision && digits.iter().all(u8::is_ascii_digit)
+        [] => layout == TimeLayout::Seconds,
+        [b'.', digits @ ..] if layout == TimeLayout::Micros => {
+            digits.len() == 6 && digits.iter().all(u8::is_ascii_digit)
         }
         _ => false,
     };
@@ -351,10 +349,10 @@ mod tests {
             "",
             "Z",
         ] {
-            for precision in [0, 6] {
-                if is_plain_time(text, precision) {
-                    let time = text.parse::<jiff::Timestamp>().expect("a time");
-                    assert_eq!(format!("{time:.precision$}"), text);
+            for layout in [TimeLayout::Seconds, TimeLayout::Micros] {
+                if is_plain_time(text, layout) {
+                    let time = GoTime::parse(text, layout).expect("a time");
+                    assert_eq!(time.text(layout), text);
                     recognized += 1;
                 }
             }

@@ -107,7 +107,7 @@ fn values_of_another_type_are_named() {
         (
             "no time",
             json!({"metadata": {"creationTimestamp": "today"}}),
-            "metadata.creationTimestamp: parsing time \"today\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"today\"",
+            "metadata.creationTimestamp: parsing time \"today\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"today\" as \"2006\"",
         ),
     ];
     for (name, object, expect) in cases {
@@ -120,6 +120,47 @@ fn values_of_another_type_are_named() {
         secret.type_errors,
         ["data.k: illegal base64 data at input byte 1"]
     );
+}
+
+/// API-78: what kube-apiserver 1.36.2 answers to these times.
+#[test]
+fn times_are_read_as_go_does() {
+    let lease = |time: &str| {
+        let lease = json!({"spec": {"renewTime": time}});
+        check("coordination.k8s.io", "v1", "Lease", lease).type_errors
+    };
+    let pod = |time: &str| {
+        let pod = json!({"metadata": {"creationTimestamp": time}, "spec": {"containers": []}});
+        check("", "v1", "Pod", pod).type_errors
+    };
+    for time in [
+        "9999-12-31T23:59:59Z",
+        "0000-01-01T00:00:00Z",
+        "2026-01-01T0:00:00Z",
+        "2026-01-01T00:00:00,5Z",
+        "2026-01-01T00:00:00+24:00",
+    ] {
+        assert_eq!(pod(time), Vec::<String>::new(), "{time}");
+    }
+    for time in [
+        "2026-01-01T00:00:60Z",
+        "2026-01-01T00:00:00+25:00",
+        "2026-01-01 00:00:00Z",
+        "2026-01-01t00:00:00Z",
+        "2026-01-01T00:00:00z",
+        "2026-01-01T00:00Z",
+        "2026-01-01",
+    ] {
+        assert_eq!(pod(time).len(), 1, "{time}");
+    }
+    for (time, errors) in [
+        ("2026-01-01T00:00:00.000000Z", 0),
+        ("2026-01-01T00:00:00Z", 1),
+        ("2026-01-01T00:00:00.000Z", 1),
+        ("2026-01-01T00:00:00.000000000Z", 1),
+    ] {
+        assert_eq!(lease(time).len(), errors, "{time}");
+    }
 }
 
 #[test]
@@ -208,6 +249,16 @@ fn objects_are_kept_as_a_typed_server_keeps_them() {
             "quantities are canonical, resources in thousandths",
             json!({"spec": {"overhead": {"cpu": "1000m", "memory": "1024Mi", "a": 2, "b": 0.5, "c": "100u"}, "containers": []}}),
             json!({"spec": {"overhead": {"cpu": "1", "memory": "1Gi", "a": "2", "b": "500m", "c": "1m"}, "containers": []}}),
+        ),
+        (
+            "a time in a year of five digits",
+            json!({"metadata": {"deletionTimestamp": "9999-12-31T23:59:59-01:00"}}),
+            json!({"metadata": {"deletionTimestamp": "10000-01-01T00:59:59Z"}, "spec": {"containers": null}}),
+        ),
+        (
+            "Go's zero time is none",
+            json!({"metadata": {"creationTimestamp": "0001-01-01T02:00:00+02:00", "deletionTimestamp": "0001-01-01T00:00:01Z"}}),
+            json!({"metadata": {"creationTimestamp": null, "deletionTimestamp": "0001-01-01T00:00:01Z"}, "spec": {"containers": null}}),
         ),
         (
             "times are in UTC, to the second",

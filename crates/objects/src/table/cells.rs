@@ -5,6 +5,7 @@ use super::text::{
     size, strings, text,
 };
 use super::{components, pods};
+use crate::object::timestamp;
 use crate::view::FieldView;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -534,7 +535,7 @@ fn completions(job: &Value) -> String {
 }
 
 fn job_duration(job: &Value, now: Timestamp) -> String {
-    let time = |pointer| text(job, pointer).parse::<Timestamp>().ok();
+    let time = |pointer| timestamp(text(job, pointer));
     let Some(start) = time("/status/startTime") else {
         return String::new();
     };

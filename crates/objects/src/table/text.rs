@@ -1,5 +1,6 @@
 //! Cells: reading fields, and the texts that several kinds share.
 
+use crate::object::timestamp;
 use crate::view::{FieldView, meta};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -87,9 +88,9 @@ pub(crate) fn age(object: &Value, now: Timestamp) -> String {
 
 /// The time since a time; `<unknown>` for none.
 pub(crate) fn since(time: &str, now: Timestamp) -> String {
-    match time.parse::<Timestamp>() {
-        Ok(time) => human_seconds(now.duration_since(time).as_secs()),
-        Err(_) => UNKNOWN.to_owned(),
+    match timestamp(time) {
+        Some(time) => human_seconds(now.duration_since(time).as_secs()),
+        None => UNKNOWN.to_owned(),
     }
 }
 
