@@ -88,7 +88,7 @@ const DEFAULT_PROFILE: [&str; 5] = [
 ];
 
 /// The other folders with tests of rules, and why the default profile is not used there.
-const OTHER_PROFILES: [(&str, &str); 14] = [
+const OTHER_PROFILES: [(&str, &str); 15] = [
     (
         "crates/scheduler/src/queue",
         "the queue alone, with fake plugins that return each result and error on command",
@@ -126,6 +126,7 @@ const OTHER_PROFILES: [(&str, &str); 14] = [
     ),
     ("crates/client", "the client, which knows no scheduler"),
     ("crates/api/src", "objects and their conversions"),
+    ("crates/protobuf", "messages, which know no scheduler"),
     (
         "crates/berth/src",
         "the edge: connections, flags and the configuration file",

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
-use berth_api::{Pod, TaintEffect};
 use berth_api::pod::Affinity;
+use berth_api::{Pod, TaintEffect};
 
 fn table(nodes: impl IntoIterator<Item = NodeBuilder>) -> NodeTable {
     let mut table = NodeTable::default();

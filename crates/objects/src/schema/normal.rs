@@ -162,11 +162,11 @@ impl Pass<'_> {
             }
             return object_type.open;
         };
+        self.value(&field.shape, value, &path, Some(object_type));
         if value.is_null() {
             // Go prints these as null, and clients send that back.
             return field.presence == Presence::AlwaysWritten && field.zero() == Some(Value::Null);
         }
-        self.value(&field.shape, value, &path, Some(object_type));
         field.presence != Presence::OmittedWhenZero || !is_zero(value)
     }
 
