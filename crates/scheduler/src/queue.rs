@@ -20,6 +20,7 @@ mod counts;
 mod entry;
 mod events;
 mod flushes;
+mod gated_members;
 mod gating;
 mod group;
 mod heap;
@@ -69,6 +70,7 @@ use berth_framework::plugin::{Context, Nominating};
 use berth_framework::{ClusterEvent, Feature};
 use entry::EntryId;
 use flushes::Flushes;
+use gated_members::GatedMembers;
 use hints::{EventQuestion, HintTally, MoveStrategy};
 use hooks::Profiles;
 use members::{
@@ -152,6 +154,9 @@ pub struct SchedulingQueue {
     reports: Reports,
     log: Log,
     walk: Walk,
+    /// Members of gated groups with reasons of their own, and the walk over them.
+    gated_members: GatedMembers,
+    member_walk: Walk,
     /// The periodic flushes; `None` once the queue is closed.
     flushes: Option<Flushes>,
     /// For the metrics alone.
@@ -184,6 +189,8 @@ impl SchedulingQueue {
             reports: Reports::default(),
             log,
             walk: Walk::default(),
+            gated_members: GatedMembers::default(),
+            member_walk: Walk::default(),
             stopwatch: Arc::new(NoStopwatch),
             sampler: Sampler::default(),
             config,
@@ -537,6 +544,30 @@ fn remember(queue: &mut SchedulingQueue, event: &ClusterEvent, change: Change<'_
         &mut queue.metrics,
         &mut queue.log,
     );
+}
+
+/// The handling of a waiting pod after an event about it. Narrowing does not apply.
+fn strategy_of(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    info: &QueuedPodInfo,
+    event: &ClusterEvent,
+    change: Change<'_>,
+) -> MoveStrategy {
+    let matched = queue.profiles.matched(event);
+    let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
+    let question = EventQuestion {
+        cluster: cx.cluster,
+        matched: &matched,
+        change,
+        profile: queue.profiles.get(id),
+        matching: id.map_or(&[], |id| matched.of(id)),
+        narrowed: &[],
+    };
+    let mut tally = HintTally::new(queue.stopwatch.clone());
+    let strategy = question.put_to(info, None, &mut tally, &mut queue.log);
+    tally.record(&matched.label, &mut queue.metrics);
+    strategy
 }
 
 /// An event that came while the pod was in flight may already be the one that it needs. Narrowing does not

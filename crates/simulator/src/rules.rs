@@ -17,7 +17,9 @@ pub(crate) use group::{
 };
 pub(crate) use volumes::lacks_claim;
 
-pub(crate) use ready::{GATED, NOT_READY, blocked, is_blocked, is_ours};
+pub(crate) use ready::{
+    GATE_TEXT, GATED, NOT_READY, awaited_member, blocked, is_blocked, is_ours, is_reason_of_pod,
+};
 
 use crate::checker::DecidedDevices;
 use crate::world::Others;

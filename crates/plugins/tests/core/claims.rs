@@ -10,7 +10,7 @@ use berth_scheduler::testing::Driver;
 use serde_json::json;
 
 /// A pod with one claim: by its name, or from a template.
-fn wanting(name: &str, claim: Option<&str>) -> PodBuilder {
+pub(crate) fn wanting(name: &str, claim: Option<&str>) -> PodBuilder {
     let entry = match claim {
         Some(claim) => json!({"name": "gpu", "resourceClaimName": claim}),
         None => json!({"name": "gpu", "resourceClaimTemplateName": "gpu"}),
@@ -22,7 +22,7 @@ fn wanting(name: &str, claim: Option<&str>) -> PodBuilder {
 }
 
 /// The pod's status names a claim that was made for it, or states that none is needed.
-fn linked(pod: PodBuilder, claim: Option<&str>) -> PodBuilder {
+pub(crate) fn linked(pod: PodBuilder, claim: Option<&str>) -> PodBuilder {
     pod.with(|pod| {
         let made = json!([{"name": "gpu", "resourceClaimName": claim}]);
         pod.status.resource_claim_statuses = serde_json::from_value(made).expect("a status");
@@ -30,7 +30,7 @@ fn linked(pod: PodBuilder, claim: Option<&str>) -> PodBuilder {
 }
 
 /// A claim as the API shows it, made for a pod if one is named.
-fn claim(name: &str, owner: &str) -> serde_json::Value {
+pub(crate) fn claim(name: &str, owner: &str) -> serde_json::Value {
     let owner =
         json!({"kind": "Pod", "name": owner, "uid": format!("uid-{owner}"), "controller": true});
     json!({"metadata": {

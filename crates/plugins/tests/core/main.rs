@@ -16,6 +16,7 @@ mod extended_resources;
 mod extenders;
 mod gates;
 mod group_devices;
+mod group_gates;
 mod group_preemption;
 mod group_random;
 mod group_topology;

@@ -1,15 +1,16 @@
 //! The effects of a cluster event and of the passing of time on the waiting pods.
 
 use super::entry::{EntryId, QueuedIn};
+use super::gated_members::FiledMembers;
+use super::gating::ask_about_member;
 use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy};
 use super::hooks::{Matched, ProfileId, Registration};
 use super::metrics::NarrowingResult;
-use super::place::QueuePlaces;
-use super::walk::ExaminedPods;
+use super::walk::{ExaminedPods, WaitingPods, Walk};
 use super::{SchedulingQueue, label};
 use crate::log::LogLine;
 use berth_api::{Duration, Pod, Str, Time};
-use berth_framework::event::{Change, Narrowed};
+use berth_framework::event::{Change, Narrowed, Touched};
 use berth_framework::plugin::Context;
 use berth_framework::{ClusterEvent, EventResource, Feature};
 
@@ -65,13 +66,16 @@ impl SchedulingQueue {
                 EventResource::Node | EventResource::AssignedPod
             );
         self.walk.begin();
+        let mut members = std::mem::take(&mut self.member_walk);
+        members.begin();
         let mut tally = HintTally::new(self.stopwatch.clone());
         let profiles = self.profiles.ids().map(Some).chain([None]);
         for profile in profiles {
-            let narrowed = match profile {
+            let narrowings = match profile {
                 Some(profile) => self.narrow(cx, &matched, (profile, only_representatives), change),
                 None => Vec::new(),
             };
+            let narrowed = asked_of(&narrowings, &self.places);
             let question = EventQuestion {
                 cluster: cx.cluster,
                 matched: &matched,
@@ -93,8 +97,28 @@ impl SchedulingQueue {
                     self.walk.ask(asked, places, pool, &mut tally, log);
                 }
             }
+            if !self.gated_members.is_empty() {
+                let mut log = std::mem::take(&mut self.log);
+                let filed = FiledMembers(self);
+                let narrowed = asked_of(&narrowings, &filed);
+                let question = EventQuestion {
+                    narrowed: &narrowed,
+                    ..question
+                };
+                for gate in matched.plugins.iter().map(|plugin| Some(plugin.as_str())) {
+                    let examined = ExaminedPods {
+                        profile,
+                        gate,
+                        pre_check,
+                    };
+                    let asked = (&question, &examined);
+                    let pool = self.gated_members.pool();
+                    members.ask(asked, &filed, pool, &mut tally, &mut log);
+                }
+                self.log = log;
+            }
         }
-        moved.examined = self.walk.examined();
+        moved.examined = self.walk.examined() + members.examined();
         moved.hints = tally.total();
         tally.record(&matched.label, &mut self.metrics);
         let mut to_move = self.walk.end();
@@ -105,8 +129,23 @@ impl SchedulingQueue {
             moved.count(self.requeue(cx, id, strategy, &matched.label));
         }
         self.walk.keep(to_move);
+        self.ask_helped_members(cx, members);
         super::remember(self, event, change);
         moved
+    }
+
+    /// Asks the PreEnqueue plugins again about the members of gated groups that an event may help.
+    fn ask_helped_members(&mut self, cx: &Context<'_>, mut walk: Walk) {
+        let mut helped = walk.end();
+        let uids: Vec<Str> = helped
+            .drain(..)
+            .filter_map(|(id, _)| self.gated_members.uid_of(id).cloned())
+            .collect();
+        walk.keep(helped);
+        self.member_walk = walk;
+        for uid in uids {
+            ask_about_member(self, cx, &uid);
+        }
     }
 
     /// The pods that each registration of a profile examines for the event: those that its PreQueueingHint names (Q-91
@@ -118,7 +157,7 @@ impl SchedulingQueue {
         matched: &Matched,
         (profile, only_representatives): (ProfileId, bool),
         change: Change<'_>,
-    ) -> Vec<AskedPods> {
+    ) -> Vec<Narrowing> {
         let enabled = self
             .config
             .features
@@ -133,11 +172,12 @@ impl SchedulingQueue {
                 .registrations
                 .get(*registration)
                 .filter(|registration| {
-                    let mut pools = self.places.pools(only_representatives);
+                    let pools = self.places.pools(only_representatives);
+                    let mut pools = pools.chain([self.gated_members.pool()]);
                     enabled && pools.any(|pool| pool.has_rejected_by(profile, &registration.plugin))
                 });
             let Some(Registration { plugin, on }) = registration else {
-                narrowed.push(AskedPods::All);
+                narrowed.push(Narrowing::None);
                 continue;
             };
             let named = on.pre_queueing_hint.as_ref().and_then(|narrow| {
@@ -164,12 +204,12 @@ impl SchedulingQueue {
                 named
             });
             narrowed.push(match (named, &on.index) {
-                (Some(pods), _) => AskedPods::Listed(waiting_among(&self.places, &pods)),
+                (Some(pods), _) => Narrowing::Named(pods),
                 (None, Some(index)) => match (index.touched)(cx.cluster, change) {
-                    touched if touched.is_everything() => AskedPods::All,
-                    touched => AskedPods::Waiting(touched),
+                    touched if touched.is_everything() => Narrowing::None,
+                    touched => Narrowing::Touched(touched),
                 },
-                (None, None) => AskedPods::All,
+                (None, None) => Narrowing::None,
             });
         }
         narrowed
@@ -220,6 +260,8 @@ impl SchedulingQueue {
             moved.examined += 1;
             if let Some(entry) = self.places.get_mut(id) {
                 entry.info.own.gate_flushed = Some(cx.now);
+                let group = entry.info.own.group.as_mut();
+                group.into_iter().for_each(|group| group.forget_answers());
             }
             moved.count(self.requeue(
                 cx,
@@ -308,11 +350,32 @@ impl SchedulingQueue {
     }
 }
 
+/// The pods to which one registration narrows an event.
+#[derive(Debug)]
+enum Narrowing {
+    /// Every pod that its plugin rejected.
+    None,
+    /// The pods that its PreQueueingHint named, by namespace and name.
+    Named(Vec<(Str, Str)>),
+    /// The pods that wait for what the event touches.
+    Touched(Touched),
+}
+
+/// The pods that are asked among those that wait.
+fn asked_of<'a>(narrowings: &'a [Narrowing], waiting: &impl WaitingPods) -> Vec<AskedPods<'a>> {
+    let asked = narrowings.iter().map(|narrowing| match narrowing {
+        Narrowing::None => AskedPods::All,
+        Narrowing::Named(pods) => AskedPods::Listed(waiting_among(waiting, pods)),
+        Narrowing::Touched(touched) => AskedPods::Waiting(touched),
+    });
+    asked.collect()
+}
+
 /// The pods among those named, sorted, that wait for an event; each once.
-fn waiting_among(places: &QueuePlaces, pods: &[(Str, Str)]) -> Vec<EntryId> {
+fn waiting_among(waiting: &impl WaitingPods, pods: &[(Str, Str)]) -> Vec<EntryId> {
     let mut ids: Vec<EntryId> = pods
         .iter()
-        .filter_map(|(namespace, name)| places.entry_of(namespace, name))
+        .filter_map(|(namespace, name)| waiting.named(namespace, name))
         .collect();
     ids.sort_unstable();
     ids.dedup();

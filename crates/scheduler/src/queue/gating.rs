@@ -1,16 +1,20 @@
 //! PreEnqueue for groups: one member that a plugin rejects gates the whole group.
 //!
 //! Members are asked one after the other until one is rejected, so a group whose first member is rejected costs one
-//! question, however many members join it.
+//! question, however many members join it. Each member states its own reason, or that of the member that gates the
+//! group (KEP-5501): those with reasons of their own are filed ([`GatedMembers`](super::gated_members::GatedMembers)),
+//! and asked again when an event may help them.
 
 use super::SchedulingQueue;
 use super::entry::{EntryId, QueuedPodInfo};
+use super::gated_members::is_filed;
 use super::group::QueuedGroup;
 use super::report::{Gate, NOT_READY_FOR_SCHEDULING, message_of};
 use crate::log::LogLine;
 use berth_api::{Pod, Str};
-use berth_framework::Feature;
 use berth_framework::plugin::Context;
+use berth_framework::{Feature, ReasonCode};
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
 /// Returns whether PreEnqueue plugins reject a popped group now: a group may have become too small since it was
@@ -38,12 +42,12 @@ pub(super) fn reports_wanted(queue: &SchedulingQueue) -> bool {
 
 /// Asks the PreEnqueue plugins about the members of a detached group, from the one at which they stopped last, until
 /// one rejects a member: that gates the whole group. Members that were admitted to a group that was not gated are not
-/// asked again unless `everyone` is set.
+/// asked again unless `again` is set.
 pub(super) fn ask_about_group(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
     id: EntryId,
-    everyone: bool,
+    again: bool,
 ) {
     let Some(entry) = queue.places.get_mut(id) else {
         return;
@@ -53,7 +57,7 @@ pub(super) fn ask_about_group(
     };
     let before = entry.info.own.gate.take();
     let blocker = group.blocker.take();
-    let order: Vec<usize> = if everyone || before.is_some() {
+    let order: Vec<usize> = if again || before.is_some() {
         let first = blocker
             .as_ref()
             .and_then(|uid| group.members.get_index_of(uid));
@@ -65,26 +69,133 @@ pub(super) fn ask_about_group(
             .filter_map(|uid| group.members.get_index_of(uid))
             .collect()
     };
+    let mut passed = FxHashSet::default();
     let stop = order.into_iter().find_map(|at| {
-        let (_, info) = group.members.get_index(at)?;
-        Some((at, gate_of_member(queue, cx, &info.pod)?))
-    });
-    match stop {
-        None => admit_members(queue, cx, &mut group, before.is_some()),
-        Some((at, gate)) => {
-            let stopped_at = group.members.get_index(at).map(|(uid, _)| uid.clone());
-            let is_as_before = before.as_ref() == Some(&gate) && blocker == stopped_at;
-            group.blocker = stopped_at;
-            gate_members(queue, cx, &mut group, &gate, is_as_before);
-            if let Some(entry) = queue.places.get_mut(id) {
-                entry.info.unschedulable_plugins.insert(&gate.plugin);
-                entry.info.own.gate = Some(gate);
-            }
+        let (uid, info) = group.members.get_index(at)?;
+        let gate = gate_of_member(queue, cx, &info.pod);
+        if gate.is_none() {
+            passed.insert(uid.clone());
         }
-    }
+        Some((uid.clone(), gate?))
+    });
+    let everyone: Vec<Str> = group.members.keys().cloned().collect();
+    let unasked = group.unasked.clone();
+    let (gate, changed) = match stop {
+        None => {
+            admit_members(queue, cx, &mut group, before.is_some());
+            let changed = if before.is_some() { everyone } else { unasked };
+            (None, changed)
+        }
+        Some((stopped_at, gate)) => {
+            let is_as_before =
+                before.as_ref() == Some(&gate) && blocker == Some(stopped_at.clone());
+            group.blocker = Some(stopped_at);
+            let known = if is_as_before {
+                KnownGates::AllButUnasked
+            } else if before.is_some() {
+                KnownGates::Filed(passed)
+            } else {
+                KnownGates::None
+            };
+            gate_members(queue, cx, &mut group, &gate, &known);
+            let changed = if is_as_before { unasked } else { everyone };
+            (Some(gate), changed)
+        }
+    };
     group.unasked.clear();
     if let Some(entry) = queue.places.get_mut(id) {
+        if let Some(gate) = &gate {
+            entry.info.unschedulable_plugins.insert(&gate.plugin);
+        }
+        entry.info.own.gate = gate;
         entry.info.own.group = Some(group);
+    }
+    file_members(queue, id, &changed);
+}
+
+/// The members of a gated group whose gates are known when PreEnqueue has stopped at one.
+enum KnownGates {
+    /// None: the group was not gated.
+    None,
+    /// The group is gated by another member than before, or for another reason. The gates that are filed are known, and
+    /// that these members pass.
+    Filed(FxHashSet<Str>),
+    /// The group is gated as before.
+    AllButUnasked,
+}
+
+/// Asks the PreEnqueue plugins again about a member of a gated group that has a reason of its own.
+pub(super) fn ask_about_member(queue: &mut SchedulingQueue, cx: &Context<'_>, uid: &Str) {
+    let Some(id) = queue.places.groups.entry_of_member(uid) else {
+        return;
+    };
+    let Some(entry) = queue.places.get_mut(id).filter(|e| e.info.is_gated()) else {
+        return;
+    };
+    let (gate, group) = (entry.info.own.gate.clone(), entry.info.own.group.take());
+    let Some((gate, mut group)) = gate.zip(group) else {
+        debug_assert!(false, "the entry of a member is that of its group");
+        return;
+    };
+    if group.blocker.as_ref() != Some(uid) && group.members.contains_key(uid) {
+        let of_others = gate_of_others(&group, &gate);
+        if let Some(info) = group.members.get_mut(uid) {
+            let own = gate_of_member(queue, cx, &info.pod);
+            set_gate(queue, cx, info, own.unwrap_or(of_others));
+        }
+    }
+    if let Some(entry) = queue.places.get_mut(id) {
+        entry.info.own.group = Some(group);
+    }
+    file_members(queue, id, std::slice::from_ref(uid));
+}
+
+/// Returns whether a member is rejected for a reason of the whole group: it holds and ends for all members at once.
+pub(super) fn is_of_group(gate: &Gate) -> bool {
+    gate.code == ReasonCode::PodGroup
+}
+
+/// A member has joined a gated group, which may end a reason of the group that members state beside the member that
+/// gates it. One of them is asked on behalf of all.
+pub(super) fn ask_about_reason_of_group(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    id: EntryId,
+) {
+    let stating = |queue: &SchedulingQueue| -> Vec<Str> {
+        let entry = queue.places.get(id).filter(|e| e.info.is_gated());
+        let group = entry.and_then(|entry| entry.info.own.group.as_ref());
+        let members = group.into_iter().flat_map(|group| &group.members);
+        let stating = members.filter(|(uid, member)| {
+            let gate = member.own.gate.as_ref();
+            gate.is_some_and(|gate| !gate.is_of_sibling && is_of_group(gate))
+                && queue.gated_members.contains(uid)
+        });
+        stating.map(|(uid, _)| uid.clone()).collect()
+    };
+    let mut members = stating(queue).into_iter();
+    let Some(first) = members.next() else {
+        return;
+    };
+    ask_about_member(queue, cx, &first);
+    if !stating(queue).contains(&first) {
+        members.for_each(|uid| ask_about_member(queue, cx, &uid));
+    }
+}
+
+/// Files those of a group's members that have reasons of their own now, and no others of these.
+pub(super) fn file_members(queue: &mut SchedulingQueue, id: EntryId, uids: &[Str]) {
+    let Some(entry) = queue.places.get(id) else {
+        return;
+    };
+    for uid in uids {
+        let group = entry.info.own.group.as_ref();
+        match group.and_then(|group| group.members.get(uid)) {
+            Some(member) if is_filed(&entry.info, member) => {
+                queue.gated_members.file(&queue.profiles, member);
+            }
+            _ => queue.gated_members.remove(uid),
+        }
     }
 }
 
@@ -112,6 +223,7 @@ fn gate_of_member(queue: &mut SchedulingQueue, cx: &Context<'_>, pod: &Arc<Pod>)
             message,
             code: status.reason_code(),
             follows_attempt: plugin.follows_attempt(),
+            is_of_sibling: false,
         });
     }
     None
@@ -142,51 +254,75 @@ fn admit_members(
     }
 }
 
+/// The gate of the members that no plugin rejects, in a group that `gate` gates.
+fn gate_of_others(group: &QueuedGroup, gate: &Gate) -> Gate {
+    let blocker = group.blocker.as_ref();
+    let blocker = blocker.and_then(|uid| group.members.get(uid));
+    let name = blocker.map(|info| info.pod.name().clone());
+    Gate {
+        reason: NOT_READY_FOR_SCHEDULING,
+        message: Str::from(format!(
+            "waiting for pod {:?} of the group, which {} rejects: {}",
+            name.unwrap_or_default(),
+            gate.plugin,
+            gate.message
+        )),
+        is_of_sibling: true,
+        ..gate.clone()
+    }
+}
+
 /// A member is rejected, and all members are gated with it. Each states the reason: its own, or that of the member.
 fn gate_members(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
     group: &mut QueuedGroup,
     gate: &Gate,
-    is_as_before: bool,
+    known: &KnownGates,
 ) {
-    let blocker = group.blocker.clone();
-    let name = blocker.as_ref().and_then(|uid| group.members.get(uid));
-    let name = name.map(|info| info.pod.name().clone()).unwrap_or_default();
-    let of_others = Gate {
-        reason: NOT_READY_FOR_SCHEDULING,
-        message: Str::from(format!(
-            "waiting for pod {name:?} of the group, which {} rejects: {}",
-            gate.plugin, gate.message
-        )),
-        ..gate.clone()
+    let of_others = gate_of_others(group, gate);
+    let (blocker, unasked) = (group.blocker.clone(), std::mem::take(&mut group.unasked));
+    let changed: Vec<Str> = match known {
+        KnownGates::AllButUnasked => unasked.clone(),
+        KnownGates::Filed(_) | KnownGates::None => group.members.keys().cloned().collect(),
     };
-    let unasked: Vec<Str> = if is_as_before {
-        std::mem::take(&mut group.unasked)
-    } else {
-        group.members.keys().cloned().collect()
-    };
-    for uid in unasked {
+    let unasked: FxHashSet<Str> = unasked.into_iter().collect();
+    for uid in changed {
         let Some(info) = group.members.get_mut(&uid) else {
             continue;
         };
-        let own = if Some(&uid) == blocker.as_ref() {
-            gate.clone()
-        } else {
-            let own = gate_of_member(queue, cx, &info.pod);
-            own.unwrap_or_else(|| of_others.clone())
+        let own = match known {
+            _ if Some(&uid) == blocker.as_ref() => Some(gate.clone()),
+            KnownGates::Filed(passed) if passed.contains(&uid) => None,
+            KnownGates::Filed(_) if !unasked.contains(&uid) => {
+                // Filed members are asked by the events that may help them, and others are helped by none.
+                let stated = info.own.gate.as_ref();
+                if queue.gated_members.contains(&uid) {
+                    continue;
+                } else if stated.is_some_and(|gate| gate.is_of_sibling) && !is_of_group(gate) {
+                    None
+                } else {
+                    gate_of_member(queue, cx, &info.pod)
+                }
+            }
+            _ => gate_of_member(queue, cx, &info.pod),
         };
-        if !info.is_rejected_by(&own.plugin) {
-            let profile = &info.pod.spec.scheduler_name;
-            queue.metrics.unschedulable(&own.plugin, profile, 1.0);
-        }
-        info.unschedulable_plugins.insert(&own.plugin);
-        let before = info.own.gate.take();
-        if reports_wanted(queue) {
-            queue
-                .reports
-                .rejected(&info.pod, before.as_ref(), &own, cx.now);
-        }
-        info.own.gate = Some(own);
+        let own = own.unwrap_or_else(|| of_others.clone());
+        set_gate(queue, cx, info, own);
     }
+}
+
+/// A plugin rejects a member, or gates its group.
+fn set_gate(queue: &mut SchedulingQueue, cx: &Context<'_>, info: &mut QueuedPodInfo, gate: Gate) {
+    if !info.is_rejected_by(&gate.plugin) {
+        let profile = &info.pod.spec.scheduler_name;
+        queue.metrics.unschedulable(&gate.plugin, profile, 1.0);
+    }
+    info.unschedulable_plugins.insert(&gate.plugin);
+    let before = info.own.gate.take();
+    if reports_wanted(queue) {
+        let reports = &mut queue.reports;
+        reports.rejected(&info.pod, before.as_ref(), &gate, cx.now);
+    }
+    info.own.gate = Some(gate);
 }

@@ -108,6 +108,11 @@ impl QueuedGroup {
         self.blocker.is_none() && self.has_too_many
     }
 
+    /// All members are asked again the next time.
+    pub(super) fn forget_answers(&mut self) {
+        self.unasked = self.members.keys().cloned().collect();
+    }
+
     /// Chooses the members that are asked from now on.
     pub(super) fn choose_representatives(&mut self) {
         let mut seen: FxHashSet<PodTemplateKey> = FxHashSet::default();
@@ -209,7 +214,11 @@ impl GroupStore {
         if self.by_name.is_empty() {
             return None;
         }
-        let uid = self.uid_of(&namespace.into(), &name.into())?;
+        self.entry_of_member(self.uid_of(&namespace.into(), &name.into())?)
+    }
+
+    /// The entry with which a member is queued.
+    pub(super) fn entry_of_member(&self, uid: &str) -> Option<EntryId> {
         match self.places.get(uid)? {
             MemberPlace::Root(root) => match self.roots.get(root)? {
                 RootPlace::Queued(id) => Some(*id),

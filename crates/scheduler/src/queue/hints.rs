@@ -109,14 +109,14 @@ impl HintTally {
 
 /// The pods that one registration asks when an event occurs.
 #[derive(Debug)]
-pub(super) enum AskedPods {
+pub(super) enum AskedPods<'a> {
     /// Every pod that its plugin rejected.
     All,
     /// The pods that its PreQueueingHint named, sorted.
     Listed(Vec<EntryId>),
     /// The pods that wait for what the event touches. Those that are found otherwise may be asked, too: the hint
     /// returns Skip.
-    Waiting(Touched),
+    Waiting(&'a Touched),
 }
 
 /// An event as it is put to the pods of one profile.
@@ -129,7 +129,7 @@ pub(super) struct EventQuestion<'a> {
     pub(super) profile: Option<&'a QueueProfile>,
     pub(super) matching: &'a [usize],
     /// Per entry of `matching`, the pods to ask.
-    pub(super) narrowed: &'a [AskedPods],
+    pub(super) narrowed: &'a [AskedPods<'a>],
 }
 
 impl EventQuestion<'_> {
@@ -239,7 +239,7 @@ impl EventQuestion<'_> {
     /// whether the hint of the `at`-th registration that matches the event is put to the pod: if any registration
     /// of the same plugin wants it, as what these name is merged.
     fn is_asked(&self, profile: &QueueProfile, at: usize, id: Option<EntryId>) -> bool {
-        let wants = |asked: &AskedPods, id: EntryId| match asked {
+        let wants = |asked: &AskedPods<'_>, id: EntryId| match asked {
             AskedPods::Listed(pods) => pods.binary_search(&id).is_ok(),
             AskedPods::All | AskedPods::Waiting(_) => true,
         };

@@ -39,6 +39,8 @@ impl SchedulingQueue {
     /// The first disagreement.
     pub fn check(&self) -> Result<(), String> {
         self.places
-            .check(&self.profiles, |uid| self.in_flight.contains(uid))
+            .check(&self.profiles, |uid| self.in_flight.contains(uid))?;
+        let groups = self.places.groups().map(|(_, entry)| entry);
+        self.gated_members.check(&self.profiles, groups)
     }
 }

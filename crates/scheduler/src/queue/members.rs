@@ -1,16 +1,19 @@
 //! The members of groups: how they enter the queue, join their group, wait for it, and come back from an attempt.
 
 use super::entry::{EntryId, EntryState, PluginSet, QueuedIn, QueuedPodInfo};
-use super::gating::{ask_about_group, reports_wanted};
+use super::gating::{
+    ask_about_group, ask_about_member, ask_about_reason_of_group, file_members, reports_wanted,
+};
 use super::group::{MemberPlace, Members, QueuedGroup, RootPlace, stand_in};
 use super::hints::MoveStrategy;
 use super::pod_events::{PodEvents, pod_update_events};
 use super::report::{Gate, NOT_READY_FOR_SCHEDULING};
-use super::{SchedulingQueue, label, strategy_after_flight};
-use berth_api::{Pod, Str, Time};
+use super::{SchedulingQueue, label, strategy_after_flight, strategy_of};
+use berth_api::{Object, Pod, Str, Time};
 use berth_framework::cluster::{GROUP_GATE_PLUGIN, GroupKey, NoRoot};
+use berth_framework::event::Change;
 use berth_framework::plugin::{Context, Nominating};
-use berth_framework::{Feature, ReasonCode};
+use berth_framework::{ClusterEvent, Feature, ReasonCode};
 use std::sync::Arc;
 
 /// The result of the attempt of a group.
@@ -187,6 +190,7 @@ fn join(
             queue.places.attach(id, place, &queue.profiles);
             queue.metrics.pods_arrived(place, event, 1);
             queue.move_to_active(cx, id, event, false);
+            ask_about_reason_of_group(queue, cx, id);
         }
         QueuedIn::Unschedulable => {
             queue.places.attach(id, place, &queue.profiles);
@@ -225,6 +229,7 @@ fn hold_incomplete(
             message: Str::from(message),
             code: ReasonCode::PodGroup,
             follows_attempt: false,
+            is_of_sibling: false,
         };
         queue
             .reports
@@ -285,6 +290,7 @@ fn reseat_strangers(queue: &mut SchedulingQueue, cx: &Context<'_>, root: &GroupK
         }
     };
     for info in strangers {
+        queue.gated_members.remove(info.pod.uid());
         queue.places.groups.forget(&info.pod);
         seat(queue, cx, info, label::GROUP_COMPLETE, None);
     }
@@ -412,11 +418,38 @@ pub(super) fn update_member(
             group.choose_representatives();
         }
         queue.places.attach(id, place, &queue.profiles);
+        file_members(queue, id, std::slice::from_ref(new.uid()));
         if place.is_unschedulable_pool() {
             queue.reconsider_updated(cx, id, (old, new), &events);
         }
+        reconsider_member(queue, cx, (old, new), &events);
     }
     events
+}
+
+/// An update of a member of a gated group may end its own reason.
+fn reconsider_member(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    (old, new): (&Arc<Pod>, &Arc<Pod>),
+    events: &[ClusterEvent],
+) {
+    if !queue.gated_members.contains(new.uid()) {
+        return;
+    }
+    let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+    let change = Change {
+        old: Some(&before),
+        new: Some(&after),
+    };
+    let Some(info) = member(queue, new.uid()).cloned() else {
+        return;
+    };
+    let helps =
+        |event: &ClusterEvent| strategy_of(queue, cx, &info, event, change) != MoveStrategy::Skip;
+    if events.iter().any(helps) {
+        ask_about_member(queue, cx, new.uid());
+    }
 }
 
 /// The pod was deleted, or has a node. As [`SchedulingQueue::delete`], for members of groups, too.
@@ -444,6 +477,7 @@ pub(crate) fn remove_pod(queue: &mut SchedulingQueue, cx: &Context<'_>, pod: &Po
             None => None,
         },
     };
+    queue.gated_members.remove(uid);
     let removed = match id {
         None => removed,
         Some(id) => change_group(queue, cx, id, |group| group.members.shift_remove(uid)),

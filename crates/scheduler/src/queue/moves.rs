@@ -202,6 +202,7 @@ impl SchedulingQueue {
                 message,
                 code: status.reason_code(),
                 follows_attempt: plugin.follows_attempt(),
+                is_of_sibling: false,
             };
             if reports_wanted {
                 self.reports

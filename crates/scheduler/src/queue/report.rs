@@ -74,6 +74,8 @@ pub(super) struct Gate {
     /// The code of the rejection.
     pub(super) code: ReasonCode,
     pub(super) follows_attempt: bool,
+    /// Whether the plugin rejects another member of the pod's group, and not the pod.
+    pub(super) is_of_sibling: bool,
 }
 
 impl Gate {

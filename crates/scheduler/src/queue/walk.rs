@@ -1,6 +1,6 @@
 //! A walk over the pods that an event may help.
 
-use super::entry::{Entry, EntryId, QueuedIn};
+use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy};
 use super::hooks::ProfileId;
 use super::place::QueuePlaces;
@@ -8,6 +8,27 @@ use super::pool::Pool;
 use super::wait_index::Drawer;
 use crate::log::Log;
 use berth_api::{Pod, Str};
+
+/// The pods that wait for events, by the numbers under which a [`Pool`] has them.
+pub(super) trait WaitingPods {
+    /// A pod that waits, and its profile.
+    fn waiting(&self, id: EntryId) -> Option<(&QueuedPodInfo, Option<ProfileId>)>;
+
+    /// The number of a pod, or of the entry that it belongs to.
+    fn named(&self, namespace: &str, name: &str) -> Option<EntryId>;
+}
+
+impl WaitingPods for QueuePlaces {
+    fn waiting(&self, id: EntryId) -> Option<(&QueuedPodInfo, Option<ProfileId>)> {
+        let entry = self.get(id)?;
+        let waits = entry.place.is_some_and(QueuedIn::is_unschedulable_pool);
+        waits.then_some((&entry.info, entry.profile))
+    }
+
+    fn named(&self, namespace: &str, name: &str) -> Option<EntryId> {
+        self.entry_of(namespace, name)
+    }
+}
 
 /// The state that a walk keeps from one event to the next, for its memory.
 #[derive(Debug, Default)]
@@ -55,7 +76,7 @@ impl Walk {
     pub(super) fn ask(
         &mut self,
         (question, pods): (&EventQuestion<'_>, &ExaminedPods<'_>),
-        places: &QueuePlaces,
+        waiting: &impl WaitingPods,
         pool: &Pool,
         tally: &mut HintTally,
         log: &mut Log,
@@ -81,17 +102,17 @@ impl Walk {
             if std::mem::replace(&mut visited[id.index()], *number) == *number {
                 return;
             }
-            let Some(entry) = places.get(id) else {
-                debug_assert!(false, "the index names queued pods only");
+            let Some((info, _)) = waiting.waiting(id) else {
+                debug_assert!(false, "the index names waiting pods only");
                 return;
             };
-            if question.is_rejected_regardless(&entry.info)
-                || pre_check.is_some_and(|passes| !passes(&entry.info.pod))
+            if question.is_rejected_regardless(info)
+                || pre_check.is_some_and(|passes| !passes(&info.pod))
             {
                 return;
             }
             *examined += 1;
-            let strategy = question.put_to(&entry.info, Some(id), tally, log);
+            let strategy = question.put_to(info, Some(id), tally, log);
             if strategy != MoveStrategy::Skip {
                 to_move.push((id, strategy));
             }
@@ -106,7 +127,7 @@ impl Walk {
                 continue;
             };
             let plugin = &registration.plugin;
-            let is_meant = |id: &EntryId| waits_for(places.get(*id), gate, profile_id, plugin);
+            let is_meant = |id: &EntryId| waits_for(waiting.waiting(*id), gate, profile_id, plugin);
             match asked {
                 AskedPods::All => {
                     let all = pool.rejected_by(gate, profile, plugin);
@@ -118,7 +139,7 @@ impl Walk {
                 }
                 AskedPods::Waiting(touched) => {
                     let pod = touched.pod();
-                    let pod = pod.and_then(|(namespace, name)| places.entry_of(namespace, name));
+                    let pod = pod.and_then(|(namespace, name)| waiting.named(namespace, name));
                     pod.into_iter().filter(is_meant).for_each(&mut put_to);
                     let drawer = Drawer {
                         profile: profile_id,
@@ -138,11 +159,15 @@ impl Walk {
 }
 
 /// Returns whether a pod waits behind `gate` (or behind none), rejected by `plugin`.
-fn waits_for(entry: Option<&Entry>, gate: Option<&str>, profile: ProfileId, plugin: &str) -> bool {
-    entry.is_some_and(|entry| {
-        entry.place.is_some_and(QueuedIn::is_unschedulable_pool)
-            && entry.profile == Some(profile)
-            && entry.info.gating_plugin().map(Str::as_str) == gate
-            && entry.info.is_rejected_by(plugin)
+fn waits_for(
+    waiting: Option<(&QueuedPodInfo, Option<ProfileId>)>,
+    gate: Option<&str>,
+    profile: ProfileId,
+    plugin: &str,
+) -> bool {
+    waiting.is_some_and(|(info, of)| {
+        of == Some(profile)
+            && info.gating_plugin().map(Str::as_str) == gate
+            && info.is_rejected_by(plugin)
     })
 }

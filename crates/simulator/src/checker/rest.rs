@@ -3,8 +3,8 @@
 use super::groups::{check_groups, is_held_by_group};
 use super::{DecidedDevices, Violation};
 use crate::rules::{
-    GATED, Scene, blocked, claim_names, conflict, forbids, group_of, is_blocked, is_ours,
-    lacks_claim,
+    GATE_TEXT, GATED, NOT_READY, Scene, awaited_member, blocked, claim_names, conflict, forbids,
+    group_of, is_blocked, is_ours, is_reason_of_pod, lacks_claim,
 };
 use crate::world::World;
 use berth_api::{Pod, Str};
@@ -177,12 +177,25 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
         };
     }
     if group_of(pod).is_some() {
-        // The event that it waits for depends on the other members.
+        // What it states depends on the other members, too. A reason of its own must be true now.
         let is_explained = condition.is_some_and(|c| c.status == "False") && explains;
-        return if is_explained || !statuses.holds {
+        let own = blocked(pod, world.others());
+        let is_true = condition.is_some_and(|c| {
+            if let Some((name, message)) = awaited_member(&c.message) {
+                let other = world.pods().get(name);
+                return other.is_some_and(|other| {
+                    let mut own = blocked(other, world.others()).into_iter();
+                    let is_of_pod = is_reason_of_pod(NOT_READY, message) || message == GATE_TEXT;
+                    !is_of_pod || own.any(|why| why.message == message)
+                });
+            }
+            !is_reason_of_pod(&c.reason, &c.message)
+                || own.iter().any(|why| why.is_reported(&c.reason, &c.message))
+        });
+        return if is_explained && is_true || !statuses.holds {
             Ok(())
         } else {
-            wrong("False with a message")
+            wrong("False with a message that is true")
         };
     }
     let why = blocked(pod, world.others());

@@ -8,6 +8,8 @@ use std::fmt;
 
 /// The reason that the API server gives for a pod with scheduling gates.
 pub(crate) const GATED: &str = "SchedulingGated";
+/// The message of the API server for such a pod.
+pub(crate) const GATE_TEXT: &str = "Scheduling is blocked due to non-empty scheduling gates";
 /// The reason that a scheduler gives for a pod that anything else rejects.
 pub(crate) const NOT_READY: &str = "NotReadyForScheduling";
 
@@ -54,6 +56,27 @@ pub(crate) fn blocked(pod: &Pod, others: &Others) -> Vec<Blocked> {
     all.into_iter().flatten().collect()
 }
 
+/// Returns whether a condition states a rejection of the pod itself.
+pub(crate) fn is_reason_of_pod(reason: &str, message: &str) -> bool {
+    let beginnings = [
+        "Waiting for a resource claim to be created from ",
+        "Waiting for resource claim ",
+        "Resource claim ",
+        "the pod is held until ",
+        "namespace ",
+    ];
+    let is_ready_report = reason == NOT_READY;
+    reason == GATED || is_ready_report && beginnings.iter().any(|text| message.starts_with(text))
+}
+
+/// The pod that a member of a group states to wait for, and the message of the plugin that rejects that pod.
+pub(crate) fn awaited_member(message: &str) -> Option<(&str, &str)> {
+    let rest = message.strip_prefix("waiting for pod \"")?;
+    let (name, rest) = rest.split_once("\" of the group, which ")?;
+    let (_, message) = rest.split_once(" rejects: ")?;
+    Some((name, message))
+}
+
 /// Returns whether anything rejects the pod.
 pub(crate) fn is_blocked(pod: &Pod, others: &Others) -> bool {
     !blocked(pod, others).is_empty()
@@ -62,7 +85,7 @@ pub(crate) fn is_blocked(pod: &Pod, others: &Others) -> bool {
 fn gated(pod: &Pod) -> Option<Blocked> {
     (!pod.spec.scheduling_gates.is_empty()).then(|| Blocked {
         reason: GATED,
-        message: "Scheduling is blocked due to non-empty scheduling gates".to_owned(),
+        message: GATE_TEXT.to_owned(),
     })
 }
 

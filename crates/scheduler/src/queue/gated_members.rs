@@ -1,0 +1,159 @@
+//! The members of gated groups that PreEnqueue plugins reject for reasons of their own, beside the member that gates
+//! the group. Each is filed as a single pod is, by gate, rejectors and what it waits for, so that an event finds the
+//! members it may help and each member states its present obstacle (KEP-5501). They never leave their group: an event
+//! that helps one has its plugins asked again, nothing else.
+//!
+//! A member that states the reason of the whole group is not filed: all are asked again when that reason ends.
+
+use super::SchedulingQueue;
+use super::entry::{EntryId, QueuedPodInfo};
+use super::gating::is_of_group;
+use super::group::QueuedGroup;
+use super::hooks::{ProfileId, Profiles};
+use super::pool::Pool;
+use super::walk::WaitingPods;
+use berth_api::Str;
+use rustc_hash::FxHashMap;
+use slab::Slab;
+use std::sync::Arc;
+
+/// A member as it was filed.
+#[derive(Debug)]
+struct FiledMember {
+    info: QueuedPodInfo,
+    profile: Option<ProfileId>,
+}
+
+/// The filed members. Their numbers are their own, not those of the entries of the queue.
+#[derive(Debug, Default)]
+pub(super) struct GatedMembers {
+    filed: Slab<FiledMember>,
+    by_uid: FxHashMap<Str, EntryId>,
+    pool: Pool,
+}
+
+impl GatedMembers {
+    /// Returns whether no member is filed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.filed.is_empty()
+    }
+
+    /// The index over the members.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Returns whether the member is filed.
+    pub(super) fn contains(&self, uid: &str) -> bool {
+        self.by_uid.contains_key(uid)
+    }
+
+    /// The number of a filed member.
+    pub(super) fn id_of(&self, uid: &str) -> Option<EntryId> {
+        self.by_uid.get(uid).copied()
+    }
+
+    /// The UID of a filed member.
+    pub(super) fn uid_of(&self, id: EntryId) -> Option<&Str> {
+        Some(self.filed.get(id.index())?.info.pod.uid())
+    }
+
+    /// Files a member as it is now.
+    pub(super) fn file(&mut self, profiles: &Profiles, info: &QueuedPodInfo) {
+        let known = self.id_of(info.pod.uid());
+        let known = known.and_then(|id| self.filed.get(id.index()));
+        if known.is_some_and(|filed| is_unchanged(&filed.info, info)) {
+            return;
+        }
+        self.remove(info.pod.uid());
+        let profile = profiles.by_name(&info.pod.spec.scheduler_name);
+        let id = EntryId::new(self.filed.insert(FiledMember {
+            info: info.clone(),
+            profile,
+        }));
+        self.by_uid.insert(info.pod.uid().clone(), id);
+        self.pool
+            .insert(id, profile.zip(profiles.get(profile)), info);
+    }
+
+    /// The member is in no gated group any more, or has no reason of its own.
+    pub(super) fn remove(&mut self, uid: &str) {
+        let Some(id) = self.by_uid.remove(uid) else {
+            return;
+        };
+        if let Some(FiledMember { info, profile }) = self.filed.try_remove(id.index()) {
+            self.pool.remove(id, profile, &info);
+        }
+    }
+
+    /// Checks that exactly the members of `groups` that have to be filed are, as they are now.
+    ///
+    /// # Errors
+    /// The first disagreement.
+    pub(super) fn check<'q>(
+        &self,
+        profiles: &Profiles,
+        groups: impl Iterator<Item = &'q QueuedPodInfo>,
+    ) -> Result<(), String> {
+        let mut expected = 0;
+        for entry in groups {
+            let members = entry.group().into_iter().flat_map(QueuedGroup::members);
+            for member in members.filter(|member| is_filed(entry, member)) {
+                expected += 1;
+                let (pod, id) = (member.pod.key(), self.id_of(member.pod.uid()));
+                let filed = id.and_then(|id| self.filed.get(id.index()).map(|filed| (id, filed)));
+                let Some((id, filed)) = filed else {
+                    return Err(format!("the gated member {pod} is not filed"));
+                };
+                if !is_unchanged(&filed.info, member) {
+                    return Err(format!("the gated member {pod} is filed as it was before"));
+                }
+                let profile = filed.profile.zip(profiles.get(filed.profile));
+                let checked = self.pool.by_wait.check(id, profile, &filed.info);
+                checked.map_err(|problem| format!("the gated member {pod} {problem}"))?;
+            }
+        }
+        if [self.filed.len(), self.by_uid.len()] != [expected; 2] {
+            return Err(format!(
+                "{} gated members are filed, expected {expected}",
+                self.filed.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a member waits for the same as when it was filed.
+fn is_unchanged(filed: &QueuedPodInfo, now: &QueuedPodInfo) -> bool {
+    Arc::ptr_eq(&filed.pod, &now.pod)
+        && filed.own.gate == now.own.gate
+        && filed.rejectors().eq(now.rejectors())
+}
+
+/// Returns whether a member of a gated group has to be filed. `entry` is the entry of its group.
+pub(super) fn is_filed(entry: &QueuedPodInfo, member: &QueuedPodInfo) -> bool {
+    let (Some(group), Some(gate), Some(of_group)) =
+        (entry.group(), &member.own.gate, &entry.own.gate)
+    else {
+        return false;
+    };
+    let is_blocker = group.blocker.as_ref() == Some(member.pod.uid());
+    let is_that_of_group = gate == of_group && is_of_group(gate);
+    !gate.is_of_sibling && !is_blocker && !is_that_of_group
+}
+
+/// The filed members of a queue, as an event finds them.
+pub(super) struct FiledMembers<'q>(pub(super) &'q SchedulingQueue);
+
+impl WaitingPods for FiledMembers<'_> {
+    fn waiting(&self, id: EntryId) -> Option<(&QueuedPodInfo, Option<ProfileId>)> {
+        let filed = self.0.gated_members.filed.get(id.index())?;
+        Some((&filed.info, filed.profile))
+    }
+
+    fn named(&self, namespace: &str, name: &str) -> Option<EntryId> {
+        let groups = &self.0.places.groups;
+        let uid = groups.uid_of(&namespace.into(), &name.into())?;
+        self.0.gated_members.id_of(uid)
+    }
+}
