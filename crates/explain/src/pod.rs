@@ -81,7 +81,7 @@ fn state(snapshot: &Snapshot, facts: &PodFacts) -> PodState {
     let pod = &facts.pod;
     if let Some(progress) = &facts.progress {
         return match progress {
-            Progress::Cycle { .. } | Progress::StatusWrite => PodState::Scheduling,
+            Progress::Cycle { .. } => PodState::Scheduling,
             Progress::Permit { .. } | Progress::PreBind { .. } | Progress::Bind { .. } => {
                 PodState::Binding
             }
@@ -171,7 +171,6 @@ fn progress(progress: &Progress) -> String {
             wait.on,
             wait.deadline.rfc3339()
         ),
-        Progress::StatusWrite => "its status is written, then it returns to the queue".to_owned(),
         Progress::Permit {
             node,
             since,

@@ -2,11 +2,10 @@
 
 use crate::core::{Assumption, CallObject, Core};
 use crate::dispatcher::{Finished, has_calls, version_number};
-use crate::failure::return_to_queue;
 use crate::group_status;
 use crate::log::LogLine;
 use crate::metrics::Metric;
-use crate::pod_status::{follow_nomination, publish_report, show_writes};
+use crate::pod_status::{publish_report, show_writes};
 use crate::preemptions::{eviction_ended, start_preemptions};
 use berth_framework::call::{CallError, CallErrorKind, CallResult};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, Write};
@@ -147,12 +146,6 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         Ok(_) => publish_report(core, &call),
         Err(error) if error.kind.is_dropped() || is_done => {}
         Err(error) => log_failure(core, &call, error),
-    }
-    if let Some(info) = core.calls_mut().take_returning(id) {
-        let uid = info.pod.uid();
-        let nominated = core.nominated_node(uid).cloned();
-        return_to_queue(core, info);
-        follow_nomination(core, &call, nominated);
     }
 }
 

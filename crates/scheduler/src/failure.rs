@@ -150,17 +150,13 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         return failure.into_result();
     }
     let Attempt { info, profile, .. } = attempt;
-    let mut returns_later = None;
     match known {
         KnownStatus::Pending => {
             log(core, &pod, &failure);
             explain(core, &info, &failure);
-            if call.is_some() && !core.is_on(Feature::SchedulerAsyncAPICalls) {
-                core.end_turn(&pod.uid);
-                returns_later = Some(info);
-            } else {
-                return_to_queue(core, info);
-            }
+            // Before the status is written, as in kube-scheduler: the watch may show the write before it is answered,
+            // and what it shows must find the pod in the queue.
+            return_to_queue(core, info);
         }
         KnownStatus::Gone | KnownStatus::Bound => {
             let why = match known {
@@ -177,10 +173,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     }
     core.publish_failure(&pod, &profile, &failure.message);
     if let Some(call) = call {
-        let id = core.call(call);
-        if let Some(info) = returns_later {
-            core.return_after(id, info);
-        }
+        core.call(call);
     }
     // While it was being bound here, nothing else could be written.
     let stored = core.stored(&pod.uid);

@@ -17,10 +17,9 @@ use crate::queue::{
     NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, PreEnqueueReport, QueuedIn, SCHEDULING_GATED,
     UNSCHEDULABLE, is_report,
 };
-use berth_api::{Duration, Pod, Str, Time};
+use berth_api::{Duration, Pod, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
-use berth_framework::plugin::Nominating;
 use std::sync::Arc;
 
 /// The time for which PreEnqueue plugins must have rejected a pod before the condition with the reason
@@ -227,20 +226,6 @@ pub(crate) fn show_writes(core: &mut Core, uid: &str) {
     }
 }
 
-/// The status of a pod was written before the pod returned to the queue. An update of a pod in flight changes no
-/// nomination, and others may have written it meanwhile: the pod is nominated as its status states now. `before` is
-/// the node to which it was nominated.
-pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall, before: Option<Str>) {
-    let pod = written.pod().and_then(|pod| core.effective(&pod.uid));
-    if let Some(pod) = pod.cloned() {
-        nominations::nominate(core, &pod, &Nominating::Keep);
-        let after = core.nominated_node(pod.uid());
-        if let Some(node) = before.filter(|node| after != Some(node)) {
-            nominations::end_at(core, &pod, &node, &nominations::End::Written);
-        }
-    }
-}
-
 /// A pod without a node that was to be evicted stays. It is queued again if it was dropped meanwhile.
 fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
     let uid = after.uid();
@@ -248,7 +233,7 @@ fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
         return;
     }
     let is_queued = core.queued(after.namespace(), after.name()).is_some();
-    let is_held = core.is_in_flight(uid) || core.is_being_bound(uid) || core.is_returning(uid);
+    let is_held = core.is_in_flight(uid) || core.is_being_bound(uid);
     if !is_queued && !is_held {
         core.enqueue(after.clone());
     }

@@ -436,14 +436,6 @@ impl SchedulingQueue {
         self.in_flight.done(uid, &mut self.metrics);
     }
 
-    /// A member of a group whose binding has failed is given back later: until then, nothing else brings it back.
-    pub(crate) fn stays_in_flight(&mut self, pod: &Arc<Pod>) {
-        let is_back = place_of_member(self, pod.uid()).is_some();
-        if group_of(self, pod).is_some() && !is_back && !self.in_flight.contains(pod.uid()) {
-            self.in_flight.start(pod, &mut self.metrics);
-        }
-    }
-
     /// Gives back a popped pod that did not fit or failed, and ends its flight. The caller has put the
     /// latest version of the pod and the plugin sets of this attempt into `info`; none of either means an error.
     /// Returns where the pod is now.

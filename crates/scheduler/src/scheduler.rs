@@ -406,8 +406,7 @@ impl Scheduler {
         self.bindings.check(core.unbound())?;
         for pod in core.queue().in_flight().pods() {
             let uid = pod.uid();
-            let is_held =
-                self.cycle.is_about(uid) || core.is_returning(uid) || core.is_being_bound(uid);
+            let is_held = self.cycle.is_about(uid) || core.is_being_bound(uid);
             if !is_held {
                 return Err(format!("{} is in flight and no stage has it", pod.key()));
             }

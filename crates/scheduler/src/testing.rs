@@ -59,6 +59,8 @@ pub struct Driver {
     /// The pods as the API stores them, by name.
     pub pods: BTreeMap<String, Pod>,
     version: u64,
+    /// Whether the watch shows what a call has written before the call is answered.
+    pub is_shown_first: bool,
 }
 
 impl Driver {
@@ -81,6 +83,7 @@ impl Driver {
             traces: Vec::new(),
             pods: BTreeMap::new(),
             version: 10,
+            is_shown_first: false,
         }
     }
 
@@ -264,8 +267,11 @@ impl Driver {
             .calls
             .remove(at.expect("there is such a call to answer"));
         let is_done = failure.is_none();
+        if is_done && self.is_shown_first {
+            self.carry_out(&call, grace);
+        }
         self.complete(id, failure.map_or(Ok(()), Err));
-        if is_done {
+        if is_done && !self.is_shown_first {
             self.carry_out(&call, grace);
         }
         call

@@ -112,6 +112,9 @@ pub enum Step {
     Schedule(usize),
     /// So many calls are answered, from this one on (counted round).
     Answer(usize, usize, CallAnswer),
+    /// The API carries out so many calls, from this one on (counted round). They are answered later, so that a watch may
+    /// show them before.
+    CarryOut(usize, usize),
     /// A job ends, well or not.
     EndJob(usize, bool),
     /// The scheduler exits and another one starts. Two bits for each call under way: whether it was carried out (1),
@@ -237,6 +240,12 @@ impl fmt::Display for Step {
             Self::Schedule(count) => write!(f, "schedule {count}"),
             Self::Answer(first, count, answer) => {
                 write!(f, "answer {count} calls from {first} on {answer}")
+            }
+            Self::CarryOut(first, count) => {
+                write!(
+                    f,
+                    "carry out {count} calls from {first} on and answer them later"
+                )
             }
             Self::EndJob(job, true) => write!(f, "job {job} ends well"),
             Self::EndJob(job, false) => write!(f, "job {job} fails"),

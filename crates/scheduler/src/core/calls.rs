@@ -1,7 +1,6 @@
 //! The API calls that the core makes, until their results are in.
 
 use crate::dispatcher::Dispatcher;
-use crate::queue::QueuedPodInfo;
 use berth_api::{Str, Time};
 use berth_framework::call::{CallId, ObjectKey, ObjectName};
 use berth_framework::{ApiCall, Write};
@@ -21,8 +20,6 @@ pub(crate) enum CallObject {
 pub(crate) struct Calls {
     dispatcher: Dispatcher,
     made: Vec<CallObject>,
-    /// Pods that return to the queue when their status is written (gate SchedulerAsyncAPICalls off).
-    returning: FxHashMap<CallId, QueuedPodInfo>,
     /// Writes that their plugin has given up, but that the API may have carried out or may yet. They are assumed until
     /// the last call about their object has ended.
     given_up: FxHashMap<ObjectKey, Write>,
@@ -33,7 +30,6 @@ impl Calls {
         Self {
             dispatcher,
             made: Vec::new(),
-            returning: FxHashMap::default(),
             given_up: FxHashMap::default(),
         }
     }
@@ -53,28 +49,6 @@ impl Calls {
             self.made.push(CallObject::Pod(pod.uid.clone()));
         }
         self.dispatcher.report(call, due, now);
-    }
-
-    /// A pod returns to the queue when the call has ended.
-    pub(crate) fn return_after(&mut self, call: CallId, info: QueuedPodInfo) {
-        self.returning.insert(call, info);
-    }
-
-    /// The call has ended: the pod that returns to the queue.
-    pub(crate) fn take_returning(&mut self, call: CallId) -> Option<QueuedPodInfo> {
-        self.returning.remove(&call)
-    }
-
-    /// Returns whether the pod waits for its status to be written.
-    pub(crate) fn is_returning(&self, uid: &str) -> bool {
-        let mut pods = self.returning.values();
-        pods.any(|info| info.pod.uid().as_str() == uid)
-    }
-
-    /// The pods whose status is being written, after which they return to the queue. The gate SchedulerAsyncAPICalls is
-    /// off then.
-    pub(crate) fn returning(&self) -> impl Iterator<Item = &QueuedPodInfo> {
-        self.returning.values()
     }
 
     pub(crate) fn dispatcher(&self) -> &Dispatcher {

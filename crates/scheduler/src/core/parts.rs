@@ -60,11 +60,6 @@ impl Core {
         self.unbound.contains(uid)
     }
 
-    /// Returns whether the status of the pod is written before it returns to the queue.
-    pub(crate) fn is_returning(&self, uid: &str) -> bool {
-        self.calls.is_returning(uid)
-    }
-
     /// Returns whether it is unknown what the status of the pod states.
     pub(crate) fn is_status_unclear(&self, uid: &str) -> bool {
         self.calls.dispatcher().is_status_unclear(uid)

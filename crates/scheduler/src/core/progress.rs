@@ -12,8 +12,6 @@ pub enum Progress {
         /// The wait of the cycle.
         wait: Option<Wait>,
     },
-    /// Its status is written before it returns to the queue.
-    StatusWrite,
     /// Permit plugins hold it.
     Permit {
         /// The node that was chosen for it.

@@ -4,7 +4,6 @@ use super::Core;
 use crate::log::LogLine;
 use crate::queue::{PreEnqueueReport, QueuedPodInfo, group_changed};
 use berth_api::{Object, Pod, Str, Time};
-use berth_framework::call::CallId;
 use berth_framework::cluster::GroupKey;
 use berth_framework::event::Change;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
@@ -92,13 +91,6 @@ impl Core {
             let line = LogLine::error("Pod is not given back to the queue");
             self.log(line.with("err", error.to_string()));
         }
-    }
-
-    /// The pod keeps its place in flight until its status is written. It returns to the queue then.
-    pub(crate) fn return_after(&mut self, call: CallId, info: QueuedPodInfo) {
-        // The flight of a member that was being bound has ended: its updates would bring it back twice.
-        self.queue.stays_in_flight(&info.pod);
-        self.calls.return_after(call, info);
     }
 
     /// The next answer of PreEnqueue plugins that is to be reported, and since when it is so; `None` while the dispatcher

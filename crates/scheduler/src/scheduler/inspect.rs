@@ -40,9 +40,6 @@ impl Scheduler {
             let node = pod.pod.spec.node_name.clone();
             return Some(core.unbound().progress(uid, node));
         }
-        if core.is_returning(uid) {
-            return Some(Progress::StatusWrite);
-        }
         core.is_in_flight(uid).then(|| Progress::Cycle {
             wait: self.cycle.waits_for().cloned(),
         })

@@ -9,19 +9,7 @@ impl Scheduler {
     pub fn metrics(&self) -> Snapshot {
         let core = &self.core;
         let mut metrics = core.metrics().clone();
-        let mut counts = core.queue().places().counts();
-        // kube-scheduler gives a pod back to the queue before it writes the status.
-        for info in core.calls().returning() {
-            if info.has_rejectors() {
-                counts.unschedulable += 1
-            } else {
-                counts.backoff += 1
-            }
-            for plugin in info.rejectors() {
-                let labels = [plugin.as_str(), info.pod.spec.scheduler_name.as_str()];
-                metrics.add(Metric::UnschedulablePods, &labels, 1.0);
-            }
-        }
+        let counts = core.queue().places().counts();
         for (queue, pods) in [
             ("active", counts.active),
             ("backoff", counts.backoff),

@@ -5,7 +5,7 @@ use crate::checker::{Checker, Violation};
 use crate::world::{WATCHED, WatchEvent, Watches};
 use berth_api::{Duration, Str, Time};
 use berth_framework::FeatureGates;
-use berth_framework::call::{ApiCall, CallId};
+use berth_framework::call::{ApiCall, CallId, CallResult};
 use berth_framework::stage::JobId;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
@@ -35,6 +35,14 @@ pub(super) enum Role {
     Deposed(Time),
 }
 
+/// A call that was not answered yet.
+pub(super) struct RunningCall {
+    pub(super) id: CallId,
+    pub(super) call: ApiCall,
+    /// The answer, if the API has carried it out.
+    pub(super) answer: Option<CallResult>,
+}
+
 /// One scheduler.
 pub(super) struct Instance {
     /// The number of the instance, counted from 1.
@@ -45,7 +53,7 @@ pub(super) struct Instance {
     pub(super) watches: Watches,
     /// By place in [`WATCHED`]: when each watch had last delivered everything.
     pub(super) up_to_date: [Time; WATCHED.len()],
-    pub(super) calls: Vec<(CallId, ApiCall)>,
+    pub(super) calls: Vec<RunningCall>,
     pub(super) jobs: Vec<JobId>,
 }
 

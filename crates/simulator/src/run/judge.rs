@@ -1,10 +1,9 @@
 //! Looking at what a scheduler does, and at its books.
 
-use super::instance::Instance;
+use super::instance::{Instance, RunningCall};
 use super::{Run, in_short};
 use crate::checker::{Unplaced, Violation};
 use berth_api::{Pod, Str};
-use berth_framework::Feature;
 use berth_framework::call::ApiCall;
 use berth_framework::stage::Eviction;
 use berth_scheduler::Outputs;
@@ -68,7 +67,11 @@ impl Run<'_, '_> {
                 }
                 _ => {}
             }
-            instance.calls.push((id, call));
+            instance.calls.push(RunningCall {
+                id,
+                call,
+                answer: None,
+            });
         }
         let instance = &mut self.instances[at];
         instance.jobs.extend(jobs.into_iter().map(|(id, _)| id));
@@ -195,11 +198,8 @@ impl Run<'_, '_> {
                 return Err(Violation::Books(text));
             }
         }
-        // A binding may hold a pod that is not counted on its node any more, and without asynchronous calls a pod comes
-        // back when its status is written.
-        let waits_for_calls = !self.setup.features.enabled(Feature::SchedulerAsyncAPICalls);
-        let may_be_held = scheduler.bindings_in_flight() > 0
-            || (waits_for_calls && !scheduler.dispatcher().is_empty());
+        // A binding may hold a pod that is not counted on its node any more.
+        let may_be_held = scheduler.bindings_in_flight() > 0;
         // A pod that the scheduler is about to delete need not be tried.
         let cache = scheduler.cache();
         let is_being_deleted = |uid: &Str| cache.effective(uid).is_some_and(|p| p.is_terminating());

@@ -1,6 +1,6 @@
 //! The inputs and actions of schedulers in a run, and their starts and ends.
 
-use super::instance::{Instance, Role, change_of};
+use super::instance::{Instance, Role, RunningCall, change_of};
 use super::{LEADER, OTHER, Run, in_short};
 use crate::api::{answer_of, full_answer_of, is_carried_out};
 use crate::checker::{GroupPlan, Unplaced, Violation};
@@ -8,7 +8,7 @@ use crate::rules::{NOT_READY, conflict};
 use crate::script::{CallAnswer, Step};
 use crate::world::{Refusal, WATCHED, WatchEvent};
 use berth_api::{Duration, Kind, Str};
-use berth_framework::call::ApiCall;
+use berth_framework::call::{ApiCall, CallId, CallResult};
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome};
 use std::collections::BTreeMap;
 
@@ -42,6 +42,11 @@ impl Run<'_, '_> {
             Step::Answer(first, count, answer) if is_active => {
                 for _ in 0..*count {
                     self.answer(at, *first, *answer)?;
+                }
+            }
+            Step::CarryOut(first, count) if is_active => {
+                for n in 0..*count {
+                    self.carry_out_early(at, first + n)?;
                 }
             }
             Step::EndJob(job, well) if is_active => self.end_job(at, *job, *well)?,
@@ -215,14 +220,22 @@ impl Run<'_, '_> {
             return Ok(());
         }
         let place = first % instance.calls.len();
-        let (id, call) = instance.calls.remove(place);
+        let RunningCall { id, call, answer } = instance.calls.remove(place);
         let number = instance.number;
-        let outcome = if is_carried_out(how) {
-            Some(self.carry_out(&call, at != LEADER)?)
-        } else {
-            None
+        // A call that was carried out can only lose its answer.
+        let how = match &answer {
+            Some(_) if how != CallAnswer::TimeoutAfter => CallAnswer::Honest,
+            _ => how,
         };
-        let result = answer_of(how, outcome);
+        let result = match (answer, how) {
+            (Some(answer), CallAnswer::Honest) => answer,
+            (Some(_), how) => answer_of(how, None),
+            (None, how) if is_carried_out(how) => {
+                let outcome = self.carry_out(&call, at != LEADER)?;
+                self.answer_in_full((id, &call), answer_of(how, Some(outcome)))
+            }
+            (None, how) => answer_of(how, None),
+        };
         self.tally.faults += u64::from(how != CallAnswer::Honest);
         self.print_line(|| {
             let call = in_short(&call);
@@ -231,12 +244,7 @@ impl Run<'_, '_> {
                 Err(error) => format!("scheduler {number} is answered: {call}: {error} ({how})"),
             }
         });
-        // A server that is cut short returns no version.
-        let answer = match id.0 % 4 {
-            0 => result,
-            _ => full_answer_of(&self.world, &call, result),
-        };
-        let now = self.now;
+        let (answer, now) = (result, self.now);
         let instance = &mut self.instances[at];
         let (checker, success) = (&mut instance.checker, answer.is_ok());
         match &call {
@@ -248,6 +256,40 @@ impl Run<'_, '_> {
         }
         instance.scheduler.complete(id, answer, now);
         self.after_input(at, None)
+    }
+
+    /// Carries out a call that is answered later.
+    fn carry_out_early(&mut self, at: usize, first: usize) -> Result<(), Violation> {
+        let calls = &self.instances[at].calls;
+        let running = calls.get(first % calls.len().max(1));
+        let Some((id, call)) = running
+            .filter(|running| running.answer.is_none())
+            .map(|running| (running.id, running.call.clone()))
+        else {
+            return Ok(());
+        };
+        let outcome = self.carry_out(&call, at != LEADER)?;
+        let answer = self.answer_in_full((id, &call), answer_of(CallAnswer::Honest, Some(outcome)));
+        let number = self.instances[at].number;
+        self.print_line(|| {
+            format!(
+                "a call of scheduler {number} is carried out: {}",
+                in_short(&call)
+            )
+        });
+        let mut calls = self.instances[at].calls.iter_mut();
+        if let Some(running) = calls.find(|running| running.id == id) {
+            running.answer = Some(answer);
+        }
+        Ok(())
+    }
+
+    /// The answer with the version that the call has made. A server that is cut short returns no version.
+    fn answer_in_full(&self, (id, call): (CallId, &ApiCall), result: CallResult) -> CallResult {
+        match id.0 % 4 {
+            0 => result,
+            _ => full_answer_of(&self.world, call, result),
+        }
     }
 
     /// A call of a scheduler that has exited arrives. No scheduler receives the answer.
@@ -327,7 +369,9 @@ impl Run<'_, '_> {
         let new = Instance::start(&mut self.setup, role, self.now)?;
         let dead = std::mem::replace(&mut self.instances[at], new);
         self.tally.placements += dead.checker.decisions();
-        for (n, (_, call)) in dead.calls.into_iter().enumerate() {
+        // No scheduler receives the answers of calls that were carried out.
+        let running = dead.calls.into_iter().filter(|call| call.answer.is_none());
+        for (n, RunningCall { call, .. }) in running.enumerate() {
             match fate(n) {
                 0 => {}
                 1 => {

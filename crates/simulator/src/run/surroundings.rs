@@ -84,6 +84,7 @@ impl Run<'_, '_> {
             | Step::Advance(_)
             | Step::Schedule(_)
             | Step::Answer(..)
+            | Step::CarryOut(..)
             | Step::EndJob(..)
             | Step::Restart(_)
             | Step::Land(_)

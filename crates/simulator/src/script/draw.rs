@@ -259,7 +259,8 @@ impl Drawing {
     }
 
     fn answer(&mut self) -> Step {
-        let answer = match self.rng.u32(..14) {
+        let number = self.rng.u32(..14);
+        let answer = match number {
             0 if self.faults.calls => CallAnswer::Conflict,
             1 if self.faults.calls => CallAnswer::TooManyRequests,
             2 if self.faults.calls => CallAnswer::ServerError,
@@ -267,7 +268,12 @@ impl Drawing {
             4 if self.faults.calls => CallAnswer::TimeoutAfter,
             _ => CallAnswer::Honest,
         };
-        Step::Answer(self.rng.usize(..6), self.rng.usize(1..4), answer)
+        let (first, count) = (self.rng.usize(..6), self.rng.usize(1..4));
+        match number {
+            // A server answers after it has carried out a call, so the watch may be first, without faults, too.
+            5 | 6 => Step::CarryOut(first, count),
+            _ => Step::Answer(first, count, answer),
+        }
     }
 }
 

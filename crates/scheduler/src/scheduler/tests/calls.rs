@@ -187,29 +187,76 @@ fn a_full_dispatcher_holds_back_the_queue() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// D-1: with the gate, which is on by default, a pod is back in the queue before its status is written; without it,
-/// when that has been done. The loop goes on either way.
-#[test]
-fn the_gate_decides_whether_a_pod_waits_for_its_status() {
-    assert!(FeatureGates::default().enabled(Feature::SchedulerAsyncAPICalls));
-    for on in [true, false] {
-        let features = FeatureGates::default()
+/// The gate SchedulerAsyncAPICalls on and off, each with answers before and after the watch shows the write.
+fn roll_backs() -> impl Iterator<Item = (FeatureGates, bool)> {
+    let gates = |on: bool| {
+        FeatureGates::default()
             .with(Feature::SchedulerAsyncAPICalls, on)
-            .with(Feature::SchedulerPreEnqueuePodStatus, on);
-        let mut w = driver_of([no(), binder()], features);
+            .with(Feature::SchedulerPreEnqueuePodStatus, on)
+    };
+    [true, false]
+        .into_iter()
+        .flat_map(move |on| [false, true].map(|is_shown_first| (gates(on), is_shown_first)))
+}
+
+/// D-1: a pod is back in the queue before its status is written, with the gate, which is on by default, and without it.
+/// It waits for its backoff or for an event, whatever the order in which the answer and the watch come.
+#[test]
+fn a_pod_is_back_in_the_queue_before_its_status_is_written() {
+    assert!(FeatureGates::default().enabled(Feature::SchedulerAsyncAPICalls));
+    let fails = || fake("No").filter(|_, _, _| Status::error("it broke"));
+    for (features, is_shown_first) in roll_backs() {
+        for (plugin, message, place) in [
+            (no(), "0/1", QueuedIn::Unschedulable),
+            (fails(), "running", QueuedIn::ErrorBackoff),
+        ] {
+            let on = features.enabled(Feature::SchedulerAsyncAPICalls);
+            let what = format!("{message}, gate: {on}, watch first: {is_shown_first}");
+            let mut w = driver_of([plugin, binder()], features);
+            w.is_shown_first = is_shown_first;
+            w.applied(node("n1").object());
+            w.pod(pod("p"));
+            let ended = w.attempt();
+            assert!(ended.contains(message), "{what}: {ended}");
+            assert_eq!(w.calls.len(), 1, "{what}");
+            assert_eq!(w.place_of("p"), Some(place), "{what}");
+            w.pod(pod("other"));
+            assert!(w.attempt().contains(message), "{what}: the loop goes on");
+            w.answer_all();
+            assert_eq!(w.place_of("p"), Some(place), "{what}");
+            assert_eq!(w.attempt(), "idle", "{what}: it waits");
+            assert!(
+                w.logged("Pod is not given back to the queue").is_empty(),
+                "{what}"
+            );
+            w.wait(2);
+            let is_retried = w.attempt().contains(message);
+            assert_eq!(is_retried, place == QueuedIn::ErrorBackoff, "{what}");
+        }
+    }
+}
+
+/// D-1, C-52: the same after a binding that was refused.
+#[test]
+fn a_refused_binding_is_repeated_after_its_backoff() {
+    for (features, is_shown_first) in roll_backs() {
+        let on = features.enabled(Feature::SchedulerAsyncAPICalls);
+        let what = format!("gate: {on}, watch first: {is_shown_first}");
+        let mut w = driver_of([binder()], features);
+        w.is_shown_first = is_shown_first;
         w.applied(node("n1").object());
         w.pod(pod("p"));
-        assert!(w.attempt().starts_with("0/1"));
-        assert_eq!(w.calls.len(), 1);
-        let waiting = w.place_of("p");
-        assert_eq!(waiting, on.then_some(QueuedIn::Unschedulable), "gate: {on}");
-        w.pod(pod("other"));
+        assert_eq!(w.attempt(), "on n1", "{what}");
+        w.answer(Some("the binding is refused"));
+        assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff), "{what}");
+        w.answer_all();
+        assert_eq!(w.attempt(), "idle", "{what}");
         assert!(
-            w.attempt().starts_with("0/1"),
-            "gate: {on}: the loop goes on"
+            w.logged("Pod is not given back to the queue").is_empty(),
+            "{what}"
         );
-        w.answer(None);
-        assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable), "gate: {on}");
+        w.wait(2);
+        assert_eq!(w.attempt(), "on n1", "{what}");
     }
 }
 
@@ -475,8 +522,8 @@ fn a_scheduler_that_stops_makes_no_calls() {
     assert!(w.scheduler.dispatcher().is_empty());
 }
 
-/// D-1, Q-77: without asynchronous calls a pod returns to the queue when its status is written. If another scheduler
-/// has cleared its nomination by then, the pod is not nominated any more, in memory either.
+/// D-1, Q-77: another scheduler clears a nomination while the condition of the pod is written. Without asynchronous
+/// calls, too, the pod is not nominated any more, in memory either.
 #[test]
 fn a_nomination_that_others_clear_ends() {
     for cleared in [false, true] {

@@ -400,10 +400,10 @@ fn plugins_can_activate_pods() {
     }
 }
 
-/// D-1, D-20: with the gate off a failed pod returns to the queue when its status is written, and the loop goes on
-/// meanwhile. The pod is counted where kube-scheduler has it, and the metrics of the feature have no values.
+/// D-1, D-20: with the gate off, too, a failed pod is back in the queue before its status is written, and the loop goes
+/// on meanwhile. The metrics of the feature have no values.
 #[test]
-fn without_async_calls_a_pod_returns_after_its_status_call() {
+fn without_async_calls_the_loop_does_not_wait() {
     let features = FeatureGates::default()
         .with(Feature::SchedulerAsyncAPICalls, false)
         .with(Feature::SchedulerPreEnqueuePodStatus, false);
@@ -411,8 +411,8 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
     w.applied(node("n1").capacity("1", "1Gi", "10").object());
     w.pod(pod("big").request("cpu", "2"));
     assert!(w.attempt().starts_with("0/1"));
-    assert_eq!(w.place_of("big"), None);
-    assert_eq!(w.scheduler.queue().in_flight().len(), 1);
+    assert_eq!(w.place_of("big"), Some(QueuedIn::Unschedulable));
+    assert_eq!(w.scheduler.queue().in_flight().len(), 0);
     assert_eq!(w.metric(Metric::PendingPods, &["unschedulable"]), 1.0);
     let text = w.scheduler.metrics().render();
     for family in ["execution_total", "execution_duration_seconds_count"] {
