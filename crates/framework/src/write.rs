@@ -89,6 +89,7 @@ pub struct CallType {
     relevance: u8,
     lane: Lane,
     merge: Merge,
+    holds_after: Option<fn(&Write, &Write) -> bool>,
 }
 
 /// `pod_status_patch`: conditions and nominated node of a pod.
@@ -108,6 +109,7 @@ impl CallType {
             relevance: 1,
             lane: Lane::Write,
             merge: Merge::Replace,
+            holds_after: None,
         }
     }
 
@@ -118,6 +120,7 @@ impl CallType {
             relevance,
             lane,
             merge: Merge::Replace,
+            holds_after: None,
         }
     }
 
@@ -134,6 +137,15 @@ impl CallType {
     #[must_use]
     pub const fn merging(mut self, merge: Merge) -> Self {
         self.merge = merge;
+        self
+    }
+
+    /// With writes that hold for the version that some writes of the type make, too, as the function decides for an
+    /// earlier and a later write: a write that waits behind such a write of the same version is sent for the version
+    /// that this one has made. Without it, every write for that version but the first fails with a conflict.
+    #[must_use]
+    pub const fn holding_after(mut self, holds_after: fn(&Write, &Write) -> bool) -> Self {
+        self.holds_after = Some(holds_after);
         self
     }
 
@@ -405,6 +417,25 @@ impl Write {
             Some(effect) => (effect.0)(object),
             None => object.clone(),
         }
+    }
+
+    /// This write for the version that an earlier write of its type has made, if it holds for that version; see
+    /// [`CallType::holding_after`].
+    pub fn for_version_of(&self, earlier: &Self, made: &Str) -> Option<Self> {
+        let holds_after = self.call_type.holds_after?;
+        let is_same = self.call_type == earlier.call_type
+            && self.uid == earlier.uid
+            && self.resource_version.is_some()
+            && self.resource_version == earlier.resource_version;
+        (is_same && holds_after(earlier, self)).then(|| Self {
+            resource_version: Some(made.clone()),
+            ..self.clone()
+        })
+    }
+
+    /// Returns whether other writes may hold for the version that this one makes.
+    pub fn may_be_followed(&self) -> bool {
+        self.call_type.holds_after.is_some() && self.resource_version.is_some()
     }
 
     /// This write after an older one of its type that has not been sent.

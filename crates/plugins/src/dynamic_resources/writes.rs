@@ -15,8 +15,9 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// All writes to claims.
-static CLAIM_UPDATE: CallType =
-    CallType::new("resource_claim_update", Kind::ResourceClaim).merging(Merge::With(merge));
+static CLAIM_UPDATE: CallType = CallType::new("resource_claim_update", Kind::ResourceClaim)
+    .merging(Merge::With(merge))
+    .holding_after(reserve_both);
 
 /// The claim for extended resources in a pod's status, and what devices take from the node. They are written one after
 /// the other. Such calls are known by the pod's name, all other calls about pods by the UID: they never meet, so the
@@ -59,6 +60,11 @@ fn merge(older: &Write, newer: &Write) -> Result<Write, MergeError> {
         write = write.keeping_bytes([]);
     }
     Ok(write)
+}
+
+/// A reservation of one pod changes nothing that the reservation of another pod depends on.
+fn reserve_both(earlier: &Write, later: &Write) -> bool {
+    reservations(earlier).is_some() && reservations(later).is_some()
 }
 
 /// The list of a write that changes nothing but reservations.

@@ -7,10 +7,14 @@ use super::writes::{Base, PodWrites, VersionNumber, Writes, version_number};
 use berth_api::{Kind, Object as ApiObject, Pod, Str, Time};
 use berth_framework::call::{CallId, ObjectKey};
 use berth_framework::write::Lane;
-use berth_framework::{ApiCall, CallType};
+use berth_framework::{ApiCall, CallType, Write};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// The number of writes to an object that are remembered because others may hold afterwards.
+const FOLLOWED_MAX: usize = 64;
 
 /// A call that has not ended.
 #[derive(Debug, Clone)]
@@ -89,6 +93,8 @@ pub(super) struct TrackedObject {
     pub(super) written: PodWrites,
     /// Until when `written` is believed.
     pub(super) expires: Option<Time>,
+    /// The last writes to which others may hold afterwards, with the versions that they made, oldest first.
+    pub(super) followed: VecDeque<(Write, Str)>,
     /// The object is deleted; what is on its way is the last.
     pub(super) gone: bool,
 }
@@ -104,8 +110,40 @@ impl TrackedObject {
             place: WaitingPlace::Nowhere,
             written: PodWrites::default(),
             expires: None,
+            followed: VecDeque::new(),
             gone: false,
         }
+    }
+
+    /// A write has made a version of the object. Writes that wait for the version before may hold for this one.
+    pub(super) fn note_version(&mut self, call: &ApiCall, version: Option<&str>) {
+        let ApiCall::Write(write) = call else {
+            return;
+        };
+        let Some(version) = version.filter(|_| write.may_be_followed()) else {
+            return;
+        };
+        if self.followed.len() >= FOLLOWED_MAX {
+            self.followed.pop_front();
+        }
+        self.followed
+            .push_back((Write::clone(write), version.into()));
+    }
+
+    /// The call for the latest version for which it holds.
+    pub(super) fn for_latest_version(&self, call: &ApiCall) -> ApiCall {
+        let ApiCall::Write(write) = call else {
+            return call.clone();
+        };
+        let mut latest: Option<Write> = None;
+        for (earlier, made) in &self.followed {
+            let next = latest
+                .as_ref()
+                .unwrap_or(write)
+                .for_version_of(earlier, made);
+            latest = next.or(latest);
+        }
+        latest.map_or_else(|| call.clone(), ApiCall::from)
     }
 
     /// The pod as the API showed it last.

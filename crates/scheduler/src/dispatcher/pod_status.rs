@@ -361,7 +361,7 @@ impl Backlog {
     pub(super) fn call_to_send(&mut self, at: u32, entry: &CallEntry) -> Option<ApiCall> {
         let object = self.objects.get_mut(at)?;
         let (Some(change), Some(pod)) = (object.change_of(entry), entry.call.pod()) else {
-            return (!object.is_done(&entry.call)).then(|| entry.call.clone());
+            return (!object.is_done(&entry.call)).then(|| object.for_latest_version(&entry.call));
         };
         let mut patch = object.cut(change, entry.unclear)?;
         let joins = object.status.as_mut().is_some_and(|row| row.take_now());

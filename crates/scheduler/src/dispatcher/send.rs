@@ -100,6 +100,9 @@ impl Dispatcher {
         match meaning(&entry, object.is_done(&entry.call), result) {
             Ok(response) => {
                 let version = response.resource_version.as_deref();
+                if let Some(object) = self.backlog.objects.get_mut(at) {
+                    object.note_version(&entry.call, version);
+                }
                 let version = version.and_then(version_number);
                 self.note_written(at, &entry.call, version, now);
                 self.end(*entry, Ok(response), now);

@@ -6,6 +6,15 @@ use berth_api::Object;
 use berth_framework::write::{Action, Merge, Write};
 use serde_json::json;
 
+/// Writes that hold after each other, except those of `other`.
+static SHARED: CallType =
+    CallType::new("shared_claim_update", Kind::ResourceClaim).holding_after(|_, later| match later
+        .action()
+    {
+        Action::Patch(body) => body["metadata"]["annotations"]["other"].is_null(),
+        _ => false,
+    });
+
 fn object(kind: Kind, json: &str) -> Object {
     kind.decode(json.as_bytes()).expect("an object")
 }
@@ -50,6 +59,54 @@ fn kinds_do_not_get_in_each_others_way() {
         desk.answer_first(Ok(()));
     }
     assert_eq!(calls.map(|id| desk.end_of(id)), ["ok", "ok", "ok"]);
+    assert!(desk.dispatcher.is_empty());
+}
+
+/// D-30: a write that holds after another one is sent for the version that this one has made, with the gate
+/// SchedulerAsyncAPICalls and without it. Others are sent for the version for which they were made.
+#[test]
+fn a_write_that_holds_after_another_is_sent_for_its_version() {
+    let patch = |pod: &str, version: &str| -> ApiCall {
+        let meta = berth_api::ObjectMeta {
+            uid: "uid-p".into(),
+            resource_version: version.into(),
+            ..berth_api::ObjectMeta::default()
+        };
+        let body = json!({"metadata": {"annotations": {pod: "uses"}}});
+        Write::patch(&SHARED, "default", "p", body)
+            .of_version(&meta)
+            .into()
+    };
+    let sent_for = |desk: &mut Desk| {
+        desk.send();
+        let (_, call) = desk.sent.first().expect("a write is sent");
+        let ApiCall::Write(write) = call else {
+            panic!("{call:?} is no write")
+        };
+        write.resource_version().map(ToString::to_string)
+    };
+    let mut desk = desk_with(DispatcherOptions {
+        asynchronous: false,
+        ..DispatcherOptions::default()
+    });
+    assert_eq!(desk.dispatcher.register(&SHARED), Ok(()));
+    let ids = ["a", "b", "other"].map(|pod| desk.call(patch(pod, "1")));
+    assert_eq!(sent_for(&mut desk).as_deref(), Some("1"));
+    desk.answer_first(Ok(Response::written("5")));
+    // The watch shows no version yet: a later write is for the first one, too.
+    let late = desk.call(patch("c", "1"));
+    assert_eq!(sent_for(&mut desk).as_deref(), Some("5"));
+    desk.answer_first(Ok(Response::written("7")));
+    assert_eq!(
+        sent_for(&mut desk).as_deref(),
+        Some("1"),
+        "it does not hold after others"
+    );
+    desk.answer_first(error(Conflict));
+    assert_eq!(sent_for(&mut desk).as_deref(), Some("7"));
+    desk.answer_first(Ok(()));
+    assert_eq!(ids.map(|id| desk.end_of(id)), ["ok", "ok", "Conflict"]);
+    assert_eq!(desk.end_of(late), "ok");
     assert!(desk.dispatcher.is_empty());
 }
 
