@@ -103,6 +103,8 @@ answers! {
         nomination: Option<Nomination>,
         /// The effect of preemption for the pod.
         preemption: Option<Preemption>,
+        /// The explanation of its group, with which it is scheduled: nothing is tried for such a pod alone.
+        group: Option<GroupAnswer>,
         /// The reasons for its node.
         decision: Option<DecisionTable>,
         /// The limits that were reached, and what the answer does not cover.

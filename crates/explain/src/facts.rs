@@ -1,6 +1,8 @@
 //! The facts of the queue, the dispatcher and the records of a scheduler about one pod.
 
+use crate::group::GroupFacts;
 use berth_api::{Pod, Str, Time};
+use berth_framework::cluster::GroupKey;
 use berth_scheduler::dispatcher::{CallView, calls_about};
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
 use berth_scheduler::{
@@ -25,6 +27,14 @@ pub struct PodFacts {
     pub(crate) is_assumed: bool,
     /// The removals of its gates from other pods.
     pub(crate) removals: Vec<(Str, GateRemovals)>,
+    /// The facts about its group, while it waits with a group.
+    pub(crate) group: Option<GroupFacts>,
+}
+
+/// The group with which a pod without a node is scheduled.
+fn group(scheduler: &Scheduler, pod: &Pod) -> Option<GroupFacts> {
+    let key = GroupKey::of_pod(pod).filter(|_| !pod.is_assigned())?;
+    GroupFacts::take(scheduler, key.kind, &key.namespace, &key.name)
 }
 
 fn removals(scheduler: &Scheduler, pod: &Pod) -> Vec<(Str, GateRemovals)> {
@@ -64,6 +74,7 @@ impl PodFacts {
             decision: scheduler.decision(uid).cloned(),
             is_assumed: cache.is_assumed(uid),
             removals: removals(scheduler, pod),
+            group: group(scheduler, pod),
         })
     }
 

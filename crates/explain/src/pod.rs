@@ -9,6 +9,7 @@ use crate::devices::device_requests;
 use crate::examine::examine;
 use crate::facts::PodFacts;
 use crate::gates::{gated_since, is_orphaned, usage};
+use crate::group::{GroupFacts, explain_group};
 use crate::limits::CLOSEST_MAX;
 use crate::preemption::{ExaminedPod, nomination, preemption};
 use crate::remedies::{self, NODES_CONSIDERED_MAX};
@@ -43,7 +44,10 @@ pub fn explain_pod(snapshot: &mut Snapshot, facts: &PodFacts) -> PodAnswer {
     let profile = snapshot.profiles.get(&pod.spec.scheduler_name).cloned();
     if let Some(profile) = &profile {
         if waits(answer.state) {
-            explain_waiting(snapshot, facts, profile, &mut answer);
+            match &facts.group {
+                Some(group) => explain_member(snapshot, (facts, group), profile, &mut answer),
+                None => explain_waiting(snapshot, facts, profile, &mut answer),
+            }
         }
         answer.woken_by = woken_by(snapshot, facts, profile);
     }
@@ -298,6 +302,21 @@ fn gates(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Gate> 
     gates
 }
 
+/// The reasons for which a member of a group waits: its own gates, the nodes that reject it, and the explanation of
+/// its group. No change frees the pod alone, so none is tried for it.
+fn explain_member(
+    snapshot: &mut Snapshot,
+    (facts, group): (&PodFacts, &GroupFacts),
+    profile: &Arc<Profile>,
+    answer: &mut PodAnswer,
+) {
+    answer.gates = gates(snapshot, facts, profile);
+    let pod = Arc::new(PodInfo::new(facts.pod.clone()));
+    let examination = examine(snapshot, profile, &pod);
+    answer.verdict = Some(examination.verdict(&snapshot.cluster, &pod));
+    answer.group = Some(explain_group(snapshot, group));
+}
+
 /// The reasons for which a pod waits, and the changes that would free it.
 fn explain_waiting(
     snapshot: &mut Snapshot,
@@ -410,6 +429,12 @@ fn awaited(answer: &PodAnswer) -> Option<String> {
 }
 
 fn summary(answer: &PodAnswer, pod: &Pod) -> String {
+    if let Some(group) = &answer.group {
+        return format!(
+            "The pod is a member of {} {}/{} and is scheduled with it. {}",
+            group.kind, group.namespace, group.name, group.summary
+        );
+    }
     let rejected = || match &answer.verdict {
         Some(Verdict {
             pre_filter: Some(reason),

@@ -62,7 +62,9 @@ impl Snapshot {
     /// one.
     pub fn is_enough_for(&self, facts: &PodFacts) -> bool {
         let decision = facts.decision.as_ref();
+        let group = facts.group.as_ref();
         decision.is_none_or(|decision| decision.changes_end <= self.log_end)
+            && group.is_none_or(|group| self.is_enough_for_group(group))
     }
 
     /// Returns whether the copy is recent enough for an answer about the group: it has the same groups and the same

@@ -132,6 +132,10 @@ pub fn pod(answer: &PodAnswer) -> String {
         });
         text += &table(&rows.collect::<Vec<_>>(), "  ");
     }
+    if let Some(of_group) = &answer.group {
+        line!(text);
+        text += &group(of_group);
+    }
     preemption(&mut text, answer);
     if !answer.woken_by.is_empty() {
         line!(text);

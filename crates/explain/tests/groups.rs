@@ -9,7 +9,9 @@ use berth_api::pod::SchedulingGate;
 use berth_api::{Kind, Node, Object, Pod, Time};
 use berth_explain::answer::{GroupAnswer, GroupChange, GroupRemedy, GroupState};
 use berth_explain::what_if::{WhatIfWorld, key_of};
-use berth_explain::{GroupFacts, QueueFacts, Snapshot, explain_group, explain_queue, text};
+use berth_explain::{
+    GroupFacts, PodFacts, QueueFacts, Snapshot, explain_group, explain_pod, explain_queue, text,
+};
 use berth_framework::Feature;
 use berth_framework::cluster::GroupKind;
 use berth_framework::testing::{NodeBuilder, PodBuilder, node, pod};
@@ -278,6 +280,19 @@ fn every_remedy_lets_the_group_start() {
                 "seed {seed}: {:?} does not let the group start: {answer:#?}",
                 remedy.text
             );
+            if remedy.change == GroupChange::AddNodes && remedy.value > Some(1) {
+                let fewer = GroupRemedy {
+                    value: remedy.value.map(|nodes| nodes - 1),
+                    ..remedy.clone()
+                };
+                let objects = objects.after(&fewer);
+                let world = objects.run();
+                // With fewer nodes it can still start by evicting pods.
+                let evicts = world.objects().len() < objects.0.len();
+                let text = &remedy.text;
+                let are_enough = placed(&world) >= min && !evicts;
+                assert!(!are_enough, "seed {seed}: {text:?} are too many");
+            }
             proposed += 1;
             kinds.insert(format!("{:?}", remedy.change));
         }
@@ -331,6 +346,67 @@ fn preemption_is_shown_before_it_is_done() {
     let mut evicted: Vec<String> = report.evicted.into_iter().map(|pod| pod.pod).collect();
     evicted.sort();
     assert_eq!(evicted, victims);
+}
+
+/// A gang of six pods of 3 CPUs, in a zone with 1.3 CPUs on each of two nodes.
+fn ring() -> Objects {
+    let mut objects = Objects::default();
+    for name in ["n1", "n2"] {
+        objects.node(node(name).allocatable("cpu", "4"));
+        let running = pod(&format!("on-{name}")).request("cpu", "2700m");
+        objects.pod(running.on(name));
+    }
+    objects.group("g", gang(6));
+    for at in 0..6 {
+        objects.pod(member(&format!("ring-{at}"), 3).priority(0));
+    }
+    objects.edit_group(|spec| spec.priority = Some(0));
+    objects
+}
+
+/// The number of nodes to add is the smallest with which the group starts.
+#[test]
+fn no_more_nodes_are_asked_for_than_are_needed() {
+    let objects = ring();
+    let answer = explain(&objects.run());
+    let added = answer.remedies.iter();
+    let mut added = added.filter(|remedy| remedy.change == GroupChange::AddNodes);
+    let remedy = added.next().expect("nodes would help");
+    assert_eq!(remedy.text, "add 6 nodes like n1");
+    for (nodes, expected) in [(5, 0), (6, 6)] {
+        let remedy = GroupRemedy {
+            value: Some(nodes),
+            ..remedy.clone()
+        };
+        assert_eq!(
+            placed(&objects.after(&remedy).run()),
+            expected,
+            "{nodes} nodes"
+        );
+    }
+}
+
+/// The explanation of a member is that of its group: no change is proposed for the pod alone.
+#[test]
+fn a_member_is_explained_by_its_group() {
+    let world = ring().run();
+    let facts = PodFacts::take(world.scheduler(), "default", "ring-3").expect("the pod is known");
+    let mut snapshot = Snapshot::take(world.scheduler(), world.now());
+    assert!(snapshot.is_enough_for(&facts));
+    let answer = explain_pod(&mut snapshot, &facts);
+    assert_eq!(answer.group.as_ref(), Some(&explain(&world)));
+    assert!(answer.remedies.is_empty() && answer.closest.is_empty() && answer.preemption.is_none());
+    let shown = text::pod(&answer);
+    for expected in [
+        "Pod default/ring-3: Unschedulable\n  The pod is a member of PodGroup default/g and is scheduled with it. The group \
+         has been unschedulable for ",
+        "\nPodGroup default/g: Unschedulable\n",
+        "\nWhat would let it start (each was tried on a copy of the cluster)\n",
+        "add 6 nodes like n1\n",
+    ] {
+        assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
+    }
+    assert!(!shown.contains("What would free it"), "{shown}");
 }
 
 fn gang_of_four_with_room_for_three() -> Objects {

@@ -17,8 +17,9 @@ use berth_scheduler::profile::Profile;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The numbers of new nodes that are tried.
-const NEW_NODES: [usize; 5] = [1, 2, 4, 8, 16];
+/// The numbers of new nodes that are tried until one is enough. Then the numbers between that and the one before are
+/// halved until the smallest is known.
+const NEW_NODES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Like how many nodes new ones are tried.
 const LIKE_MAX: usize = 3;
 /// The number of cordoned nodes that are tried alone.
@@ -423,11 +424,9 @@ impl GroupCase<'_> {
         };
         let mut best: Option<(usize, String)> = None;
         for like in self.models(snapshot) {
-            for nodes in NEW_NODES {
-                // More nodes than the best model needs are of no interest.
-                if best.as_ref().is_some_and(|(fewest, _)| nodes >= *fewest) {
-                    break;
-                }
+            // As many nodes as the best model needs are of no interest.
+            let limit = best.as_ref().map_or(usize::MAX, |(fewest, _)| fewest - 1);
+            let mut fits = |nodes: usize| {
                 let new = |at: usize| TriedChange::AddNode {
                     like: like.clone(),
                     name: format!("new-{at}-{like}"),
@@ -435,10 +434,10 @@ impl GroupCase<'_> {
                 let pod = &first.pod.pod;
                 let edits = (0..nodes).filter_map(|at| new(at).edits(&snapshot.cluster, pod));
                 let edits: Vec<Edit> = edits.flatten().collect();
-                if self.fits_after(snapshot, &edits, self.waiting, budget) {
-                    best = Some((nodes, like));
-                    break;
-                }
+                self.fits_after(snapshot, &edits, self.waiting, budget)
+            };
+            if let Some(nodes) = fewest(limit, &mut fits) {
+                best = Some((nodes, like));
             }
         }
         let Some((nodes, like)) = best else {
@@ -476,6 +475,33 @@ impl GroupCase<'_> {
         }
         models
     }
+}
+
+/// The smallest number up to `limit` that is enough, if one of those that are tried is. More are enough whenever fewer
+/// are.
+fn fewest(limit: usize, is_enough: &mut impl FnMut(usize) -> bool) -> Option<usize> {
+    let mut too_few = 0;
+    let mut enough = None;
+    for number in NEW_NODES.map(|number| number.min(limit)) {
+        if number <= too_few {
+            break;
+        }
+        if is_enough(number) {
+            enough = Some(number);
+            break;
+        }
+        too_few = number;
+    }
+    let mut enough = enough?;
+    while enough - too_few > 1 {
+        let middle = too_few + (enough - too_few) / 2;
+        if is_enough(middle) {
+            enough = middle;
+        } else {
+            too_few = middle;
+        }
+    }
+    Some(enough)
 }
 
 /// Groups by name.
