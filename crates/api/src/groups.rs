@@ -1,15 +1,26 @@
 //! Pod groups and composite pod groups (KEP-4671, KEP-6012): pods that are scheduled as one.
 //!
-//! Every served version of the API has the same fields, so one type reads them all.
+//! The versions of the API since 1.37 have the same fields, so one type reads them all. That of 1.36, v1alpha2, writes
+//! three of them otherwise, and is read into the same type.
 
 use crate::string::null_default;
 use crate::{ObjectMeta, Str, Time};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 
 /// The API group of pod groups.
 pub const API_GROUP: &str = "scheduling.k8s.io";
 /// The condition of a pod group that states whether it was scheduled once.
 pub const POD_GROUP_INITIALLY_SCHEDULED: &str = "PodGroupInitiallyScheduled";
+/// The version of pod groups in 1.36.
+pub const V1ALPHA2: &str = "v1alpha2";
+/// [`POD_GROUP_INITIALLY_SCHEDULED`] in v1alpha2.
+pub const POD_GROUP_SCHEDULED_OF_V1ALPHA2: &str = "PodGroupScheduled";
+/// The names of the disruption mode in v1alpha2, each with the member of the union since then.
+pub const DISRUPTION_MODES_OF_V1ALPHA2: [(&str, &str); 2] =
+    [("Pod", "single"), ("PodGroup", "all")];
 /// The same of a composite pod group.
 pub const COMPOSITE_INITIALLY_SCHEDULED: &str = "CompositePodGroupInitiallyScheduled";
 
@@ -57,6 +68,7 @@ pub struct GroupSpec {
     /// The composite pod group that this group is a child of.
     pub parent_composite_pod_group_name: Option<Str>,
     /// The workload from which the group was made.
+    #[serde(alias = "podGroupTemplateRef")]
     pub workload_ref: Option<WorkloadRef>,
     /// The condition for the start of the group.
     #[serde(deserialize_with = "null_default")]
@@ -68,7 +80,7 @@ pub struct GroupSpec {
     #[serde(deserialize_with = "null_default")]
     pub resource_claims: Vec<GroupResourceClaim>,
     /// Whether the group is evicted as a whole.
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "disruption_mode")]
     pub disruption_mode: DisruptionMode,
     /// The priority; `None` counts as zero.
     pub priority: Option<i32>,
@@ -111,9 +123,51 @@ impl GroupSpec {
     }
 }
 
+/// The disruption mode: a union, and a word in v1alpha2.
+fn disruption_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DisruptionMode, D::Error> {
+    struct ModeVisitor;
+
+    impl<'de> Visitor<'de> for ModeVisitor {
+        type Value = DisruptionMode;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a disruption mode")
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<DisruptionMode, E> {
+            Ok(DisruptionMode::default())
+        }
+
+        fn visit_none<E: de::Error>(self) -> Result<DisruptionMode, E> {
+            Ok(DisruptionMode::default())
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<DisruptionMode, D::Error> {
+            d.deserialize_any(self)
+        }
+
+        fn visit_str<E: de::Error>(self, word: &str) -> Result<DisruptionMode, E> {
+            let mut modes = DISRUPTION_MODES_OF_V1ALPHA2.iter();
+            let member = modes
+                .find(|(known, _)| *known == word)
+                .map(|(_, member)| *member);
+            Ok(DisruptionMode {
+                single: (member == Some("single")).then_some(Empty {}),
+                all: (member == Some("all")).then_some(Empty {}),
+            })
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DisruptionMode, A::Error> {
+            DisruptionMode::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_any(ModeVisitor)
+}
+
 /// The template in a workload from which a group was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", from = "WorkloadRefFields")]
 pub struct WorkloadRef {
     /// The workload.
     #[serde(deserialize_with = "null_default")]
@@ -121,6 +175,34 @@ pub struct WorkloadRef {
     /// The template.
     #[serde(deserialize_with = "null_default")]
     pub template_name: Str,
+}
+
+/// The fields of a [`WorkloadRef`] in all versions: in v1alpha2, they are one level deeper.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WorkloadRefFields {
+    #[serde(deserialize_with = "null_default")]
+    workload_name: Str,
+    #[serde(deserialize_with = "null_default", alias = "podGroupTemplateName")]
+    template_name: Str,
+    workload: Option<Box<WorkloadRefFields>>,
+}
+
+impl From<WorkloadRefFields> for WorkloadRef {
+    fn from(fields: WorkloadRefFields) -> Self {
+        let WorkloadRefFields {
+            workload_name,
+            template_name,
+            ..
+        } = match fields.workload {
+            Some(nested) => *nested,
+            None => fields,
+        };
+        Self {
+            workload_name,
+            template_name,
+        }
+    }
 }
 
 /// The condition for the start of a group: a union of which one member is set.
@@ -207,12 +289,21 @@ impl GroupStatus {
     }
 }
 
+/// The type of a condition, as versions since v1alpha2 name it.
+fn condition_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Str, D::Error> {
+    let kind = Str::deserialize(deserializer)?;
+    Ok(match kind.as_str() {
+        POD_GROUP_SCHEDULED_OF_V1ALPHA2 => POD_GROUP_INITIALLY_SCHEDULED.into(),
+        _ => kind,
+    })
+}
+
 /// A condition of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupCondition {
     /// The type.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "condition_type")]
     pub kind: Str,
     /// `True`, `False` or `Unknown`.
     pub status: Str,
@@ -285,5 +376,37 @@ mod tests {
         assert_eq!((basic.gang_min(), basic.min()), (None, 1));
         assert!(!basic.is_disrupted_as_a_whole());
         assert_eq!(basic.topology_key(), None);
+    }
+
+    /// G-34: a group of 1.36 is read like one of a later release.
+    #[test]
+    fn v1alpha2_is_read_like_later_versions() {
+        for (word, mode) in DISRUPTION_MODES_OF_V1ALPHA2 {
+            let condition =
+                |kind: &str| json!([{"type": kind, "status": "False", "reason": "Unschedulable"}]);
+            let old: PodGroup = serde_json::from_value(json!({
+                "metadata": {"name": "g"},
+                "spec": {
+                    "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}},
+                    "schedulingPolicy": {"gang": {"minCount": 3}},
+                    "schedulingConstraints": {"topology": [{"key": "rack"}]},
+                    "disruptionMode": word,
+                },
+                "status": {"conditions": condition("PodGroupScheduled")},
+            }))
+            .expect("a group of v1alpha2");
+            let new: PodGroup = serde_json::from_value(json!({
+                "metadata": {"name": "g"},
+                "spec": {
+                    "workloadRef": {"workloadName": "w", "templateName": "t"},
+                    "schedulingPolicy": {"gang": {"minCount": 3}},
+                    "schedulingConstraints": {"topology": [{"key": "rack"}]},
+                    "disruptionMode": {mode: {}},
+                },
+                "status": {"conditions": condition("PodGroupInitiallyScheduled")},
+            }))
+            .expect("a group of v1beta1");
+            assert_eq!(old, new, "{word}");
+        }
     }
 }

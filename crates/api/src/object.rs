@@ -2,7 +2,7 @@
 
 use crate::custom::{CustomKind, CustomObject};
 use crate::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
-use crate::groups::{CompositePodGroup, PodGroup};
+use crate::groups::{self, CompositePodGroup, PodGroup};
 use crate::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
@@ -175,8 +175,9 @@ impl Kind {
         match self {
             // Kubernetes 1.36.
             Self::DeviceTaintRule => &["v1beta2"],
-            // The first release with the stable version may not serve the others any more.
-            Self::PodGroup => &["v1", "v1alpha3"],
+            // The first release with the stable version may not serve the others any more, and 1.36 serves the last one
+            // alone, which `groups` reads.
+            Self::PodGroup => &["v1", "v1alpha3", groups::V1ALPHA2],
             Self::CompositePodGroup => &["v1beta1", "v1"],
             _ => &[],
         }
@@ -195,6 +196,11 @@ mod tests {
             ("apps/v1", "Pod", None),
             ("apps/v1beta1", "ReplicaSet", None),
             ("v1", "ConfigMap", None),
+            (
+                "scheduling.k8s.io/v1alpha2",
+                "PodGroup",
+                Some(Kind::PodGroup),
+            ),
         ] {
             assert_eq!(
                 Kind::by_name(api_version, kind),

@@ -82,7 +82,7 @@ pub enum Support {
     OnInBerth,
     /// Berth always behaves as with the gate on. `false` is ignored with a warning where the gate is not locked.
     AlwaysOn,
-    /// The gate changes how kube-scheduler computes something, not what it computes.
+    /// The gate changes how kube-scheduler computes something, not what it computes; or another gate includes it.
     NoEffect,
     /// Berth does not have the feature. `true` is refused.
     Missing,
@@ -116,7 +116,11 @@ impl Feature {
             Support::Switchable | Support::NoEffect => match self.state(versions) {
                 GateState::PreAlpha => false,
                 GateState::Known(spec) => spec.on,
-                GateState::Removed => true,
+                // The feature is part of those that it needs.
+                GateState::Removed => self
+                    .needs()
+                    .iter()
+                    .all(|needed| needed.default_on(versions)),
             },
         }
     }

@@ -2,7 +2,7 @@
 
 mod replace;
 
-use berth_api::{Duration, ObjectMeta, Str, Time};
+use berth_api::{Duration, ObjectMeta, Str, Time, groups};
 use berth_client::content::ApiAnswer;
 use berth_client::limit;
 use berth_client::request::{ApiRequest, Resource};
@@ -14,6 +14,7 @@ use berth_framework::write::{Action, Lane, Write};
 use futures_util::FutureExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 
 /// In the words of API servers: the object of that name is not the one that was meant.
@@ -136,6 +137,25 @@ fn write_request(write: &Write) -> ApiRequest {
     write_request_to(resource_of(write), write)
 }
 
+/// The action in the words of a version: in v1alpha2, the condition of a pod group has another type.
+fn action_in(resource: Resource, action: &Action) -> Cow<'_, Action> {
+    let Action::StrategicPatch(body) = action else {
+        return Cow::Borrowed(action);
+    };
+    if (resource.group, resource.version) != (groups::API_GROUP, groups::V1ALPHA2) {
+        return Cow::Borrowed(action);
+    }
+    let mut body = body.clone();
+    let conditions = body.pointer_mut("/status/conditions");
+    let conditions = conditions.and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        if condition["type"] == groups::POD_GROUP_INITIALLY_SCHEDULED {
+            condition["type"] = groups::POD_GROUP_SCHEDULED_OF_V1ALPHA2.into();
+        }
+    }
+    Cow::Owned(Action::StrategicPatch(body))
+}
+
 fn write_request_to(resource: Resource, write: &Write) -> ApiRequest {
     let object = write.object();
     let (namespace, name) = (&object.namespace, &object.name);
@@ -149,7 +169,8 @@ fn write_request_to(resource: Resource, write: &Write) -> ApiRequest {
             preconditions.insert(field.to_owned(), value.as_str().into());
         }
     }
-    let mut request = match write.action() {
+    let action = action_in(resource, write.action());
+    let mut request = match &*action {
         Action::Create(body) => request::create(resource, namespace, body),
         Action::Update(body) => request::update(
             resource,
@@ -584,6 +605,30 @@ mod tests {
             assert_eq!(request.content_type, content_type, "{described}");
             let sent: Value = serde_json::from_slice(&request.body.json()).unwrap();
             assert_eq!(sent, expected, "{described}");
+        }
+    }
+
+    /// G-34: the condition of a pod group is written in the words of the version that the server has.
+    #[test]
+    fn conditions_of_groups_have_the_name_of_their_version() {
+        static GROUP: CallType = CallType::new("group", Kind::PodGroup);
+        let body = json!({"status": {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "True"}]}});
+        let write =
+            Write::new(&GROUP, "ns", "g", Action::StrategicPatch(body)).to_subresource("status");
+        for (version, expected) in [
+            ("v1beta1", "PodGroupInitiallyScheduled"),
+            ("v1alpha2", "PodGroupScheduled"),
+        ] {
+            let resource = Resource {
+                version,
+                ..resource_of(&write)
+            };
+            let request = write_request_to(resource, &write);
+            let sent: Value = serde_json::from_slice(&request.body.json()).expect("JSON");
+            assert_eq!(
+                sent["status"]["conditions"][0]["type"], expected,
+                "{version}"
+            );
         }
     }
 

@@ -338,7 +338,17 @@ mod tests {
             (
                 "GangScheduling=true",
                 Some(
-                    "feature gate GangScheduling cannot be enabled: Berth does not have this feature; leave the gate off",
+                    "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]",
+                ),
+            ),
+            (
+                "GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true",
+                None,
+            ),
+            (
+                "CoordinatedLeaderElection=true",
+                Some(
+                    "feature gate CoordinatedLeaderElection cannot be enabled: Berth does not have this feature; leave the gate off",
                 ),
             ),
             (

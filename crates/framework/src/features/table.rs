@@ -86,8 +86,8 @@ features! {
     OpportunisticBatching: [B1 B1 B1], NoEffect, "Pods of equal shape are scheduled in batches.";
     PodSchedulingReadiness: [L L GONE], AlwaysOn, "Pods with scheduling gates are not scheduled.";
     GenericWorkload: [A B0 B0], Switchable, "The pods of a PodGroup are scheduled together, as in 1.38 whatever the release.";
-    GangScheduling: [A GONE GONE], Missing, "All pods of a group are scheduled, or none. In Berth part of GenericWorkload.";
-    WorkloadAwarePreemption: [A GONE GONE], Missing, "Preemption for whole pod groups. In Berth part of GenericWorkload.";
+    GangScheduling: [A GONE GONE], NoEffect, "All pods of a group are scheduled, or none. In Berth part of GenericWorkload.";
+    WorkloadAwarePreemption: [A GONE GONE], NoEffect, "Preemption for whole pod groups. In Berth part of GenericWorkload.";
     TopologyAwareWorkloadScheduling: [A A A], Switchable, "The pods of a group are placed on nodes with one value of a label.";
     CompositePodGroup: [PRE A A], Switchable, "Groups of pod groups are scheduled as one.";
     PodGroupPreemptionPolicy: [PRE A A], Switchable, "The preemption policy of a pod group decides whether pods are evicted for it.";
@@ -179,6 +179,9 @@ impl Feature {
             Self::InterPodAffinityHostnameFastPath => Some(
                 "Berth keeps counts per node, so affinity by host name never reads other nodes",
             ),
+            Self::GangScheduling | Self::WorkloadAwarePreemption => {
+                Some("GenericWorkload includes it, as in Kubernetes 1.37 and later")
+            }
             _ => None,
         }
     }

@@ -2,12 +2,17 @@
 //! template is nested, and the condition of a group that has been scheduled has another name.
 
 use crate::view::{FieldView, existing, items_mut, remove, set};
+use berth_api::groups::{
+    DISRUPTION_MODES_OF_V1ALPHA2 as MODES, POD_GROUP_INITIALLY_SCHEDULED,
+    POD_GROUP_SCHEDULED_OF_V1ALPHA2,
+};
 use serde_json::{Map, Value, json};
 
-/// The names of a disruption mode in v1alpha2 and in v1beta1.
-const MODES: [(&str, &str); 2] = [("Pod", "single"), ("PodGroup", "all")];
 /// The types of the condition of a group that has been scheduled.
-const SCHEDULED: (&str, &str) = ("PodGroupScheduled", "PodGroupInitiallyScheduled");
+const SCHEDULED: (&str, &str) = (
+    POD_GROUP_SCHEDULED_OF_V1ALPHA2,
+    POD_GROUP_INITIALLY_SCHEDULED,
+);
 
 /// The version in which earlier releases of Berth stored these objects.
 pub const STORED_BEFORE: &str = "scheduling.k8s.io/v1alpha2";

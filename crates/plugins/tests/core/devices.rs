@@ -2,7 +2,7 @@
 
 use crate::drivers::{driver, driver_of};
 use berth_api::Kind;
-use berth_framework::call::CallErrorKind;
+use berth_framework::call::{CallErrorKind, Response};
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::write::Action;
 use berth_framework::{ApiCall, Feature, FeatureGates};
@@ -661,4 +661,40 @@ fn an_incomplete_pool_concerns_its_node_since_1_38() {
             _ => assert!(text.contains(why), "{release}: {text}"),
         }
     }
+}
+
+/// D-30, PL-160: pods that share a claim reserve it one after the other, each for the version that the one before has
+/// made, without asynchronous calls. No write fails with a conflict.
+#[test]
+fn pods_that_share_a_claim_reserve_it_without_conflicts() {
+    const PODS: usize = 15;
+    let features = FeatureGates::default()
+        .with(Feature::SchedulerAsyncAPICalls, false)
+        .with(Feature::SchedulerPreEnqueuePodStatus, false);
+    let mut w = world_with(features, &["n1"]);
+    w.object(Kind::ResourceClaim, claim("shared"));
+    w.pod(using("first", &["shared"]));
+    assert_eq!(w.attempts(), ["first on n1"]);
+    allocate(&mut w, "shared");
+    for n in 0..PODS {
+        w.pod(using(&format!("p{n}"), &["shared"]));
+    }
+    assert_eq!(w.attempts().len(), PODS);
+    let claims = w.scheduler.cache().cluster().devices().claims();
+    let shown = claims.get("default", "shared").expect("the claim exists");
+    let mut version = shown.metadata.resource_version.clone();
+    for n in 0..PODS {
+        let mut calls = w.calls.iter();
+        let at = calls.position(|(_, call)| is_claim_write(call));
+        let (id, call) = w.calls.remove(at.expect("a reservation is sent"));
+        let ApiCall::Write(write) = &call else {
+            panic!("{call:?}")
+        };
+        assert_eq!(write.resource_version(), Some(&version), "reservation {n}");
+        assert_eq!(writes(&w), [], "one call at a time");
+        version = format!("{}", 1_000 + n).into();
+        w.complete(id, Ok(Response::written(version.clone())));
+    }
+    answer_statuses(&mut w);
+    assert_eq!(bindings(&w).len(), PODS + 1);
 }

@@ -222,3 +222,28 @@ fn a_class_wakes_the_pod() {
     w.wait(10);
     assert_eq!(w.attempt_named(), "p on n1");
 }
+
+/// PL-174: of several classes that name a resource the newest provides it. When that one is deleted, another one does at
+/// once, with every release.
+#[test]
+fn another_class_provides_the_resource_of_a_deleted_one() {
+    let class = |name: &str, created: &str, expression: &str| {
+        json!({
+            "metadata": {"name": name, "creationTimestamp": created},
+            "spec": {"extendedResourceName": "example.com/nic", "selectors": [{"cel": {"expression": expression}}]},
+        })
+    };
+    let mut w = world(&["n1"]);
+    let newer = class("newer", "2026-01-02T00:00:00Z", "false");
+    w.object(
+        Kind::DeviceClass,
+        class("older", "2026-01-01T00:00:00Z", "true"),
+    );
+    w.object(Kind::DeviceClass, newer.clone());
+    w.pod(pod("p").request("example.com/nic", "1"));
+    w.attempt_named();
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable));
+    w.object_gone(Kind::DeviceClass, &newer);
+    w.pod(pod("q").request("example.com/nic", "1"));
+    assert_eq!(w.attempt_named(), "q on n1");
+}
