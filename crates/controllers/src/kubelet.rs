@@ -14,7 +14,7 @@
 //! | `berth.dev/startup-seconds` | from bound to running | 0.5 |
 //! | `berth.dev/ready-seconds` | from running to ready | 0 |
 //! | `berth.dev/run-seconds` | from running to the containers' end | as their commands state, else 1 for pods of Jobs, for ever for others |
-//! | `berth.dev/exit-code` | what the containers end with | as their commands state, else 0 |
+//! | `berth.dev/exit-code` | what the containers end with | as their commands state, else 0; of a stopped pod 143, or 137 after the grace period |
 //! | `berth.dev/image-pull` | with `fail`, the images of the pod cannot be pulled | they can |
 //! | `berth.dev/stop-seconds` | from deletion to the end, never longer than the grace period | 0.5 |
 //!

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 /// No annotation asks for longer than this.
 const SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
+/// The numbers of signals. A process that a signal ends has this number and 128 as its exit code.
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
 /// The reason why an image cannot be pulled.
 pub(super) const PULL_ERROR: &str = "the simulated registry does not have it";
 /// Tags of images that no registry has: those of examples and tests of rollouts that fail.
@@ -46,6 +49,13 @@ pub(super) fn exit_code(pod: &Value, container: &Value) -> i32 {
     given
         .or_else(|| command::ending(container).map(|ending| ending.exit_code))
         .unwrap_or_default()
+}
+
+/// The exit code of containers that are stopped: as the annotation states, else that of a process that SIGTERM ends, or
+/// SIGKILL when the grace period is over.
+pub(super) fn stopped_exit_code(pod: &Value, is_killed: bool) -> i32 {
+    let by_signal = if is_killed { SIGKILL } else { SIGTERM };
+    annotation_number(pod, EXIT_CODE).unwrap_or(128 + by_signal)
 }
 
 /// Returns whether a container of a pod fails when it comes to its end.

@@ -310,6 +310,7 @@ fn stop(
         .iter()
         .filter_map(|c| c["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64());
     let takes = takes.saturating_add(Duration::from_secs(sleeps.max().unwrap_or_default()));
+    let is_killed = !runs || takes > Duration::from_secs(grace);
     let takes = if runs {
         takes.min(Duration::from_secs(grace))
     } else {
@@ -331,8 +332,14 @@ fn stop(
             host_ip,
             pod_ip: &record.ip,
         };
-        let ended = Containers::Ended { exit_code: 0 };
-        let status = status_of(pod, place, "Succeeded", ended, false, now);
+        let exit_code = container::stopped_exit_code(pod, is_killed);
+        let phase = if exit_code == 0 {
+            "Succeeded"
+        } else {
+            "Failed"
+        };
+        let ended = Containers::Ended { exit_code };
+        let status = status_of(pod, place, phase, ended, false, now);
         return PodStep::Write(status, StepEvents::Nothing);
     }
     if grace == 0 && is_held {

@@ -208,17 +208,26 @@ async fn a_deleted_pod_stops_gracefully_within_its_grace_period() {
             json!({STOP_SECONDS: stop}),
         );
     }
-    run(&api, "held", "berth-node-1", "Always", json!({}));
-    api.edit(POD.resource, ("n", "held"), |p| {
-        p["metadata"]["finalizers"] = json!(["test/hold"])
-    });
+    let held = [
+        ("held", json!({}), ("Failed", 143)),
+        ("held-long", json!({STOP_SECONDS: "1000"}), ("Failed", 137)),
+        ("held-clean", json!({EXIT_CODE: "0"}), ("Succeeded", 0)),
+    ];
+    for (name, annotations, _) in &held {
+        run(&api, name, "berth-node-1", "Always", annotations.clone());
+        api.edit(POD.resource, ("n", name), |p| {
+            p["metadata"]["finalizers"] = json!(["test/hold"])
+        });
+    }
+    let all = ["quick", "slow", "stubborn"]
+        .into_iter()
+        .chain(held.iter().map(|(name, ..)| *name));
+    let all: Vec<&str> = all.collect();
     eventually("all run", || {
-        ["quick", "slow", "stubborn", "held"]
-            .iter()
-            .all(|n| phase(&api, n) == "Running")
+        all.iter().all(|n| phase(&api, n) == "Running")
     })
     .await;
-    for name in ["quick", "slow", "stubborn", "held"] {
+    for name in &all {
         api.delete(POD.resource, "n", name, &DeleteOptions::default())
             .unwrap();
     }
@@ -231,8 +240,13 @@ async fn a_deleted_pod_stops_gracefully_within_its_grace_period() {
     // Thirty seconds of grace are all it gets.
     pass(10.0).await;
     assert!(!is_there("stubborn"));
-    // A pod that a finalizer keeps shows that it has ended.
-    assert_eq!(phase(&api, "held"), "Succeeded");
+    // A pod that a finalizer keeps shows that it has ended, and how.
+    for (name, _, (ended, exit_code)) in &held {
+        let status = &get(&api, name)["status"];
+        assert_eq!(status["phase"], *ended, "{name}");
+        let terminated = &status["containerStatuses"][0]["state"]["terminated"];
+        assert_eq!(terminated["exitCode"], *exit_code, "{name}: {status}");
+    }
     api.edit(POD.resource, ("n", "held"), |p| {
         p["metadata"]["finalizers"] = json!([])
     });
