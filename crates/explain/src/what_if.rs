@@ -22,6 +22,7 @@ pub use report::{
 };
 
 use crate::change::{Edit, PodRef, released};
+use crate::queue::gate_text;
 use berth_api::pod::PodCondition;
 use berth_api::resources::{CPU, MEMORY};
 use berth_api::{Duration, Kind, Object, Pod, Str, Time};
@@ -338,6 +339,10 @@ impl WhatIfWorld {
         let reason = |pod: &Pod| {
             if !pod.spec.scheduling_gates.is_empty() {
                 return "it has scheduling gates".to_owned();
+            }
+            let queued = self.scheduler.queue().get(pod.namespace(), pod.name());
+            if let Some((_, info)) = queued.filter(|(_, info)| info.is_gated()) {
+                return gate_text(info);
             }
             let explanation = self.scheduler.explanation(pod.uid());
             explanation.map_or_else(String::new, |e| e.message.clone())

@@ -41,6 +41,12 @@ impl WhatIfWorld {
             blocks,
         };
         let stays = |reason: &str, blocks| end(Fate::Stays, None, reason.to_owned(), blocks);
+        if pod.is_terminating() {
+            // Its controller has replaced it already, and the drain waits for its end.
+            self.delete(&pod_key(pod.namespace(), pod.name()));
+            let reason = "it is being deleted, and its controller has replaced it".to_owned();
+            return end(Fate::Lost, None, reason, false);
+        }
         match pod.metadata.controller().map(|owner| owner.kind.as_str()) {
             Some("DaemonSet") => {
                 return stays("a pod of a DaemonSet is not evicted by a drain", false);
