@@ -144,7 +144,7 @@ impl AskedScheduler {
             .await
             .map_err(CommandFailure::environment)?;
         Ok(Self {
-            transport,
+            transport: transport.asking_once(),
             component,
             agent,
         })
@@ -177,7 +177,7 @@ impl AskedScheduler {
         };
         let options = kubeconfig.connect_options(self.agent.clone());
         let read = async {
-            let transport = connect(&options).await?;
+            let transport = connect(&options).await?.asking_once();
             let pod = request::get(PODS, &answer.namespace, &answer.name);
             let pod = transport.request::<Value>(&pod).await;
             let removed = removed_by(&transport, &answer.gates).await;
@@ -234,6 +234,14 @@ impl AskedScheduler {
         }
     }
 
+    /// The kubeconfig that names the scheduler, for messages.
+    fn source(&self) -> String {
+        let kubeconfig = self.component.kubeconfig.as_ref();
+        kubeconfig.map_or_else(String::new, |choice| {
+            format!(" (kubeconfig {})", choice.described())
+        })
+    }
+
     /// The answer at a path of the port.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, CommandFailure> {
         let url = &self.component.url;
@@ -252,9 +260,10 @@ impl AskedScheduler {
                 CommandFailure::Environment(format!("the scheduler at {url} failed to answer: {error}"))
             }
             _ => CommandFailure::Environment(format!(
-                "failed to reach a scheduler at {url}: {error}; start one with {} up, forward the port of one \
+                "failed to reach a scheduler at {url}{}: {error}; start one with {} up, forward the port of one \
                  (kubectl -n kube-system port-forward deployment/berth-scheduler 10259), or give its address with \
                  --server URL",
+                self.source(),
                 program()
             )),
         })

@@ -57,17 +57,18 @@ async fn server(args: &VersionArgs) -> Option<Result<(String, Value), CommandFai
     let is_given = args.kubeconfig.is_given();
     let options = args.kubeconfig.connect_options("version");
     let transport = match connect(&options).await {
-        Ok(transport) => transport,
+        Ok(transport) => transport.asking_once(),
         Err(error) if is_given => return Some(Err(CommandFailure::environment(error))),
         Err(_) => return None,
     };
     let url = transport.server().to_owned();
+    let kubeconfig = args.kubeconfig.choice().described();
     let version = request::get_path("/version");
     let answer = tokio::time::timeout(SERVER_TIMEOUT, transport.request::<Value>(&version)).await;
     let unreachable = |why: String| {
         CommandFailure::Environment(format!(
-            "failed to reach the API server at {url}: {why}; name another kubeconfig with --kubeconfig PATH, or print \
-             the version of this program alone with --client"
+            "failed to reach the API server at {url} (kubeconfig {kubeconfig}): {why}; name another kubeconfig with \
+             --kubeconfig PATH, or print the version of this program alone with --client"
         ))
     };
     Some(match answer {

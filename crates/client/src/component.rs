@@ -58,6 +58,13 @@ impl KubeconfigChoice {
         }
     }
 
+    /// The file that is used, for messages.
+    pub fn described(&self) -> String {
+        let usual = || "KUBECONFIG or ~/.kube/config".to_owned();
+        let path = self.path.as_ref();
+        path.map_or_else(usual, |path| path.display().to_string())
+    }
+
     /// Reads the files; `None` when no file is named and there is none.
     fn read(&self) -> Result<Option<Kubeconfig>, ConnectError> {
         let read = match &self.path {
@@ -72,10 +79,8 @@ impl KubeconfigChoice {
     }
 
     fn unusable(&self, error: &KubeconfigError) -> ConnectError {
-        let usual = || "KUBECONFIG or ~/.kube/config".to_owned();
-        let path = self.path.as_ref();
         ConnectError::Kubeconfig {
-            path: path.map_or_else(usual, |path| path.display().to_string()),
+            path: self.described(),
             reason: chain(error),
         }
     }

@@ -14,6 +14,8 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     state: Mutex<ReachState>,
+    /// Whether outages are not logged.
+    is_silent: bool,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +38,14 @@ enum News {
 }
 
 impl Reach {
+    /// For a client that asks once and reports the error itself.
+    pub(crate) fn silent() -> Self {
+        Self {
+            is_silent: true,
+            ..Self::default()
+        }
+    }
+
     /// Returns whether the server was reached again a moment ago: until it has loaded its roles it answers 403.
     pub(crate) fn is_settling(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,6 +62,7 @@ impl Reach {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .note(error.is_some(), Instant::now());
+        let news = news.filter(|_| !self.is_silent);
         match (news, error) {
             (Some(News::Lost(since)), Some(error)) => {
                 let hint = match error.code() {

@@ -100,6 +100,14 @@ impl Transport {
         Self::new(connection, server, user_agent, None)
     }
 
+    /// The same connection for a command that asks once: outages are not logged, because the command reports its error
+    /// and does not retry.
+    #[must_use]
+    pub fn asking_once(self) -> Self {
+        let reach = Arc::new(Reach::silent());
+        Self { reach, ..self }
+    }
+
     /// The same connection with a limit on requests a second.
     #[must_use]
     pub fn limited(self, limit: RateLimit) -> Self {

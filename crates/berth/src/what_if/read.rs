@@ -107,7 +107,8 @@ pub(super) async fn list_all(
 ) -> Result<Release, CommandFailure> {
     let transport = connect(&args.kubeconfig.connect_options("what-if"))
         .await
-        .map_err(CommandFailure::environment)?;
+        .map_err(CommandFailure::environment)?
+        .asking_once();
     let release = of_server(&transport, AskingInterval::Once).await.release;
     for kind in Kind::ALL {
         let (group, version, plural) = kind.resource();
@@ -133,9 +134,10 @@ pub(super) async fn list_all(
             Err(ApiError::Status { code: 404, .. }) if !is_needed => {}
             Err(error) => {
                 return Err(CommandFailure::Environment(format!(
-                    "failed to list {} at {}: {error}",
+                    "failed to list {} at {} (kubeconfig {}): {error}",
                     kind.name(),
-                    transport.server()
+                    transport.server(),
+                    args.kubeconfig.choice().described()
                 )));
             }
             Ok(()) => {}

@@ -633,6 +633,70 @@ fn commands_take_a_context() {
     }
 }
 
+/// A command that fails names the kubeconfig that it used, and does not retry.
+#[test]
+fn commands_name_the_kubeconfig_that_they_used() {
+    let scratch = Scratch::new("what-if-kubeconfig");
+    let extension =
+        json!({"name": "berth.dev/scheduler", "extension": {"url": "http://127.0.0.1:1"}});
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1", "extensions": [extension]}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+        "current-context": "c",
+    });
+    let kubeconfig = shown(&scratch.file("berth.kubeconfig", &config.to_string()));
+    for command in [&["what-if"][..], &["explain", "queue"], &["version"]] {
+        let output = Command::new(BINARY)
+            .args(command)
+            .args(["--kubeconfig", &kubeconfig])
+            .output()
+            .expect("berth runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{command:?}");
+        let named = format!("(kubeconfig {kubeconfig})");
+        assert!(error.contains(&named), "{command:?}: {error}");
+        assert!(!error.contains("retrying"), "{command:?}: {error}");
+    }
+}
+
+/// A drain waits for the end of a pod that is being deleted, which its controller has replaced: nothing is moved, and no
+/// pod waits. A pod that PreEnqueue rejects is listed with the reason.
+#[test]
+fn pods_that_are_being_deleted_are_not_moved() {
+    let scratch = Scratch::new("what-if-terminating");
+    let mut ending = pod("ending", "1", "n1");
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    let mut claims = pod("noclaim", "1", "");
+    claims["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "mine"}]);
+    let dump = [
+        node("n1"),
+        node("n2"),
+        ending,
+        pod("new", "1", "n2"),
+        claims,
+    ];
+    let dump = shown(&scratch.file("dump.json", &list(&dump)));
+    let report = what_if(&["--from", &dump, "--drain", "n1"]).expect("a report");
+    assert_eq!(report["drained"], json!(["n1"]), "{report:#}");
+    assert_eq!(
+        (&report["moved"], &report["blocked"]),
+        (&json!([]), &json!([])),
+        "{report:#}"
+    );
+    let ended = &report["displaced"][0];
+    assert_eq!(
+        (&ended["pod"], &ended["fate"]),
+        (&json!("default/ending"), &json!("Lost"))
+    );
+    assert_eq!(
+        report["pending"],
+        json!([{"pod": "default/noclaim", "reason": "Waiting for resource claim \"mine\" to be present"}]),
+        "{report:#}"
+    );
+}
+
 /// The number of further pods of a template that fit, on which nodes, and what the next one lacks.
 #[test]
 fn more_pods_of_a_template_are_counted() {
