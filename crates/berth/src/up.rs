@@ -17,6 +17,7 @@ use berth_client::observe::Unobserved;
 use berth_controllers::{SIMULATED_PROVISIONER, Selection};
 use berth_framework::registry::Registry;
 use berth_objects::access::{Access, gr};
+use berth_objects::object::NODE;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -93,7 +94,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     } else {
         0
     };
-    let nodes = nodes::options(&args.node, args.control_plane.nodes(nodes_of_file))?;
+    let mut nodes = nodes::options(&args.node, args.control_plane.nodes(nodes_of_file))?;
     let release = args.control_plane.emulated_version;
     let mut core = scheduler::options_of_up(&args.core, release, registry).await?;
     scheduler::elect(&mut core);
@@ -110,13 +111,18 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     })
     .await?;
     place.write(&server, metrics)?;
-    let count = nodes.nodes.saturating_add(nodes.given.len());
+    let is_kept = !server.api("berth").list(NODE.resource, None).is_empty();
+    // A cluster that is kept has its nodes: the default number is that of a new one.
+    if args.control_plane.nodes.is_none() && is_kept {
+        nodes.nodes = 0;
+    }
     let options = ControlPlaneOptions {
         controllers: Selection::All,
         nodes,
         kubelets: true,
     };
     let plane = ControlPlane::start(server, options).await?;
+    let count = plane.server().api("berth").list(NODE.resource, None).len();
     let connection = &mut core.config.client_connection;
     connection.kubeconfig = place.own.display().to_string();
     let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;

@@ -16,6 +16,11 @@ const DEPLOYMENTS: Resource = Resource {
     version: "v1",
     plural: "deployments",
 };
+const NODES: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "nodes",
+};
 const MANIFEST: &str = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -258,6 +263,27 @@ fn what_cannot_be_had_is_named_with_the_way_out() {
             assert!(error.contains(part), "{situation}: no {part:?} in {error}");
         }
     }
+}
+
+/// A cluster that a data directory keeps has the nodes that it had: the default number is that of a new cluster.
+#[test]
+fn a_kept_cluster_has_the_nodes_that_it_had() {
+    let scratch = Scratch::new("up-kept");
+    let dir = scratch.path("data").display().to_string();
+    let names = |args: &[&str]| -> Vec<String> {
+        let cluster = Cluster::up("up-kept-cluster", &[&["--data-dir", &dir], args].concat());
+        let list = Api::of(&cluster).send(&request::list(NODES, "", 0, ""));
+        let nodes = list["items"].as_array().expect("a list").iter();
+        let names = nodes
+            .map(|node| node["metadata"]["name"].to_string())
+            .collect();
+        assert!(cluster.stop("-TERM").is_some());
+        names
+    };
+    let two = names(&["--nodes", "2"]);
+    assert_eq!(two.len(), 2);
+    assert_eq!(names(&[]), two);
+    assert_eq!(names(&["--nodes", "3"]).len(), 3);
 }
 
 #[test]
