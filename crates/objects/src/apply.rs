@@ -10,6 +10,7 @@ mod typed;
 
 use crate::view::{FieldView, meta, meta_mut};
 use fields::FieldSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 pub(crate) use typed::Typed;
@@ -312,10 +313,13 @@ fn entries(object: &Value) -> Vec<ManagerEntry> {
 
 /// The entries that a write contains. Those that the stored object has, too, need not be read.
 fn given_entries(given: &[Value], old: &Value) -> Vec<ManagerEntry> {
-    let known = managed(old);
+    let known = managed(old).iter();
+    let known: FxHashSet<&str> = known
+        .filter_map(|known| known.get("fieldsV1")?.as_str())
+        .collect();
     let is_known = |entry: &Value| {
-        let set = entry.get("fieldsV1").filter(|set| set.is_string());
-        set.is_some() && known.iter().any(|known| known.get("fieldsV1") == set)
+        let set = entry.get("fieldsV1").and_then(Value::as_str);
+        set.is_some_and(|set| known.contains(set))
     };
     let read = |entry: &Value| {
         if is_known(entry) {
@@ -342,33 +346,47 @@ fn store(object: &mut Value, mut entries: Vec<ManagerEntry>) {
 
 /// Merges the oldest entries of updates when there are too many.
 fn cap(entries: &mut Vec<ManagerEntry>) {
-    while entries.iter().filter(|e| !e.applied).count() > UPDATE_MANAGERS_MAX {
-        let updates = entries
-            .iter()
-            .enumerate()
-            .filter(|(_, e)| !e.applied && e.manager != ANCIENT);
-        let Some(oldest) = updates.min_by_key(|(_, e)| e.time.clone()).map(|(i, _)| i) else {
-            return;
+    let mut updates = entries.iter().filter(|e| !e.applied).count();
+    if updates <= UPDATE_MANAGERS_MAX {
+        return;
+    }
+    let is_bucket = |e: &ManagerEntry| e.manager == ANCIENT && e.subresource.is_empty();
+    // The buckets by their versions.
+    let mut buckets: FxHashMap<String, usize> = FxHashMap::default();
+    for (i, entry) in entries.iter().enumerate().filter(|(_, e)| is_bucket(e)) {
+        buckets.entry(entry.api_version.clone()).or_insert(i);
+    }
+    let of_managers = entries.iter().enumerate();
+    let of_managers = of_managers.filter(|(_, e)| !e.applied && e.manager != ANCIENT);
+    let mut by_age: Vec<(String, usize)> = of_managers.map(|(i, e)| (e.time.clone(), i)).collect();
+    by_age.sort();
+    let mut kept: Vec<Option<ManagerEntry>> = entries.drain(..).map(Some).collect();
+    for (_, i) in by_age {
+        if updates <= UPDATE_MANAGERS_MAX {
+            break;
+        }
+        let Some(oldest) = kept.get_mut(i).and_then(Option::take) else {
+            continue;
         };
-        let oldest = entries.remove(oldest);
-        let bucket = entries.iter_mut().find(|e| {
-            e.manager == ANCIENT && e.api_version == oldest.api_version && e.subresource.is_empty()
-        });
-        match bucket {
+        let bucket = buckets.get(&oldest.api_version);
+        match bucket.and_then(|bucket| kept.get_mut(*bucket)?.as_mut()) {
             Some(bucket) => {
                 bucket.set.add(oldest.set.into_set());
                 bucket.time = oldest.time;
+                updates -= 1;
             }
             None => {
                 // The first one makes the bucket: one entry less only from the second on.
-                entries.push(ManagerEntry {
+                buckets.insert(oldest.api_version.clone(), kept.len());
+                kept.push(Some(ManagerEntry {
                     manager: ANCIENT.to_owned(),
                     subresource: String::new(),
                     ..oldest
-                });
+                }));
             }
         }
     }
+    entries.extend(kept.into_iter().flatten());
 }
 
 fn owned(mut set: FieldSet, author: &Author<'_>) -> FieldSet {

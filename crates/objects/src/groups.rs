@@ -9,6 +9,7 @@ use crate::schema::Schemas;
 use crate::schema::model::{ListType, Model, TypeId, ValueShape};
 use crate::view::{FieldView, existing, remove};
 use berth_api::Release;
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -245,14 +246,17 @@ fn drop_fields(
                     ListType::Map(keys) => keys.as_slice(),
                     _ => &[],
                 };
+                // The entries of before by their keys, of equal ones the first.
+                let mut known: FxHashMap<Vec<Option<&Value>>, &Value> = FxHashMap::default();
+                for old in before.and_then(Value::as_array).into_iter().flatten() {
+                    let keys = keys.iter().map(|key| old.get(&**key)).collect();
+                    known.entry(keys).or_insert(old);
+                }
                 for entry in list {
-                    let same = |other: &&Value| {
-                        let mut keys = keys.iter();
-                        keys.all(|key| other.get(&**key) == entry.get(&**key))
-                    };
-                    let before = before.and_then(Value::as_array);
-                    let before = before.and_then(|list| list.iter().find(same)).cloned();
-                    drop_fields(model, gates, *id, (entry, before.as_ref()));
+                    let keys: Vec<Option<&Value>> =
+                        keys.iter().map(|key| entry.get(&**key)).collect();
+                    let before = known.get(&keys).copied();
+                    drop_fields(model, gates, *id, (entry, before));
                 }
             }
             _ => {}

@@ -3,6 +3,7 @@
 use crate::access::AccessError;
 use crate::field::{ErrorType, FieldError};
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 
 /// One entry of `details.causes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,14 +231,10 @@ impl ApiError {
 
     /// 422 for an object with field errors.
     pub fn invalid(kind: StatusSubject<'_>, errors: &[FieldError]) -> Self {
-        let mut seen: Vec<String> = Vec::with_capacity(errors.len());
-        for error in errors {
-            let text = error.to_string();
-            if !seen.contains(&text) {
-                seen.push(text);
-            }
-        }
-        let text = match seen.as_slice() {
+        let mut seen = HashSet::with_capacity(errors.len());
+        let texts = errors.iter().map(ToString::to_string);
+        let texts: Vec<String> = texts.filter(|text| seen.insert(text.clone())).collect();
+        let text = match texts.as_slice() {
             [] => String::new(),
             [one] => one.clone(),
             several => format!("[{}]", several.join(", ")),
@@ -306,6 +303,11 @@ impl ApiError {
     /// 504.
     pub fn timeout(message: impl Into<String>) -> Self {
         Self::new(504, "Timeout", message).about(Details::default())
+    }
+
+    /// 504: the time of the request is over.
+    pub fn deadline_exceeded() -> Self {
+        Self::timeout("Timeout: request did not complete within the allotted timeout")
     }
 
     /// 504: the client asked for a revision that has not been written yet.

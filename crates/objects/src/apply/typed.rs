@@ -5,6 +5,7 @@
 
 use super::fields::{FieldSet, shown};
 use crate::schema::model::{ListType, Model, ModelField, Presence, TypeId, ValueShape};
+use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -464,36 +465,31 @@ impl<'m> Typed<'m> {
         let config_elements = self.elements(kind, config);
         let wanted: BTreeSet<&Option<String>> = config_elements.iter().collect();
         let live_elements = self.elements(kind, &live);
-        let mut live: Vec<(Option<String>, Option<Value>)> = live_elements
-            .into_iter()
-            .zip(live.into_iter().map(Some))
-            .collect();
+        // The entries of each element that are not merged yet, the first one last.
+        let mut places: FxHashMap<&Option<String>, Vec<usize>> = FxHashMap::default();
+        for (i, element) in live_elements.iter().enumerate().rev() {
+            places.entry(element).or_default().push(i);
+        }
+        let mut live: Vec<Option<Value>> = live.into_iter().map(Some).collect();
         let mut next = 0;
         let mut merged = Vec::with_capacity(live.len() + config.len());
-        let take_others = |live: &mut Vec<(Option<String>, Option<Value>)>,
-                           next: &mut usize,
-                           merged: &mut Vec<Value>| {
+        for (element, entry) in config_elements.iter().zip(config) {
             // Entries that only the live object has stay before the entry that they preceded.
-            while let Some((element, value)) = live.get_mut(*next) {
+            while let (Some(element), Some(value)) = (live_elements.get(next), live.get_mut(next)) {
                 if wanted.contains(element) && value.is_some() {
                     break;
                 }
                 merged.extend(value.take());
-                *next += 1;
+                next += 1;
             }
-        };
-        for (element, entry) in config_elements.iter().zip(config) {
-            take_others(&mut live, &mut next, &mut merged);
-            let before = live.iter_mut().find(|(e, v)| e == element && v.is_some());
-            let before = before.and_then(|(_, value)| value.take());
+            let before = places.get_mut(element).and_then(Vec::pop);
+            let before = before.and_then(|i| live.get_mut(i)?.take());
             merged.push(match before {
                 Some(before) => self.merge_values(self.item(kind), before, entry),
                 None => entry.clone(),
             });
         }
-        for (_, value) in live.iter_mut().skip(next) {
-            merged.extend(value.take());
-        }
+        merged.extend(live.into_iter().skip(next).flatten());
         merged
     }
 

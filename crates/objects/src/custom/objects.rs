@@ -10,6 +10,7 @@ use regex::Regex;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// So many unknown fields of an object are reported.
 const UNKNOWN_MAX: usize = 100;
@@ -407,9 +408,17 @@ impl ObjectCheck<'_> {
             "map" => schema.strings("x-kubernetes-list-map-keys"),
             _ => return,
         };
-        let mut seen: Vec<Value> = Vec::new();
+        let mut seen: HashSet<Vec<Option<&Value>>> = HashSet::with_capacity(list.len());
         for (i, value) in list.iter().enumerate() {
             let identity = if keys.is_empty() {
+                vec![Some(value)]
+            } else {
+                keys.iter().map(|key| value.get(key)).collect()
+            };
+            if seen.insert(identity) {
+                continue;
+            }
+            let shown = if keys.is_empty() {
                 value.clone()
             } else {
                 keys.iter()
@@ -417,12 +426,7 @@ impl ObjectCheck<'_> {
                     .collect::<Map<_, _>>()
                     .into()
             };
-            if seen.contains(&identity) {
-                self.errors
-                    .duplicate(&path.index(i), Shown::from(&identity));
-            } else {
-                seen.push(identity);
-            }
+            self.errors.duplicate(&path.index(i), Shown::from(&shown));
         }
     }
 

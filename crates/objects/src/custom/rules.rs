@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_cel::{COST_MAX, CompileError, Datum, EvaluationError, Program, Variables};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// All rules of an object may cost so much together.
@@ -315,11 +315,15 @@ impl RuleCheck {
                     return;
                 };
                 let keys = schema.strings("x-kubernetes-list-map-keys");
-                let before = old.and_then(Value::as_array);
+                let identity = |value| keys.iter().map(|key| Value::get(value, key)).collect();
+                // Of entries with equal keys, the first.
+                let mut before: HashMap<Vec<Option<&Value>>, &Value> = HashMap::new();
+                let old = old.and_then(Value::as_array).filter(|_| !keys.is_empty());
+                for old in old.into_iter().flatten() {
+                    before.entry(identity(old)).or_insert(old);
+                }
                 for (i, value) in list.iter().enumerate() {
-                    let same = |old: &&Value| keys.iter().all(|key| old.get(key) == value.get(key));
-                    let old = before.filter(|_| !keys.is_empty());
-                    let old = old.and_then(|before| before.iter().find(same));
+                    let old = before.get(&identity(value)).copied();
                     let items = schema.part("items");
                     self.value(below, items, (value, old), &path.index(i), false);
                 }

@@ -88,7 +88,7 @@ impl KindStrategy for Definitions {
             }
         }
         let spec = new.part("spec").items("versions").iter();
-        let versions: Vec<&str> = spec.map(|version| version.text("name")).collect();
+        let versions: HashSet<&str> = spec.map(|version| version.text("name")).collect();
         let stored = new.part("status").strings("storedVersions");
         // Objects may be stored in this version, so it must stay known.
         for (i, stored) in stored.iter().enumerate() {
@@ -577,11 +577,12 @@ fn check_list_type(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
             );
         }
         let items = schema.part("items");
+        let required: HashSet<&str> = items.strings("required").into_iter().collect();
         for (i, key) in keys.iter().enumerate() {
             if items.part("properties").get(key).is_none() {
                 let detail = "entries must all be names of item properties";
                 errors.invalid(&keys_at.index(i), *key, detail);
-            } else if !items.strings("required").contains(key)
+            } else if !required.contains(key)
                 && items
                     .part("properties")
                     .part(key)

@@ -9,7 +9,8 @@
 //! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry; `joined=NAME` reports
 //!   all faults of a string in one error;
 //! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with a text of its own;
-//! - `max-items=N`, `unique=KEY`: the entries of a list; `once`: no entry of the list before this one has the value;
+//! - `max-items=N`: the entries of a list, which are not checked when there are more; `unique=KEY`: each entry has a
+//!   value of its own; `once`: no entry of the list before this one has the value;
 //! - `max-bytes=N`: the length of a string;
 //! - `immutable`: an update may not change it;
 //! - `must="CEL":KIND@FIELD:"text"`: a condition over `self`, `owner` (the object that holds it) and `old` (the value

@@ -2,7 +2,7 @@
 //! what drivers report of them.
 
 use super::conditions;
-use super::devices::{check_raw, has_request, validate_driver, validate_pool};
+use super::devices::{RequestNames, check_raw, validate_driver, validate_pool};
 use super::engine::run_type;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, struct_text};
 use super::names;
@@ -16,7 +16,8 @@ const SOURCES: [&str; 2] = values!(resource.v1.DeviceAllocationConfiguration.sou
 const RESERVED_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
 const CONFIGS_MAX: usize = 64;
-const REQUESTS_MAX: usize = 32;
+/// A constraint, a configuration or a result names so many requests.
+pub(super) const REQUESTS_MAX: usize = 32;
 const BINDING_CONDITIONS_MAX: usize = 4;
 const CONDITIONS_MAX: usize = 8;
 const DATA_BYTES_MAX: usize = 10 * 1_024;
@@ -98,7 +99,7 @@ fn reserved(errors: &mut Errors, consumers: &[Value], path: &ErrorPath) {
 fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, path: &ErrorPath) {
     let devices = allocation.part("devices");
     let at = path.child("devices");
-    let claim = owner.value.part("spec").part("devices");
+    let claim = RequestNames::of(owner.value.part("spec").part("devices"));
     let results = devices.items("results");
     let results_path = at.child("results");
     if results.len() > RESULTS_MAX {
@@ -109,7 +110,7 @@ fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, p
             let path = results_path.index(i);
             request_reference(
                 errors,
-                claim,
+                &claim,
                 result.text("request"),
                 &path.child("request"),
             );
@@ -123,7 +124,7 @@ fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, p
         errors.check_at_most(&at, configs.len(), CONFIGS_MAX);
     } else {
         for (i, config) in configs.iter().enumerate() {
-            configuration(errors, owner, config, claim, &at.index(i));
+            configuration(errors, owner, config, &claim, &at.index(i));
         }
     }
     if let Some(selector) = allocation.field("nodeSelector") {
@@ -133,14 +134,19 @@ fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, p
 }
 
 /// A request of the claim by its name, or an alternative of one by both names.
-pub(super) fn request_reference(errors: &mut Errors, claim: &Value, name: &str, path: &ErrorPath) {
+pub(super) fn request_reference(
+    errors: &mut Errors,
+    known: &RequestNames<'_>,
+    name: &str,
+    path: &ErrorPath,
+) {
     let parts: Vec<&str> = name.split('/').collect();
     if parts.len() <= 2 {
         for part in parts {
             errors.each_invalid(path, part, names::dns_label(part));
         }
     }
-    if !has_request(claim, name) {
+    if !known.has(name) {
         errors.invalid(path, name, NOT_A_REQUEST);
     }
 }
@@ -227,7 +233,7 @@ fn configuration(
     errors: &mut Errors,
     owner: &Owner,
     config: &Value,
-    claim: &Value,
+    claim: &RequestNames<'_>,
     path: &ErrorPath,
 ) {
     let (source, at) = (config.text("source"), path.child("source"));

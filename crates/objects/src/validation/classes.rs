@@ -5,7 +5,7 @@ use super::owner::Owner;
 use super::{amounts, names};
 use crate::view::{FieldView, remove};
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 const PARAMETERS_MAX: usize = 512;
 const PARAMETERS_BYTES_MAX: usize = 256 * 1_024;
@@ -169,10 +169,13 @@ pub(crate) fn drivers_kept(errors: &mut Errors, owner: &Owner, node: &Value, pat
         drivers
     };
     let (before, after) = (drivers(old), drivers(node));
+    // Of equal names, the first.
+    let mut by_name: HashMap<&str, &Value> = HashMap::new();
+    for new in &after {
+        by_name.entry(new.text("name")).or_insert(new);
+    }
     for old in &before {
-        let changed = after
-            .iter()
-            .find(|new| new.text("name") == old.text("name"));
+        let changed = by_name.get(old.text("name")).copied();
         if let Some(new) = changed.filter(|new| *new != old) {
             errors.invalid(&path.child("spec").child("drivers"), new, IS_IMMUTABLE);
         }

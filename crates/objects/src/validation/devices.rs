@@ -1,7 +1,7 @@
 //! Rules of devices and of claims on them that `facts/rules/resource.txt` cannot express. Selectors in CEL are
 //! compiled.
 
-use super::claim_status::request_reference;
+use super::claim_status::{REQUESTS_MAX, request_reference};
 use super::errors::{ErrorPath, Errors};
 use super::names;
 use super::owner::Owner;
@@ -12,6 +12,8 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 const ATTRIBUTES_MAX: usize = 32;
+/// A claim has so many constraints, and so many configurations.
+const ENTRIES_MAX: usize = 32;
 
 /// The parameters of a driver have so many bytes at most.
 const PARAMETERS_BYTES_MAX: usize = 10 * 1_024;
@@ -96,19 +98,34 @@ pub(crate) fn request_references(
     devices: &Value,
     path: &ErrorPath,
 ) {
+    let known = RequestNames::of(devices);
+    // Entries of a list that is too long are not checked, which bounds the work. The table reports its length.
+    let entries = |list| -> &[Value] {
+        let entries = devices.items(list);
+        if entries.len() > ENTRIES_MAX {
+            &[]
+        } else {
+            entries
+        }
+    };
     for list in ["constraints", "config"] {
-        for (i, entry) in devices.items(list).iter().enumerate() {
+        for (i, entry) in entries(list).iter().enumerate() {
             let at = path.child(list).index(i).child("requests");
+            let names = entry.strings("requests");
+            if names.len() > REQUESTS_MAX {
+                errors.check_at_most(&at, names.len(), REQUESTS_MAX);
+                continue;
+            }
             let mut seen = HashSet::new();
-            for (j, name) in entry.strings("requests").into_iter().enumerate() {
-                request_reference(errors, devices, name, &at.index(j));
+            for (j, name) in names.into_iter().enumerate() {
+                request_reference(errors, &known, name, &at.index(j));
                 if !seen.insert(name) {
                     errors.duplicate(&at.index(j), name);
                 }
             }
         }
     }
-    for (i, constraint) in devices.items("constraints").iter().enumerate() {
+    for (i, constraint) in entries("constraints").iter().enumerate() {
         let path = path.child("constraints").index(i);
         let attributes = ["matchAttribute", "distinctAttribute"];
         let given = attributes
@@ -174,21 +191,34 @@ fn identifier(errors: &mut Errors, id: &str, path: &ErrorPath) {
     }
 }
 
-/// Returns whether a claim has a request of this name, or an alternative of one by both names.
-pub(super) fn has_request(claim: &Value, name: &str) -> bool {
-    let (request, alternative) = match name.split_once('/') {
-        Some((request, alternative)) => (request, Some(alternative)),
-        None => (name, None),
-    };
-    let requests = claim.items("requests").iter();
-    let mut named = requests.filter(|r| r.text("name") == request);
-    named.any(|found| match alternative {
-        None => true,
-        Some(wanted) => {
-            let mut known = found.items("firstAvailable").iter();
-            known.any(|sub| sub.text("name") == wanted)
+/// The names of the requests of a claim, and of their alternatives.
+pub(super) struct RequestNames<'a> {
+    requests: HashSet<&'a str>,
+    /// Each with the name of its request.
+    alternatives: HashSet<(&'a str, &'a str)>,
+}
+
+impl<'a> RequestNames<'a> {
+    /// Those of the devices of a claim.
+    pub(super) fn of(devices: &'a Value) -> Self {
+        let requests = devices.items("requests").iter();
+        let alternatives = requests.clone().flat_map(|request| {
+            let alternatives = request.items("firstAvailable").iter();
+            alternatives.map(|alternative| (request.text("name"), alternative.text("name")))
+        });
+        Self {
+            alternatives: alternatives.collect(),
+            requests: requests.map(|request| request.text("name")).collect(),
         }
-    })
+    }
+
+    /// Returns whether there is a request of this name, or an alternative of one by both names.
+    pub(super) fn has(&self, name: &str) -> bool {
+        match name.split_once('/') {
+            Some(names) => self.alternatives.contains(&names),
+            None => self.requests.contains(name),
+        }
+    }
 }
 
 /// Errors of the name of a driver.

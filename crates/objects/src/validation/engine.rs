@@ -5,7 +5,7 @@
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::markers;
-use super::owner::{Code, Owner, Siblings};
+use super::owner::{Code, NamedEntries, Owner, Siblings};
 use crate::schema::GroupVersionKind;
 use crate::schema::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
 use crate::schema::{Schemas, ValueCheck};
@@ -170,12 +170,14 @@ impl RuleRun<'_> {
         if !object_type.has_rules {
             return;
         }
+        let named = NamedEntries::default();
         let owner = Owner {
             type_name: &object_type.name,
             value,
             old: around.old,
             parent: around.parent,
             place: around.place,
+            named: &named,
             code: self.code,
         };
         for rule in &object_type.rules {
@@ -269,7 +271,12 @@ impl RuleRun<'_> {
                 }
                 ValueCheck::MaxItems(max) => {
                     let items = value.as_array().map_or(0, Vec::len);
-                    self.errors.check_at_most(path, items, *max);
+                    // As in kube-apiserver, the entries of a list that is too long are not checked, which bounds the
+                    // work.
+                    if items > *max {
+                        self.errors.check_at_most(path, items, *max);
+                        return;
+                    }
                 }
                 ValueCheck::MaxBytes(max) => {
                     if value.as_str().is_some_and(|text| text.len() > *max) {

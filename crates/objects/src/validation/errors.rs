@@ -283,9 +283,18 @@ fn write_json(out: &mut String, value: &Value) {
     }
 }
 
+/// The texts of the errors of one object have about so many bytes at most. An error can show a whole list, and each entry
+/// of a list can have an error.
+const TEXT_BYTES_MAX: usize = 1024 * 1024;
+
 /// Field errors in the order in which they were found.
 #[derive(Debug, Default)]
-pub(crate) struct Errors(Vec<FieldError>);
+pub(crate) struct Errors {
+    found: Vec<FieldError>,
+    text_bytes: usize,
+    /// The number of errors that are not reported, because those before them are long enough.
+    unreported: usize,
+}
 
 impl Errors {
     /// No errors yet.
@@ -294,23 +303,42 @@ impl Errors {
     }
 
     /// The errors found.
-    pub(crate) fn into_vec(self) -> Vec<FieldError> {
-        self.0
+    pub(crate) fn into_vec(mut self) -> Vec<FieldError> {
+        if self.unreported > 0 {
+            self.found.push(FieldError {
+                kind: ErrorType::TooMany,
+                field: ErrorPath::default().to_string(),
+                value: None,
+                detail: format!("{} more errors are not reported", self.unreported),
+            });
+        }
+        self.found
+    }
+
+    /// Returns whether further errors are counted only.
+    pub(crate) fn is_full(&self) -> bool {
+        self.text_bytes >= TEXT_BYTES_MAX
     }
 
     /// The number of errors that were found so far.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.found.len() + self.unreported
     }
 
     /// Returns whether none was found so far.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.found.is_empty() && self.unreported == 0
     }
 
     /// Adds the errors of a part.
     pub(crate) fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        self.unreported += other.unreported;
+        if self.is_full() {
+            self.unreported += other.found.len();
+        } else {
+            self.text_bytes += other.text_bytes;
+            self.found.extend(other.found);
+        }
     }
 
     /// The value is missing.
@@ -325,7 +353,8 @@ impl Errors {
         value: impl Into<Shown>,
         detail: impl Into<String>,
     ) {
-        self.push(ErrorType::Invalid, path, Some(value.into()), detail.into());
+        let shown = self.shown(value);
+        self.push(ErrorType::Invalid, path, shown, detail.into());
     }
 
     /// The value is invalid, and too large to be shown.
@@ -365,7 +394,8 @@ impl Errors {
     ) {
         let known: Vec<String> = known.iter().map(|v| quote(v)).collect();
         let detail = format!("supported values: {}", known.join(", "));
-        self.push(ErrorType::NotSupported, path, Some(value.into()), detail);
+        let shown = self.shown(value);
+        self.push(ErrorType::NotSupported, path, shown, detail);
     }
 
     /// The list contains the value already.
@@ -380,12 +410,8 @@ impl Errors {
         value: impl Into<Shown>,
         detail: impl Into<String>,
     ) {
-        self.push(
-            ErrorType::Duplicate,
-            path,
-            Some(value.into()),
-            detail.into(),
-        );
+        let shown = self.shown(value);
+        self.push(ErrorType::Duplicate, path, shown, detail.into());
     }
 
     /// The value may not be given here.
@@ -432,7 +458,8 @@ impl Errors {
         value: impl Into<Shown>,
         detail: impl Into<String>,
     ) {
-        self.push(ErrorType::NotFound, path, Some(value.into()), detail.into());
+        let shown = self.shown(value);
+        self.push(ErrorType::NotFound, path, shown, detail.into());
     }
 
     /// An error unless `value` is zero or more.
@@ -442,13 +469,25 @@ impl Errors {
         }
     }
 
+    /// The text of a value, unless the error is not reported.
+    fn shown(&self, value: impl Into<Shown>) -> Option<Shown> {
+        (!self.is_full()).then(|| value.into())
+    }
+
     fn push(&mut self, kind: ErrorType, path: &ErrorPath, value: Option<Shown>, detail: String) {
-        self.0.push(FieldError {
+        if self.is_full() {
+            self.unreported += 1;
+            return;
+        }
+        let error = FieldError {
             kind,
             field: path.to_string(),
             value: value.map(|v| v.0),
             detail,
-        });
+        };
+        let shown = error.value.as_ref().map_or(0, String::len);
+        self.text_bytes += error.field.len() + shown + error.detail.len();
+        self.found.push(error);
     }
 }
 
@@ -476,6 +515,27 @@ mod tests {
         for (value, printed) in cases {
             assert_eq!(Shown::from(&value).0, printed);
         }
+    }
+
+    #[test]
+    fn errors_beyond_the_limit_of_their_texts_are_counted() {
+        let mut errors = Errors::new();
+        let long = "x".repeat(TEXT_BYTES_MAX / 4);
+        let path = ErrorPath::new("spec");
+        for _ in 0..1_000 {
+            errors.invalid(&path, long.as_str(), "too long");
+        }
+        assert!(errors.is_full());
+        assert_eq!(errors.len(), 1_000);
+        let mut others = Errors::new();
+        others.required(&path, "");
+        errors.extend(others);
+        let found = errors.into_vec();
+        assert_eq!(found.len(), 5);
+        assert_eq!(
+            found[4].to_string(),
+            "<nil>: Too many: 997 more errors are not reported"
+        );
     }
 
     #[test]

@@ -69,11 +69,12 @@ pub(super) fn scheduling_kept(
 
 /// The statuses of claims are those of claims of the group.
 fn claim_statuses(errors: &mut Errors, owner: &Owner<'_>, path: &ErrorPath<'_>) {
-    let known = owner.value.part("spec").items("resourceClaims");
+    let known = owner.value.part("spec").items("resourceClaims").iter();
+    let known: HashSet<&str> = known.map(|claim| claim.text("name")).collect();
     let statuses = owner.value.part("status").items("resourceClaimStatuses");
     for (i, status) in statuses.iter().enumerate() {
         let name = status.text("name");
-        if !known.iter().any(|claim| claim.text("name") == name) {
+        if !known.contains(name) {
             let path = path.child("resourceClaimStatuses").index(i);
             errors.invalid(&path.child("name"), name, UNKNOWN_CLAIM);
         }

@@ -7,6 +7,7 @@ use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use crate::schema::model::{ListType, Model, ModelField, ObjectType, TypeId, ValueShape};
 use crate::view::is_zero;
 use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 
 static ABSENT: Value = Value::Null;
 pub(super) const NOT_SET_LATER: &str = "field cannot be set once created";
@@ -142,15 +143,17 @@ impl MarkerRun<'_> {
     fn items_kept(&mut self, field: &ModelField, value: &Value, old: &Value, path: &ErrorPath<'_>) {
         let (new, before) = (entries(value), entries(old));
         if has_update(field, "NoAddItem") {
+            let known = by_identity(field, before);
             for (i, entry) in new.iter().enumerate() {
-                if same_entry(field, before, entry).is_none() {
+                if !known.contains_key(&identity(field, entry)) {
                     self.errors
                         .invalid(&path.index(i), Shown::absent(), NOT_ADDED);
                 }
             }
         }
         if has_update(field, "NoRemoveItem") {
-            let gone = |entry: &&Value| same_entry(field, new, entry).is_none();
+            let kept = by_identity(field, new);
+            let gone = |entry: &&Value| !kept.contains_key(&identity(field, entry));
             for _ in before.iter().filter(gone) {
                 self.errors.invalid(path, Shown::absent(), NOT_REMOVED);
             }
@@ -166,17 +169,20 @@ impl MarkerRun<'_> {
         path: &ErrorPath<'_>,
     ) {
         let (new, before) = (entries(value), old.map_or(&[][..], entries));
-        for (i, entry) in new.iter().enumerate() {
-            let is_keyed = field.list != ListType::Atomic;
-            if is_keyed && same_entry(field, new.get(..i).unwrap_or(&[]), entry).is_some() {
-                self.errors.duplicate(&path.index(i), entry);
+        if field.list != ListType::Atomic {
+            let mut seen = HashSet::with_capacity(new.len());
+            for (i, entry) in new.iter().enumerate() {
+                if !seen.insert(identity(field, entry)) {
+                    self.errors.duplicate(&path.index(i), entry);
+                }
             }
         }
         let ValueShape::Object(id) = shape else {
             return;
         };
+        let before = by_identity(field, before);
         for (i, entry) in new.iter().enumerate() {
-            let old = same_entry(field, before, entry);
+            let old = before.get(&identity(field, entry)).copied();
             if old != Some(entry) {
                 self.object(*id, entry, old, &path.index(i));
             }
@@ -247,14 +253,22 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-/// The entry of a list that has the key of another one.
-fn same_entry<'l>(field: &ModelField, list: &'l [Value], entry: &Value) -> Option<&'l Value> {
-    let ListType::Map(keys) = &field.list else {
-        return list.iter().find(|other| *other == entry);
-    };
-    let same = |other: &&Value| {
-        keys.iter()
-            .all(|key| other.get(&**key) == entry.get(&**key))
-    };
-    list.iter().find(same)
+/// The part of an entry of a list that identifies it: its keys, or the entry itself.
+fn identity<'l>(field: &ModelField, entry: &'l Value) -> Vec<Option<&'l Value>> {
+    match &field.list {
+        ListType::Map(keys) => keys.iter().map(|key| entry.get(&**key)).collect(),
+        _ => vec![Some(entry)],
+    }
+}
+
+/// The entries of a list, of equal ones the first.
+fn by_identity<'l>(
+    field: &ModelField,
+    list: &'l [Value],
+) -> HashMap<Vec<Option<&'l Value>>, &'l Value> {
+    let mut found = HashMap::with_capacity(list.len());
+    for entry in list {
+        found.entry(identity(field, entry)).or_insert(entry);
+    }
+    found
 }

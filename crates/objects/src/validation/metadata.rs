@@ -6,6 +6,7 @@ use super::selectors;
 use crate::field::FieldError;
 use crate::view::{FieldView, copy_field};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// The greatest size of all annotations of an object together, in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
@@ -99,7 +100,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let new = new.field("metadata").unwrap_or(&empty);
     let old = old.field("metadata").unwrap_or(&empty);
     if old.field("deletionTimestamp").is_some() {
-        let had = old.strings("finalizers");
+        let had: HashSet<&str> = old.strings("finalizers").into_iter().collect();
         let mut added: Vec<&str> = new.strings("finalizers");
         added.retain(|f| !had.contains(f));
         added.sort_unstable();
@@ -255,6 +256,8 @@ fn validate_owners(errors: &mut Errors, owners: &[Value], path: &ErrorPath) {
         if owner.flag("controller") {
             let this = format!("{}/{}", owner.text("kind"), owner.text("name"));
             match &controller {
+                // The error shows all owners: it is not formed when it is not reported.
+                Some(_) if errors.is_full() => {}
                 Some(first) => errors.invalid(
                     path,
                     Shown(list_text(owners.iter().map(owner_text))),

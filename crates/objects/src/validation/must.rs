@@ -41,30 +41,7 @@ fn variables(program: &Program, owner: &Owner, (value, old): (&Value, &Value)) -
     let values = [value, owner.value, old, outermost.value, &kind];
     let used = VARIABLES.iter().zip(values);
     let used = used.filter(|(name, _)| program.uses(name));
-    #[cfg(test)]
-    let used = used.inspect(|(_, value)| VALUES_READ.set(VALUES_READ.get() + size(value)));
     Variables::new(used.map(|(name, value)| (*name, Datum::json(value))))
-}
-
-#[cfg(test)]
-thread_local! {
-    /// The number of values that this thread has converted for conditions.
-    static VALUES_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-/// The number of values that this thread has converted for conditions since the last call.
-#[cfg(test)]
-pub(crate) fn take_values_read() -> usize {
-    VALUES_READ.take()
-}
-
-#[cfg(test)]
-fn size(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
-        Value::Object(fields) => 1 + fields.values().map(size).sum::<usize>(),
-        _ => 1,
-    }
 }
 
 /// A condition, and the error about a value that does not meet it.

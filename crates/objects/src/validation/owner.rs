@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::rc::Rc;
 
 /// The object that holds a checked value, and the objects around it.
 #[derive(Debug, Clone, Copy)]
@@ -24,15 +25,42 @@ pub(crate) struct Owner<'a> {
     pub(crate) parent: Option<&'a Owner<'a>>,
     /// The list of which it is an entry, and its index.
     pub(crate) place: Option<(&'a Siblings<'a>, usize)>,
+    /// The entries of its lists by their names.
+    pub(crate) named: &'a NamedEntries,
     /// The code of the rules.
     pub(crate) code: &'a Code,
 }
 
-/// The entries of a list, and which of them repeat the value of a field. Each field is compared once for the list.
+/// The indexes of entries by their names.
+pub(crate) type EntryIndexes = Rc<FxHashMap<Box<str>, usize>>;
+
+/// The entries of the lists of an object by their names, the first one of each name. Each list is read once, however
+/// many other fields refer to its entries.
+#[derive(Debug, Default)]
+pub(crate) struct NamedEntries(RefCell<FxHashMap<&'static str, EntryIndexes>>);
+
+impl NamedEntries {
+    /// The entries under a key: those that were kept, or what `read` returns.
+    fn get(
+        &self,
+        key: &'static str,
+        read: impl FnOnce() -> FxHashMap<Box<str>, usize>,
+    ) -> EntryIndexes {
+        let known = self.0.borrow().get(key).cloned();
+        known.unwrap_or_else(|| {
+            let read = Rc::new(read());
+            self.0.borrow_mut().insert(key, Rc::clone(&read));
+            read
+        })
+    }
+}
+
+/// The entries of a list, and which of them repeat the values of fields. Fields are compared once for the list.
 #[derive(Debug)]
 pub(crate) struct Siblings<'a> {
     list: &'a [Value],
     repeats: RefCell<FxHashMap<&'static str, Vec<bool>>>,
+    repeated_later: RefCell<FxHashMap<&'static [&'static str], Vec<bool>>>,
 }
 
 impl<'a> Siblings<'a> {
@@ -40,6 +68,7 @@ impl<'a> Siblings<'a> {
         Self {
             list,
             repeats: RefCell::default(),
+            repeated_later: RefCell::default(),
         }
     }
 
@@ -51,6 +80,23 @@ impl<'a> Siblings<'a> {
             texts.map(|text| !seen.insert(text)).collect()
         });
         of_field.get(index).copied().unwrap_or(false)
+    }
+
+    fn repeated_later(&self, index: usize, fields: &'static [&'static str]) -> bool {
+        let mut repeats = self.repeated_later.borrow_mut();
+        let of_fields = repeats.entry(fields).or_insert_with(|| {
+            let mut seen = HashSet::with_capacity(self.list.len());
+            let texts = |entry: &'a Value| -> Vec<&'a str> {
+                fields.iter().map(|field| entry.text(field)).collect()
+            };
+            let from_the_end = self.list.iter().rev();
+            let mut repeated: Vec<bool> = from_the_end
+                .map(|entry| !seen.insert(texts(entry)))
+                .collect();
+            repeated.reverse();
+            repeated
+        });
+        of_fields.get(index).copied().unwrap_or(false)
     }
 }
 
@@ -69,16 +115,48 @@ impl<'a> Owner<'a> {
             .is_some_and(|(siblings, index)| siblings.repeats(index, field))
     }
 
+    /// Returns whether an entry after this one in its list has the same texts in some fields.
+    pub(crate) fn repeated_later(&self, fields: &'static [&'static str]) -> bool {
+        self.place
+            .is_some_and(|(siblings, index)| siblings.repeated_later(index, fields))
+    }
+
     /// The nearest object of a type, this one included.
     pub(crate) fn enclosing(&self, type_name: &str) -> Option<&'a Value> {
+        self.enclosing_owner(type_name).map(|owner| owner.value)
+    }
+
+    /// As [`Owner::enclosing`], with what is around the object.
+    pub(crate) fn enclosing_owner(&self, type_name: &str) -> Option<Owner<'a>> {
         let mut next = Some(self);
         while let Some(owner) = next {
             if owner.type_name == type_name {
-                return Some(owner.value);
+                return Some(*owner);
             }
             next = owner.parent;
         }
         None
+    }
+
+    /// The entries of a list of the object by their names.
+    pub(crate) fn entries_by_name(&self, list: &'static str) -> EntryIndexes {
+        self.named.get(list, || {
+            let mut found = FxHashMap::default();
+            for (i, entry) in self.value.items(list).iter().enumerate() {
+                found.entry(entry.text("name").into()).or_insert(i);
+            }
+            found
+        })
+    }
+
+    /// Entries of a list of the object that a check has found, by their names, under a key that no list has. `read`
+    /// finds them when no check has.
+    pub(crate) fn kept_entries(
+        &self,
+        key: &'static str,
+        read: impl FnOnce() -> FxHashMap<Box<str>, usize>,
+    ) -> EntryIndexes {
+        self.named.get(key, read)
     }
 }
 

@@ -577,11 +577,12 @@ pub(crate) fn load_balancer_status(
     }
     let before = owner.old.map(|old| entries(old.part("status")));
     let before = before.unwrap_or_default();
+    let before: HashSet<&str> = before.iter().map(|old| old.text("ip")).collect();
     for (i, ingress) in given.iter().enumerate() {
         let path = path.index(i);
         let ip = ingress.text("ip");
         // An address that is listed already may be of an older form.
-        if !ip.is_empty() && !before.iter().any(|old| old.text("ip") == ip) {
+        if !ip.is_empty() && !before.contains(ip) {
             validate_ip(errors, ip, &path.child("ip"));
         }
         let at = path.child("ipMode");

@@ -90,10 +90,12 @@ pub(crate) fn operations(errors: &mut Errors, _: &Owner, list: &Value, path: &Er
         .flatten()
         .filter_map(Value::as_str)
         .collect();
+    let mut seen = HashSet::new();
     for (i, operation) in named.iter().enumerate() {
+        let is_repeated = !seen.insert(*operation);
         if !OPERATIONS.contains(operation) {
             errors.not_supported(&path.index(i), operation, &OPERATIONS);
-        } else if named.iter().take(i).any(|other| other == operation) {
+        } else if is_repeated {
             errors.duplicate(&path.index(i), *operation);
         }
     }

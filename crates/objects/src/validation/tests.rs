@@ -138,4 +138,3 @@ mod kinds;
 mod mistakes;
 mod statuses;
 mod steps;
-mod work;

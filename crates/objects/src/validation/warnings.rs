@@ -5,7 +5,7 @@ mod objects;
 use super::amounts;
 use crate::view::FieldView;
 use berth_api::quantity::Quantity;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::sync::LazyLock;
 
@@ -13,6 +13,8 @@ use std::sync::LazyLock;
 const DEPRECATED: &str = include_str!("../../facts/deprecated.txt");
 /// The use of the name of an object that makes pods.
 const PODS_AND_HOSTS: &str = "Pod names and hostnames";
+/// A response has no more warnings, so that more pairs of ports are not looked for.
+const WARNINGS_MAX: usize = 50;
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 /// The warnings about a new object.
@@ -239,15 +241,13 @@ fn of_placement(spec: &Value, at: &str, warnings: &mut Vec<String>) {
 }
 
 fn duplicates(spec: &Value, list: &str, field: &str, at: &str, warnings: &mut Vec<String>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = FxHashSet::default();
     for (i, entry) in spec.items(list).iter().enumerate() {
         let value = entry.text(field);
-        if seen.contains(&value) {
+        if !seen.insert(value) {
             warnings.push(format!(
                 "{at}spec.{list}[{i}].{field}: duplicate {field} {value:?}"
             ));
-        } else {
-            seen.push(value);
         }
     }
 }
@@ -268,11 +268,10 @@ fn fractions(amounts: &Value, path: &str, warnings: &mut Vec<String>) {
 }
 
 fn of_env(container: &Value, path: &str, warnings: &mut Vec<String>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = FxHashSet::default();
     for (i, variable) in container.items("env").iter().enumerate() {
         let (name, value) = (variable.text("name"), variable.text("value"));
-        if !seen.contains(&name) {
-            seen.push(name);
+        if seen.insert(name) {
             continue;
         }
         let reference = format!("$({name})");
@@ -292,7 +291,7 @@ fn of_ports(containers: &[(String, &Value)], warnings: &mut Vec<String>) {
         let ports = container.items("ports").iter().enumerate();
         ports.map(move |(i, port)| (format!("{path}.ports[{i}]"), port))
     });
-    let mut seen: FxHashMap<(i64, &str), Vec<(String, &Value)>> = FxHashMap::default();
+    let mut seen: FxHashMap<(i64, &str), EarlierPorts> = FxHashMap::default();
     let mut named: FxHashMap<&str, String> = FxHashMap::default();
     let mut about_names = Vec::new();
     for (path, port) in ports {
@@ -301,16 +300,16 @@ fn of_ports(containers: &[(String, &Value)], warnings: &mut Vec<String>) {
             .or_default();
         let (ip, host) = (port.text("hostIP"), port.int("hostPort"));
         // Ports are compared with all earlier ones: each pair is reported once.
-        for (other, given) in others.iter() {
-            let (other_ip, other_host) = (given.text("hostIP"), given.int("hostPort"));
-            let word = if ip == other_ip && host == other_host {
+        for (other_ip, other_host, other) in others.about(ip, host) {
+            if warnings.len() > WARNINGS_MAX {
+                break;
+            }
+            let word = if ip == *other_ip && host == *other_host {
                 "duplicate"
-            } else if host == 0 || other_host == 0 {
+            } else if host == 0 || *other_host == 0 {
                 "overlapping"
-            } else if host == other_host && ip.is_empty() != other_ip.is_empty() {
-                "dangerously ambiguous"
             } else {
-                continue;
+                "dangerously ambiguous"
             };
             warnings.push(format!("{path}: {word} port definition with {other}"));
         }
@@ -324,9 +323,55 @@ fn of_ports(containers: &[(String, &Value)], warnings: &mut Vec<String>) {
                 named.insert(name, path.clone());
             }
         }
-        others.push((path, port));
+        others.add(ip, host, path);
     }
     warnings.append(&mut about_names);
+}
+
+/// The ports of containers that have one number and one protocol.
+#[derive(Default)]
+struct EarlierPorts<'a> {
+    /// Address and port of the host, and the path.
+    all: Vec<(&'a str, i64, String)>,
+    /// Those with each port of the host.
+    by_host: FxHashMap<i64, Vec<usize>>,
+    /// Those with each port and address of the host.
+    by_address: FxHashMap<(i64, &'a str), Vec<usize>>,
+}
+
+impl<'a> EarlierPorts<'a> {
+    /// Those about which there is a warning beside a port with this address and port of the host, in their order.
+    fn about(&self, ip: &'a str, host: i64) -> impl Iterator<Item = &(&'a str, i64, String)> {
+        let list = |found: Option<&Vec<usize>>| found.cloned().unwrap_or_default();
+        let mut indexes = if host == 0 {
+            (0..self.all.len().min(WARNINGS_MAX + 1)).collect()
+        } else if ip.is_empty() {
+            list(self.by_host.get(&host))
+        } else {
+            let mut same = list(self.by_address.get(&(host, ip)));
+            same.extend(list(self.by_address.get(&(host, ""))));
+            same
+        };
+        if host != 0 {
+            indexes.extend(list(self.by_host.get(&0)));
+        }
+        indexes.sort_unstable();
+        indexes.into_iter().filter_map(|i| self.all.get(i))
+    }
+
+    fn add(&mut self, ip: &'a str, host: i64, path: String) {
+        let at = self.all.len();
+        self.all.push((ip, host, path));
+        // More are never reported.
+        for list in [
+            self.by_host.entry(host).or_default(),
+            self.by_address.entry((host, ip)).or_default(),
+        ] {
+            if list.len() <= WARNINGS_MAX {
+                list.push(at);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -27,8 +27,7 @@ const NOT_FOR_EPHEMERAL: &[&str] = &[
 ];
 
 pub(crate) fn container_resources(e: &mut Errors, owner: &Owner, value: &Value, path: &ErrorPath) {
-    let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
-    resources::validate_container(e, value, spec, path);
+    resources::validate_container(e, owner, value, path);
 }
 
 pub(crate) fn port_name_once(e: &mut Errors, owner: &Owner, name: &Value, path: &ErrorPath) {

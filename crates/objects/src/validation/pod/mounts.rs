@@ -1,6 +1,6 @@
 //! Validation of volume mounts and block devices in containers.
 
-use super::volumes::{find_sound, has_backsteps, validate_descending_path};
+use super::volumes::{SoundVolumes, has_backsteps, validate_descending_path};
 use crate::enumerations::values;
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::owner::Owner;
@@ -11,10 +11,17 @@ use std::collections::HashSet;
 const PROPAGATIONS: &[&str] = &values!(core.v1.VolumeMount.mountPropagation);
 const RECURSIVE_READ_ONLY: &[&str] = &["Disabled", "Enabled", "IfPossible"];
 
+/// The texts that the entries of a list have in two fields.
+fn texts<'a>(list: &'a [Value], fields: [&str; 2]) -> [HashSet<&'a str>; 2] {
+    fields.map(|field| list.iter().map(|entry| entry.text(field)).collect())
+}
+
 /// Errors of `volumeMounts` of a container.
 pub(crate) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let container = owner.value;
-    let devices = container.items("volumeDevices");
+    let volumes = SoundVolumes::around(owner);
+    let [device_names, device_paths] =
+        texts(container.items("volumeDevices"), ["name", "devicePath"]);
     let mut seen = HashSet::new();
     for (i, mount) in list.as_array().into_iter().flatten().enumerate() {
         let entry = path.index(i);
@@ -23,7 +30,7 @@ pub(crate) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &Er
         if name.is_empty() {
             errors.required(&entry.child("name"), "");
         }
-        if find_sound(errors, owner, name).is_none() {
+        if volumes.find(name).is_none() {
             errors.not_found(&entry.child("name"), name, "");
         }
         if mount_path.is_empty() {
@@ -32,14 +39,14 @@ pub(crate) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &Er
         if !seen.insert(mount_path) {
             errors.invalid(&entry.child("mountPath"), mount_path, "must be unique");
         }
-        if devices.iter().any(|d| d.text("name") == name) {
+        if device_names.contains(name) {
             errors.invalid(
                 &entry.child("name"),
                 name,
                 "must not already exist in volumeDevices",
             );
         }
-        if devices.iter().any(|d| d.text("devicePath") == mount_path) {
+        if device_paths.contains(mount_path) {
             errors.invalid(
                 &entry.child("mountPath"),
                 mount_path,
@@ -97,7 +104,8 @@ pub(crate) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &Er
 
 /// Errors of `volumeDevices` of a container.
 pub(crate) fn devices(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
-    let mounts = owner.value.items("volumeMounts");
+    let volumes = SoundVolumes::around(owner);
+    let [mounted, mount_paths] = texts(owner.value.items("volumeMounts"), ["name", "mountPath"]);
     let mut names = HashSet::new();
     let mut paths = HashSet::new();
     for (i, device) in list.as_array().into_iter().flatten().enumerate() {
@@ -110,7 +118,7 @@ pub(crate) fn devices(errors: &mut Errors, owner: &Owner, list: &Value, path: &E
         if names.contains(name) {
             errors.invalid(&entry.child("name"), name, "must be unique");
         }
-        match find_sound(errors, owner, name) {
+        match volumes.find(name) {
             Some(volume) => {
                 let is_claim = volume.field("persistentVolumeClaim").is_some()
                     || volume.field("ephemeral").is_some();
@@ -139,14 +147,14 @@ pub(crate) fn devices(errors: &mut Errors, owner: &Owner, list: &Value, path: &E
         } else {
             paths.insert(device_path);
         }
-        if mounts.iter().any(|m| m.text("name") == name) {
+        if mounted.contains(name) {
             errors.invalid(
                 &entry.child("name"),
                 name,
                 "must not already exist in volumeMounts",
             );
         }
-        if mounts.iter().any(|m| m.text("mountPath") == device_path) {
+        if mount_paths.contains(device_path) {
             errors.invalid(
                 &entry.child("devicePath"),
                 device_path,

@@ -2,7 +2,9 @@
 
 use super::requests::qos_class;
 use crate::view::{FieldView, child, copy_field, existing, is_zero, items_mut, remove, set};
+use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
 
 /// The message of the condition of a pod that is created with gates; clients show it.
 const GATED: &str = "Scheduling is blocked due to non-empty scheduling gates";
@@ -125,16 +127,18 @@ pub(crate) fn for_status_update(new: &mut Value, old: &Value) {
             Some(_) => {}
         }
     }
-    let mut known: Vec<(&str, i64)> = old_status
-        .items("conditions")
-        .iter()
-        .map(|c| (c.text("type"), c.int("observedGeneration")))
-        .collect();
+    // Of several conditions of one type, each is compared with one of before, in their order.
+    let mut known: FxHashMap<&str, VecDeque<i64>> = FxHashMap::default();
+    for condition in old_status.items("conditions") {
+        let generation = condition.int("observedGeneration");
+        let of_type = known.entry(condition.text("type")).or_default();
+        of_type.push_back(generation);
+    }
     for condition in items_mut(status, "conditions") {
-        let Some(at) = known.iter().position(|(t, _)| *t == condition.text("type")) else {
+        let of_type = known.get_mut(condition.text("type"));
+        let Some(generation) = of_type.and_then(VecDeque::pop_front) else {
             continue;
         };
-        let (_, generation) = known.remove(at);
         match (condition.int("observedGeneration"), generation) {
             (0, 0) => remove(condition, "observedGeneration"),
             (0, generation) => set(condition, "observedGeneration", generation),

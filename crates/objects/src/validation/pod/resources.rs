@@ -2,11 +2,11 @@
 
 use super::requests;
 use crate::validation::errors::{ErrorPath, Errors};
-use crate::validation::owner::Owner;
+use crate::validation::owner::{EntryIndexes, Owner};
 use crate::validation::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
 
 /// Names that Kubernetes itself gives to resources.
 pub(crate) const STANDARD: &[&str] = &[
@@ -34,30 +34,28 @@ pub(crate) const STANDARD: &[&str] = &[
 
 type NameRule = fn(&mut Errors, &str, &ErrorPath);
 
-/// The names of the claims of a pod.
-fn claim_names(spec: &Value) -> BTreeSet<&str> {
-    let names = spec.items("resourceClaims").iter().map(|c| c.text("name"));
-    names.filter(|name| !name.is_empty()).collect()
+/// The claims of the pod spec around an object, by their names.
+fn claims_around(owner: &Owner) -> EntryIndexes {
+    let spec = owner.enclosing_owner("core.v1.PodSpec");
+    spec.map_or_else(EntryIndexes::default, |spec| {
+        spec.entries_by_name("resourceClaims")
+    })
 }
 
 /// Errors of `resources` of a container.
 pub(super) fn validate_container(
     errors: &mut Errors,
+    owner: &Owner,
     resources: &Value,
-    spec: &Value,
     path: &ErrorPath,
 ) {
-    validate(
-        errors,
-        resources,
-        validate_container_name,
-        &claim_names(spec),
-        path,
-    );
+    let claims = claims_around(owner);
+    validate(errors, resources, validate_container_name, &claims, path);
 }
 
 /// Errors of `spec.resources`, and of containers that ask for more than it allows.
-pub(super) fn validate_pod(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+pub(super) fn validate_pod(errors: &mut Errors, owner: &Owner, path: &ErrorPath) {
+    let spec = owner.value;
     let Some(resources) = spec.field("resources") else {
         return;
     };
@@ -67,13 +65,8 @@ pub(super) fn validate_pod(errors: &mut Errors, spec: &Value, path: &ErrorPath) 
             "claims cannot be set for Resources at pod-level",
         );
     }
-    validate(
-        errors,
-        resources,
-        validate_pod_name,
-        &claim_names(spec),
-        path,
-    );
+    let claims = claims_around(owner);
+    validate(errors, resources, validate_pod_name, &claims, path);
     for (name, asked) in requests::aggregate(spec, "requests") {
         // Only what can be given for a whole pod is compared with what the pod asks for.
         let whole = amounts::get(resources, "requests", &name).unwrap_or_default();
@@ -113,13 +106,8 @@ pub(crate) fn validate_overhead(
 ) {
     if !overhead.is_null() {
         let limits = serde_json::json!({"limits": overhead});
-        validate(
-            errors,
-            &limits,
-            validate_container_name,
-            &BTreeSet::new(),
-            path,
-        );
+        let claims = EntryIndexes::default();
+        validate(errors, &limits, validate_container_name, &claims, path);
     }
 }
 
@@ -127,7 +115,7 @@ fn validate(
     errors: &mut Errors,
     resources: &Value,
     name_rule: NameRule,
-    claim_names: &BTreeSet<&str>,
+    known_claims: &EntryIndexes,
     path: &ErrorPath,
 ) {
     let (limits_path, requests_path) = (path.child("limits"), path.child("requests"));
@@ -177,7 +165,7 @@ fn validate(
     validate_claims(
         errors,
         resources.items("claims"),
-        claim_names,
+        known_claims,
         &path.child("claims"),
     );
 }
@@ -242,10 +230,12 @@ fn validate_pod_name(errors: &mut Errors, name: &str, path: &ErrorPath) {
 fn validate_claims(
     errors: &mut Errors,
     claims: &[Value],
-    claim_names: &BTreeSet<&str>,
+    known_claims: &EntryIndexes,
     path: &ErrorPath,
 ) {
-    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut seen: HashSet<String> = HashSet::new();
+    // The number of requests of each claim that are used.
+    let mut requests: HashMap<&str, usize> = HashMap::new();
     for (i, claim) in claims.iter().enumerate() {
         let path = path.index(i);
         let name = claim.text("name");
@@ -263,26 +253,27 @@ fn validate_claims(
                 errors.each_invalid(&path.child("request"), request, names::dns_label(request));
                 format!("{name}/{request}")
             };
+            let used = requests.entry(name).or_default();
             if seen.contains(&key) {
                 errors.duplicate(&path, &key);
             } else if request.is_empty() {
-                for other in &seen {
-                    if other
-                        .split_once('/')
-                        .is_some_and(|(claim, _)| claim == name)
-                    {
-                        errors.duplicate(&path, name);
-                    }
+                for _ in 0..*used {
+                    errors.duplicate(&path, name);
                 }
+            } else {
+                *used += 1;
             }
             seen.insert(key);
         }
-        if !claim_names.contains(name) {
+        // The text lists all claims: it is not formed for errors that are not reported.
+        if !known_claims.contains_key(name) && !errors.is_full() {
             let mut detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
-            if claim_names.is_empty() {
+            let mut known: Vec<&str> = known_claims.keys().map(|name| &**name).collect();
+            known.retain(|name| !name.is_empty());
+            known.sort_unstable();
+            if known.is_empty() {
                 detail.push_str(" which is empty");
             } else {
-                let known: Vec<&str> = claim_names.iter().copied().collect();
                 detail.push_str(": ");
                 detail.push_str(&known.join(", "));
             }

@@ -5,7 +5,7 @@ use crate::validation::names;
 use crate::validation::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The effects that a taint may have.
 const TAINT_EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -148,8 +148,9 @@ pub(crate) fn validate_pod_term(errors: &mut Errors, _: &Owner, term: &Value, pa
             "exists in both matchLabelKeys and labelSelector",
         );
     }
+    let mismatched: HashSet<&str> = mismatch_keys.iter().copied().collect();
     for (i, key) in match_keys.iter().enumerate() {
-        if mismatch_keys.contains(key) {
+        if mismatched.contains(key) {
             errors.invalid(
                 &path.child("matchLabelKeys").index(i),
                 *key,
@@ -197,13 +198,17 @@ fn keys_repeated_in_selector<'a>(
         .into_iter()
         .map(|(k, _)| k)
         .collect();
+    // Of equal keys, the last one.
+    let places: HashMap<&str, (usize, &'a str)> = keys
+        .iter()
+        .enumerate()
+        .map(|(i, key)| (*key, (i, *key)))
+        .collect();
     let mut repeated = Vec::new();
     for requirement in selector.items("matchExpressions") {
         let key = requirement.text("key");
-        if seen.contains(key)
-            && let Some(i) = keys.iter().rposition(|k| *k == key)
-        {
-            repeated.push((i, keys[i]));
+        if seen.contains(key) {
+            repeated.extend(places.get(key));
         }
         seen.insert(key);
     }
@@ -284,19 +289,11 @@ pub(crate) fn spread_once(
     constraint: &Value,
     path: &ErrorPath,
 ) {
-    let all = owner
-        .parent
-        .map_or(&[][..], |p| p.value.items("topologySpreadConstraints"));
-    let after = all
-        .iter()
-        .skip_while(|c| !std::ptr::eq(*c, constraint))
-        .skip(1);
-    let (key, action) = (
-        constraint.text("topologyKey"),
-        constraint.text("whenUnsatisfiable"),
-    );
-    let mut after = after.map(|c| (c.text("topologyKey"), c.text("whenUnsatisfiable")));
-    if after.any(|other| other == (key, action)) {
+    if owner.repeated_later(&["topologyKey", "whenUnsatisfiable"]) {
+        let (key, action) = (
+            constraint.text("topologyKey"),
+            constraint.text("whenUnsatisfiable"),
+        );
         errors.duplicate(
             &path.child("{topologyKey, whenUnsatisfiable}"),
             format!("{{{key}, {action}}}").as_str(),

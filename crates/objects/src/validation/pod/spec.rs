@@ -47,7 +47,7 @@ pub(crate) fn os(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
 }
 
 pub(crate) fn pod_resources(e: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
-    resources::validate_pod(e, owner.value, path)
+    resources::validate_pod(e, owner, path)
 }
 
 pub(crate) fn preemption_policy(e: &mut Errors, _: &Owner, policy: &Value, path: &ErrorPath) {

@@ -11,7 +11,7 @@ use crate::validation::errors::{
 use crate::validation::names;
 use crate::view::FieldView;
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The message about a generation below zero.
 const IS_NEGATIVE: &str = "must be a non-negative integer";
@@ -115,6 +115,23 @@ fn validate_transitions(
     if policy == "Always" || (list != "ephemeralContainerStatuses" && restarts_all(spec)) {
         return;
     }
+    // Of equal names, the first container decides.
+    let mut own_policies: HashMap<&str, bool> = HashMap::new();
+    for container in ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| spec.items(list))
+    {
+        let has_own = is_sidecar(container) || !container.items("restartPolicyRules").is_empty();
+        own_policies
+            .entry(container.text("name"))
+            .or_insert(has_own);
+    }
+    let running: HashSet<&str> = after
+        .items(list)
+        .iter()
+        .filter(|new| new.at(&["state", "terminated"]).is_none())
+        .map(|new| new.text("name"))
+        .collect();
     for (i, old) in before.items(list).iter().enumerate() {
         let Some(terminated) = old.at(&["state", "terminated"]) else {
             continue;
@@ -123,19 +140,10 @@ fn validate_transitions(
             continue;
         }
         let name = old.text("name");
-        let own_policy = ["containers", "initContainers"]
-            .iter()
-            .flat_map(|l| spec.items(l))
-            .find(|c| c.text("name") == name)
-            .is_some_and(|c| is_sidecar(c) || !c.items("restartPolicyRules").is_empty());
-        if own_policy {
+        if own_policies.get(name) == Some(&true) {
             continue;
         }
-        let revived = after
-            .items(list)
-            .iter()
-            .any(|new| new.text("name") == name && new.at(&["state", "terminated"]).is_none());
-        if revived {
+        if running.contains(name) {
             errors.forbidden(
                 &path.child(list).index(i).child("state"),
                 "may not be transitioned to non-terminated state",
@@ -154,16 +162,14 @@ fn restarts_all(spec: &Value) -> bool {
 }
 
 fn validate_claims(errors: &mut Errors, status: &Value, spec: &Value, path: &ErrorPath) {
+    let claims = spec.items("resourceClaims").iter();
+    let claims: HashSet<&str> = claims.map(|claim| claim.text("name")).collect();
     let mut seen = HashSet::new();
     for (i, claim) in status.items("resourceClaimStatuses").iter().enumerate() {
         let path = path.index(i);
         let at = path.child("name");
         let name = claim.text("name");
-        let exists = spec
-            .items("resourceClaims")
-            .iter()
-            .any(|c| c.text("name") == name);
-        if !exists {
+        if !claims.contains(name) {
             errors.invalid(
                 &at,
                 name,
@@ -189,8 +195,10 @@ fn validate_ips(
 ) {
     let path = path.child(list);
     let ips: Vec<&str> = status.items(list).iter().map(|ip| ip.text("ip")).collect();
+    let known = before.items(list).iter();
+    let known: HashSet<&str> = known.map(|ip| ip.text("ip")).collect();
     for (i, ip) in ips.iter().enumerate() {
-        if !before.items(list).iter().any(|old| old.text("ip") == *ip) {
+        if !known.contains(ip) {
             validate_ip(errors, ip, &path.index(i));
         }
     }

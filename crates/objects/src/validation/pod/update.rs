@@ -9,7 +9,7 @@ use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, list_text, 
 use crate::validation::names;
 use crate::view::{FieldView, copy_field, existing, items_mut, remove, set};
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 const IMMUTABLE: &str = "pod updates may not change fields other than \
 `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
@@ -119,7 +119,7 @@ fn validate_tolerations(errors: &mut Errors, new: &Value, old: &Value, path: &Er
         remove(&mut toleration, "tolerationSeconds");
         toleration
     };
-    let after: Vec<Value> = new
+    let after: HashSet<Value> = new
         .items("tolerations")
         .iter()
         .map(without_seconds)
@@ -148,11 +148,15 @@ fn validate_gates(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPat
         .map(|g| g.text("name"))
         .collect();
     let gates = new.items("schedulingGates");
+    let last: HashMap<&str, usize> = gates
+        .iter()
+        .enumerate()
+        .map(|(i, gate)| (gate.text("name"), i))
+        .collect();
     for (i, gate) in gates.iter().enumerate() {
         let name = gate.text("name");
         // A new gate that is listed twice is reported once, at its last place.
-        let again = gates.iter().skip(i + 1).any(|g| g.text("name") == name);
-        if !before.contains(name) && !again {
+        if !before.contains(name) && last.get(name) == Some(&i) {
             errors.forbidden(
                 &path.index(i).child("name"),
                 format!("only deletion is allowed, but found new scheduling gate '{name}'"),

@@ -5,14 +5,17 @@ use super::{env, volume_sources};
 use crate::enumerations::values;
 use crate::validation::engine::{run_field, run_type};
 use crate::validation::errors::{ErrorPath, Errors, quote};
-use crate::validation::owner::Owner;
+use crate::validation::owner::{EntryIndexes, NamedEntries, Owner};
 use crate::validation::selectors::validate_labels;
 use crate::validation::{amounts, names};
 use crate::view::FieldView;
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::collections::HashSet;
 
 const TYPE: &str = "core.v1.Volume";
+/// The key of the volumes without errors.
+const SOUND: &str = "volumes without errors";
 const HOST_PATH_TYPES: &[&str] = &values!(core.v1.HostPathVolumeSource.type);
 
 /// The sources of volumes in the order in which upstream looks at them, and the name under which a second one
@@ -112,18 +115,18 @@ pub(crate) fn volumes(errors: &mut Errors, owner: &Owner, list: &Value, path: &E
         .filter(|v| !pod_name.is_empty() && v.field("ephemeral").is_some())
         .map(|v| format!("{pod_name}-{}", v.text("name")))
         .collect();
-    let mut sound = HashSet::new();
+    let mut sound = FxHashMap::default();
     for (i, volume) in volumes.iter().enumerate() {
         let path = path.index(i);
         let name = volume.text("name");
         let mut own = Errors::new();
         validate_one(&mut own, owner, volume, &path);
         // A name is only reserved by a volume without errors, as in kube-apiserver.
-        if sound.contains(name) {
+        if sound.contains_key(name) {
             own.duplicate(&path.child("name"), name);
         }
         if own.is_empty() {
-            sound.insert(name);
+            sound.insert(name.into(), i);
         }
         errors.extend(own);
         let claim = volume.part("persistentVolumeClaim").text("claimName");
@@ -136,23 +139,44 @@ pub(crate) fn volumes(errors: &mut Errors, owner: &Owner, list: &Value, path: &E
             );
         }
     }
+    // Containers refer to them.
+    owner.kept_entries(SOUND, || sound);
 }
 
-/// The first volume of a pod spec that has this name and no errors. `errors` are those found so far: without any,
-/// every volume has none.
-pub(super) fn find_sound<'a>(errors: &Errors, owner: &Owner<'a>, name: &str) -> Option<&'a Value> {
-    let spec = owner.enclosing("core.v1.PodSpec")?;
-    let mut named = spec
-        .items("volumes")
-        .iter()
-        .filter(|v| v.text("name") == name);
-    named.find(|volume| {
-        let mut own = Errors::new();
-        if !errors.is_empty() {
-            validate_one(&mut own, owner, volume, &ErrorPath::default());
-        }
-        own.is_empty()
-    })
+/// The volumes of a pod spec that have no errors, by their names.
+pub(super) struct SoundVolumes<'a> {
+    volumes: &'a [Value],
+    indexes: EntryIndexes,
+}
+
+impl<'a> SoundVolumes<'a> {
+    /// The volumes of the pod spec around an object.
+    pub(super) fn around(owner: &Owner<'a>) -> Self {
+        let Some(spec) = owner.enclosing_owner("core.v1.PodSpec") else {
+            return Self {
+                volumes: &[],
+                indexes: EntryIndexes::default(),
+            };
+        };
+        let volumes = spec.value.items("volumes");
+        // The check of the volumes comes before those of the containers, and has found them.
+        let indexes = spec.kept_entries(SOUND, || {
+            let mut sound = FxHashMap::default();
+            for (i, volume) in volumes.iter().enumerate() {
+                let mut own = Errors::new();
+                validate_one(&mut own, &spec, volume, &ErrorPath::default());
+                if own.is_empty() {
+                    sound.entry(volume.text("name").into()).or_insert(i);
+                }
+            }
+            sound
+        });
+        Self { volumes, indexes }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&'a Value> {
+        self.volumes.get(*self.indexes.get(name)?)
+    }
 }
 
 fn validate_one(errors: &mut Errors, owner: &Owner, volume: &Value, path: &ErrorPath) {
@@ -170,12 +194,14 @@ fn validate_one(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Error
             continue;
         }
         given = true;
+        let named = NamedEntries::default();
         let holder = Owner {
             type_name: TYPE,
             value: volume,
             old: None,
             parent: Some(owner),
             place: None,
+            named: &named,
             code: owner.code,
         };
         run_field(errors, TYPE, source, volume, &holder, path);

@@ -665,3 +665,59 @@ fn daemon_sets_count_changes_of_their_template_and_jobs_have_labels() {
         "j"
     );
 }
+
+#[test]
+fn repeated_names_are_found_where_they_are() {
+    let claims = gr("resource.k8s.io", "resourceclaims");
+    let names = ["a", "b", "a", "c", "b", "a"];
+    let requests = names.map(|name| json!({"name": name, "exactly": {"deviceClassName": "gpu"}}));
+    let claim = created(claims, json!({"spec": {"devices": {"requests": requests}}}));
+    let fields: Vec<String> = strategy(claims)
+        .validate(&claim)
+        .into_iter()
+        .map(|e| e.field)
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.devices.requests[2]",
+            "spec.devices.requests[4]",
+            "spec.devices.requests[5]"
+        ]
+    );
+}
+
+#[test]
+fn the_entries_of_a_list_that_is_too_long_are_not_checked() {
+    let claims = gr("resource.k8s.io", "resourceclaims");
+    let request = json!({"name": "a", "exactly": {"deviceClassName": "gpu"}});
+    let opaque = json!({"driver": "a.example.com", "parameters": {}});
+    let unknown: Vec<String> = (0..33).map(|i| format!("Unknown{i}")).collect();
+    let config = json!({"requests": unknown, "opaque": opaque});
+    let constraint = json!({"requests": unknown, "matchAttribute": "a.example.com/b"});
+    for (devices, expected) in [
+        (
+            json!({"requests": [request], "config": [config]}),
+            vec!["spec.devices.config[0].requests: Too many: 33: must have at most 32 items"],
+        ),
+        (
+            json!({"requests": [request], "constraints": [constraint]}),
+            vec!["spec.devices.constraints[0].requests: Too many: 33: must have at most 32 items"],
+        ),
+        (
+            json!({"requests": [request], "config": vec![json!({}); 33]}),
+            vec!["spec.devices.config: Too many: 33: must have at most 32 items"],
+        ),
+        (
+            json!({"requests": vec![json!({"name": "A"}); 33]}),
+            vec!["spec.devices.requests: Too many: 33: must have at most 32 items"],
+        ),
+        (
+            json!({"requests": [{"name": "a", "firstAvailable": vec![json!({"name": "A"}); 9]}]}),
+            vec!["spec.devices.requests[0].firstAvailable: Too many: 9: must have at most 8 items"],
+        ),
+    ] {
+        let claim = created(claims, json!({"spec": {"devices": devices}}));
+        assert_eq!(printed(&strategy(claims).validate(&claim)), expected);
+    }
+}

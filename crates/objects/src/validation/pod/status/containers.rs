@@ -49,9 +49,10 @@ pub(super) fn validate(errors: &mut Errors, status: &Value, spec: &Value, path: 
                 continue;
             }
             // A status of a container that the spec does not have is reported elsewhere.
-            let spec = containers.get(container.text("name"));
+            let requested = containers.get(container.text("name"));
+            let requested = requested.map(|container| RequestedResources::of(container));
             for (j, resource) in resources.iter().enumerate() {
-                allocated(errors, resource, spec.copied(), &path.index(j));
+                allocated(errors, resource, requested.as_ref(), &path.index(j));
             }
         }
     }
@@ -72,20 +73,41 @@ fn validate_user(errors: &mut Errors, user: &Value, path: &ErrorPath) {
     }
 }
 
-fn allocated(errors: &mut Errors, resource: &Value, container: Option<&Value>, path: &ErrorPath) {
-    let name = resource.text("name");
-    if let Some(container) = container {
+/// The resources that a container requests.
+struct RequestedResources<'a> {
+    requests: &'a Value,
+    /// The claims that it uses: their names, with that of the request after a slash if only one is used.
+    claims: HashSet<String>,
+}
+
+impl<'a> RequestedResources<'a> {
+    fn of(container: &'a Value) -> Self {
         let resources = container.part("resources");
+        let claims = resources.items("claims").iter();
+        let claims = claims.map(|claim| match claim.text("request") {
+            "" => claim.text("name").to_owned(),
+            request => format!("{}/{request}", claim.text("name")),
+        });
+        Self {
+            requests: resources.part("requests"),
+            claims: claims.collect(),
+        }
+    }
+}
+
+fn allocated(
+    errors: &mut Errors,
+    resource: &Value,
+    requested: Option<&RequestedResources<'_>>,
+    path: &ErrorPath,
+) {
+    let name = resource.text("name");
+    if let Some(requested) = requested {
         // A name with this prefix is that of a claim of the container.
-        let (is_known, fault) = if name.starts_with("claim:") {
-            let mut claims = resources.items("claims").iter();
-            let is_known = claims.any(|claim| match claim.text("request") {
-                "" => name == format!("claim:{}", claim.text("name")),
-                request => name == format!("claim:{}/{request}", claim.text("name")),
-            });
-            (is_known, NOT_A_CLAIM)
+        let (is_known, fault) = if let Some(claim) = name.strip_prefix("claim:") {
+            (requested.claims.contains(claim), NOT_A_CLAIM)
         } else {
-            let is_known = resources.part("requests").field(name).is_some();
+            let is_known = requested.requests.field(name).is_some();
             (
                 is_known,
                 "must match one of the container's resource requests",
