@@ -97,13 +97,37 @@ pub trait FieldView {
 
 impl FieldView for Value {
     fn field(&self, name: &str) -> Option<&Value> {
+        #[cfg(feature = "count-reads")]
+        reads::count(1);
         self.get(name).filter(|v| !v.is_null())
     }
 }
 
 impl FieldView for Map<String, Value> {
     fn field(&self, name: &str) -> Option<&Value> {
+        #[cfg(feature = "count-reads")]
+        reads::count(1);
         self.get(name).filter(|v| !v.is_null())
+    }
+}
+
+/// The number of fields that the present thread has read through [`FieldView`].
+#[cfg(feature = "count-reads")]
+pub mod reads {
+    use std::cell::Cell;
+
+    thread_local! {
+        static READS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Adds reads.
+    pub(crate) fn count(reads: usize) {
+        READS.set(READS.get() + reads);
+    }
+
+    /// The number since the last call.
+    pub fn take() -> usize {
+        READS.take()
     }
 }
 
