@@ -149,6 +149,14 @@ impl DataDir {
                 .and_then(|directory| directory.sync_all())
                 .map_err(io)?;
         }
+        let bytes = std::fs::metadata(&path).map_err(io)?.len();
+        // A database never is empty: it is created under another name.
+        if bytes == 0 {
+            return Err(DataDirError::Damaged {
+                dir: dir.to_owned(),
+                detail: format!("the file {FILE} is empty"),
+            });
+        }
         let mut opened = database(FILE)?;
         opened._lock = Some(lock);
         opened.compact_file(&path)?;
@@ -163,6 +171,8 @@ impl DataDir {
         let fail = |error: redb::Error| failed(dir, error);
         let database = Builder::new()
             .set_cache_size(PAGE_CACHE_BYTES)
+            // The checksum of every page in use is compared. All objects are read next anyway.
+            .set_check_integrity_on_open(true)
             .create_with_backend(backend)
             .map_err(|e| match e {
                 DatabaseError::UpgradeRequired(version) => DataDirError::Damaged {

@@ -161,3 +161,18 @@ async fn a_data_directory_of_a_newer_format_is_refused() {
         "{newer}"
     );
 }
+
+#[tokio::test]
+async fn an_empty_database_file_is_not_an_empty_cluster() {
+    let scratch = Scratch::new();
+    let cluster = Cluster::with(scratch.options()).await;
+    cluster.server.shutdown().await;
+    let file = scratch.path().join("berth.redb");
+    std::fs::write(&file, b"").expect("it can be written");
+    let error = refused(scratch.path()).await;
+    assert!(
+        error.contains("is damaged: the file berth.redb is empty; restore it from a backup"),
+        "{error}"
+    );
+    assert_eq!(std::fs::metadata(&file).map(|m| m.len()).ok(), Some(0));
+}

@@ -19,6 +19,9 @@ const ROUNDS: usize = 4;
 /// Writes of one round.
 const WRITES_MAX: usize = 120;
 const NAMES: u64 = 12;
+/// The bits of a database that are flipped, one at a time.
+const FLIPPED_BITS: usize = 200;
+const FLIPPED_SEED: u64 = 0x0b17_f11b;
 
 /// The fault at an operation of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -380,6 +383,52 @@ async fn acknowledged_writes_survive_faults_of_the_disk() {
 #[ignore = "long; a step of .ci/run"]
 async fn acknowledged_writes_survive_many_faults_of_the_disk() {
     run_many(RUNS..RUNS_MANY).await;
+}
+
+/// The objects of the store on a disk.
+fn contents(disk: &Disk) -> Result<Vec<Value>, DataDirError> {
+    let page = open(disk)?.list(KIND, &ListQuery::default());
+    let items = page.map(|page| page.items).unwrap_or_default();
+    Ok(items.iter().map(|v| Value::clone(&v.object())).collect())
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_found_or_is_in_no_page_that_is_in_use() {
+    let disk = Disk::new(FLIPPED_SEED);
+    let mut random = fastrand::Rng::with_seed(FLIPPED_SEED);
+    let mut model = Model::default();
+    let store = open(&disk).expect("an empty disk can be used");
+    for _ in 0..WRITES_MAX {
+        model.write(&store, &mut random);
+    }
+    assert_eq!(store.settle().await, Ok(()));
+    store.close();
+    drop(store);
+    let expected = contents(&disk.after_restart()).expect("the disk can be used");
+    assert!(!expected.is_empty());
+    let mut found = 0;
+    for _ in 0..FLIPPED_BITS {
+        let damaged = disk.after_restart();
+        let at = {
+            let mut state = damaged.state();
+            let at = random.usize(..state.shown.len());
+            state.shown[at] ^= 1 << random.u8(..8);
+            state.synced = state.shown.clone();
+            at
+        };
+        match contents(&damaged) {
+            Ok(contents) => assert!(contents == expected, "seed {FLIPPED_SEED}, byte {at}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(
+                    text.contains("is damaged"),
+                    "seed {FLIPPED_SEED}, byte {at}: {text}"
+                );
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 0, "seed {FLIPPED_SEED}");
 }
 
 #[tokio::test]
