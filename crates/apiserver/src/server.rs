@@ -302,14 +302,15 @@ impl Server {
         })?;
         let data = options.data_dir.as_deref().map(DataDir::open).transpose()?;
         let secrets = secrets(data.as_ref())?;
-        let identity = match &options.serving {
-            Some(serving) => tls::given_identity(&secrets, serving)?,
-            None => tls::make_identity(&secrets, address.ip(), &options.tls_names)?,
-        };
-        let mut client_ca = identity.ca_pem.clone();
+        let mut client_ca = secrets.ca_pem.clone();
         client_ca.push_str(options.client_ca.as_deref().unwrap_or_default());
         let client_authorities =
             Authorities::new([client_ca.as_bytes()]).map_err(StartError::ClientAuthorities)?;
+        let clients = &client_authorities;
+        let identity = match &options.serving {
+            Some(serving) => tls::given_identity(&secrets, serving, clients)?,
+            None => tls::make_identity(&secrets, address.ip(), &options.tls_names, clients)?,
+        };
         let tokens = ServerTokens::new(&secrets.tokens_key, options.tokens)?;
         let admin_token = options.admin_token.unwrap_or(secrets.admin_token);
         let authenticator = Authenticator::new(admin_token, options.static_tokens, tokens);

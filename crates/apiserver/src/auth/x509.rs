@@ -31,6 +31,7 @@ pub struct CertificateUser {
 #[derive(Clone, Default)]
 pub struct Authorities {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
+    names: Vec<DistinguishedName>,
 }
 
 impl fmt::Debug for Authorities {
@@ -52,13 +53,20 @@ impl Authorities {
                 roots.add(certificate).map_err(|e| e.to_string())?;
             }
         }
+        let names = roots.subjects();
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|e| e.to_string())?;
         Ok(Self {
             verifier: Some(verifier),
+            names,
         })
+    }
+
+    /// The names of the authorities.
+    pub fn names(&self) -> &[DistinguishedName] {
+        &self.names
     }
 
     /// The user in the first certificate of a chain; `None` when no authority has signed it, or when it is not valid
@@ -129,11 +137,23 @@ impl Presented {
 /// Accepts any client certificate whose key the client has. Whether an authority has signed it is decided with the
 /// request, as in kube-apiserver: then the answer is 401 instead of a failed handshake.
 #[derive(Debug)]
-pub struct AnyClient(pub Arc<CryptoProvider>);
+pub struct AnyClient {
+    provider: Arc<CryptoProvider>,
+    /// The authorities that the server names when it asks for a certificate. A client with several certificates
+    /// presents one of theirs.
+    names: Vec<DistinguishedName>,
+}
+
+impl AnyClient {
+    /// Asks for a certificate of one of these authorities.
+    pub fn new(provider: Arc<CryptoProvider>, names: Vec<DistinguishedName>) -> Self {
+        Self { provider, names }
+    }
+}
 
 impl ClientCertVerifier for AnyClient {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.names
     }
 
     fn client_auth_mandatory(&self) -> bool {
@@ -155,7 +175,7 @@ impl ClientCertVerifier for AnyClient {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, cert, signed, algorithms)
     }
 
@@ -165,11 +185,13 @@ impl ClientCertVerifier for AnyClient {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, cert, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{ServingCertificate, StartError};
 use crate::auth::tokens::ServerTokens;
-use crate::auth::x509::AnyClient;
+use crate::auth::x509::{AnyClient, Authorities};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -28,7 +28,7 @@ pub(super) struct ServerIdentity {
 /// The secrets that stay the same over restarts: clients know the authority and the token.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Secrets {
-    ca_pem: String,
+    pub(super) ca_pem: String,
     ca_key_pem: String,
     pub(super) admin_token: String,
     /// The key of the tokens of service accounts, in PKCS #8; absent in data directories of earlier versions.
@@ -71,6 +71,7 @@ pub(super) fn make_identity(
     secrets: &Secrets,
     ip: IpAddr,
     names: &[String],
+    clients: &Authorities,
 ) -> Result<ServerIdentity, StartError> {
     let ca_key = KeyPair::from_pem(&secrets.ca_key_pem).map_err(failed)?;
     let issuer = Issuer::new(authority(), ca_key);
@@ -99,13 +100,14 @@ pub(super) fn make_identity(
 
     let chain = vec![certificate.der().clone()];
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    identity(secrets, chain, key)
+    identity(secrets, (chain, key), clients)
 }
 
 /// The certificate that the caller of [`super::Server::start`] gave.
 pub(super) fn given_identity(
     secrets: &Secrets,
     given: &ServingCertificate,
+    clients: &Authorities,
 ) -> Result<ServerIdentity, StartError> {
     let unreadable =
         |what: &str, e: pem::Error| StartError::Certificate(format!("{what} cannot be read: {e}"));
@@ -114,20 +116,21 @@ pub(super) fn given_identity(
         .map_err(|e| unreadable("the given certificate", e))?;
     let key = PrivateKeyDer::from_pem_slice(given.key.as_bytes())
         .map_err(|e| unreadable("the key of the given certificate", e))?;
-    identity(secrets, chain, key)
+    identity(secrets, (chain, key), clients)
 }
 
 fn identity(
     secrets: &Secrets,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    clients: &Authorities,
 ) -> Result<ServerIdentity, StartError> {
     let fail = |e: tokio_rustls::rustls::Error| StartError::Certificate(e.to_string());
     let provider = Arc::new(provider());
+    let verifier = AnyClient::new(Arc::clone(&provider), clients.names().to_vec());
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(fail)?
-        .with_client_cert_verifier(Arc::new(AnyClient(provider)))
+        .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(chain, key)
         .map_err(fail)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -4,6 +4,14 @@
 use super::*;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::sync::Arc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::ResolvesClientCert;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SignatureScheme};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
@@ -597,6 +605,64 @@ async fn what_needs_a_running_container_is_not_implemented() {
             (reply.status, text(&reply.json(), "/message")),
             (status, message),
             "{path}"
+        );
+    }
+}
+
+/// Notes the authorities that a server names when it asks for a certificate.
+#[derive(Debug, Default)]
+struct NamedAuthorities(std::sync::Mutex<Vec<Vec<u8>>>);
+
+impl ResolvesClientCert for NamedAuthorities {
+    fn resolve(&self, names: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let mut known = self.0.lock().expect("no other thread failed");
+        *known = names.iter().map(|name| name.to_vec()).collect();
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn the_handshake_names_the_authorities_of_clients() {
+    let mut params = rcgen::CertificateParams::default();
+    let name = rcgen::DnType::CommonName;
+    params.distinguished_name.push(name, "authority-of-clients");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let authority = params.self_signed(&key).expect("a certificate");
+    let cluster = Cluster::with(ServerOptions {
+        client_ca: Some(authority.pem()),
+        ..ServerOptions::default()
+    })
+    .await;
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(cluster.server.ca_pem().as_bytes());
+    roots.add(ca.expect("PEM")).expect("a root");
+    let named = Arc::new(NamedAuthorities::default());
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(Arc::clone(&named) as _);
+    let stream = tokio::net::TcpStream::connect(cluster.server.addr()).await;
+    let server = ServerName::try_from("localhost").expect("a name");
+    let connected = TlsConnector::from(Arc::new(config))
+        .connect(server, stream.expect("a connection"))
+        .await;
+    assert!(connected.is_ok(), "{:?}", connected.err());
+    let named = named.0.lock().expect("no other thread failed");
+    let names: Vec<String> = named
+        .iter()
+        .map(|n| String::from_utf8_lossy(n).into())
+        .collect();
+    for expected in ["berth-ca", "authority-of-clients"] {
+        assert!(
+            names.iter().any(|name| name.contains(expected)),
+            "{names:?}"
         );
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn configure(
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(&flags.tls_min_version.value)?)
         .map_err(failed)?
-        .with_client_cert_verifier(Arc::new(AnyClient(provider)))
+        .with_client_cert_verifier(Arc::new(AnyClient::new(provider, Vec::new())))
         .with_cert_resolver(Arc::clone(&certificates) as _);
     config.alpn_protocols = if flags.disable_http2_serving.value {
         vec![b"http/1.1".to_vec()]
