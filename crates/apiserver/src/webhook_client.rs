@@ -262,7 +262,9 @@ impl Caller {
         review: &Value,
     ) -> Result<Pending, String> {
         let body = Bytes::from(review.to_string());
-        let call = target.call(find, limit.as_secs(), body)?;
+        let seconds = limit.as_millis().div_ceil(1_000);
+        let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+        let call = target.call(find, seconds, body)?;
         let (sender, result) = sync_channel(1);
         let job = Box::pin(async move {
             let answer = match timeout(limit, call.send()).await {
@@ -315,11 +317,15 @@ impl Pending {
             let result = self.result.recv_timeout(self.patience);
             result.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
         };
-        // Other tasks of this thread run elsewhere meanwhile, where the runtime has other threads.
-        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-            Ok(RuntimeFlavor::MultiThread) => block_in_place(wait),
-            _ => wait(),
-        }
+        blocking(wait)
+    }
+}
+
+/// Does what takes a while. Other tasks of this thread run elsewhere meanwhile, where the runtime has other threads.
+pub(crate) fn blocking<T>(run: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(run),
+        _ => run(),
     }
 }
 

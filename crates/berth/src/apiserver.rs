@@ -43,6 +43,10 @@ pub(crate) fn admission_without(disabled: &[AdmissionPlugin]) -> Admission {
         pod_topology_labels: on(AdmissionPlugin::PodTopologyLabels),
         taint_nodes_by_condition: on(AdmissionPlugin::TaintNodesByCondition),
         default_storage_class: on(AdmissionPlugin::DefaultStorageClass),
+        mutating_admission_webhook: on(AdmissionPlugin::MutatingAdmissionWebhook),
+        validating_admission_webhook: on(AdmissionPlugin::ValidatingAdmissionWebhook),
+        mutating_admission_policy: on(AdmissionPlugin::MutatingAdmissionPolicy),
+        validating_admission_policy: on(AdmissionPlugin::ValidatingAdmissionPolicy),
     }
 }
 

@@ -287,6 +287,14 @@ pub(crate) enum AdmissionPlugin {
     TaintNodesByCondition,
     /// Claims without a class get the default one.
     DefaultStorageClass,
+    /// Mutating webhooks are called.
+    MutatingAdmissionWebhook,
+    /// Validating webhooks are called.
+    ValidatingAdmissionWebhook,
+    /// Mutating admission policies are evaluated.
+    MutatingAdmissionPolicy,
+    /// Validating admission policies are evaluated.
+    ValidatingAdmissionPolicy,
 }
 
 /// A release that Berth has, as `--emulated-version` names it.

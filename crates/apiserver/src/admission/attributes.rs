@@ -1,5 +1,6 @@
 //! A request as admission plugins, webhooks and policies see it.
 
+use crate::registry::Api;
 use crate::registry::request::{DeleteRequest, WriteOptions};
 use crate::registry::requester::Requester;
 use berth_objects::access::{Propagation, gr};
@@ -138,6 +139,12 @@ fn delete_options(request: &DeleteRequest) -> Value {
 impl Attributes<'_> {
     pub(super) fn is_of_namespace(&self) -> bool {
         self.resource.resource == gr("", "namespaces")
+    }
+
+    /// # Errors
+    /// 504 when the time of the request is over.
+    pub(crate) fn in_time(&self, api: &Api) -> Result<(), ApiError> {
+        self.options.requester().in_time(api.now())
     }
 
     /// Returns whether the body of the request is an object of the resource.

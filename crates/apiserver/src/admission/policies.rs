@@ -162,7 +162,10 @@ pub(super) fn check(
     }
     let mut denied = None;
     for policy in api.policies.current(api, Sort::Validating).iter() {
-        for (binding, decision) in policy.decide(api, attributes, objects)? {
+        // Each policy has a budget of its own, and their number has no limit: the time of the request ends them.
+        let decisions = policy.decide(api, attributes, objects)?;
+        attributes.in_time(api)?;
+        for (binding, decision) in decisions {
             act(attributes, policy, binding, decision, &mut denied);
         }
     }
@@ -306,6 +309,7 @@ impl Policy {
                 }
             };
             for parameter in &parameters {
+                attributes.in_time(api)?;
                 let input = match &mut input {
                     Some(input) => input,
                     None => input.insert(PolicyInput::new(api, attributes, &resource, objects)?),

@@ -28,6 +28,14 @@ pub struct Admission {
     pub taint_nodes_by_condition: bool,
     /// Claims without a class get the default one.
     pub default_storage_class: bool,
+    /// Mutating webhooks are called.
+    pub mutating_admission_webhook: bool,
+    /// Validating webhooks are called.
+    pub validating_admission_webhook: bool,
+    /// MutatingAdmissionPolicies are evaluated.
+    pub mutating_admission_policy: bool,
+    /// ValidatingAdmissionPolicies are evaluated.
+    pub validating_admission_policy: bool,
 }
 
 impl Default for Admission {
@@ -45,6 +53,10 @@ impl Default for Admission {
             pod_topology_labels: true,
             taint_nodes_by_condition: true,
             default_storage_class: true,
+            mutating_admission_webhook: true,
+            validating_admission_webhook: true,
+            mutating_admission_policy: true,
+            validating_admission_policy: true,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::attributes::{Attributes, CONNECTS};
 use super::policies::{self, Mutations};
 use crate::registry::endpoints::endpoints;
 use crate::registry::{Api, ListRequest, scale_of, scale_put, show};
-use crate::webhook_client::Pending;
+use crate::webhook_client::{Pending, blocking};
 use berth_objects::apply::fields_to_json;
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::patch::{self, PatchError};
@@ -169,8 +169,12 @@ impl Attributes<'_> {
                 };
                 again(object)?;
             }
-            if let Some(object) = &mut object {
-                is_changed |= mutations.run(api, self, object, old, round == 1)?;
+            if let Some(object) = &mut object
+                && api.admission().mutating_admission_policy
+                && policies::any_mutating(api)
+            {
+                let is_repeated = round == 1;
+                is_changed |= blocking(|| mutations.run(api, self, object, old, is_repeated))?;
             }
             if round == 1 && object != last {
                 repeated.extend(called.drain());
@@ -184,7 +188,9 @@ impl Attributes<'_> {
                     continue;
                 }
                 let call = self.call(api, hook, &resource, objects, true)?;
-                let verdict = match call.wait(hook, true) {
+                let verdict = call.wait(hook, true);
+                self.in_time(api)?;
+                let verdict = match verdict {
                     Ok(verdict) => verdict,
                     Err(failure) => {
                         fail(hook, &failure)?;
@@ -226,7 +232,10 @@ impl Attributes<'_> {
         api: &Api,
         objects: (Option<&Value>, Option<&Value>),
     ) -> Result<(), ApiError> {
-        policies::check(api, self, objects)?;
+        if api.admission().validating_admission_policy && policies::any(api) {
+            // Policies can take seconds: other requests are answered meanwhile.
+            blocking(|| policies::check(api, self, objects))?;
+        }
         let Some(hooks) = self.hooks(api, Sort::Validating) else {
             return Ok(());
         };
@@ -253,6 +262,7 @@ impl Attributes<'_> {
             // The first refusal is returned, but all calls are awaited, because their warnings count.
             result = result.and(answer);
         }
+        self.in_time(api)?;
         result
     }
 
@@ -337,7 +347,16 @@ impl Attributes<'_> {
         if self.resource.resource.group == "admissionregistration.k8s.io" {
             return None;
         }
-        api.webhooks.hooks(api, sort)
+        let rules = api.admission();
+        let is_on = match sort {
+            Sort::Mutating => rules.mutating_admission_webhook,
+            Sort::Validating => rules.validating_admission_webhook,
+        };
+        if is_on {
+            api.webhooks.hooks(api, sort)
+        } else {
+            None
+        }
     }
 
     fn call(
@@ -360,7 +379,10 @@ impl Attributes<'_> {
         tracing::debug!(webhook = hook.name, mutates, "calling an admission webhook");
         let find = |namespace: &str, name: &str, port| endpoints(api, namespace, name, port);
         let calls = &api.webhook_calls;
-        let pending = calls.post(&find, &hook.target, hook.timeout, &review);
+        // A call ends with the request.
+        let left = self.options.requester().left(api.now());
+        let limit = left.map_or(hook.timeout, |left| left.min(hook.timeout));
+        let pending = calls.post(&find, &hook.target, limit, &review);
         Ok(WebhookCall { uid, pending })
     }
 }

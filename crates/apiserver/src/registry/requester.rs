@@ -1,7 +1,10 @@
 //! The sender of a request, as admission sees it, and the warnings that admission returns to it.
 
 use crate::auth::user::{RequestUser, groups_of};
+use berth_objects::status::ApiError;
+use jiff::Timestamp;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A request returns at most so many warnings of admission.
 const WARNINGS_MAX: usize = 50;
@@ -13,17 +16,44 @@ pub struct Requester {
     pub user: RequestUser,
     /// Whether this is a component of this process.
     is_component: bool,
+    /// The time at which the request ends, whether it is answered or not.
+    deadline: Option<Timestamp>,
     warnings: Mutex<Vec<String>>,
 }
 
 impl Requester {
-    /// A user.
+    /// A user whose request has no end of its own.
     pub fn new(user: RequestUser) -> Arc<Self> {
+        Self::until(user, None)
+    }
+
+    /// A user whose request ends at a time.
+    pub(crate) fn until(user: RequestUser, deadline: Option<Timestamp>) -> Arc<Self> {
         Arc::new(Self {
             user,
-            is_component: false,
-            warnings: Mutex::default(),
+            deadline,
+            ..Self::default()
         })
+    }
+
+    /// The time that is left for the request; `None` when it has no end.
+    pub(crate) fn left(&self, now: Timestamp) -> Option<Duration> {
+        let left = self.deadline?.duration_since(now);
+        Some(left.try_into().unwrap_or_default())
+    }
+
+    /// Returns whether the time of the request is over.
+    pub(crate) fn is_late(&self, now: Timestamp) -> bool {
+        self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// # Errors
+    /// 504 when the time of the request is over. Nothing may be stored then.
+    pub(crate) fn in_time(&self, now: Timestamp) -> Result<(), ApiError> {
+        if self.is_late(now) {
+            return Err(ApiError::deadline_exceeded());
+        }
+        Ok(())
     }
 
     /// A component of this process, by its name: a service account of the namespace `kube-system`.
@@ -37,7 +67,7 @@ impl Requester {
                 ..RequestUser::default()
             },
             is_component: true,
-            warnings: Mutex::default(),
+            ..Self::default()
         })
     }
 

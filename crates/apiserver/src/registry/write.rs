@@ -251,6 +251,7 @@ impl Api {
         let charges = !options.dry_run && !is_taken();
         let attributes = created(resource, namespace, meta(&object, "name"), options);
         admission::admit_valid(self, &attributes, namespace, (&object, None), charges)?;
+        attributes.in_time(self)?;
         Ok(object)
     }
 
@@ -457,9 +458,7 @@ impl Api {
                 Err(_) => return Err(ApiError::not_found(resource.subject(change.name))),
             }
         }
-        Err(ApiError::timeout(
-            "Timeout: request did not complete within requested timeout - context deadline exceeded",
-        ))
+        Err(ApiError::deadline_exceeded())
     }
 
     /// Compares UID and version with those of the stored object.
@@ -592,6 +591,7 @@ impl Api {
         certificates::authorize(self, rules, change.sub, (&new, old), change.options)?;
         let (namespace, charges) = (change.namespace, !change.options.dry_run);
         admission::admit_valid(self, &attributes, namespace, (&new, Some(old)), charges)?;
+        attributes.in_time(self)?;
         Ok(new)
     }
 }

@@ -14,7 +14,7 @@ use crate::registry::{
 };
 use crate::storage::{ObjectVersion, StoreError};
 use crate::watch::{self, Start, WatchRequest};
-use berth_api::Release;
+use berth_api::{GoDuration, Release};
 use berth_objects::access::{GroupResource, gr};
 use berth_objects::body::WriteBody;
 use berth_objects::catalog::ServedResource;
@@ -32,6 +32,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
+use jiff::Timestamp;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ const DEPRECATED: [(&str, &str); 2] = [
         "v1 ComponentStatus is deprecated in v1.19+",
     ),
 ];
+/// The time that kube-apiserver gives a request (`--request-timeout`).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// No watch runs longer.
 const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
 
@@ -73,7 +76,8 @@ pub(super) async fn serve(
     target: &RouteTarget,
     received: Received<'_>,
 ) -> Result<Response<AnswerBody>, ApiError> {
-    let requester = Requester::new(received.user.clone());
+    let deadline = deadline(state, &received)?;
+    let requester = Requester::until(received.user.clone(), deadline);
     let answer = answer(state, target, received, &requester).await;
     let mut warnings = requester.take_warnings();
     let custom = target.resource.custom.as_ref();
@@ -88,6 +92,33 @@ pub(super) async fn serve(
     };
     handle::warn(&mut response, &warnings);
     Ok(response)
+}
+
+/// The time at which a request ends, unless it is a watch: that of its parameter `timeout`, and 60 s at most.
+///
+/// # Errors
+/// 400 when the parameter is no duration.
+fn deadline(state: &ServerState, received: &Received<'_>) -> Result<Option<Timestamp>, ApiError> {
+    let query = Query::parse(received.parts.uri.query())?;
+    if query.flag("watch") {
+        return Ok(None);
+    }
+    let stated = match query.get("timeout") {
+        "" => REQUEST_TIMEOUT,
+        text => {
+            let stated = text.parse::<GoDuration>().map_err(|e| {
+                ApiError::bad_request(format!(
+                    "invalid timeout specified in the request URL - {e}"
+                ))
+            })?;
+            // No time at all stands for the longest.
+            match stated.as_duration() {
+                Duration::ZERO => REQUEST_TIMEOUT,
+                stated => stated.min(REQUEST_TIMEOUT),
+            }
+        }
+    };
+    Ok(state.api.now().checked_add(stated).ok())
 }
 
 async fn answer(

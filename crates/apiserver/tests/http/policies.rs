@@ -1,6 +1,8 @@
 //! ValidatingAdmissionPolicies. The texts are those of kube-apiserver 1.36.
 
 use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -442,4 +444,64 @@ async fn policies_are_printed_and_patched_as_other_kinds() {
         .json();
     assert_eq!(*at(&patched, "/status"), status["status"]);
     assert_eq!(text(&patched, "/spec/failurePolicy"), "Ignore");
+}
+
+/// A server whose clock is moved by these seconds whenever it is read.
+async fn with_clock(step: &Arc<AtomicI64>) -> Cluster {
+    let (now, step) = (AtomicI64::new(1_800_000_000), Arc::clone(step));
+    let clock = Arc::new(move || {
+        let seconds = now.fetch_add(step.load(Ordering::SeqCst), Ordering::SeqCst);
+        jiff::Timestamp::from_second(seconds).unwrap_or_default()
+    });
+    let server = Server::start_with_clock(ServerOptions::default(), clock).await;
+    let server = server.unwrap_or_else(|e| panic!("{e}"));
+    let client = Loopback::new(&server).unwrap_or_else(|e| panic!("{e}"));
+    Cluster { server, client }
+}
+
+#[tokio::test]
+async fn a_request_ends_in_time_however_long_its_policies_take() {
+    let step = Arc::new(AtomicI64::new(0));
+    let cluster = with_clock(&step).await;
+    let all: Vec<Value> = (0..50).map(|_| json!({"expression": "true"})).collect();
+    let validations = json!({"validations": all});
+    cluster.create(POLICIES, &policy("p", validations)).await;
+    cluster.create(BINDINGS, &binding("p", json!({}))).await;
+    for (path, seconds, code) in [
+        (CONFIG_MAPS.to_owned(), 0, 201),
+        (CONFIG_MAPS.to_owned(), 10, 504),
+        // 50 reads of the clock take 5 s and more.
+        (format!("{CONFIG_MAPS}?timeout=5s"), 1, 504),
+        // The longest time is that of the server.
+        (format!("{CONFIG_MAPS}?timeout=24h"), 10, 504),
+        (format!("{CONFIG_MAPS}?timeout=0s"), 10, 504),
+        (format!("{CONFIG_MAPS}?timeout=soon"), 0, 400),
+    ] {
+        step.store(seconds, Ordering::SeqCst);
+        let reply = cluster.post(&path, &config_map("m", json!({}))).await;
+        step.store(0, Ordering::SeqCst);
+        let answer = reply.json();
+        assert_eq!(reply.status, code, "{path}: {answer}");
+        let message = match code {
+            504 => "Timeout: request did not complete within the allotted timeout",
+            400 => "invalid timeout specified in the request URL - time: invalid duration \"soon\"",
+            _ => "",
+        };
+        assert_eq!(text(&answer, "/message"), message, "{path}");
+        // A request that has ended stores nothing.
+        let stored = cluster
+            .delete(&format!("{CONFIG_MAPS}/m"), &Value::Null)
+            .await;
+        assert_eq!(stored.status, if code == 201 { 200 } else { 404 }, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn policies_have_no_effect_when_their_plugin_is_off() {
+    let mut options = ServerOptions::default();
+    options.admission.validating_admission_policy = false;
+    let cluster = Cluster::with(options).await;
+    cluster.create(POLICIES, &policy("p", no_x())).await;
+    cluster.create(BINDINGS, &binding("p", json!({}))).await;
+    cluster.create(CONFIG_MAPS, &with_x("a")).await;
 }

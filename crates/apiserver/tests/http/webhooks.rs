@@ -776,3 +776,29 @@ async fn match_conditions_decide_which_requests_a_webhook_receives() {
         assert!(text_of(&reply).contains(expect), "{}", text_of(&reply));
     }
 }
+
+#[tokio::test]
+async fn webhooks_are_not_called_when_their_plugins_are_off() {
+    let mut options = ServerOptions::default();
+    options.admission.mutating_admission_webhook = false;
+    options.admission.validating_admission_webhook = false;
+    let cluster = Cluster::with(options).await;
+    for sort in ["Mutating", "Validating"] {
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": format!("{sort}WebhookConfiguration"),
+            "metadata": {"name": "unreachable"},
+            "webhooks": [{
+                "name": "unreachable.example.com",
+                "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}],
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+            }],
+        });
+        let plural = format!("{}webhookconfigurations", sort.to_lowercase());
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
+        cluster.create(&path, &configuration).await;
+    }
+    cluster.create(PODS, &pod("a")).await;
+}

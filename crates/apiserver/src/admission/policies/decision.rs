@@ -3,7 +3,7 @@
 use super::{Expression, Expressions, Policy, Validation};
 use crate::admission::attributes::Attributes;
 use crate::admission::webhooks::hook;
-use crate::registry::Api;
+use crate::registry::{Api, Requester};
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::status::ApiError;
@@ -41,21 +41,23 @@ impl PolicyDecision {
 }
 
 /// The variables of a request, but for the parameters.
-pub(super) struct PolicyInput {
+pub(super) struct PolicyInput<'a> {
+    api: &'a Api,
+    requester: &'a Requester,
     object: Datum,
     old: Datum,
     request: Datum,
     namespace: Datum,
 }
 
-impl PolicyInput {
+impl<'a> PolicyInput<'a> {
     /// The variables of a request for a policy that receives it in the version of `resource`.
     ///
     /// # Errors
     /// 404 when the namespace does not exist; 500 when the conversion webhook of a custom resource fails.
     pub(super) fn new(
-        api: &Api,
-        attributes: &Attributes<'_>,
+        api: &'a Api,
+        attributes: &'a Attributes<'_>,
         resource: &ServedResource,
         objects: (Option<&Value>, Option<&Value>),
     ) -> Result<Self, ApiError> {
@@ -73,6 +75,8 @@ impl PolicyInput {
             name => namespace(api, name)?,
         };
         Ok(Self {
+            api,
+            requester: attributes.options.requester(),
             object,
             old,
             request: Datum::json(&request),
@@ -104,6 +108,10 @@ impl PolicyInput {
         let run = PolicyRun::of_policy(self, expressions, parameter);
         let mut decisions = Vec::new();
         for validation in &expressions.validations {
+            // The request ends then, whatever the decisions are.
+            if self.requester.is_late(self.api.now()) {
+                return decisions;
+            }
             match run.validation(validation) {
                 Ok(decision) => decisions.extend(decision),
                 Err(EvaluationFailure::Expression(error)) => decisions.extend(failed(error)),
@@ -164,7 +172,7 @@ pub(super) struct PolicyRun<'r> {
 impl<'r> PolicyRun<'r> {
     /// The evaluation of match conditions.
     pub(super) fn of_conditions(
-        input: &PolicyInput,
+        input: &PolicyInput<'_>,
         expressions: &'r Expressions,
         parameter: &Value,
     ) -> Self {
@@ -173,7 +181,7 @@ impl<'r> PolicyRun<'r> {
 
     /// The evaluation of what a policy states.
     pub(super) fn of_policy(
-        input: &PolicyInput,
+        input: &PolicyInput<'_>,
         expressions: &'r Expressions,
         parameter: &Value,
     ) -> Self {
@@ -181,7 +189,7 @@ impl<'r> PolicyRun<'r> {
     }
 
     fn new(
-        input: &PolicyInput,
+        input: &PolicyInput<'_>,
         expressions: &'r Expressions,
         parameter: &Value,
         budget: u64,

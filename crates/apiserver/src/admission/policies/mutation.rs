@@ -105,6 +105,7 @@ impl Mutations {
         let (mut refused, mut is_mutated) = (Vec::new(), false);
         let policies = api.policies.current(api, Sort::Mutating);
         for (i, policy) in policies.iter().enumerate() {
+            attributes.in_time(api)?;
             let mut refuse = |binding: Option<&PolicyBinding>, reason, message: String| {
                 if !policy.fails_open {
                     refused.push((refusal_text(policy, binding, &message), reason));
@@ -153,6 +154,7 @@ impl Mutations {
                         }
                     }
                     for mutation in policy.mutations() {
+                        attributes.in_time(api)?;
                         match request.mutate(mutation, object) {
                             Ok(mutated) => {
                                 is_mutated = true;
@@ -226,7 +228,7 @@ struct PolicyRequest<'r> {
 }
 
 impl PolicyRequest<'_> {
-    fn input(&self, object: &Value) -> Result<PolicyInput, ApiError> {
+    fn input(&self, object: &Value) -> Result<PolicyInput<'_>, ApiError> {
         let objects = (Some(object), self.old);
         PolicyInput::new(self.api, self.attributes, self.resource, objects)
     }
