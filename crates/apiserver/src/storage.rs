@@ -482,32 +482,6 @@ impl ObjectStore {
         })
     }
 
-    /// Replaces the version `expected` of an object and removes it. Watchers see both steps, but no other write can
-    /// come between them.
-    ///
-    /// # Errors
-    /// [`StoreError::NotFound`]; [`StoreError::Modified`] when the object has another revision.
-    pub fn replace_and_delete(
-        &self,
-        kind: usize,
-        key: &str,
-        expected: u64,
-        last: Value,
-    ) -> Result<Arc<ObjectVersion>, StoreError> {
-        let draft = Draft::new(last);
-        self.write(kind, |table, stamp| {
-            let (key, old) = table.current(key, expected)?;
-            table.live.remove(&key);
-            let replaced = stamp.version(draft.clone());
-            let removed = stamp.version(draft);
-            let before = Some(Arc::clone(&replaced));
-            Ok([
-                StoredEvent::new(EventKind::Updated, Arc::clone(&key), replaced, Some(old)),
-                StoredEvent::new(EventKind::Deleted, key, removed, before),
-            ])
-        })
-    }
-
     /// Runs one write under the lock of its kind and returns the version that it ends with. A revision is drawn only
     /// when the write goes through, so that the counter never runs ahead of what is stored.
     fn write<const EVENTS: usize>(

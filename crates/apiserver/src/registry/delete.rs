@@ -6,11 +6,12 @@
 use super::api::{Api, seconds_text};
 use super::list::ListRequest;
 use super::request::{DeleteRequest, Deletion, GRACE_SECONDS_MAX, Preconditions};
+use super::revise::WRITE_ATTEMPTS_MAX;
 use super::service_addresses::{self, Allocator};
 use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::node_restriction;
 use crate::registry::request::namespace_of;
-use crate::storage::ObjectVersion;
+use crate::storage::{ObjectVersion, StoreError};
 use berth_objects::access::gr;
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::custom::definition;
@@ -29,7 +30,7 @@ enum DeleteStep {
     Wait,
     /// It stays for now, marked.
     Mark(Value),
-    /// It is marked, which watchers see, and then goes.
+    /// It is marked, which watchers and readers see, and then goes.
     MarkAndRemove(Value),
     /// It goes.
     Remove,
@@ -41,6 +42,65 @@ impl Api {
     /// # Errors
     /// 404; 409 when a precondition does not hold; 403 for namespaces that must stay.
     pub fn delete(
+        &self,
+        resource: &ServedResource,
+        namespace: &str,
+        name: &str,
+        request: &DeleteRequest,
+    ) -> Result<Deletion, ApiError> {
+        let begun = self.begin_deletion(resource, namespace, name, request)?;
+        self.end_deletion(resource, begun, request)
+    }
+
+    /// The second step of a deletion: removes an object that is marked and that nothing holds, if it is still there.
+    ///
+    /// # Errors
+    /// 409 when the client has stated a version and the object has changed since it was marked.
+    pub(crate) fn end_deletion(
+        &self,
+        resource: &ServedResource,
+        begun: Deletion,
+        request: &DeleteRequest,
+    ) -> Result<Deletion, ApiError> {
+        if !begun.is_removed_next {
+            return Ok(begun);
+        }
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        let marked = begun.version.object();
+        let (namespace, name) = (meta(&marked, "namespace"), meta(&marked, "name"));
+        let key = resource.key(namespace, name);
+        let preconditions = Preconditions {
+            uid: None,
+            // The mark is a version of its own.
+            resource_version: request.preconditions.resource_version.as_ref().map(|_| {
+                let version = meta(&marked, "resourceVersion");
+                version.to_owned()
+            }),
+        };
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            let current = self.get(resource, namespace, name).ok();
+            let is_same = |v: &Arc<ObjectVersion>| meta(&v.object(), "uid") == meta(&marked, "uid");
+            // Another component has removed it: the mark is the last that is known of it.
+            let Some(current) = current.filter(is_same) else {
+                return Ok(gone(Arc::clone(&begun.version)));
+            };
+            preconditions.check(resource, name, &current.object())?;
+            let last = Value::clone(&current.object());
+            match self.store.delete(store, &key, current.revision(), last) {
+                Ok(version) => return Ok(gone(version)),
+                Err(StoreError::Modified) => {}
+                Err(_) => return Ok(gone(Arc::clone(&begun.version))),
+            }
+        }
+        Err(ApiError::modified(resource.subject(name)))
+    }
+
+    /// The first step of a deletion: an object that goes is removed, or marked to be removed by the second step; one
+    /// that is held is marked.
+    ///
+    /// # Errors
+    /// As [`Api::delete`].
+    pub(crate) fn begin_deletion(
         &self,
         resource: &ServedResource,
         namespace: &str,
@@ -68,7 +128,10 @@ impl Api {
             }
             if resource.resource == gr("", "namespaces") {
                 let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;
-                return Ok(Ok(Deletion { version, gone }));
+                return Ok(Ok(Deletion {
+                    gone,
+                    ..pending(version)
+                }));
             }
             if resource.resource == gr("scheduling.k8s.io", "priorityclasses")
                 && SYSTEM_CLASSES.iter().any(|(class, _)| *class == name)
@@ -99,10 +162,13 @@ impl Api {
                     .store
                     .replace(store, &key, revision, marked)
                     .map(pending),
-                DeleteStep::MarkAndRemove(marked) => self
-                    .store
-                    .replace_and_delete(store, &key, revision, marked)
-                    .map(gone),
+                DeleteStep::MarkAndRemove(marked) => {
+                    let marked = self.store.replace(store, &key, revision, marked);
+                    marked.map(|version| Deletion {
+                        is_removed_next: true,
+                        ..pending(version)
+                    })
+                }
                 DeleteStep::Remove => {
                     let last = Value::clone(&current.object());
                     self.store.delete(store, &key, revision, last).map(gone)
@@ -188,23 +254,23 @@ impl Api {
             .count()
     }
 
-    /// Deletes all objects of a namespace (or, with `None`, of all) that a list would show.
+    /// The first step of the deletions of all objects of a namespace (or, with `None`, of all) that a list would show.
     ///
     /// # Errors
     /// The error of the list or of one of the deletions; what was deleted before stays deleted.
-    pub fn delete_collection(
+    pub(crate) fn begin_deletions(
         &self,
         resource: &ServedResource,
         list: &ListRequest<'_>,
         request: &DeleteRequest,
-    ) -> Result<Vec<Arc<ObjectVersion>>, ApiError> {
+    ) -> Result<Vec<Deletion>, ApiError> {
         let listed = self.list(resource, list)?;
         let mut deleted = Vec::with_capacity(listed.items.len());
         for version in listed.items {
             let object = &*version.object();
             let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
-            match self.delete(resource, namespace, name, request) {
-                Ok(deletion) => deleted.push(deletion.version),
+            match self.begin_deletion(resource, namespace, name, request) {
+                Ok(deletion) => deleted.push(deletion),
                 Err(e) if e.code == 404 => {}
                 Err(e) => return Err(e),
             }
@@ -217,6 +283,7 @@ fn pending(version: Arc<ObjectVersion>) -> Deletion {
     Deletion {
         version,
         gone: false,
+        is_removed_next: false,
     }
 }
 
@@ -224,6 +291,7 @@ fn gone(version: Arc<ObjectVersion>) -> Deletion {
     Deletion {
         version,
         gone: true,
+        is_removed_next: false,
     }
 }
 

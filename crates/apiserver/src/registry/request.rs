@@ -139,6 +139,8 @@ pub struct Deletion {
     pub version: Arc<ObjectVersion>,
     /// Whether the object was removed.
     pub gone: bool,
+    /// Whether the object is marked, and nothing holds it: the next step removes it.
+    pub is_removed_next: bool,
 }
 
 impl DeleteRequest {

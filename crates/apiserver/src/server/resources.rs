@@ -8,9 +8,9 @@ use super::route::{Connect, Query, RouteTarget};
 use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::webhooks;
 use crate::registry::{
-    self, DeleteRequest, ListPage, ListRequest, MANAGER_BYTES_MAX, RequestAttributes, RequestPatch,
-    Requester, VersionMatch, WriteOptions, WriteResult, manager_of_agent, parse_revision, scale_of,
-    scale_resource, update_scale,
+    self, DeleteRequest, Deletion, ListPage, ListRequest, MANAGER_BYTES_MAX, RequestAttributes,
+    RequestPatch, Requester, VersionMatch, WriteOptions, WriteResult, manager_of_agent,
+    parse_revision, scale_of, scale_resource, update_scale,
 };
 use crate::storage::{ObjectVersion, StoreError};
 use crate::watch::{self, Start, WatchRequest};
@@ -57,6 +57,9 @@ const DEPRECATED: [(&str, &str); 2] = [
 ];
 /// The time that kube-apiserver gives a request (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time between the two writes of a deletion without grace, which clients and controllers of kube-apiserver see: it
+/// stores the mark, then removes the object. Controllers that act on `deletionTimestamp` read the object in between.
+const REMOVAL_DELAY: Duration = Duration::from_millis(2);
 /// No watch runs longer.
 const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
 
@@ -221,8 +224,8 @@ async fn answer(
             allow(target, verb)?;
             let body = handle::read(received.body).await?;
             match name {
-                Some(name) => request.delete(name, &body),
-                None => request.delete_collection(&body),
+                Some(name) => request.delete(name, &body).await,
+                None => request.delete_collection(&body).await,
             }
         }
         _ => Err(ApiError::method_not_allowed()),
@@ -619,7 +622,7 @@ impl ObjectRequest<'_> {
         })
     }
 
-    fn delete(&self, name: &str, body: &Bytes) -> Result<Response<AnswerBody>, ApiError> {
+    async fn delete(&self, name: &str, body: &Bytes) -> Result<Response<AnswerBody>, ApiError> {
         let request = self.delete_request(body)?;
         let (api, resource) = (&self.state.api, self.resource());
         // The answer shows the object: one that cannot be converted is not deleted.
@@ -631,7 +634,9 @@ impl ObjectRequest<'_> {
             let found = api.get(resource, self.namespace(), name)?;
             registry::in_version(api, resource, vec![found])?;
         }
-        let deletion = api.delete(resource, self.namespace(), name, &request)?;
+        let begun = api.begin_deletion(resource, self.namespace(), name, &request)?;
+        let mut ended = self.end_deletions(vec![begun], request).await?;
+        let deletion = ended.pop().ok_or_else(ApiError::no_such_resource)?;
         if deletion.gone && !resource.returns_deleted {
             let object = deletion.version.object();
             let uid = berth_objects::view::meta(&object, "uid");
@@ -644,13 +649,40 @@ impl ObjectRequest<'_> {
         self.object(200, written)
     }
 
-    fn delete_collection(&self, body: &Bytes) -> Result<Response<AnswerBody>, ApiError> {
+    /// Removes the objects that were only marked so far. The rest happens even if the client does not wait for it.
+    async fn end_deletions(
+        &self,
+        begun: Vec<Deletion>,
+        request: DeleteRequest,
+    ) -> Result<Vec<Deletion>, ApiError> {
+        if !begun.iter().any(|deletion| deletion.is_removed_next) {
+            return Ok(begun);
+        }
+        let (api, resource) = (
+            Arc::clone(&self.state.api),
+            Arc::clone(&self.target.resource),
+        );
+        let end = async move {
+            tokio::time::sleep(REMOVAL_DELAY).await;
+            let end = |deletion| api.end_deletion(&resource, deletion, &request);
+            begun.into_iter().map(end).collect()
+        };
+        let ended = tokio::spawn(end).await;
+        ended.unwrap_or_else(|e| Err(ApiError::internal(e.to_string())))
+    }
+
+    async fn delete_collection(&self, body: &Bytes) -> Result<Response<AnswerBody>, ApiError> {
         let request = self.delete_request(body)?;
-        let list = self.list_request()?;
+        let begun = {
+            let list = self.list_request()?;
+            self.state
+                .api
+                .begin_deletions(self.resource(), &list, &request)?
+        };
         let api = &self.state.api;
-        let items = api.delete_collection(self.resource(), &list, &request)?;
+        let ended = self.end_deletions(begun, request).await?;
         self.listed(ListPage {
-            items,
+            items: ended.into_iter().map(|deletion| deletion.version).collect(),
             revision: api.revision(),
             ..ListPage::default()
         })

@@ -77,46 +77,6 @@ fn writes_need_the_version_that_they_read() {
 }
 
 #[test]
-fn an_object_that_is_marked_and_removed_is_seen_in_both_states() {
-    let store = store(HistoryLimits::default());
-    let first = create(&store, "a");
-    let Ok(mut cursor) = store.watch_after(KIND, first) else {
-        panic!("the history reaches back");
-    };
-    let mut marked = object("a");
-    marked["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
-    assert_eq!(
-        store
-            .replace_and_delete(KIND, "a", first + 1, marked.clone())
-            .err(),
-        Some(StoreError::Modified)
-    );
-    let gone = store.replace_and_delete(KIND, "a", first, marked);
-    assert_eq!(gone.map(|v| v.revision()), Ok(first + 2));
-    assert!(store.get(KIND, "a").is_none());
-    let Ok((events, _)) = cursor.read(10) else {
-        panic!("the history reaches back");
-    };
-    let seen: Vec<_> = events
-        .iter()
-        .map(|e| {
-            (
-                e.kind,
-                e.revision(),
-                e.previous.as_ref().map(|p| p.revision()),
-            )
-        })
-        .collect();
-    assert_eq!(
-        seen,
-        [
-            (EventKind::Updated, first + 1, Some(first)),
-            (EventKind::Deleted, first + 2, Some(first + 1)),
-        ]
-    );
-}
-
-#[test]
 fn a_list_of_an_earlier_revision_shows_what_was_there() {
     let store = store(HistoryLimits::default());
     create(&store, "ns/a");

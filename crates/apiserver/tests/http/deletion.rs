@@ -1,6 +1,8 @@
 //! Deleting: grace, finalizers, preconditions, namespaces, many at once.
 
 use super::*;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 
 async fn bind(cluster: &Cluster, name: &str) {
     let binding = json!({
@@ -298,4 +300,69 @@ async fn system_priority_classes_stay() {
         )
     );
     assert_eq!(cluster.get(path).await.status, 200);
+}
+
+/// The controllers of other projects read a pod again when it changes, and act on its `deletionTimestamp`.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_goes_at_once_is_read_with_its_deletion_timestamp_before_it_is_gone() {
+    let cluster = Cluster::start().await;
+    let local = cluster.server.local();
+    let send = |method: &str, path: &str, body: Value| {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(match body {
+                Value::Null => String::new(),
+                body => body.to_string(),
+            })));
+        let answer = local.answer(request.expect("a request"));
+        async {
+            let answer = answer.await;
+            let code = answer.status().as_u16();
+            let body = answer.into_body().collect().await.map(|b| b.to_bytes());
+            let body = serde_json::from_slice(&body.unwrap_or_default());
+            (code, body.unwrap_or(Value::Null))
+        }
+    };
+    let path = format!("{PODS}/p");
+    for collection in [false, true] {
+        let (code, created) = send("POST", PODS, pod("p")).await;
+        assert_eq!(code, 201, "{created}");
+        let revision = text(&created, "/metadata/resourceVersion").to_owned();
+        let target = if collection { PODS } else { &path };
+        let deletion = tokio::spawn(send("DELETE", target, json!({"gracePeriodSeconds": 0})));
+        // Time stands still while a task can run: the pod is not removed before it was read.
+        let marked = loop {
+            tokio::task::yield_now().await;
+            let (code, read) = send("GET", &path, Value::Null).await;
+            assert_eq!(code, 200);
+            if !at(&read, "/metadata/deletionTimestamp").is_null() {
+                break read;
+            }
+        };
+        assert_eq!(
+            at(&marked, "/metadata/deletionGracePeriodSeconds"),
+            &json!(0)
+        );
+        let (code, _) = deletion.await.expect("an answer");
+        assert_eq!(code, 200);
+        assert_eq!(send("GET", &path, Value::Null).await.0, 404);
+        let watch = format!("{PODS}?watch=1&timeoutSeconds=1&resourceVersion={revision}");
+        let events = cluster.get(&watch).await.events();
+        let seen: Vec<(&str, &str)> = events
+            .iter()
+            .map(|e| {
+                (
+                    text(e, "/type"),
+                    text(e, "/object/metadata/resourceVersion"),
+                )
+            })
+            .collect();
+        let [("MODIFIED", first), ("DELETED", second)] = seen[..] else {
+            panic!("{seen:?}");
+        };
+        assert_eq!(first, text(&marked, "/metadata/resourceVersion"));
+        assert_ne!(first, second);
+    }
 }
