@@ -25,6 +25,7 @@ mod tests;
 mod tls;
 mod zpages;
 
+pub(crate) use certificate::pair_in;
 pub(crate) use health::Health;
 pub(crate) use pages::Shown;
 

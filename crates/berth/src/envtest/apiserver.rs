@@ -8,6 +8,7 @@ use crate::flags::{FlagValue, Level};
 use crate::logs::{self, LogFormat, LogOptions};
 use crate::print::print_line;
 use crate::scheduler::{self, Scheduling};
+use crate::serving::pair_in;
 use crate::signal::{self, StopSignals};
 use berth_api::{GoDuration, Release};
 use berth_apiserver::auth::{Authorization, StaticToken, TokenOptions};
@@ -26,17 +27,20 @@ use std::str::FromStr;
 const PORT_DEFAULT: u16 = 6443;
 const IN_FLIGHT_DEFAULT: usize = 400;
 const MUTATING_IN_FLIGHT_DEFAULT: usize = 200;
+/// The name under which kube-apiserver keeps its certificate in `--cert-dir`.
+const PAIR_NAME: &str = "apiserver";
 /// The version that `--version` prints.
 const VERSION: &str = "v1.36.2";
 
-/// The admission plugins of kube-apiserver 1.36 that Berth has no switch for.
-const OTHER_ADMISSION_PLUGINS: &str = "AlwaysAdmit AlwaysDeny AlwaysPullImages CertificateApproval CertificateSigning \
-    CertificateSubjectRestriction ClusterTrustBundleAttest DefaultIngressClass \
-    DenyServiceExternalIPs EventRateLimit ExtendedResourceToleration ImagePolicyWebhook \
-    LimitPodHardAntiAffinityTopology MutatingAdmissionPolicy MutatingAdmissionWebhook NamespaceAutoProvision \
-    NamespaceExists NodeDeclaredFeatureValidator NodeRestriction OwnerReferencesPermissionEnforcement \
-    PersistentVolumeClaimResize PodNodeSelector PodSecurity PodTolerationRestriction \
-    ValidatingAdmissionPolicy ValidatingAdmissionWebhook";
+/// The admission plugins of kube-apiserver 1.36 that Berth does not have: they are off.
+const ABSENT_ADMISSION_PLUGINS: &str = "AlwaysAdmit AlwaysDeny AlwaysPullImages ClusterTrustBundleAttest \
+    DefaultIngressClass DenyServiceExternalIPs EventRateLimit ExtendedResourceToleration ImagePolicyWebhook \
+    LimitPodHardAntiAffinityTopology NamespaceAutoProvision NodeDeclaredFeatureValidator \
+    OwnerReferencesPermissionEnforcement PersistentVolumeClaimResize PodNodeSelector PodSecurity \
+    PodTolerationRestriction";
+/// Those whose checks Berth always makes: they are on.
+const FIXED_ADMISSION_PLUGINS: &str = "CertificateApproval CertificateSigning CertificateSubjectRestriction \
+    NamespaceExists NodeRestriction";
 
 /// The parts beside the API server, by the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +166,7 @@ fn server_options(given: &Given) -> Result<(ServerOptions, Vec<String>), Command
         max_in_flight: max_in_flight(given)?,
         ..ServerOptions::default()
     };
-    options.admission = crate::apiserver::admission_without(&admission(given, &mut notes)?);
+    options.admission = crate::apiserver::admission_without(&admission(given)?);
     if let Some(range) = service_range(given, &mut notes)? {
         options.service_cidr = range;
     }
@@ -213,7 +217,8 @@ fn read_file(flag: &str, path: impl AsRef<Path>) -> Result<String, CommandFailur
         .map_err(|e| wrong(flag, format!("failed to read {}: {e}", path.display())))
 }
 
-/// The certificate of `--tls-cert-file`, or the one in `--cert-dir`; `None` when there is none.
+/// The certificate of `--tls-cert-file`, or the one in `--cert-dir`, which is made when it is not there; `None` without
+/// these flags.
 fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, CommandFailure> {
     let pair = (
         given.last("tls-cert-file"),
@@ -225,14 +230,12 @@ fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, Comm
             read_file("tls-private-key-file", key)?,
         ),
         (None, None) => {
-            let Some(dir) = given.last("cert-dir").map(Path::new) else {
+            // As in kube-apiserver, a directory without the pair gets one, which clients read from there.
+            let Some((certificate, key)) =
+                pair_in(given.last("cert-dir").unwrap_or(""), PAIR_NAME)?
+            else {
                 return Ok(None);
             };
-            // These are the names under which kube-apiserver writes its own certificate.
-            let (certificate, key) = (dir.join("apiserver.crt"), dir.join("apiserver.key"));
-            if !certificate.exists() && !key.exists() {
-                return Ok(None);
-            }
             (
                 read_file("cert-dir", certificate)?,
                 read_file("cert-dir", key)?,
@@ -290,35 +293,38 @@ fn max_in_flight(given: &Given) -> Result<usize, CommandFailure> {
 /// The admission plugins that are off.
 ///
 /// # Errors
-/// For names of plugins that kube-apiserver does not have.
-fn admission(
-    given: &Given,
-    notes: &mut Vec<String>,
-) -> Result<Vec<AdmissionPlugin>, CommandFailure> {
+/// For a plugin that Berth cannot switch off or on, and for names of plugins that kube-apiserver does not have.
+fn admission(given: &Given) -> Result<Vec<AdmissionPlugin>, CommandFailure> {
+    let is_in = |names: &str, name: &str| names.split_whitespace().any(|known| known == name);
     let mut disabled = Vec::new();
-    let mut others = Vec::new();
     for flag in ["disable-admission-plugins", "enable-admission-plugins"] {
+        let disables = flag.starts_with("disable");
         for name in given.list(flag) {
-            match AdmissionPlugin::from_str(name, false) {
-                Ok(plugin) if flag.starts_with("disable") => disabled.push(plugin),
-                Ok(_) => {}
-                Err(_) if OTHER_ADMISSION_PLUGINS.split(' ').any(|o| o.trim() == name) => {
-                    others.push(name);
+            let fault = match AdmissionPlugin::from_str(name, false) {
+                Ok(plugin) => {
+                    disabled.extend(disables.then_some(plugin));
+                    continue;
                 }
-                Err(_) => {
-                    return Err(wrong(
-                        flag,
-                        format!("kube-apiserver has no admission plugin {name:?}"),
-                    ));
+                Err(_) if is_in(ABSENT_ADMISSION_PLUGINS, name) => {
+                    if disables {
+                        continue;
+                    }
+                    format!(
+                        "Berth does not have the admission plugin {name}; remove it from the flag"
+                    )
                 }
-            }
+                Err(_) if is_in(FIXED_ADMISSION_PLUGINS, name) => {
+                    if !disables {
+                        continue;
+                    }
+                    format!(
+                        "Berth cannot switch the admission plugin {name} off; remove it from the flag"
+                    )
+                }
+                Err(_) => format!("kube-apiserver has no admission plugin {name:?}"),
+            };
+            return Err(wrong(flag, fault));
         }
-    }
-    if !others.is_empty() {
-        notes.push(format!(
-            "values without effect: admission plugins {}: Berth has no switch for them",
-            others.join(", ")
-        ));
     }
     Ok(disabled)
 }
@@ -433,10 +439,50 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "values without effect: admission plugins PodSecurity: Berth has no switch for them",
                 "values without effect: --service-cluster-ip-range: fd00::/108: Services get no IPv6 addresses",
             ]
         );
+    }
+
+    #[test]
+    fn a_directory_for_certificates_gets_a_pair() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let dir = scratch.path().join("pki");
+        let flag = format!("--cert-dir={}", dir.display());
+        let pair = || serving_certificate(&given(&[&flag]));
+        let made = pair().expect("it can be made").expect("a pair");
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).expect("a file");
+        assert_eq!(
+            (&made.certificate, &made.key),
+            (&read("apiserver.crt"), &read("apiserver.key"))
+        );
+        assert_eq!(pair().expect("it can be read"), Some(made));
+        std::fs::remove_file(dir.join("apiserver.key")).expect("it is there");
+        let error = pair().expect_err("one file is no pair");
+        assert!(format!("{error:?}").contains("must be a pair"), "{error:?}");
+    }
+
+    #[test]
+    fn admission_plugins_are_switched_off_by_their_names() {
+        let off = |plugins: &str| {
+            let flag = format!("--disable-admission-plugins={plugins}");
+            server_options(&given(&[&flag])).expect("valid").0.admission
+        };
+        let webhooks = off("MutatingAdmissionWebhook,ValidatingAdmissionWebhook");
+        let switches = [
+            webhooks.mutating_admission_webhook,
+            webhooks.validating_admission_webhook,
+            webhooks.mutating_admission_policy,
+            webhooks.validating_admission_policy,
+        ];
+        assert_eq!(switches, [false, false, true, true]);
+        let policies = off("MutatingAdmissionPolicy,ValidatingAdmissionPolicy");
+        assert!(!policies.mutating_admission_policy && !policies.validating_admission_policy);
+        // These are off in any case, and those on.
+        assert_eq!(off("PodSecurity,DefaultIngressClass"), off(""));
+        let enabled = given(&["--enable-admission-plugins=NodeRestriction,ResourceQuota"]);
+        let (options, notes) = server_options(&enabled).expect("valid");
+        assert_eq!((options.admission, notes), (off(""), Vec::new()));
     }
 
     #[test]
@@ -499,6 +545,14 @@ mod tests {
             (
                 "--enable-admission-plugins=PodSecurty",
                 "no admission plugin \"PodSecurty\"",
+            ),
+            (
+                "--enable-admission-plugins=PodSecurity",
+                "--enable-admission-plugins: Berth does not have the admission plugin PodSecurity",
+            ),
+            (
+                "--disable-admission-plugins=NodeRestriction",
+                "--disable-admission-plugins: Berth cannot switch the admission plugin NodeRestriction off",
             ),
             ("--tls-cert-file=/x", "must be given together"),
         ] {

@@ -4,6 +4,7 @@ use super::{ETCD, KUBE_APISERVER};
 use crate::cli::EnvtestArgs;
 use crate::exit::CommandFailure;
 use crate::print::print_line;
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,20 @@ pub(crate) fn run(args: &EnvtestArgs) -> Result<(), CommandFailure> {
             "kubectl is not on the PATH: tests that call it through envtest need it in that directory",
         ),
     }
-    print_line!("export KUBEBUILDER_ASSETS={}", dir.display())
+    print_line!(
+        "export KUBEBUILDER_ASSETS={}",
+        quoted(&dir.to_string_lossy())
+    )
+}
+
+/// A word for `eval` in a shell: in quotes unless every character stands for itself.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into();
+    }
+    // Within single quotes nothing is expanded; a single quote ends them.
+    format!("'{}'", word.replace('\'', r"'\''")).into()
 }
 
 fn with_extension(name: &str) -> String {
@@ -94,4 +108,23 @@ fn link(program: &Path, at: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 fn link(program: &Path, at: &Path) -> io::Result<()> {
     std::fs::copy(program, at).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_directory_is_one_word_of_the_shell() {
+        for (directory, expected) in [
+            ("/tmp/assets-1.36_a", "/tmp/assets-1.36_a"),
+            ("/tmp/my assets", "'/tmp/my assets'"),
+            ("/tmp/$(touch x)`y`", "'/tmp/$(touch x)`y`'"),
+            ("/tmp/it's", r"'/tmp/it'\''s'"),
+            ("/tmp/ä", "'/tmp/ä'"),
+            ("/tmp/~a;b&c", "'/tmp/~a;b&c'"),
+        ] {
+            assert_eq!(quoted(directory), expected);
+        }
+    }
 }

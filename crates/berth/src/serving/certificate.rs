@@ -69,7 +69,7 @@ impl Certificates {
             &flags.tls_private_key_file.value,
         ) {
             (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
-            (None, None) => pair_in(&flags.cert_dir.value)?,
+            (None, None) => pair_in(&flags.cert_dir.value, PAIR_NAME)?,
             _ => {
                 return Err(CommandFailure::Usage(
                     "--tls-cert-file and --tls-private-key-file must be given together".to_owned(),
@@ -165,7 +165,7 @@ impl NamedCertificate {
     }
 
     fn self_signed(provider: &CryptoProvider) -> Result<Self, CommandFailure> {
-        let (cert, key) = make_self_signed()?;
+        let (cert, key) = make_self_signed(PAIR_NAME)?;
         let certified = certified(cert.as_bytes(), key.as_bytes(), provider).map_err(|e| {
             CommandFailure::Environment(format!("failed to make a self-signed certificate: {e}"))
         })?;
@@ -180,18 +180,29 @@ impl NamedCertificate {
     }
 }
 
-/// The pair in `--cert-dir`, made when it is not there; `None` without a directory.
-fn pair_in(directory: &str) -> Result<Option<(PathBuf, PathBuf)>, CommandFailure> {
+/// The pair of this name in a directory, made when it is not there; `None` without a directory.
+pub(crate) fn pair_in(
+    directory: &str,
+    name: &str,
+) -> Result<Option<(PathBuf, PathBuf)>, CommandFailure> {
     if directory.is_empty() {
         return Ok(None);
     }
-    let file = |ending| Path::new(directory).join(format!("{PAIR_NAME}.{ending}"));
+    let file = |ending| Path::new(directory).join(format!("{name}.{ending}"));
     let (cert, key) = (file("crt"), file("key"));
-    if !cert.exists() || !key.exists() {
+    // One file without the other is a mistake of the user, whose file is not replaced.
+    if let (true, false) | (false, true) = (cert.exists(), key.exists()) {
+        return Err(CommandFailure::Usage(format!(
+            "{} and {} must be a pair, but one of them does not exist",
+            cert.display(),
+            key.display()
+        )));
+    }
+    if !cert.exists() {
         let failed = |path: &Path, e: std::io::Error| {
             CommandFailure::Environment(format!("failed to write {}: {e}", path.display()))
         };
-        let (cert_pem, key_pem) = make_self_signed()?;
+        let (cert_pem, key_pem) = make_self_signed(name)?;
         std::fs::create_dir_all(directory).map_err(|e| failed(Path::new(directory), e))?;
         write_secret(&key, &key_pem).map_err(|e| failed(&key, e))?;
         std::fs::write(&cert, cert_pem).map_err(|e| failed(&cert, e))?;
@@ -259,7 +270,7 @@ fn names(given: &[String], certified: &CertifiedKey) -> Vec<String> {
 }
 
 /// A certificate for localhost and this machine, and its key, as PEM.
-fn make_self_signed() -> Result<(String, String), CommandFailure> {
+fn make_self_signed(name: &str) -> Result<(String, String), CommandFailure> {
     let failed = |e: rcgen::Error| {
         CommandFailure::Environment(format!("failed to make a self-signed certificate: {e}"))
     };
@@ -275,7 +286,7 @@ fn make_self_signed() -> Result<(String, String), CommandFailure> {
     params.distinguished_name = DistinguishedName::new();
     params
         .distinguished_name
-        .push(DnType::CommonName, format!("localhost@{PAIR_NAME}"));
+        .push(DnType::CommonName, format!("localhost@{name}"));
     params.key_usages = vec![
         KeyUsagePurpose::DigitalSignature,
         KeyUsagePurpose::KeyEncipherment,
