@@ -52,6 +52,7 @@ pub(crate) use kubernetes::Published;
 pub(crate) use list::parse_revision;
 pub(crate) use rbac::RequestAttributes;
 pub(crate) use scale::{
-    of as scale_of, put as scale_put, resource as scale_resource, update_scale,
+    check as check_scale, of as scale_of, put as scale_put, resource as scale_resource,
+    update_scale,
 };
 pub(crate) use token_request::issue as issue_token;

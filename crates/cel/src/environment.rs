@@ -29,6 +29,8 @@ pub struct Environment {
     pub is_new: bool,
     /// The variables of a program; empty for device selectors.
     pub(crate) variables: &'static [&'static str],
+    /// The variable of a program that is an optional value; empty if all have values.
+    pub(crate) optional: &'static str,
     /// Whether the expression can form the messages of mutations: `JSONPatch`, and `Object` with the types below it.
     pub(crate) forms_messages: bool,
 }
@@ -51,6 +53,7 @@ impl Environment {
             list_attributes,
             is_new,
             variables: &[],
+            optional: "",
             forms_messages: false,
         }
     }
@@ -61,6 +64,7 @@ impl Environment {
             list_attributes: true,
             is_new: true,
             variables,
+            optional: "",
             forms_messages: false,
         }
     }
@@ -87,6 +91,9 @@ impl Environment {
     pub(crate) fn variable(self, name: &str) -> Option<Type> {
         match self.variables {
             [] => (name == DEVICE).then_some(Type::Object(DEVICE_TYPE)),
+            _ if !self.optional.is_empty() && name == self.optional => {
+                Some(Type::optional(Type::Dyn))
+            }
             known => known.contains(&name).then_some(Type::Dyn),
         }
     }

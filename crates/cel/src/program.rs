@@ -71,7 +71,7 @@ impl Program {
         expression: &str,
         variables: &'static [&'static str],
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, variables, None, Output::Bool)
+        Self::compile(expression, (variables, ""), None, Output::Bool)
     }
 
     /// Compiles an expression whose value is a text.
@@ -82,7 +82,20 @@ impl Program {
         expression: &str,
         variables: &'static [&'static str],
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, variables, None, Output::Text)
+        Self::compile(expression, (variables, ""), None, Output::Text)
+    }
+
+    /// Compiles an expression over these variables, one of which is an optional value.
+    ///
+    /// # Errors
+    /// The expression is wrong, or its value is of another type.
+    pub fn with_optional(
+        expression: &str,
+        variables: &'static [&'static str],
+        optional: &'static str,
+        output: Output,
+    ) -> Result<Self, CompileError> {
+        Self::compile(expression, (variables, optional), None, output)
     }
 
     /// Compiles an expression over these variables, of which `variables` has these fields.
@@ -95,18 +108,19 @@ impl Program {
         fields: &[&str],
         output: Output,
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, variables, Some(fields), output)
+        Self::compile(expression, (variables, ""), Some(fields), output)
     }
 
     fn compile(
         expression: &str,
-        variables: &'static [&'static str],
+        (variables, optional): (&'static [&'static str], &'static str),
         fields: Option<&[&str]>,
         output: Output,
     ) -> Result<Self, CompileError> {
         stacker::grow(STACK_BYTES, || {
             let environment = Environment {
                 forms_messages: matches!(output, Output::Patches | Output::Object),
+                optional,
                 ..Environment::of_variables(variables)
             };
             let (checked, plan) = compile(expression, environment)?;

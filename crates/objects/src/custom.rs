@@ -5,23 +5,33 @@
 //! and keeps their conditions; `schema` checks the schemas themselves.
 
 pub mod conversion;
+mod correlation;
 pub mod definition;
+mod embedded;
+mod formats;
 mod json_path;
 mod model;
 mod objects;
+mod place;
 pub(crate) mod rules;
+pub mod scale;
 pub(crate) mod schema;
+mod uniqueness;
+mod values;
 
 pub(crate) use json_path::JsonPath;
+pub(crate) use values::ignored_formats;
 
 use self::conversion::ConversionWebhook;
+use self::correlation::Counterpart;
 use self::rules::Rules;
+use self::scale::ScalePaths;
 use crate::field::FieldError;
 use crate::openapi::descriptions;
-use crate::schema::GroupVersionKind;
+use crate::schema::Decoded;
 use crate::schema::model::{Model, TypeId};
-use crate::schema::{Decoded, Schemas};
-use crate::strategy::{KindStrategy, Subresource};
+use crate::strategy::{CheckedUpdate, KindStrategy, Subresource};
+use crate::validation::errors::{ErrorPath, Errors};
 use crate::view::{FieldView, copy_field, meta_mut, remove};
 use regex::Regex;
 use rustc_hash::FxHashMap;
@@ -52,28 +62,11 @@ pub struct CustomType {
     pub deprecated: Option<String>,
 }
 
-/// The paths of the subresource `scale`, as JSON pointers.
-#[derive(Debug, Clone)]
-pub struct ScalePaths {
-    /// The wanted number of replicas.
-    pub spec: String,
-    /// The number of replicas.
-    pub status: String,
-    /// The selector of the pods, as text.
-    pub selector: Option<String>,
-}
-
 impl CustomType {
     /// A type of a version of a definition.
     fn new(version: &Value, stored_version: String) -> Self {
         let schema = version.part("schema").part("openAPIV3Schema");
         let subresources = version.part("subresources");
-        let pointer = |path: &str| path.replace('.', "/");
-        let scale = subresources.field("scale").map(|scale| ScalePaths {
-            spec: pointer(scale.text("specReplicasPath")),
-            status: pointer(scale.text("statusReplicasPath")),
-            selector: scale.maybe_text("labelSelectorPath").map(pointer),
-        });
         let (model, root) = model::of(schema);
         Self {
             model,
@@ -81,7 +74,7 @@ impl CustomType {
             patterns: objects::patterns(schema),
             rules: Rules::of(schema),
             has_status: subresources.field("status").is_some(),
-            scale,
+            scale: ScalePaths::of(subresources),
             stored_version,
             converter: None,
             deprecated: None,
@@ -89,12 +82,67 @@ impl CustomType {
         }
     }
 
-    /// The faults of an object, which was another one before a change.
-    fn faults(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut faults = objects::validate(&self.schema, &self.patterns, object);
-        self.rules
-            .validate(&self.schema, (object, old), &mut faults);
+    /// The faults of a new object.
+    fn faults(&self, object: &Value) -> Vec<FieldError> {
+        let mut faults = values::faults(&self.schema, &self.patterns, object, "", None);
+        if let Some(scale) = &self.scale {
+            faults.extend(scale.faults_of_spec(object));
+            faults.extend(scale.faults_of_status(object));
+        }
+        let mut errors = Errors::new();
+        let path = ErrorPath::default();
+        embedded::check(&mut errors, &self.schema, object, &path);
+        uniqueness::check(&mut errors, &self.schema, object, &path);
+        faults.extend(errors.into_vec());
+        let found = self.rules.validate(&self.schema, (object, None), &faults);
+        faults.extend(found.errors);
         faults
+    }
+
+    /// The faults of a change of an object. The faults of values that were not changed are accepted; those that rules find
+    /// in them are warnings.
+    fn faults_of_change(&self, object: &Value, old: &Value, part: Subresource) -> CheckedUpdate {
+        let before = Counterpart::new(&self.schema, object, old);
+        let mut errors = Errors::new();
+        let path = ErrorPath::default();
+        let mut faults = if part == Subresource::Status {
+            self.faults_of_status(object, &before)
+        } else {
+            let mut faults = values::faults(&self.schema, &self.patterns, object, "", Some(before));
+            let scale = self.scale.iter();
+            faults.extend(scale.flat_map(|scale| scale.faults_of_spec(object)));
+            // The metadata of embedded objects is checked whether it was changed or not.
+            embedded::check(&mut errors, &self.schema, object, &path);
+            faults
+        };
+        let scale = self.scale.iter();
+        faults.extend(scale.flat_map(|scale| scale.faults_of_status(object)));
+        faults.extend(errors.into_vec());
+        // An object with repeated entries may keep and add others.
+        let repeated = |object: &Value| {
+            let mut errors = Errors::new();
+            uniqueness::check(&mut errors, &self.schema, object, &path);
+            errors.into_vec()
+        };
+        let new = repeated(object);
+        if !new.is_empty() && repeated(old).is_empty() {
+            faults.extend(new);
+        }
+        let object = (object, Some(old));
+        let mut checked = self.rules.validate(&self.schema, object, &faults);
+        faults.append(&mut checked.errors);
+        checked.errors = faults;
+        checked
+    }
+
+    /// The faults that the schema finds in a status. The schema is that of the status alone, so its messages name the
+    /// fields below it.
+    fn faults_of_status(&self, object: &Value, before: &Counterpart<'_>) -> Vec<FieldError> {
+        let schema = self.schema.part("properties").part("status");
+        let before = before.field("status");
+        object.get("status").map_or_else(Vec::new, |status| {
+            values::faults(schema, &self.patterns, status, "status", before)
+        })
     }
 
     /// The model that server-side apply reads.
@@ -114,16 +162,18 @@ impl CustomType {
     /// Drops the fields that the schema does not have, and brings the metadata into its normal form.
     pub(crate) fn decode(&self, object: &mut Value) -> Decoded {
         let mut decoded = Decoded::default();
-        objects::prune(&self.schema, object, &mut decoded.unknown_fields);
-        let metadata = Value::Object(std::mem::take(meta_mut(object)));
-        let mut whole = json!({ "metadata": metadata });
-        let kind = GroupVersionKind::new("", "v1", "PartialObjectMetadata");
-        let found = Schemas::get().normalize(kind, &mut whole);
-        object["metadata"] = whole["metadata"].take();
+        objects::normalize_numbers(object);
+        let mut metadata = Value::Object(std::mem::take(meta_mut(object)));
+        let (unknown, type_errors) = embedded::normalize_metadata(&mut metadata);
+        decoded.unknown_fields = unknown;
+        decoded.type_errors = type_errors;
         // Those of the metadata first, then the others by their paths.
-        decoded.unknown_fields.sort();
-        decoded.unknown_fields.splice(..0, found.unknown_fields);
-        decoded.type_errors = found.type_errors;
+        let mut pruned = Vec::new();
+        objects::prune(&self.schema, object, &mut pruned);
+        pruned.sort();
+        decoded.unknown_fields.append(&mut pruned);
+        embedded::normalize(&self.schema, object, &mut decoded);
+        object["metadata"] = metadata;
         decoded
     }
 
@@ -131,6 +181,9 @@ impl CustomType {
     /// else.
     pub(crate) fn shown(&self, object: &Value, api_version: &str) -> Value {
         let mut shown = object.clone();
+        // The schema may have lost fields since the object was stored.
+        objects::prune(&self.schema, &mut shown, &mut Vec::new());
+        objects::drop_nulls(&self.schema, &mut shown);
         objects::fill_defaults(&self.schema, &mut shown);
         shown["apiVersion"] = api_version.into();
         shown
@@ -178,11 +231,15 @@ impl KindStrategy for CustomType {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        self.faults(object, None)
+        self.faults(object)
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _part: Subresource) -> Vec<FieldError> {
-        self.faults(new, Some(old))
+    fn validate_update(&self, new: &Value, old: &Value, part: Subresource) -> Vec<FieldError> {
+        self.check_update(new, old, part).errors
+    }
+
+    fn check_update(&self, new: &Value, old: &Value, part: Subresource) -> CheckedUpdate {
+        self.faults_of_change(new, old, part)
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {

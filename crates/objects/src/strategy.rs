@@ -19,10 +19,19 @@ pub enum Subresource {
     Approval,
 }
 
+/// The outcome of checking a change of an object.
+#[derive(Debug, Clone, Default)]
+pub struct CheckedUpdate {
+    /// The faults for which the change is refused.
+    pub errors: Vec<FieldError>,
+    /// The faults that the object had before and may keep, for the client.
+    pub warnings: Vec<String>,
+}
+
 /// The rules of one kind. Each method has the default that suits a kind without rules of its own.
 ///
 /// The order on create: `default`, `prepare_for_create`, `validate`. On update: `default`,
-/// `prepare_for_update`, `validate_update`. `now` is the time of the request, RFC 3339 with seconds, as it is written
+/// `prepare_for_update`, `check_update`. `now` is the time of the request, RFC 3339 with seconds, as it is written
 /// into objects.
 pub trait KindStrategy: Send + Sync {
     /// Fills in defaults, as upstream's v1 defaulting does.
@@ -50,6 +59,14 @@ pub trait KindStrategy: Send + Sync {
     /// is checked generically.
     fn validate_update(&self, new: &Value, _old: &Value, _part: Subresource) -> Vec<FieldError> {
         self.validate(new)
+    }
+
+    /// As [`KindStrategy::validate_update`], with the faults that an object may keep.
+    fn check_update(&self, new: &Value, old: &Value, part: Subresource) -> CheckedUpdate {
+        CheckedUpdate {
+            errors: self.validate_update(new, old, part),
+            warnings: Vec::new(),
+        }
     }
 
     /// Returns whether deleting this object waits (a pod that a node still runs): the grace period in seconds, or

@@ -120,7 +120,7 @@ impl Api {
                 resource.strategy().default(&mut object);
                 let version = self.store_new(resource, namespace, object, options);
                 version.map(|version| {
-                    let warnings = warnings::of_new(resource.built_in_kind(), &version.object());
+                    let warnings = warnings::of_created(resource, &version.object());
                     (WriteResult { version, warnings }, true)
                 })
             };

@@ -13,7 +13,6 @@ use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::meta;
 use berth_objects::{apply, decode, patch, raw_json};
 use serde_json::Value;
-use std::sync::Mutex;
 
 /// The part of a patched object that the error about it contains.
 const SHOWN_CHARS_MAX: usize = 4_096;
@@ -52,18 +51,18 @@ impl Api {
             by: Method::Patch,
             is_decoded: sub != Some("scale"),
         };
-        let warnings = Mutex::new(Vec::new());
+        // The client learns of unknown fields even if the object is refused.
         let note = |faults: Vec<String>| {
-            if options.validation == FieldValidation::Warn
-                && let Ok(mut warnings) = warnings.lock()
-            {
-                *warnings = faults;
+            if options.validation == FieldValidation::Warn {
+                faults
+                    .iter()
+                    .for_each(|fault| options.requester.warn(fault));
             }
         };
-        let mut written = self.update(&change, |stored| match sub {
+        self.update(&change, |stored| match sub {
             Some("scale") => {
                 let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
-                let before = scale::of(resource, stored);
+                let before = scale::to_patch(resource, stored)?;
                 let decode = |after: &mut Value| Schemas::get().normalize(kind, after);
                 let (after, faults) = patched(kind, before, patch, options, decode)?;
                 note(faults);
@@ -91,12 +90,6 @@ impl Api {
                 }
                 Ok(resource.stored(after))
             }
-        })?;
-        let mut warnings = warnings.into_inner().unwrap_or_default();
-        warnings.append(&mut written.warnings);
-        Ok(WriteResult {
-            warnings,
-            ..written
         })
     }
 }
@@ -125,6 +118,8 @@ fn patched(
 
 /// 422 for a patch whose outcome is no object of the kind.
 fn bad_outcome(object: &Value, detail: &str) -> ApiError {
+    let mut object = object.clone();
+    apply::fields_to_json(&mut object);
     let shown: String = object.to_string().chars().take(SHOWN_CHARS_MAX).collect();
     let error = FieldError {
         kind: ErrorType::Invalid,

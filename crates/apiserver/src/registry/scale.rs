@@ -5,6 +5,7 @@ use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
 use berth_objects::access::gr;
 use berth_objects::body::WriteBody;
 use berth_objects::catalog::ServedResource;
+use berth_objects::custom::scale::ScalePaths;
 use berth_objects::decode;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::schema::GroupVersionKind;
@@ -35,13 +36,63 @@ pub(crate) fn resource() -> &'static ServedResource {
 
 /// The paths of the replicas, their number in the status and the selector of an object.
 fn paths(resource: &ServedResource) -> (&str, &str, Option<&str>) {
-    let custom = resource
-        .custom
-        .as_ref()
-        .and_then(|custom| custom.scale.as_ref());
-    custom.map_or(("/spec/replicas", "/status/replicas", None), |scale| {
-        (&scale.spec, &scale.status, scale.selector.as_deref())
+    custom_paths(resource).map_or(("/spec/replicas", "/status/replicas", None), |scale| {
+        let selector = scale.selector.as_ref().map(|path| path.pointer.as_str());
+        (&scale.spec.pointer, &scale.status.pointer, selector)
     })
+}
+
+/// The number of replicas that stands for none in a `Scale` that a patch changes, as in kube-apiserver.
+const NO_REPLICAS: i64 = i32::MIN as i64;
+
+/// The paths of the subresource of a custom resource.
+fn custom_paths(resource: &ServedResource) -> Option<&ScalePaths> {
+    let custom = resource.custom.as_ref()?;
+    custom.scale.as_ref()
+}
+
+/// Checks that an object has the fields that its `Scale` shows.
+///
+/// # Errors
+/// 500 for a custom resource without a number of replicas, or with fields of other types.
+pub(crate) fn check(resource: &ServedResource, object: &Value) -> Result<(), ApiError> {
+    match custom_paths(resource) {
+        Some(paths) if !has_replicas(paths, object)? => {
+            let path = &paths.spec.stated;
+            let message = format!("the spec replicas field {path:?} does not exist");
+            Err(ApiError::internal(message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether a custom resource states its replicas.
+///
+/// # Errors
+/// 500 for fields of other types.
+fn has_replicas(paths: &ScalePaths, object: &Value) -> Result<bool, ApiError> {
+    let replicas = paths.spec.number(object);
+    let replicas = replicas.map_err(ApiError::internal_plain)?;
+    let status = paths.status.number(object);
+    status.map_err(ApiError::internal_plain)?;
+    if let Some(selector) = &paths.selector {
+        selector.text(object).map_err(ApiError::internal_plain)?;
+    }
+    Ok(replicas.is_some())
+}
+
+/// The `Scale` of a stored object that a patch changes.
+///
+/// # Errors
+/// 500 for a custom resource with fields of other types.
+pub(crate) fn to_patch(resource: &ServedResource, object: &Value) -> Result<Value, ApiError> {
+    let mut scale = of(resource, object);
+    if let Some(paths) = custom_paths(resource)
+        && !has_replicas(paths, object)?
+    {
+        scale["spec"]["replicas"] = NO_REPLICAS.into();
+    }
+    Ok(scale)
 }
 
 /// The `Scale` of a stored object.
@@ -92,14 +143,22 @@ pub(crate) fn of(resource: &ServedResource, object: &Value) -> Value {
 /// The object with the replicas of a `Scale`.
 ///
 /// # Errors
-/// 422 for fewer than none.
+/// 422 for fewer than none; 400 for a custom resource that states none. The negative replicas of a custom resource are
+/// found when it is validated.
 pub(crate) fn put(
     resource: &ServedResource,
     object: &Value,
     scale: &Value,
 ) -> Result<Value, ApiError> {
     let replicas = scale.part("spec").int("replicas");
-    if replicas < 0 {
+    if let Some(paths) = custom_paths(resource) {
+        has_replicas(paths, object)?;
+        if replicas == NO_REPLICAS {
+            let path = &paths.spec.stated;
+            let message = format!("the spec replicas field {path:?} cannot be empty");
+            return Err(ApiError::bad_request(message));
+        }
+    } else if replicas < 0 {
         let error = FieldError {
             kind: ErrorType::Invalid,
             field: "spec.replicas".to_owned(),
@@ -125,12 +184,13 @@ pub(crate) fn put(
     }
     let mut new = object.clone();
     set_replicas(resource, &mut new, replicas.into());
-    let metadata = child_mut(&mut new, "metadata");
-    // The version of the scale is the precondition of the update; without one there is none.
-    match meta(scale, "resourceVersion") {
-        "" => metadata.remove("resourceVersion"),
-        version => metadata.insert("resourceVersion".to_owned(), version.into()),
-    };
+    // The version of the scale is the precondition of the update. Without one, any version is replaced: the object that
+    // was read keeps its own.
+    let version = meta(scale, "resourceVersion");
+    if !version.is_empty() {
+        let metadata = child_mut(&mut new, "metadata");
+        metadata.insert("resourceVersion".to_owned(), version.into());
+    }
     Ok(new)
 }
 

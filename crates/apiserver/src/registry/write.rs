@@ -99,7 +99,11 @@ impl Api {
         body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, ApiError> {
-        let (mut object, mut warnings) = decode::object(resource, body, options.validation)?;
+        let (mut object, faults) = decode::object(resource, body, options.validation)?;
+        // The client learns of unknown fields even if the object is refused.
+        faults
+            .iter()
+            .for_each(|fault| options.requester.warn(fault));
         adopt_namespace(resource, namespace, &mut object)?;
         if resource.is_converted() {
             resource.strategy().default(&mut object);
@@ -107,10 +111,7 @@ impl Api {
             resource.strategy().default_normal(&mut object);
         }
         let version = self.create_complete(resource, namespace, object, options)?;
-        warnings.extend(warnings::of_new(
-            resource.built_in_kind(),
-            &version.object(),
-        ));
+        let warnings = warnings::of_created(resource, &version.object());
         Ok(WriteResult { version, warnings })
     }
 
@@ -294,7 +295,10 @@ impl Api {
         body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<(WriteResult, bool), ApiError> {
-        let (mut object, mut warnings) = decode::object(resource, body, options.validation)?;
+        let (mut object, faults) = decode::object(resource, body, options.validation)?;
+        faults
+            .iter()
+            .for_each(|fault| options.requester.warn(fault));
         adopt_namespace(resource, namespace, &mut object)?;
         let given = meta(&object, "name");
         if given.is_empty() {
@@ -306,6 +310,7 @@ impl Api {
         }
         if sub == Some("finalize") {
             let version = self.finalize_namespace(resource, name, &object, options.dry_run)?;
+            let warnings = Vec::new();
             return Ok((WriteResult { version, warnings }, false));
         }
         let creates = resource.creates_on_update && sub.is_none();
@@ -314,10 +319,7 @@ impl Api {
                 Err(e) if e.reason == "AlreadyExists" => {}
                 created => {
                     let version = created?;
-                    warnings.extend(warnings::of_new(
-                        resource.built_in_kind(),
-                        &version.object(),
-                    ));
+                    let warnings = warnings::of_created(resource, &version.object());
                     return Ok((WriteResult { version, warnings }, true));
                 }
             }
@@ -331,13 +333,7 @@ impl Api {
             by: Method::Put,
             is_decoded: true,
         };
-        let mut written = self.replace(&change, object)?;
-        warnings.append(&mut written.warnings);
-        let written = WriteResult {
-            warnings,
-            ..written
-        };
-        Ok((written, false))
+        Ok((self.replace(&change, object)?, false))
     }
 
     /// Creates the object of a PUT, if its sender may create it.
@@ -398,11 +394,7 @@ impl Api {
     ) -> Result<WriteResult, ApiError> {
         let written = |version: Arc<ObjectVersion>, current: &ObjectVersion| {
             let warnings = match change.sub {
-                "" => warnings::of_update(
-                    change.resource.built_in_kind(),
-                    &version.object(),
-                    &current.object(),
-                ),
+                "" => warnings::of_changed(change.resource, &version.object(), &current.object()),
                 _ => Vec::new(),
             };
             WriteResult { version, warnings }
@@ -573,7 +565,10 @@ impl Api {
             let sent = (change.verb(), requester);
             errors.extend(claims::authorize(self, rules, sent, (&new, old)));
         }
-        errors.extend(strategy.validate_update(&new, old, change.half()));
+        let checked = strategy.check_update(&new, old, change.half());
+        let requester = &change.options.requester;
+        checked.warnings.iter().for_each(|w| requester.warn(w));
+        errors.extend(checked.errors);
         errors.extend(later::validate(
             resource.api,
             rules.resource,

@@ -31,9 +31,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes of an unwanted body that are read, and for how long.
 const DRAIN_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// A response carries so many warnings, each of this length, at most.
-const WARNINGS_MAX: usize = 50;
-const WARNING_BYTES_MAX: usize = 1_024;
+/// The warnings of a response have so many characters together, and each of longer ones so many.
+const WARNINGS_CHARS_MAX: usize = 4_096;
+const CUT_WARNING_CHARS_MAX: usize = 256;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROTOBUF: HeaderValue =
@@ -345,25 +345,34 @@ pub(super) fn not_found() -> Response<AnswerBody> {
     )
 }
 
-/// Adds `Warning` headers: `299 - "text"`.
+/// Adds `Warning` headers: `299 - "text"`. When their texts are longer than kube-apiserver's limit together, each is cut.
 pub(super) fn warn(response: &mut Response<AnswerBody>, warnings: &[String]) {
-    for warning in warnings.iter().take(WARNINGS_MAX) {
+    let length = |warning: &String| warning.chars().count();
+    let is_cut = warnings.iter().map(length).sum::<usize>() > WARNINGS_CHARS_MAX;
+    let item_max = if is_cut {
+        CUT_WARNING_CHARS_MAX
+    } else {
+        WARNINGS_CHARS_MAX
+    };
+    let mut written = 0;
+    for warning in warnings {
+        // A header has no line breaks; kube-apiserver omits such warnings.
+        if warning.contains(char::is_control) {
+            continue;
+        }
+        if written >= WARNINGS_CHARS_MAX {
+            break;
+        }
+        written += length(warning).min(item_max);
         let mut text = String::from("299 - \"");
-        for c in warning.chars() {
-            if text.len() >= WARNING_BYTES_MAX {
-                break;
+        for c in warning.chars().take(item_max) {
+            if matches!(c, '"' | '\\') {
+                text.push('\\');
             }
-            match c {
-                '"' | '\\' => {
-                    text.push('\\');
-                    text.push(c);
-                }
-                c if c.is_ascii() && !c.is_ascii_control() => text.push(c),
-                _ => text.push('?'),
-            }
+            text.push(c);
         }
         text.push('"');
-        if let Ok(value) = HeaderValue::from_str(&text) {
+        if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
             response.headers_mut().append(WARNING, value);
         }
     }

@@ -406,6 +406,7 @@ impl ObjectRequest<'_> {
         let versions = registry::in_version(api, resource, vec![Arc::clone(&written.version)])?;
         let mut version = versions.into_iter().next().unwrap_or(written.version);
         if self.target.sub == Some("scale") {
+            registry::check_scale(resource, &version.object())?;
             version = ObjectVersion::unstored(scale_of(resource, &version.object()));
             resource = scale_resource();
         }

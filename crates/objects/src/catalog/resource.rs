@@ -265,14 +265,6 @@ impl ServedResource {
         }
     }
 
-    /// The kind, empty for a custom resource, which may share its name with one of Kubernetes.
-    pub fn built_in_kind(&self) -> &str {
-        match self.custom {
-            Some(_) => "",
-            None => self.kind,
-        }
-    }
-
     /// Returns whether objects have fields that are kept as the text of their JSON.
     pub fn has_raw_json(&self) -> bool {
         self.custom.is_none() && raw_json::has(self.resource.group, self.kind)

@@ -1,21 +1,13 @@
-//! The effects of a structural schema on an object: pruning, defaulting, validation.
-//!
-//! The messages of errors are those of kube-apiserver, which clients compare.
+//! The effects of a structural schema on an object: pruning and defaulting; and the patterns of a schema.
 
-use crate::field::FieldError;
-use crate::validation::errors::{ErrorPath, Errors, Shown};
-use crate::validation::names;
 use crate::view::FieldView;
 use regex::Regex;
 use rustc_hash::FxHashMap;
-use serde_json::{Map, Value};
-use std::borrow::Cow;
-use std::collections::HashSet;
+use serde_json::Value;
+use std::fmt::Write as _;
 
 /// So many unknown fields of an object are reported.
 const UNKNOWN_MAX: usize = 100;
-/// So many errors of an object are reported.
-const ERRORS_MAX: usize = 100;
 /// Numbers below are whole numbers in JSON, too.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// The fields that every object has.
@@ -32,70 +24,125 @@ fn is_embedded(schema: &Value) -> bool {
     schema.flag("x-kubernetes-embedded-resource")
 }
 
-/// The schema of a field of an object; `None` when it has none. `Null` is a field of any value.
+/// The schema of a field of an object; `None` when it has none.
 fn of_field<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
     let own = schema.part("properties").get(name);
-    own.or_else(|| match schema.field("additionalProperties") {
-        Some(Value::Bool(true)) => Some(&Value::Null),
-        Some(schema @ Value::Object(_)) => Some(schema),
-        _ => None,
-    })
+    let field = own.or_else(|| schema.field("additionalProperties"));
+    field.filter(|schema| schema.is_object())
 }
 
 /// Drops the fields that the schema does not have; their paths are added to `unknown`.
 pub(super) fn prune(schema: &Value, object: &mut Value, unknown: &mut Vec<String>) {
-    prune_value(schema, object, &mut String::new(), true, unknown);
+    let mut pruning = Pruning {
+        path: String::new(),
+        unknown,
+    };
+    pruning.value(schema, object, true);
 }
 
 /// As [`prune`], for a value that is no object of its own.
 pub(super) fn prune_part(schema: &Value, value: &mut Value, unknown: &mut Vec<String>) {
-    prune_value(schema, value, &mut String::new(), false, unknown);
+    let mut pruning = Pruning {
+        path: String::new(),
+        unknown,
+    };
+    pruning.value(schema, value, is_embedded(schema));
 }
 
-fn prune_value(
-    schema: &Value,
-    value: &mut Value,
-    path: &mut String,
-    is_object: bool,
-    unknown: &mut Vec<String>,
-) {
-    let length = path.len();
-    match value {
-        Value::Object(map) => map.retain(|name, value| {
-            if is_object && META.contains(&name.as_str()) {
-                return true;
-            }
-            if !path.is_empty() {
-                path.push('.');
-            }
-            path.push_str(name);
-            let kept = match of_field(schema, name) {
-                Some(Value::Null) => true,
-                Some(field) => {
-                    prune_value(field, value, path, is_embedded(field), unknown);
-                    true
-                }
-                None => preserves(schema),
-            };
-            if !kept && unknown.len() < UNKNOWN_MAX {
-                unknown.push(path.clone());
-            }
-            path.truncate(length);
-            kept
-        }),
-        Value::Array(list) if schema.field("items").is_some() => {
-            let items = schema.part("items");
-            for (i, value) in list.iter_mut().enumerate() {
-                path.push_str(&format!("[{i}]"));
-                prune_value(items, value, path, is_embedded(items), unknown);
-                path.truncate(length);
-            }
+struct Pruning<'u> {
+    path: String,
+    unknown: &'u mut Vec<String>,
+}
+
+impl Pruning<'_> {
+    /// Prunes a value. A schema that is no object knows no fields.
+    fn value(&mut self, schema: &Value, value: &mut Value, is_object: bool) {
+        if preserves(schema) {
+            return self.known_fields(schema, value, is_object);
         }
-        Value::Number(number) => {
-            // As in Go, 1.0 is the number 1.
-            let whole = number
-                .as_f64()
-                .filter(|n| number.is_f64() && n.fract() == 0.0);
+        let length = self.path.len();
+        match value {
+            Value::Object(map) => map.retain(|name, value| {
+                if is_object && META.contains(&name.as_str()) {
+                    return true;
+                }
+                self.enter(name);
+                let field = of_field(schema, name);
+                // Values of any field are allowed, but nothing is known of the fields in them.
+                let is_open = || schema.field("additionalProperties").is_some();
+                let is_known = field.is_some() || is_open();
+                if is_known {
+                    let field = field.unwrap_or(&Value::Null);
+                    self.value(field, value, is_embedded(field));
+                } else if self.unknown.len() < UNKNOWN_MAX {
+                    self.unknown.push(self.path.clone());
+                }
+                self.path.truncate(length);
+                is_known
+            }),
+            Value::Array(list) => {
+                let items = schema.part("items");
+                for (i, value) in list.iter_mut().enumerate() {
+                    self.enter_entry(i);
+                    self.value(items, value, is_embedded(items));
+                    self.path.truncate(length);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Prunes the known fields of a value that keeps all others.
+    fn known_fields(&mut self, schema: &Value, value: &mut Value, is_object: bool) {
+        let length = self.path.len();
+        match value {
+            Value::Object(map) => {
+                for (name, value) in map {
+                    if is_object && META.contains(&name.as_str()) {
+                        continue;
+                    }
+                    let field = of_field(schema, name);
+                    if field.is_none() && schema.field("additionalProperties").is_none() {
+                        continue;
+                    }
+                    self.enter(name);
+                    let field = field.unwrap_or(&Value::Null);
+                    self.value(field, value, is_embedded(field));
+                    self.path.truncate(length);
+                }
+            }
+            Value::Array(list) => {
+                let items = schema.part("items");
+                for (i, value) in list.iter_mut().enumerate() {
+                    self.enter_entry(i);
+                    self.known_fields(items, value, is_embedded(items));
+                    self.path.truncate(length);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, name: &str) {
+        if !self.path.is_empty() {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+    }
+
+    fn enter_entry(&mut self, index: usize) {
+        // A string accepts every write.
+        let _ = write!(self.path, "[{index}]");
+    }
+}
+
+/// Writes numbers such as 1.0 as whole numbers, as Go does.
+pub(super) fn normalize_numbers(value: &mut Value) {
+    match value {
+        Value::Object(map) => map.values_mut().for_each(normalize_numbers),
+        Value::Array(list) => list.iter_mut().for_each(normalize_numbers),
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|n| n.fract() == 0.0);
             if let Some(whole) = whole.filter(|n| n.abs() < WHOLE_MAX) {
                 *value = Value::from(whole as i64);
             }
@@ -108,7 +155,7 @@ fn prune_value(
 pub(super) fn drop_nulls(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => map.retain(|name, value| {
-            let Some(field) = of_field(schema, name).filter(|f| f.is_object()) else {
+            let Some(field) = of_field(schema, name) else {
                 return true;
             };
             drop_nulls(field, value);
@@ -138,17 +185,29 @@ pub(super) fn fill_defaults(schema: &Value, value: &mut Value) {
                 }
             }
             for (name, value) in map {
-                if let Some(field) = of_field(schema, name).filter(|f| f.is_object()) {
+                if let Some(field) = of_field(schema, name) {
+                    fill_null(field, value);
                     fill_defaults(field, value);
                 }
             }
         }
         Value::Array(list) => {
+            let items = schema.part("items");
             for value in list {
-                fill_defaults(schema.part("items"), value);
+                fill_null(items, value);
+                fill_defaults(items, value);
             }
         }
         _ => {}
+    }
+}
+
+/// Replaces a null that the schema does not allow with the default.
+fn fill_null(schema: &Value, value: &mut Value) {
+    if let (true, Some(default)) = (value.is_null(), schema.field("default"))
+        && !schema.flag("nullable")
+    {
+        *value = default.clone();
     }
 }
 
@@ -180,331 +239,6 @@ pub(super) fn compile(pattern: &str) -> Option<Regex> {
         .size_limit(PATTERN_BYTES_MAX)
         .build();
     builder.ok()
-}
-
-/// The faults of an object.
-pub(super) fn validate(
-    schema: &Value,
-    patterns: &FxHashMap<String, Regex>,
-    object: &Value,
-) -> Vec<FieldError> {
-    let mut errors = faults(schema, patterns, object, &ErrorPath::default(), true).into_vec();
-    errors.truncate(ERRORS_MAX);
-    errors
-}
-
-/// The faults of a value at a place.
-pub(super) fn faults(
-    schema: &Value,
-    patterns: &FxHashMap<String, Regex>,
-    value: &Value,
-    path: &ErrorPath<'_>,
-    is_root: bool,
-) -> Errors {
-    let mut check = ObjectCheck {
-        patterns,
-        errors: Errors::new(),
-    };
-    check.value(schema, value, path, is_root);
-    check.errors
-}
-
-struct ObjectCheck<'p> {
-    patterns: &'p FxHashMap<String, Regex>,
-    errors: Errors,
-}
-
-/// The type of a value as messages name it.
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() && n.as_f64().is_some_and(|f| f.fract() != 0.0) => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-impl ObjectCheck<'_> {
-    fn value(&mut self, schema: &Value, value: &Value, path: &ErrorPath<'_>, is_root: bool) {
-        if !schema.is_object() || (value.is_null() && schema.flag("nullable")) {
-            return;
-        }
-        let (found, wanted) = (type_of(value), schema.text("type"));
-        let fits = match wanted {
-            _ if schema.flag("x-kubernetes-int-or-string") => matches!(found, "integer" | "string"),
-            "" => true,
-            "number" => matches!(found, "integer" | "number"),
-            wanted => wanted == found,
-        };
-        if !fits {
-            let wanted = match wanted {
-                "" => "integer,string",
-                wanted => wanted,
-            };
-            let detail = format!("{path} in body must be of type {wanted}: {found:?}");
-            self.errors.invalid(path, found, detail);
-            // Further checks of a value of the wrong type would only repeat the error.
-            return;
-        }
-        match value {
-            Value::String(text) => self.text(schema, text, path),
-            Value::Number(number) => {
-                self.number(schema, number.as_f64().unwrap_or(0.0), value, path)
-            }
-            Value::Array(list) => self.list(schema, list, path),
-            Value::Object(map) => self.object(schema, map, path, is_root),
-            _ => {}
-        }
-        let known = schema.items("enum");
-        if !known.is_empty() && !known.contains(value) {
-            let texts: Vec<Cow<'_, str>> = known.iter().map(plain).collect();
-            let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
-            self.errors.not_supported(path, &plain(value), &texts);
-        }
-        // Combinations apply to values of every type.
-        self.combined(schema, value, path, is_root);
-    }
-
-    fn combined(&mut self, schema: &Value, value: &Value, path: &ErrorPath<'_>, is_root: bool) {
-        for part in schema.items("allOf") {
-            self.value(part, value, path, is_root);
-        }
-        // The faults of each part.
-        let faults = |parts: &[Value]| -> Vec<Errors> {
-            let check = |part: &Value| {
-                let mut check = ObjectCheck {
-                    patterns: self.patterns,
-                    errors: Errors::new(),
-                };
-                check.value(part, value, path, is_root);
-                check.errors
-            };
-            parts.iter().map(check).collect()
-        };
-        let any = faults(schema.items("anyOf"));
-        let one = faults(schema.items("oneOf"));
-        let not = schema.field("not").map(std::slice::from_ref);
-        let not = faults(not.unwrap_or_default());
-        let fitting = one.iter().filter(|faults| faults.is_empty()).count();
-        let shown = path.to_string();
-        if !any.is_empty() && !any.iter().any(Errors::is_empty) {
-            self.combination(&format!(
-                "{shown:?} must validate at least one schema (anyOf)"
-            ));
-            any.into_iter()
-                .take(1)
-                .for_each(|faults| self.errors.extend(faults));
-        }
-        if !one.is_empty() && fitting != 1 {
-            let count = match fitting {
-                0 => "Found none valid".to_owned(),
-                n => format!("Found {n} valid alternatives"),
-            };
-            let rule = "must validate one and only one schema (oneOf).";
-            self.combination(&format!("{shown:?} {rule} {count}"));
-            if fitting == 0 {
-                one.into_iter()
-                    .take(1)
-                    .for_each(|faults| self.errors.extend(faults));
-            }
-        }
-        if not.iter().any(Errors::is_empty) {
-            self.combination(&format!("{shown:?} must not validate the schema (not)"));
-        }
-    }
-
-    /// A fault of a combination, which is reported without a field.
-    fn combination(&mut self, detail: &str) {
-        self.errors.invalid(&ErrorPath::default(), "", detail);
-    }
-
-    fn text(&mut self, schema: &Value, text: &str, path: &ErrorPath<'_>) {
-        let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
-        if let Some(max) = schema.maybe_int("maxLength")
-            && length > max
-        {
-            self.errors
-                .too_long(path, usize::try_from(max).unwrap_or(0));
-        }
-        if let Some(min) = schema.maybe_int("minLength")
-            && length < min
-        {
-            let detail = format!("{path} in body should be at least {min} chars long");
-            self.errors.invalid(path, text, detail);
-        }
-        if let Some(pattern) = schema.maybe_text("pattern")
-            && self
-                .patterns
-                .get(pattern)
-                .is_some_and(|regex| !regex.is_match(text))
-        {
-            let detail = format!("{path} in body should match '{pattern}'");
-            self.errors.invalid(path, text, detail);
-        }
-        let format = schema.text("format");
-        if !has_format(format, text) {
-            let detail = format!("{path} in body must be of type {format}: {text:?}");
-            self.errors.invalid(path, text, detail);
-        }
-    }
-
-    fn number(&mut self, schema: &Value, number: f64, value: &Value, path: &ErrorPath<'_>) {
-        let bound = |name: &str| schema.field(name).and_then(Value::as_f64);
-        let fault = if let Some(max) = bound("maximum")
-            && (number > max || (number == max && schema.flag("exclusiveMaximum")))
-        {
-            let or = if schema.flag("exclusiveMaximum") {
-                ""
-            } else {
-                " or equal to"
-            };
-            Some(format!("should be less than{or} {max}"))
-        } else if let Some(min) = bound("minimum")
-            && (number < min || (number == min && schema.flag("exclusiveMinimum")))
-        {
-            let or = if schema.flag("exclusiveMinimum") {
-                ""
-            } else {
-                " or equal to"
-            };
-            Some(format!("should be greater than{or} {min}"))
-        } else if let Some(factor) = bound("multipleOf")
-            // A factor of zero divides nothing.
-            && factor > 0.0
-            && (number / factor).fract() != 0.0
-        {
-            Some(format!("should be a multiple of {factor}"))
-        } else {
-            None
-        };
-        if let Some(fault) = fault {
-            self.errors
-                .invalid(path, Shown::from(value), format!("{path} in body {fault}"));
-        }
-    }
-
-    fn list(&mut self, schema: &Value, list: &[Value], path: &ErrorPath<'_>) {
-        let count = i64::try_from(list.len()).unwrap_or(i64::MAX);
-        if let Some(min) = schema.maybe_int("minItems")
-            && count < min
-        {
-            let detail = format!("{path} in body should have at least {min} items");
-            self.errors.invalid(path, count, detail);
-        }
-        if let Some(max) = schema.maybe_int("maxItems") {
-            let max = usize::try_from(max).unwrap_or(0);
-            self.errors.check_at_most(path, list.len(), max);
-        }
-        // Entries are checked before their identity: both kinds of faults are reported.
-        let items = schema.part("items");
-        for (i, value) in list.iter().enumerate() {
-            self.value(items, value, &path.index(i), false);
-        }
-        let keys = match schema.text("x-kubernetes-list-type") {
-            "set" => Vec::new(),
-            "map" => schema.strings("x-kubernetes-list-map-keys"),
-            _ => return,
-        };
-        let mut seen: HashSet<Vec<Option<&Value>>> = HashSet::with_capacity(list.len());
-        for (i, value) in list.iter().enumerate() {
-            let identity = if keys.is_empty() {
-                vec![Some(value)]
-            } else {
-                keys.iter().map(|key| value.get(key)).collect()
-            };
-            if seen.insert(identity) {
-                continue;
-            }
-            let shown = if keys.is_empty() {
-                value.clone()
-            } else {
-                keys.iter()
-                    .filter_map(|k| Some(((*k).to_owned(), value.get(k)?.clone())))
-                    .collect::<Map<_, _>>()
-                    .into()
-            };
-            self.errors.duplicate(&path.index(i), Shown::from(&shown));
-        }
-    }
-
-    fn object(
-        &mut self,
-        schema: &Value,
-        map: &Map<String, Value>,
-        path: &ErrorPath<'_>,
-        is_root: bool,
-    ) {
-        for name in schema.strings("required") {
-            if !map.contains_key(name) {
-                self.errors.required(&path.child(name), "");
-            }
-        }
-        let count = i64::try_from(map.len()).unwrap_or(i64::MAX);
-        if let Some(min) = schema.maybe_int("minProperties")
-            && count < min
-        {
-            let detail = format!("{path} in body should have at least {min} properties");
-            self.errors.invalid(path, count, detail);
-        }
-        if let Some(max) = schema.maybe_int("maxProperties") {
-            let max = usize::try_from(max).unwrap_or(0);
-            self.errors.check_at_most(path, map.len(), max);
-        }
-        if is_embedded(schema) {
-            for name in ["apiVersion", "kind"] {
-                if map
-                    .get(name)
-                    .and_then(Value::as_str)
-                    .is_none_or(str::is_empty)
-                {
-                    self.errors.required(&path.child(name), "");
-                }
-            }
-        }
-        for (name, value) in map {
-            // The metadata of an embedded object is checked as metadata, not by the schema.
-            let is_metadata = name == "metadata" && (is_root || is_embedded(schema));
-            if let Some(field) = of_field(schema, name).filter(|_| !is_metadata || is_root) {
-                self.value(field, value, &path.child(name), false);
-            }
-        }
-    }
-}
-
-/// A value as the list of supported values shows it.
-fn plain(value: &Value) -> Cow<'_, str> {
-    match value {
-        Value::String(text) => text.as_str().into(),
-        other => other.to_string().into(),
-    }
-}
-
-/// Returns whether a text has a format; texts have every format that is not known.
-fn has_format(format: &str, text: &str) -> bool {
-    let hex = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit());
-    match format {
-        "date-time" | "datetime" => text.parse::<jiff::Timestamp>().is_ok(),
-        "date" => text.parse::<jiff::civil::Date>().is_ok(),
-        "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
-        "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
-        "cidr" => names::parse_cidr(text).is_some(),
-        "duration" => text.parse::<berth_api::GoDuration>().is_ok(),
-        "uuid" | "uuid3" | "uuid4" | "uuid5" => {
-            let parts: Vec<&str> = text.split('-').collect();
-            let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
-            lengths == [8, 4, 4, 4, 12] && parts.into_iter().all(hex)
-        }
-        "byte" => {
-            use base64::Engine as _;
-            base64::engine::general_purpose::STANDARD
-                .decode(text)
-                .is_ok()
-        }
-        _ => true,
-    }
 }
 
 #[cfg(test)]

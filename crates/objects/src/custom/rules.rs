@@ -3,15 +3,18 @@
 //! The texts of errors are those of kube-apiserver. One difference: kube-apiserver knows the types of the fields when
 //! it compiles a rule; here a rule that does not fit them fails when it is evaluated.
 
+use super::correlation::{Counterpart, KeyedItems, Ratchet};
+use super::formats;
 use crate::enumerations::values;
 use crate::field::{ErrorType, FieldError};
+use crate::strategy::CheckedUpdate;
 use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::view::FieldView;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use berth_cel::{COST_MAX, CompileError, Datum, EvaluationError, Program, Variables};
+use berth_cel::{COST_MAX, CompileError, Datum, EvaluationError, Output, Program, Variables};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// All rules of an object may cost so much together.
@@ -70,7 +73,14 @@ pub(super) struct Rules {
 
 impl CompiledRule {
     fn compile(stated: &Value) -> Result<Self, (&'static str, String)> {
-        let program = Program::condition(stated.text("rule"), VARIABLES);
+        // The value before a change may be absent; then the rule decides what that means.
+        let optional = if stated.flag("optionalOldSelf") {
+            "oldSelf"
+        } else {
+            ""
+        };
+        let compile = |text, output| Program::with_optional(text, VARIABLES, optional, output);
+        let program = compile(stated.text("rule"), Output::Bool);
         let program = program.map_err(|e| {
             let text = match e {
                 CompileError::OtherType(..) => "cel expression must evaluate to a bool".to_owned(),
@@ -79,7 +89,7 @@ impl CompiledRule {
             ("rule", text)
         })?;
         let message = stated.maybe_text("messageExpression").map(|text| {
-            Program::text(text, VARIABLES).map_err(|e| {
+            compile(text, Output::Text).map_err(|e| {
                 let text = match e {
                     CompileError::OtherType(..) => {
                         "messageExpression must evaluate to a string".to_owned()
@@ -233,16 +243,17 @@ impl Rules {
             && self.items.is_none()
     }
 
-    /// Adds the faults that the rules find in an object to those that its schema finds. `old` is the object before a
-    /// change. A part of the object that was not changed has no faults.
+    /// The faults that the rules find in an object. `old` is the object before a change, and `faults` are those that its
+    /// schema finds. The faults of a part of the object that was not changed are warnings, unless a rule compares it with
+    /// the object before the change.
     pub(super) fn validate(
         &self,
         schema: &Value,
         (object, old): (&Value, Option<&Value>),
-        faults: &mut Vec<FieldError>,
-    ) {
+        faults: &[FieldError],
+    ) -> CheckedUpdate {
         if self.is_empty() {
-            return;
+            return CheckedUpdate::default();
         }
         // A rule can rely on the structure that the schema states; these faults break it.
         let blocks = |fault: &FieldError| {
@@ -253,46 +264,64 @@ impl Rules {
                     | ErrorType::TooLong
                     | ErrorType::TooMany
                     | ErrorType::TypeInvalid
-            ) || fault.detail.contains(" in body must be of type ")
+            )
         };
         let mut check = RuleCheck {
             errors: Errors::new(),
+            warnings: Errors::new(),
             left: Some(OBJECT_COST_MAX),
         };
         if faults.iter().any(blocks) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
             check
                 .errors
-                .invalid(&ErrorPath::default(), Shown::absent(), detail);
+                .invalid(&ErrorPath::default(), Shown::null(), detail);
         } else {
-            check.value(self, schema, (object, old), &ErrorPath::default(), true);
+            let ratchet = Ratchet::of_object(old.map(|old| Counterpart::new(schema, object, old)));
+            let part = RulePart {
+                schema,
+                value: object,
+                old,
+                ratchet,
+            };
+            check.value(self, part, &ErrorPath::default(), true);
         }
-        faults.extend(check.errors.into_vec());
+        let warnings = check.warnings.into_vec();
+        CheckedUpdate {
+            errors: check.errors.into_vec(),
+            warnings: warnings.iter().map(ToString::to_string).collect(),
+        }
     }
+}
+
+/// A part of an object.
+#[derive(Clone, Copy)]
+struct RulePart<'a> {
+    schema: &'a Value,
+    value: &'a Value,
+    /// The part before a change, which transition rules compare with.
+    old: Option<&'a Value>,
+    ratchet: Ratchet<'a>,
 }
 
 struct RuleCheck {
     errors: Errors,
+    /// The faults of parts that were not changed.
+    warnings: Errors,
     /// The cost that further rules may have; `None` when no further ones are evaluated.
     left: Option<u64>,
 }
 
 impl RuleCheck {
-    fn value(
-        &mut self,
-        rules: &Rules,
-        schema: &Value,
-        (value, old): (&Value, Option<&Value>),
-        path: &ErrorPath<'_>,
-        is_root: bool,
-    ) {
-        if value.is_null() {
+    fn value(&mut self, rules: &Rules, part: RulePart<'_>, path: &ErrorPath<'_>, is_root: bool) {
+        if part.value.is_null() {
             return;
         }
         if !rules.own.is_empty() {
-            self.own(&rules.own, schema, (value, old), path, is_root);
+            self.own(&rules.own, part, path, is_root);
         }
-        match value {
+        let schema = part.schema;
+        match part.value {
             Value::Object(map) => {
                 for (name, value) in map {
                     let own = rules.properties.get(name);
@@ -301,12 +330,17 @@ impl RuleCheck {
                         None => (rules.values.as_deref(), schema.part("additionalProperties")),
                     };
                     if let Some(below) = below {
-                        let old = old.and_then(|old| old.get(name));
+                        let part = RulePart {
+                            schema,
+                            value,
+                            old: part.old.and_then(|old| old.get(name)),
+                            ratchet: part.ratchet.field(name),
+                        };
                         let at = match own {
                             Some(_) => path.child(name),
                             None => path.key(name),
                         };
-                        self.value(below, schema, (value, old), &at, false);
+                        self.value(below, part, &at, false);
                     }
                 }
             }
@@ -314,18 +348,18 @@ impl RuleCheck {
                 let Some(below) = rules.items.as_deref() else {
                     return;
                 };
-                let keys = schema.strings("x-kubernetes-list-map-keys");
-                let identity = |value| keys.iter().map(|key| Value::get(value, key)).collect();
-                // Of entries with equal keys, the first.
-                let mut before: HashMap<Vec<Option<&Value>>, &Value> = HashMap::new();
-                let old = old.and_then(Value::as_array).filter(|_| !keys.is_empty());
-                for old in old.into_iter().flatten() {
-                    before.entry(identity(old)).or_insert(old);
-                }
+                let before = part.old.and_then(Value::as_array);
+                let before = before.and_then(|before| KeyedItems::of(schema, before));
+                let entries = part.ratchet.entries();
                 for (i, value) in list.iter().enumerate() {
-                    let old = before.get(&identity(value)).copied();
-                    let items = schema.part("items");
-                    self.value(below, items, (value, old), &path.index(i), false);
+                    let counterpart = entries.as_ref().and_then(|entries| entries.at(i));
+                    let part = RulePart {
+                        schema: schema.part("items"),
+                        value,
+                        old: before.as_ref().and_then(|before| before.get(value)),
+                        ratchet: part.ratchet.below(counterpart),
+                    };
+                    self.value(below, part, &path.index(i), false);
                 }
             }
             _ => {}
@@ -336,11 +370,13 @@ impl RuleCheck {
     fn own(
         &mut self,
         rules: &[CompiledRule],
-        schema: &Value,
-        (value, old): (&Value, Option<&Value>),
+        part: RulePart<'_>,
         path: &ErrorPath<'_>,
         is_root: bool,
     ) {
+        let RulePart {
+            schema, value, old, ..
+        } = part;
         let kind = schema.text("type");
         let this = datum(schema, value, is_root);
         let before = old.map(|old| datum(schema, old, is_root));
@@ -395,15 +431,25 @@ impl RuleCheck {
             match failed {
                 None => {}
                 Some(Some(detail)) => self.errors.invalid(path, kind, detail),
-                // An invalid value from before may stay so.
-                Some(None) if !uses_old && old == Some(value) => {}
                 Some(None) => {
                     let detail = self.message(rule, &plain);
                     let at = rule
                         .field
                         .iter()
                         .fold(path.clone(), |at, step| at.child(step));
-                    self.fault(rule.stated.text("reason"), &at, (kind, value), detail);
+                    // An invalid value from before may stay so.
+                    let errors = if !uses_old && part.ratchet.is_equal() {
+                        &mut self.warnings
+                    } else {
+                        &mut self.errors
+                    };
+                    add_fault(
+                        errors,
+                        rule.stated.text("reason"),
+                        &at,
+                        (kind, value),
+                        detail,
+                    );
                 }
             }
         }
@@ -426,22 +472,23 @@ impl RuleCheck {
             message => message.to_owned(),
         }
     }
+}
 
-    fn fault(
-        &mut self,
-        reason: &str,
-        path: &ErrorPath<'_>,
-        (kind, value): (&str, &Value),
-        detail: String,
-    ) {
-        let is_shown = !matches!(kind, "object" | "array");
-        match reason {
-            "FieldValueForbidden" => self.errors.forbidden(path, detail),
-            "FieldValueRequired" => self.errors.required(path, detail),
-            "FieldValueDuplicate" => self.errors.duplicate(path, Shown::from(value)),
-            _ if is_shown => self.errors.invalid(path, Shown::from(value), detail),
-            _ => self.errors.invalid_unshown(path, detail),
-        }
+/// Adds the fault of a rule, with the reason that the rule states.
+fn add_fault(
+    errors: &mut Errors,
+    reason: &str,
+    path: &ErrorPath<'_>,
+    (kind, value): (&str, &Value),
+    detail: String,
+) {
+    let is_shown = !matches!(kind, "object" | "array");
+    match reason {
+        "FieldValueForbidden" => errors.forbidden(path, detail),
+        "FieldValueRequired" => errors.required(path, detail),
+        "FieldValueDuplicate" => errors.duplicate(path, Shown::from(value)),
+        _ if is_shown => errors.invalid(path, Shown::from(value), detail),
+        _ => errors.invalid_unshown(path, detail),
     }
 }
 
@@ -458,10 +505,10 @@ fn datum(schema: &Value, value: &Value, is_root: bool) -> Datum {
         ("string", Value::String(_)) => match schema.text("format") {
             "date-time" => Datum::timestamp(text),
             "date" => Datum::timestamp(&format!("{text}T00:00:00Z")),
-            "duration" => match text.parse::<berth_api::GoDuration>() {
-                Ok(duration) => Datum::duration(duration.as_nanos()),
-                Err(_) => Datum::json(value),
-            },
+            "duration" => {
+                let duration = formats::duration(text).map(Datum::duration);
+                duration.unwrap_or_else(|| Datum::json(value))
+            }
             "byte" => match STANDARD.decode(text) {
                 Ok(bytes) => Datum::bytes(&bytes),
                 Err(_) => Datum::json(value),
@@ -529,9 +576,8 @@ mod tests {
         let schema = json!({"type": "object", "properties": {"spec": spec}});
         let whole = |spec: Value| json!({"metadata": {"name": "x"}, "spec": spec});
         let (object, old) = (whole(object), old.map(whole));
-        let mut faults = Vec::new();
-        Rules::of(&schema).validate(&schema, (&object, old.as_ref()), &mut faults);
-        faults.iter().map(ToString::to_string).collect()
+        let checked = Rules::of(&schema).validate(&schema, (&object, old.as_ref()), &[]);
+        checked.errors.iter().map(ToString::to_string).collect()
     }
 
     fn integer(rules: Value) -> Value {
@@ -609,6 +655,17 @@ mod tests {
             faults(optional, json!(1), Some(json!(0))),
             Vec::<String>::new()
         );
+        let compared = integer(json!([
+            {"rule": "!oldSelf.hasValue() || self >= oldSelf.value()", "optionalOldSelf": true, "message": "may not shrink"},
+        ]));
+        for (value, old, expect) in [
+            (1, None, vec![]),
+            (2, Some(1), vec![]),
+            (1, Some(2), vec!["spec: Invalid value: 1: may not shrink"]),
+        ] {
+            let found = faults(compared.clone(), json!(value), old.map(Value::from));
+            assert_eq!(found, expect, "{value} after {old:?}");
+        }
         // Entries of a list are compared by their keys.
         let list = json!({
             "type": "array",

@@ -3,8 +3,8 @@
 use super::JsonPath;
 use super::conversion::REVIEW_VERSIONS;
 use super::definition::add_stored_version;
-use super::objects::{compile, faults, patterns, prune_part};
-use super::rules;
+use super::objects::{compile, patterns, prune_part};
+use super::{rules, values};
 use crate::authorities;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
@@ -440,12 +440,17 @@ fn check_schema(
     check_values(errors, schema, path);
     check_list_type(errors, schema, path);
     let additional = schema.field("additionalProperties");
-    if additional.is_some() {
+    if let Some(additional) = additional {
         let at = path.child("additionalProperties");
         if level == Level::Root {
             errors.forbidden(&at, "must not be used at the root");
         }
-        if schema.field("properties").is_some() {
+        if schema.flag("x-kubernetes-embedded-resource") {
+            let detail = "must not be used if x-kubernetes-embedded-resource is set";
+            errors.forbidden(&at, detail);
+        }
+        let has_fields = schema.map("properties").is_some_and(|map| !map.is_empty());
+        if has_fields && additional.as_bool() != Some(true) {
             errors.forbidden(
                 &at,
                 "additionalProperties and properties are mutual exclusive",
@@ -610,7 +615,9 @@ fn check_list_type(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
     // A default must be a value of its own schema.
     if let Some(default) = schema.field("default") {
         let at = path.child("default");
-        errors.extend(faults(schema, &patterns(schema), default, &at, false));
+        let base = at.to_string();
+        let faults = values::faults(schema, &patterns(schema), default, &base, None);
+        errors.add(faults);
         let (mut pruned, mut unknown) = (default.clone(), Vec::new());
         prune_part(schema, &mut pruned, &mut unknown);
         if let Some(field) = unknown.first() {

@@ -341,6 +341,11 @@ impl Errors {
         }
     }
 
+    /// Adds errors that another check found.
+    pub(crate) fn add(&mut self, errors: Vec<FieldError>) {
+        self.0.extend(errors);
+    }
+
     /// The value is missing.
     pub(crate) fn required(&mut self, path: &ErrorPath, detail: impl Into<String>) {
         self.push(ErrorType::Required, path, None, detail.into());

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
 /// Finalizers that need no domain.
-const PLAIN_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+pub(super) const PLAIN_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
 
 /// The format of a kind's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +60,27 @@ impl NameRule {
 pub fn validate_create(object: &Value, namespaced: bool, rule: NameRule) -> Vec<FieldError> {
     let mut errors = Errors::new();
     let path = ErrorPath::new("metadata");
-    let empty = Value::Null;
-    let meta = object.field("metadata").unwrap_or(&empty);
+    validate_new(
+        &mut errors,
+        object.part("metadata"),
+        &path,
+        (namespaced, rule),
+    );
+    errors.into_vec()
+}
+
+/// Adds the errors of the metadata of an object that another one contains.
+pub(crate) fn validate_embedded(errors: &mut Errors, meta: &Value, path: &ErrorPath) {
+    let namespaced = !meta.text("namespace").is_empty();
+    validate_new(errors, meta, path, (namespaced, NameRule::PathSegment));
+}
+
+fn validate_new(
+    errors: &mut Errors,
+    meta: &Value,
+    path: &ErrorPath,
+    (namespaced, rule): (bool, NameRule),
+) {
     let (name, generate_name) = (meta.text("name"), meta.text("generateName"));
     // The prefix is checked as a prefix: it may end in a dash.
     if !generate_name.is_empty() {
@@ -88,8 +107,7 @@ pub fn validate_create(object: &Value, namespaced: bool, rule: NameRule) -> Vec<
         (false, true) => {}
     }
     errors.nonnegative(&path.child("generation"), meta.int("generation"));
-    validate_common(&mut errors, meta, &path);
-    errors.into_vec()
+    validate_common(errors, meta, path);
 }
 
 /// Errors of the metadata of a changed object, in upstream's order.

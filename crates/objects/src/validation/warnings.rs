@@ -3,6 +3,12 @@
 mod objects;
 
 use super::amounts;
+use super::errors::quote;
+use super::metadata::PLAIN_FINALIZERS;
+use super::names;
+use crate::catalog::ServedResource;
+use crate::custom::definition::is_definitions;
+use crate::custom::ignored_formats;
 use crate::view::FieldView;
 use berth_api::quantity::Quantity;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -17,8 +23,64 @@ const PODS_AND_HOSTS: &str = "Pod names and hostnames";
 const WARNINGS_MAX: usize = 50;
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
+/// The warnings about a new object of a resource.
+pub fn of_created(resource: &ServedResource, object: &Value) -> Vec<String> {
+    match resource.custom {
+        Some(_) => of_finalizers(object, None),
+        None if is_definitions(resource) => of_formats(object, None),
+        None => of_new(resource.kind, object),
+    }
+}
+
+/// The warnings about a change of an object of a resource.
+pub fn of_changed(resource: &ServedResource, new: &Value, old: &Value) -> Vec<String> {
+    match resource.custom {
+        Some(_) => of_finalizers(new, Some(old)),
+        None if is_definitions(resource) => of_formats(new, Some(old)),
+        None => of_update(resource.kind, new, old),
+    }
+}
+
+/// The warnings about the formats that a definition gets and that are ignored.
+fn of_formats(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let had = old.map_or_else(Vec::new, ignored_formats);
+    let mut formats = ignored_formats(new);
+    formats.retain(|format| !had.contains(format));
+    let formats = formats.iter().map(|format| quote(format));
+    formats
+        .map(|format| format!("unrecognized format {format}"))
+        .collect()
+}
+
+/// The warnings about the finalizers that a custom resource gets.
+fn of_finalizers(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let had = old.map_or_else(Vec::new, |old| old.part("metadata").strings("finalizers"));
+    let mut added = new.part("metadata").strings("finalizers");
+    added.retain(|finalizer| !had.contains(finalizer));
+    added.sort_unstable();
+    added.dedup();
+    let mut warnings = Vec::new();
+    for finalizer in added {
+        let mut faults = names::qualified_name(finalizer);
+        if !finalizer.contains('/') && !PLAIN_FINALIZERS.contains(&finalizer) {
+            let path = if finalizer.contains('.') {
+                " including a path (/)"
+            } else {
+                ""
+            };
+            faults.push(format!(
+                "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+            ));
+        }
+        let shown = quote(finalizer);
+        let faults = faults.iter();
+        warnings.extend(faults.map(|fault| format!("metadata.finalizers: {shown}: {fault}")));
+    }
+    warnings
+}
+
 /// The warnings about a new object.
-pub fn of_new(kind: &str, object: &Value) -> Vec<String> {
+fn of_new(kind: &str, object: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     match kind {
         "Pod" => {
@@ -82,7 +144,7 @@ pub fn of_new(kind: &str, object: &Value) -> Vec<String> {
 
 /// The warnings about an object that replaces another. As in kube-apiserver, there are none about pods, and about
 /// templates only when the generation changes.
-pub fn of_update(kind: &str, new: &Value, old: &Value) -> Vec<String> {
+fn of_update(kind: &str, new: &Value, old: &Value) -> Vec<String> {
     let generation = |object: &Value| object.part("metadata").int("generation");
     match kind {
         "Pod" => Vec::new(),
