@@ -29,6 +29,7 @@ mod policies;
 mod raw_json;
 mod readiness;
 mod releases;
+mod schemas;
 mod server;
 mod service_cidrs;
 mod signing_requests;
