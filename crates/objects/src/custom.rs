@@ -56,6 +56,8 @@ pub struct CustomType {
     pub scale: Option<ScalePaths>,
     /// The version in which objects are stored, such as `example.com/v1`.
     pub stored_version: String,
+    /// The schema of that version, if it is another one.
+    stored_schema: Option<Value>,
     /// The webhook that converts objects between the versions; `None` where these differ in nothing but their names.
     pub converter: Option<Arc<ConversionWebhook>>,
     /// The warning about each request, for a deprecated version.
@@ -76,6 +78,7 @@ impl CustomType {
             has_status: subresources.field("status").is_some(),
             scale: ScalePaths::of(subresources),
             stored_version,
+            stored_schema: None,
             converter: None,
             deprecated: None,
             schema: schema.clone(),
@@ -177,10 +180,25 @@ impl CustomType {
         decoded
     }
 
-    /// An object in this version, of whose schema it has the defaults. Without a webhook, versions differ in nothing
-    /// else.
+    /// Drops the fields that the version in which an object is stored does not have.
+    pub fn prune_for_storage(&self, object: &mut Value) {
+        if let Some(schema) = &self.stored_schema {
+            objects::prune(schema, object, &mut Vec::new());
+            objects::drop_nulls(schema, object);
+        }
+    }
+
+    /// An object in this version. It has the defaults of its schema and, as it was read from there, those of the version in
+    /// which it is stored.
     pub(crate) fn shown(&self, object: &Value, api_version: &str) -> Value {
         let mut shown = object.clone();
+        if let Some(schema) = self
+            .stored_schema
+            .as_ref()
+            .filter(|_| self.converter.is_none())
+        {
+            objects::fill_defaults(schema, &mut shown);
+        }
         // The schema may have lost fields since the object was stored.
         objects::prune(&self.schema, &mut shown, &mut Vec::new());
         objects::drop_nulls(&self.schema, &mut shown);

@@ -106,6 +106,7 @@ pub(super) fn to_storage(
             .unwrap_or_default();
     }
     object["apiVersion"] = wanted.as_str().into();
+    custom.prune_for_storage(&mut object);
     Ok(object)
 }
 

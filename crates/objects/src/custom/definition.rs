@@ -270,12 +270,11 @@ fn resource(
     let names = definition.part("status").part("acceptedNames");
     let (group, name) = (intern(spec.text("group")), intern(version.text("name")));
     let (plural, kind) = (intern(names.text("plural")), intern(names.text("kind")));
-    let versions = spec.items("versions").iter();
-    let storage = versions
-        .filter(|v| v.flag("storage"))
-        .map(|v| v.text("name"))
-        .next();
-    let mut custom = CustomType::new(version, format!("{group}/{}", storage.unwrap_or(name)));
+    let mut versions = spec.items("versions").iter();
+    let stored = versions.find(|v| v.flag("storage")).unwrap_or(version);
+    let mut custom = CustomType::new(version, format!("{group}/{}", stored.text("name")));
+    let schema = |version: &Value| version.part("schema").part("openAPIV3Schema").clone();
+    custom.stored_schema = Some(schema(stored)).filter(|stored| *stored != schema(version));
     custom.converter = converter;
     if version.flag("deprecated") {
         let default = || format!("{group}/{name} {kind} is deprecated");
