@@ -292,12 +292,13 @@ fn is_isbn10(text: &str) -> bool {
         check if are_digits(check) => digit_sum(check, &[1]),
         _ => return false,
     };
-    are_digits(digits) && (digit_sum(digits, &[1, 2, 3, 4, 5, 6, 7, 8, 9]) + 10 * check) % 11 == 0
+    let sum = digit_sum(digits, &[1, 2, 3, 4, 5, 6, 7, 8, 9]) + 10 * check;
+    are_digits(digits) && sum.is_multiple_of(11)
 }
 
 fn is_isbn13(text: &str) -> bool {
     let text = without_separators(text);
-    text.len() == 13 && are_digits(&text) && digit_sum(&text, &[1, 3]) % 10 == 0
+    text.len() == 13 && are_digits(&text) && digit_sum(&text, &[1, 3]).is_multiple_of(10)
 }
 
 /// The sum of digits, each multiplied by its weight. The weights repeat.
