@@ -4,8 +4,8 @@
 //! of other lists do not correspond. A value that equals its counterpart was not changed: its faults are accepted.
 
 use crate::view::FieldView;
-use rustc_hash::FxHashMap;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// A value with its counterpart before a change.
@@ -27,7 +27,7 @@ pub(super) struct Entries<'a> {
 /// The entries of a list of the type `map`, by their keys.
 pub(super) struct KeyedItems<'a> {
     keys: Vec<&'a str>,
-    by_key: FxHashMap<String, &'a Value>,
+    by_key: HashMap<String, &'a Value>,
 }
 
 impl<'a> Counterpart<'a> {
@@ -94,7 +94,7 @@ impl<'a> KeyedItems<'a> {
             return None;
         }
         let keys = schema.strings("x-kubernetes-list-map-keys");
-        let mut by_key = FxHashMap::default();
+        let mut by_key = HashMap::default();
         for item in list {
             if let Some(key) = key_of(&keys, item) {
                 by_key.entry(key).or_insert(item);

@@ -2,8 +2,8 @@
 
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text};
 use crate::view::FieldView;
-use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 
 /// Adds the faults of the lists in a value.
 pub(super) fn check(errors: &mut Errors, schema: &Value, value: &Value, path: &ErrorPath<'_>) {
@@ -64,7 +64,7 @@ fn check_keys(errors: &mut Errors, schema: &Value, list: &[Value], path: &ErrorP
 
 /// The indexes of the entries that repeat an earlier one for the first time.
 fn repeated(entries: impl Iterator<Item = String>) -> Vec<usize> {
-    let mut seen: FxHashMap<String, usize> = FxHashMap::default();
+    let mut seen: HashMap<String, usize> = HashMap::default();
     let mut repeated = Vec::new();
     for (i, entry) in entries.enumerate() {
         let count = seen.entry(entry).or_default();

@@ -53,29 +53,41 @@ pub(super) fn validate_container(
     validate(errors, resources, validate_container_name, &claims, path);
 }
 
-/// Errors of `spec.resources`, and of containers that ask for more than it allows.
+/// Errors of `spec.resources`, and of containers that ask for more than it allows. A resource that the pod does not name is
+/// not compared.
 pub(super) fn validate_pod(errors: &mut Errors, owner: &Owner, path: &ErrorPath) {
     let spec = owner.value;
     let Some(resources) = spec.field("resources") else {
         return;
     };
+    if spec.part("os").text("name") == "windows" {
+        errors.forbidden(path, "may not be set for a windows pod");
+        return;
+    }
     if resources.field("claims").is_some() {
         errors.forbidden(
             &path.child("claims"),
-            "claims cannot be set for Resources at pod-level",
+            "claims may not be set for Resources at pod-level",
         );
     }
     let claims = claims_around(owner);
     validate(errors, resources, validate_pod_name, &claims, path);
-    for (name, asked) in requests::aggregate(spec, "requests") {
-        // Only what can be given for a whole pod is compared with what the pod asks for.
-        let whole = amounts::get(resources, "requests", &name).unwrap_or_default();
-        if requests::is_pod_level(&name) && asked > whole {
-            errors.invalid(
-                &path.child("requests").key(&name),
-                &whole.to_string(),
-                format!("must be greater than or equal to aggregate container requests of {asked}"),
-            );
+    for list in ["requests", "limits"] {
+        for (name, asked) in requests::aggregate(spec, list) {
+            // Only huge pages cannot be overcommitted: their limits are amounts that the containers take.
+            let is_compared = list == "requests" || amounts::is_huge_page(&name);
+            if let Some(whole) = amounts::get(resources, list, &name)
+                && is_compared
+                && asked > whole
+            {
+                errors.invalid(
+                    &path.child(list).key(&name),
+                    &whole.to_string(),
+                    format!(
+                        "must be greater than or equal to aggregate container {list} of {asked}"
+                    ),
+                );
+            }
         }
     }
     for (i, container) in spec.items("containers").iter().enumerate() {

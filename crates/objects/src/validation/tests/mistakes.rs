@@ -674,6 +674,32 @@ fn others() -> Vec<Mistakes> {
                 ),
             ],
         ),
+        (
+            gr("", "pods"),
+            json!({"metadata": {"name": "p"}, "spec": {
+                "resources": {"requests": {"memory": "1Gi"}, "limits": {"hugepages-2Mi": "4Mi", "memory": "2Gi"}},
+                "containers": [{"name": "c", "image": "a:1", "resources": {
+                    "requests": {"cpu": "1500m", "memory": "64Mi"}, "limits": {"hugepages-2Mi": "4Mi", "cpu": "2"}}}]}}),
+            &[
+                // The pod names no CPU.
+                ("/spec/containers/0/resources/requests/cpu", r#""2""#, ""),
+                (
+                    "/spec/resources/requests/memory",
+                    r#""1Mi""#,
+                    r#"spec.resources.requests[memory]: Invalid value: "1Mi": must be greater than or equal to aggregate container requests of 64Mi"#,
+                ),
+                (
+                    "/spec/resources/claims",
+                    r#"[{"name": "x"}]"#,
+                    r#"spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level|spec.resources.claims[0]: Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty"#,
+                ),
+                (
+                    "/spec/resources/limits/hugepages-2Mi",
+                    r#""2Mi""#,
+                    r#"spec.resources.requests[hugepages-2Mi]: Invalid value: "2Mi": must be greater than or equal to aggregate container requests of 4Mi|spec.resources.limits[hugepages-2Mi]: Invalid value: "2Mi": must be greater than or equal to aggregate container limits of 4Mi|spec.resources.containers[0][hugepages-2Mi].limits: Invalid value: "4Mi": must be less than or equal to pod limits of 2Mi"#,
+                ),
+            ],
+        ),
     ]
 }
 
