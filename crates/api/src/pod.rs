@@ -49,12 +49,10 @@ impl Pod {
             ..PodSpec::default()
         };
         spec.priority = Some(i32::MAX);
-        let mut status = PodStatus::default();
-        status.is_unreadable = true;
         Self {
             metadata,
             spec,
-            status,
+            status: PodStatus::unreadable(),
         }
     }
 

@@ -22,6 +22,20 @@ pub struct PodStatus {
     pub shared: Shared<SharedStatus>,
 }
 
+impl PodStatus {
+    /// The status of a pod in the place of one that cannot be read.
+    pub(super) fn unreadable() -> Self {
+        let shared = SharedStatus {
+            is_unreadable: true,
+            ..SharedStatus::default()
+        };
+        Self {
+            shared: shared.into(),
+            ..Self::default()
+        }
+    }
+}
+
 impl Deref for PodStatus {
     type Target = SharedStatus;
     fn deref(&self) -> &SharedStatus {
