@@ -144,7 +144,7 @@ pub(crate) fn negate(value: &CelValue) -> EvalResult {
 
 /// The shortest text of a number that reads back as the same, with an exponent of ten below 1e-4 and from 1e6 on, as Go
 /// writes it with `%g`.
-pub(crate) fn shortest_text(value: f64) -> String {
+pub fn shortest_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }

@@ -332,7 +332,15 @@ impl Datum {
 
     /// A map.
     pub fn map<'n>(entries: impl IntoIterator<Item = (&'n str, Self)>) -> Self {
-        let mut map = Map::default();
+        Self::filled(Map::default(), entries)
+    }
+
+    /// An object with fields, whose names are escaped.
+    pub fn object<'n>(fields: impl IntoIterator<Item = (&'n str, Self)>) -> Self {
+        Self::filled(Map::of_fields(), fields)
+    }
+
+    fn filled<'n>(mut map: Map, entries: impl IntoIterator<Item = (&'n str, Self)>) -> Self {
         for (key, value) in entries {
             map.insert(MapKey::String(key.into()), value.0);
         }

@@ -1,6 +1,7 @@
 //! Values of expressions.
 
 use crate::error::EvaluationError;
+use crate::field_name::escaped_word;
 use crate::functions::named_format::NamedFormat;
 use crate::functions::network::Cidr;
 use crate::functions::quantity::CelQuantity;
@@ -50,6 +51,8 @@ pub(crate) struct Map {
     entries: IndexMap<MapKey, CelValue, BuildHasherDefault<rustc_hash::FxHasher>>,
     /// The value of a key that is not in the map.
     default: Option<CelValue>,
+    /// Whether the keys are names of fields, of which reserved words are found without their escape, too.
+    has_fields: bool,
 }
 
 /// The key of a map. Numbers of different types are different keys.
@@ -124,6 +127,14 @@ impl Map {
         }
     }
 
+    /// A map whose keys are names of fields.
+    pub(crate) fn of_fields() -> Self {
+        Self {
+            has_fields: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -161,6 +172,10 @@ impl Map {
         let int = |value: i64| self.entries.get(&MapKey::Int(value));
         let uint = |value: u64| self.entries.get(&MapKey::Uint(value));
         match *key {
+            CelValue::String(ref name) if self.has_fields => {
+                let escaped = escaped_word(name)?;
+                self.entries.get(&MapKey::String(escaped.into()))
+            }
             CelValue::Int(value) => uint(u64::try_from(value).ok()?),
             CelValue::Uint(value) => int(i64::try_from(value).ok()?),
             CelValue::Double(value) => number::lossless_i64(value)

@@ -8,6 +8,7 @@ pub mod conversion;
 mod correlation;
 pub mod definition;
 mod embedded;
+mod field_path;
 mod formats;
 mod json_path;
 mod model;
@@ -33,7 +34,7 @@ use crate::schema::model::{Model, TypeId};
 use crate::strategy::{CheckedUpdate, KindStrategy, Subresource};
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::view::{FieldView, copy_field, meta_mut, remove};
-use regex::Regex;
+use berth_cel::Pattern;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub struct CustomType {
     model: Model,
     root: TypeId,
     /// The compiled patterns of the schema.
-    patterns: FxHashMap<String, Regex>,
+    patterns: FxHashMap<String, Pattern>,
     /// The rules of the schema.
     rules: Rules,
     /// Whether the status is a subresource.

@@ -161,7 +161,7 @@ pub(crate) fn keep_body(body: WriteBody<'_>, object: &mut Value) {
 }
 
 /// JSON as Go encodes it: keys are sorted, and characters that HTML gives a meaning are escaped.
-fn go_text(value: &Value) -> String {
+pub(crate) fn go_text(value: &Value) -> String {
     fn plain(value: &mut Value) {
         const EXACT: f64 = 9_007_199_254_740_992.0;
         match value {

@@ -629,6 +629,86 @@ async fn objects_are_selected_by_the_fields_that_the_definition_names() {
     assert!(message(&reply).contains(expect), "{}", message(&reply));
 }
 
+/// Paths of definitions are accepted and refused as by kube-apiserver.
+#[tokio::test]
+async fn paths_of_definitions_are_checked_as_by_kube_apiserver() {
+    let cluster = Cluster::start().await;
+    let path = format!("{DEFINITIONS}?dryRun=All");
+    let column = |path: &str| {
+        (
+            "additionalPrinterColumns",
+            json!([{"name": "C", "type": "string", "jsonPath": path}]),
+        )
+    };
+    let selectable = |path: &str| ("selectableFields", json!([{"jsonPath": path}]));
+    let scale = |path: &str| {
+        let scale = json!({"specReplicasPath": path, "statusReplicasPath": ".status.n"});
+        ("subresources", json!({ "scale": scale }))
+    };
+    const COLUMN: &str = "additionalPrinterColumns[0].JSONPath: Invalid value: ";
+    const SELECTABLE: &str = "selectableFields[0].jsonPath: Invalid value: ";
+    const SCALE: &str = "subresources.scale.specReplicasPath: Invalid value: ";
+    for ((field, stated), at, fault) in [
+        (column(".status.conditions[-1:].type"), "", ""),
+        (column(".spec.list[0:2]"), "", ""),
+        (column(".spec.list[0,1]"), "", ""),
+        (column(".spec..a"), "", ""),
+        (column(".spec.list[?(@.x>1)]"), "", ""),
+        (column(".spec.list["), "", ""),
+        (
+            column("{.spec.a}"),
+            COLUMN,
+            "must be a simple json path starting with .",
+        ),
+        (
+            column("spec.a"),
+            COLUMN,
+            "must be a simple json path starting with .",
+        ),
+        (selectable(".spec.color"), "", ""),
+        (
+            selectable(".spec['color']"),
+            SELECTABLE,
+            "is an invalid path: array notation is not allowed",
+        ),
+        (
+            selectable("spec.color"),
+            SELECTABLE,
+            "is an invalid path: expected [ or . but got: spec",
+        ),
+        (
+            selectable(".spec.none"),
+            SELECTABLE,
+            "is an invalid path: does not refer to a valid field",
+        ),
+        (scale(".spec.size"), "", ""),
+        (scale(".spec.a[0]"), "", ""),
+        (
+            scale("spec.size"),
+            SCALE,
+            "must be a simple json path starting with .",
+        ),
+        (
+            scale(".status.size"),
+            SCALE,
+            "should be a json path under .spec",
+        ),
+    ] {
+        let mut definition = definition();
+        definition["spec"]["versions"][1][field] = stated.clone();
+        let reply = cluster.post(&path, &definition).await;
+        let expect = if fault.is_empty() { 201 } else { 422 };
+        assert_eq!(reply.status, expect, "{stated}: {}", reply.text());
+        if !fault.is_empty() {
+            let message = message(&reply);
+            assert!(
+                message.contains(at) && message.contains(fault),
+                "{stated}: {message}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn definitions_are_answered_in_protobuf() {
     let cluster = Cluster::start().await;

@@ -9,7 +9,7 @@ use crate::limits::{REGEX_NESTING_MAX, REGEX_SIZE_MAX};
 use crate::value::{CelValue, EvalResult};
 use regex::bytes::{Regex, RegexBuilder};
 use std::sync::Arc;
-use syntax::RegexError;
+pub use syntax::RegexError;
 
 pub(crate) const DECLARATIONS: &[Declaration] = &[
     (
@@ -35,9 +35,9 @@ pub(crate) const DECLARATIONS: &[Declaration] = &[
 /// The steps that compile a regular expression, beside what its size costs.
 const COMPILATION_STEPS: u64 = 10_000;
 
-/// A compiled regular expression.
+/// A compiled regular expression, in the syntax of RE2 as Go reads it.
 #[derive(Debug, Clone)]
-pub(crate) struct Pattern {
+pub struct Pattern {
     regex: Arc<Regex>,
     /// About how many states it has.
     size: u64,
@@ -47,8 +47,8 @@ impl Pattern {
     /// Compiles a regular expression.
     ///
     /// # Errors
-    /// The fault.
-    pub(crate) fn new(pattern: &str) -> Result<Self, RegexError> {
+    /// The fault, as Go reports it.
+    pub fn new(pattern: &str) -> Result<Self, RegexError> {
         let translated = syntax::translate(pattern)?;
         let regex = RegexBuilder::new(&translated.pattern)
             .nest_limit(REGEX_NESTING_MAX)
@@ -60,6 +60,11 @@ impl Pattern {
             regex: Arc::new(regex),
             size: translated.size,
         })
+    }
+
+    /// Returns whether a part of a text matches.
+    pub fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text.as_bytes())
     }
 
     /// The number of steps that a search through a text takes.
@@ -94,7 +99,7 @@ fn search<'a>(
 
 pub(super) fn matches(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, pattern) = search(cx, args)?;
-    Ok(CelValue::Bool(pattern.regex.is_match(text.as_bytes())))
+    Ok(CelValue::Bool(pattern.is_match(text)))
 }
 
 fn part(bytes: &[u8]) -> CelValue {

@@ -342,9 +342,11 @@ fn columns(version: &Value) -> Vec<TableColumn> {
     let mut columns = vec![TableColumn::name()];
     let own = version.items("additionalPrinterColumns");
     for column in own {
-        if let Some(path) = JsonPath::parse(column.text("jsonPath")) {
-            columns.push(TableColumn::custom(column, path));
-        }
+        // As in kube-apiserver, a column that cannot be read ends the table.
+        let Some(path) = JsonPath::parse(column.text("jsonPath")) else {
+            break;
+        };
+        columns.push(TableColumn::custom(column, path));
     }
     if own.is_empty() {
         columns.push(TableColumn::age("date"));

@@ -5,7 +5,7 @@
 
 use crate::validation::names;
 use berth_api::GoDuration;
-use regex::Regex;
+use berth_cel::Pattern;
 use std::net::Ipv6Addr;
 use std::sync::LazyLock;
 
@@ -205,9 +205,9 @@ fn is_name(text: &str) -> bool {
 /// One label with at most one dash, or labels with dots and a top-level domain of letters. Symbols and letters of all
 /// scripts count as letters.
 fn is_hostname(text: &str) -> bool {
-    static OTHERS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\p{S}\p{L}]$").ok());
-    static LETTERS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\p{L}$").ok());
-    let is_one = |class: &LazyLock<Option<Regex>>, c: char| {
+    static OTHERS: LazyLock<Option<Pattern>> = LazyLock::new(|| Pattern::new(r"^[\p{S}\p{L}]$").ok());
+    static LETTERS: LazyLock<Option<Pattern>> = LazyLock::new(|| Pattern::new(r"^\p{L}$").ok());
+    let is_one = |class: &LazyLock<Option<Pattern>>, c: char| {
         let class = class.as_ref();
         class.is_some_and(|class| class.is_match(c.encode_utf8(&mut [0; 4])))
     };

@@ -1,150 +1,302 @@
-//! The JSON paths of printer columns: fields, indexes, `[*]` and filters such as `[?(@.type=="Ready")]`.
+//! The JSON paths of printer columns and selectable fields, in the syntax of kubectl's `jsonpath` templates
+//! (`k8s.io/client-go/util/jsonpath`): fields, positions, ranges, unions, wildcards, recursive descent, filters and literals.
+//!
+//! A path is one action of a template. What follows the brace that ends it, if it has one, is not read.
 
-use serde_json::Value;
-
-/// A path has no more steps.
-const STEPS_MAX: usize = 64;
+mod find;
 
 /// A parsed path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct JsonPath(Vec<PathStep>);
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JsonPath(Vec<PathNode>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum PathStep {
+#[derive(Debug, Clone, PartialEq)]
+enum PathNode {
+    /// A text instead of the values that the path has found so far.
+    Text(String),
+    /// A whole number for each value.
+    Int(i64),
+    /// A number for each value.
+    Float(f64),
+    /// A truth value for each value.
+    Bool(bool),
+    /// The field of objects.
     Field(String),
-    Index(i64),
+    /// The entries of lists.
+    Slice(Slice),
+    /// The members of objects and lists.
     All,
-    /// The entries whose value at a path is, or is not, this text.
-    Filter(JsonPath, bool, String),
+    /// The values and all below them that have members.
+    Descent,
+    /// The values of several paths, one after the other.
+    Union(Vec<JsonPath>),
+    /// The entries of lists for which the path finds a value.
+    Having(JsonPath),
+    /// The entries of lists for which the values of two paths compare.
+    Comparing(JsonPath, String, JsonPath),
+    /// A keyword of templates. A path with one has no values.
+    Keyword,
+}
+
+/// The positions of entries: `[start:end:step]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Slice {
+    start: Option<i64>,
+    end: Option<i64>,
+    /// Whether the end follows from the start, because a single position is given.
+    is_single: bool,
+    step: Option<i64>,
 }
 
 impl JsonPath {
     /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`; `None` when it is none.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut rest = text.trim();
-        rest = rest
-            .strip_prefix('{')
-            .and_then(|r| r.strip_suffix('}'))
-            .unwrap_or(rest);
-        rest = rest.strip_prefix('$').unwrap_or(rest);
-        let mut steps = Vec::new();
-        while !rest.is_empty() && steps.len() < STEPS_MAX {
-            if let Some(after) = rest.strip_prefix('[') {
-                let end = closing(after)?;
-                steps.push(bracket(after.get(..end)?)?);
-                rest = after.get(end + 1..)?;
-                continue;
-            }
-            rest = rest.strip_prefix('.').unwrap_or(rest);
-            let (name, after) = field(rest)?;
-            steps.push(match name.as_str() {
-                "*" => PathStep::All,
-                _ => PathStep::Field(name),
-            });
-            rest = after;
-        }
-        rest.is_empty().then_some(Self(steps))
-    }
-
-    /// The values at the path.
-    pub(crate) fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
-        let mut found = vec![value];
-        for step in &self.0 {
-            found = found
-                .into_iter()
-                .flat_map(|value| step.find(value))
-                .collect();
-        }
-        found
-    }
-}
-
-impl PathStep {
-    fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
-        match (self, value) {
-            (Self::Field(name), value) => value.get(name).into_iter().collect(),
-            (Self::Index(index), Value::Array(list)) => {
-                let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
-                let index = if *index < 0 { index + length } else { *index };
-                usize::try_from(index)
-                    .ok()
-                    .and_then(|i| list.get(i))
-                    .into_iter()
-                    .collect()
-            }
-            (Self::All, Value::Array(list)) => list.iter().collect(),
-            (Self::All, Value::Object(map)) => map.values().collect(),
-            (Self::Filter(path, equal, text), Value::Array(list)) => {
-                let is = |entry: &&Value| {
-                    let has = path.find(entry).into_iter().any(|value| match value {
-                        Value::String(found) => found == text,
-                        other => *text == format!("{other}"),
-                    });
-                    has == *equal
-                };
-                list.iter().filter(is).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
-/// A name and what follows it; `\.` is a dot within the name.
-fn field(text: &str) -> Option<(String, &str)> {
-    let mut name = String::new();
-    let mut chars = text.char_indices();
-    while let Some((i, c)) = chars.next() {
-        match c {
-            '\\' => name.push(chars.next()?.1),
-            '.' | '[' => return (!name.is_empty()).then(|| (name, &text[i..])),
-            c => name.push(c),
-        }
-    }
-    (!name.is_empty()).then_some((name, ""))
-}
-
-/// The position at which the bracket that is open at the start of a text is closed.
-fn closing(text: &str) -> Option<usize> {
-    let (mut depth, mut quote) = (0_usize, None);
-    for (i, c) in text.char_indices() {
-        match (quote, c) {
-            (Some(q), c) if q == c => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '[') => depth += 1,
-            (None, ']') if depth == 0 => return Some(i),
-            (None, ']') => depth -= 1,
-            _ => {}
-        }
-    }
-    None
-}
-
-fn unquoted(text: &str) -> Option<&str> {
-    let inner = |q: char| text.strip_prefix(q)?.strip_suffix(q);
-    inner('\'').or_else(|| inner('"'))
-}
-
-fn bracket(text: &str) -> Option<PathStep> {
-    let text = text.trim();
-    if text == "*" {
-        return Some(PathStep::All);
-    }
-    if let Some(name) = unquoted(text) {
-        return Some(PathStep::Field(name.to_owned()));
-    }
-    if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
-        let (left, equal, right) = match (filter.split_once("=="), filter.split_once("!=")) {
-            (Some((left, right)), _) => (left, true, right),
-            (None, Some((left, right))) => (left, false, right),
-            (None, None) => return None,
+        let text = format!("{text}}}");
+        let mut parser = Parser {
+            rest: &text,
+            nodes: Vec::new(),
         };
-        let path = JsonPath::parse(left.trim().strip_prefix('@')?)?;
-        let right = right.trim();
-        let text = unquoted(right).unwrap_or(right);
-        return Some(PathStep::Filter(path, equal, text.to_owned()));
+        // One node in each round, so that a long path needs no deep stack.
+        while !parser.rest.starts_with('}') {
+            parser.node()?;
+        }
+        Some(Self(parser.nodes))
     }
-    text.parse().ok().map(PathStep::Index)
+}
+
+struct Parser<'t> {
+    rest: &'t str,
+    nodes: Vec<PathNode>,
+}
+
+impl<'t> Parser<'t> {
+    fn node(&mut self) -> Option<()> {
+        if let Some(after) = self.rest.strip_prefix("[?(") {
+            self.rest = after;
+            return self.filter();
+        }
+        if let Some(after) = self.rest.strip_prefix("..") {
+            if self.nodes.last() == Some(&PathNode::Descent) {
+                return None;
+            }
+            self.rest = after;
+            self.nodes.push(PathNode::Descent);
+            if after.starts_with(|c: char| c == '_' || c.is_alphanumeric()) {
+                self.field();
+            }
+            return Some(());
+        }
+        let next = self.rest.chars().next()?;
+        match next {
+            // The current object and the root are where a path begins anyway.
+            ' ' | '@' | '$' => self.skip(1),
+            '[' => self.brackets()?,
+            '"' | '\'' => self.quoted(next)?,
+            '.' => {
+                self.skip(1);
+                self.field();
+            }
+            '+' | '-' | '0'..='9' => self.number()?,
+            c if c == '_' || c.is_alphabetic() => {
+                let word = self.take(self.rest.find(is_end).unwrap_or(self.rest.len()));
+                self.nodes.push(match word {
+                    "true" => PathNode::Bool(true),
+                    "false" => PathNode::Bool(false),
+                    _ => PathNode::Keyword,
+                });
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.take(bytes);
+    }
+
+    fn take(&mut self, bytes: usize) -> &'t str {
+        let (taken, rest) = self.rest.split_at(bytes);
+        self.rest = rest;
+        taken
+    }
+
+    /// A name; a backslash before a sign makes it a part of the name.
+    fn field(&mut self) {
+        let mut chars = self.rest.char_indices();
+        let end = loop {
+            match chars.next() {
+                Some((_, '\\')) => _ = chars.next(),
+                Some((at, c)) if is_end(c) => break at,
+                Some(_) => {}
+                None => break self.rest.len(),
+            }
+        };
+        let name = self.take(end);
+        self.nodes.push(match name {
+            "*" => PathNode::All,
+            name => PathNode::Field(name.replace('\\', "")),
+        });
+    }
+
+    fn number(&mut self) -> Option<()> {
+        let sign = usize::from(self.rest.starts_with(['+', '-']));
+        let is_part = |c: char| c == '.' || c.is_ascii_digit();
+        let length = self.rest.get(sign..)?.find(|c| !is_part(c))?;
+        let text = self.take(sign + length);
+        self.nodes.push(match text.parse() {
+            Ok(whole) => PathNode::Int(whole),
+            Err(_) => PathNode::Float(text.parse().ok()?),
+        });
+        Some(())
+    }
+
+    /// A position, a range, a union or a name in brackets.
+    fn brackets(&mut self) -> Option<()> {
+        let end = self.rest.find([']', '\n'])?;
+        let text = self.take(end + 1).strip_prefix('[')?.strip_suffix(']')?;
+        let text = if text == "*" { ":" } else { text };
+        if text.contains(',') {
+            let parts = text.split(',');
+            let paths = parts.map(|part| JsonPath::parse(&format!("[{}]", part.trim_matches(' '))));
+            self.nodes
+                .push(PathNode::Union(paths.collect::<Option<_>>()?));
+            return Some(());
+        }
+        let name = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\''));
+        if let Some(name) = name.filter(|name| !name.contains('\'')) {
+            // As behind a dot: a dot in the name ends it unless a backslash precedes it.
+            self.nodes.extend(JsonPath::parse(&format!(".{name}"))?.0);
+            return Some(());
+        }
+        self.nodes.push(PathNode::Slice(slice(text)?));
+        Some(())
+    }
+
+    /// What follows `[?(`.
+    fn filter(&mut self) -> Option<()> {
+        let (mut quote, mut is_closed) = (None, false);
+        let mut before = '(';
+        let mut end = None;
+        for (at, c) in self.rest.char_indices() {
+            match (c, quote) {
+                ('\n', _) => return None,
+                ('"' | '\'', None) => quote = Some(c),
+                ('"' | '\'', Some(open)) if open == c && before != '\\' => is_closed = true,
+                // Only the first text in quotes is read as one.
+                (')', quote) if quote.is_some() == is_closed => {
+                    end = Some(at);
+                    break;
+                }
+                _ => {}
+            }
+            before = c;
+        }
+        let text = self.take(end?);
+        self.rest = self.rest.strip_prefix(")]")?;
+        let is_operator = |c: char| matches!(c, '!' | '<' | '>' | '=');
+        let at = text.find(is_operator).unwrap_or(0);
+        let (left, behind) = text.split_at(at);
+        let right = behind.trim_start_matches(is_operator);
+        let mut length = behind.len() - right.len();
+        if right.is_empty() {
+            // A comparison has a right side: the last sign of the operator if nothing follows.
+            length = length.saturating_sub(1);
+        }
+        let (operator, right) = behind.split_at(length);
+        self.nodes.push(if left.is_empty() || operator.is_empty() {
+            PathNode::Having(JsonPath::parse(text)?)
+        } else {
+            let (left, right) = (JsonPath::parse(left)?, JsonPath::parse(right)?);
+            PathNode::Comparing(left, operator.to_owned(), right)
+        });
+        Some(())
+    }
+
+    fn quoted(&mut self, quote: char) -> Option<()> {
+        self.skip(1);
+        let mut before = quote;
+        let ends = |c: char| {
+            let is_end = c == '\n' || (c == quote && before != '\\');
+            before = c;
+            is_end
+        };
+        let text = self.take(self.rest.find(ends)?);
+        self.rest = self.rest.strip_prefix(quote)?;
+        self.nodes.push(PathNode::Text(unescaped(text, quote)?));
+        Some(())
+    }
+}
+
+/// Returns whether a name ends before this sign.
+fn is_end(c: char) -> bool {
+    matches!(
+        c,
+        ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}'
+    )
+}
+
+/// `start:end:step` with optional parts, or one position.
+fn slice(text: &str) -> Option<Slice> {
+    let number = |text: &str| {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        digits.bytes().all(|b| b.is_ascii_digit()).then_some(())?;
+        match text {
+            "" => Some(None),
+            text => text.parse().ok().map(Some),
+        }
+    };
+    let mut parts = text.split(':');
+    let start = number(parts.next()?)?;
+    let (end, step) = (parts.next(), parts.next());
+    let slice = Slice {
+        start,
+        end: match end {
+            Some(end) => number(end)?,
+            None => Some(start.unwrap_or(0).checked_add(1)?),
+        },
+        is_single: end.is_none(),
+        step: number(step.unwrap_or(""))?,
+    };
+    parts.next().is_none().then_some(slice)
+}
+
+/// A text in quotes with its escapes replaced, which are those of Go.
+fn unescaped(text: &str, quote: char) -> Option<String> {
+    let mut read = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            read.push(c);
+            continue;
+        }
+        // A code: its number of digits and their base.
+        let (first, digits, base) = match chars.next()? {
+            'a' => ('\x07', 0, 0),
+            'b' => ('\x08', 0, 0),
+            'f' => ('\x0c', 0, 0),
+            'n' => ('\n', 0, 0),
+            'r' => ('\r', 0, 0),
+            't' => ('\t', 0, 0),
+            'v' => ('\x0b', 0, 0),
+            '\\' => ('\\', 0, 0),
+            c if c == quote => (c, 0, 0),
+            'x' => ('\0', 2, 16),
+            'u' => ('\0', 4, 16),
+            'U' => ('\0', 8, 16),
+            c @ '0'..='7' => (c, 2, 8),
+            _ => return None,
+        };
+        if digits == 0 {
+            read.push(first);
+            continue;
+        }
+        let mut code = if base == 8 { first.to_digit(8)? } else { 0 };
+        for _ in 0..digits {
+            let digit = chars.next()?.to_digit(base)?;
+            code = code.checked_mul(base)?.checked_add(digit)?;
+        }
+        read.push(char::from_u32(code)?);
+    }
+    Some(read)
 }
 
 #[cfg(test)]
@@ -156,33 +308,116 @@ mod tests {
     fn paths_find_what_kubectl_prints() {
         let object = json!({
             "metadata": {"labels": {"a.b/c": "x"}},
+            "spec": {"mode": "on", "none": null, "one": [{"n": 1}], "empty": [], "list": [1, 2, 3, 4]},
             "status": {"conditions": [
-                {"type": "Ready", "status": "True", "n": 1}, {"type": "Other", "status": "False", "n": 2},
+                {"type": "Ready", "status": "True", "n": 1, "ok": true}, {"type": "Other", "status": "False", "n": 2},
             ]},
         });
+        let none = || None;
         let cases = [
-            (".status.conditions[0].type", json!(["Ready"])),
-            (".status.conditions[-1].type", json!(["Other"])),
-            (".status.conditions[*].status", json!(["True", "False"])),
+            (".status.conditions[0].type", Some(json!(["Ready"]))),
+            (".status.conditions[-1].type", Some(json!(["Other"]))),
+            (".status.conditions[-1:].type", Some(json!(["Other"]))),
             (
-                ".status.conditions[?(@.type==\"Ready\")].status",
-                json!(["True"]),
+                ".status.conditions[*].status",
+                Some(json!(["True", "False"])),
             ),
+            (".status.conditions.*.n", Some(json!([1, 2]))),
+            (".status.conditions[].n", Some(json!([1]))),
+            (".status.conditions[5].n", none()),
+            (".status.conditions[0:5].n", none()),
+            (".spec.list[0:2]", Some(json!([1, 2]))),
+            (".spec.list[:1]", Some(json!([1]))),
+            (".spec.list[2:]", Some(json!([3, 4]))),
+            (".spec.list[::2]", Some(json!([1, 3]))),
+            (".spec.list[3:1]", none()),
+            (".spec.list[1:1]", Some(json!([]))),
+            (".spec.list[0:4:0]", none()),
+            (".spec.list[0,1]", Some(json!([1, 2]))),
+            (".spec.list[-1, 0]", Some(json!([4, 1]))),
+            (".spec.empty[*]", Some(json!([]))),
+            (".spec.empty[0]", none()),
+            (".spec.mode[0]", none()),
+            (".spec.none[0]", Some(json!([]))),
+            (".spec.none", Some(json!([null]))),
+            (".spec.mode.x", Some(json!([]))),
+            (".spec['mode']", Some(json!(["on"]))),
+            ("..n", Some(json!([1, 1, 2]))),
+            ("..conditions[0].type", Some(json!(["Ready"]))),
+            (
+                r#".status.conditions[?(@.type=="Ready")].status"#,
+                Some(json!(["True"])),
+            ),
+            (
+                ".status.conditions[?(@.type!='Ready')].status",
+                Some(json!(["False"])),
+            ),
+            // The space belongs to the path, and ends the name.
             (
                 ".status.conditions[?(@.type != 'Ready')].status",
-                json!(["False"]),
+                Some(json!(["False"])),
             ),
-            (".status.conditions[?(@.n==2)].type", json!(["Other"])),
-            (".metadata.labels['a.b/c']", json!(["x"])),
-            (".metadata.labels.a\\.b/c", json!(["x"])),
-            ("{.metadata.labels.none}", json!([])),
+            (".status.conditions[?(@.n==2)].type", Some(json!(["Other"]))),
+            (".status.conditions[?(@.n>1)].type", Some(json!(["Other"]))),
+            (".status.conditions[?(@.n<=1)].type", Some(json!(["Ready"]))),
+            (".status.conditions[?(@.ok)].type", Some(json!(["Ready"]))),
+            (
+                ".status.conditions[?(@.ok==true)].type",
+                Some(json!(["Ready"])),
+            ),
+            (".status.conditions[?(@.n==@.n)].n", Some(json!([1, 2]))),
+            // Values of different types are not compared.
+            (".status.conditions[?(@.n=='1')].type", none()),
+            (".status.conditions[?(@.n==1.5)].type", none()),
+            (".status.conditions[?(@.type=!'R')].type", none()),
+            (".spec.mode[?(@.n==2)].type", none()),
+            // A dot within brackets ends a name, too.
+            (".metadata.labels['a.b/c']", Some(json!([]))),
+            (r".metadata.labels['a\.b/c']", Some(json!(["x"]))),
+            (r".metadata.labels.a\.b/c", Some(json!(["x"]))),
+            (".metadata.labels.none", Some(json!([]))),
+            (".metadata.labels 'text'", Some(json!(["text"]))),
+            (".spec.mode word", none()),
+            (".spec.mode}", Some(json!(["on"]))),
         ];
         for (path, expect) in cases {
             let parsed = JsonPath::parse(path).unwrap_or_else(|| panic!("{path}"));
-            assert_eq!(json!(parsed.find(&object)), expect, "{path}");
+            let found = parsed.find(&object).map(|found| json!(found));
+            assert_eq!(found, expect, "{path}");
         }
-        for wrong in [".a[", ".a[b]", "..", ".a[?(b)]", ".a.[?(@.b=="] {
+        for wrong in [
+            ".a[",
+            ".a[b]",
+            "....",
+            ".a[?(",
+            ".a[?(b)",
+            ".a.[?(@.b==",
+            ".a[1:2:3:4]",
+            ".a['b]",
+            ".a[\"b\"]",
+            ".a[-]",
+            ".a{",
+            ".a\n",
+            ".a[?(@.b=~1)]",
+            ".a 'b",
+            ".a 1.2.3",
+            ".a[0,x]",
+        ] {
             assert_eq!(JsonPath::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_path_that_finds_values_over_and_over_has_a_limit() {
+        let mut object = json!(1);
+        for _ in 0..40 {
+            object = json!({ "a": object });
+        }
+        let path = |text: &str| JsonPath::parse(text).expect("a path");
+        let once = path("..a").find(&object).map(|found| found.len());
+        assert_eq!(once, Some(40));
+        assert_eq!(path(&"...*".repeat(8)).find(&object), None);
+        assert_eq!(path(&"[0,0]".repeat(40)).find(&json!([[]])), None);
+        assert!(JsonPath::parse(&".a".repeat(100_000)).is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! The effects of a structural schema on an object: pruning and defaulting; and the patterns of a schema.
 
 use crate::view::FieldView;
-use regex::Regex;
+use berth_cel::Pattern;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -12,9 +12,6 @@ const UNKNOWN_MAX: usize = 100;
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// The fields that every object has.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
-/// The compiled form of a pattern has at most so many bytes. Repeated classes of Unicode, such as `\p{L}{2,63}` in
-/// patterns for host names, need several megabytes.
-const PATTERN_BYTES_MAX: usize = 16 << 20;
 
 fn preserves(schema: &Value) -> bool {
     schema.flag("x-kubernetes-preserve-unknown-fields")
@@ -212,17 +209,17 @@ fn fill_null(schema: &Value, value: &mut Value) {
 }
 
 /// The patterns of a schema and of all schemas below it.
-pub(super) fn patterns(schema: &Value) -> FxHashMap<String, Regex> {
+pub(super) fn patterns(schema: &Value) -> FxHashMap<String, Pattern> {
     let mut found = FxHashMap::default();
     collect(schema, &mut found);
     found
 }
 
-fn collect(schema: &Value, found: &mut FxHashMap<String, Regex>) {
+fn collect(schema: &Value, found: &mut FxHashMap<String, Pattern>) {
     match schema {
         Value::Object(map) => {
             if let Some(pattern) = map.maybe_text("pattern")
-                && let Some(regex) = compile(pattern)
+                && let Ok(regex) = Pattern::new(pattern)
             {
                 found.insert(pattern.to_owned(), regex);
             }
@@ -233,17 +230,48 @@ fn collect(schema: &Value, found: &mut FxHashMap<String, Regex>) {
     }
 }
 
-/// Compiles a pattern.
-pub(super) fn compile(pattern: &str) -> Option<Regex> {
-    let builder = regex::RegexBuilder::new(pattern)
-        .size_limit(PATTERN_BYTES_MAX)
-        .build();
-    builder.ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::compile;
+    use berth_cel::Pattern;
+
+    /// The meaning of patterns is that of RE2, as Go reads them.
+    #[test]
+    fn patterns_are_those_of_re2() {
+        for (pattern, fits, fits_not) in [
+            ("^[^][ ()a]+$", "xyz", "x["),
+            ("^a{$", "a{", "a"),
+            ("^{a}$", "{a}", "a"),
+            ("^a{,3}$", "a{,3}", "aa"),
+            (r"^\101$", "A", "101"),
+            ("^[a&&b]+$", "a&b", "c"),
+            ("^[a~~b]+$", "a~b", "c"),
+            (r"^\d+$", "12", "\u{663}"),
+            (r"^\w+$", "ab_1", "\u{e9}"),
+            (r"^\S$", "\u{a0}", " "),
+            (r"a\b", "a\u{e9}", "ab"),
+        ] {
+            let pattern = Pattern::new(pattern).unwrap_or_else(|e| panic!("{pattern}: {e}"));
+            assert!(pattern.is_match(fits), "{pattern:?} {fits}");
+            assert!(!pattern.is_match(fits_not), "{pattern:?} {fits_not}");
+        }
+        for (pattern, fault) in [
+            (
+                "[a--b]",
+                "error parsing regexp: invalid character class range: `a--`",
+            ),
+            (
+                "a{1001}",
+                "error parsing regexp: invalid repeat count: `{1001}`",
+            ),
+            (
+                "(?=a)",
+                "error parsing regexp: invalid or unsupported Perl syntax: `(?=`",
+            ),
+        ] {
+            let found = Pattern::new(pattern).err().map(|error| error.to_string());
+            assert_eq!(found.as_deref(), Some(fault), "{pattern}");
+        }
+    }
 
     /// A pattern for host names with repeated classes of Unicode, as definitions in use have it.
     #[test]
@@ -251,7 +279,7 @@ mod tests {
         let letter = r"[a-zA-Z0-9\p{S}\p{L}]";
         let pattern =
             format!(r"^({letter}((-?{letter}{{0,62}})?)(\.)){{1,}}([a-zA-Z\p{{L}}]){{2,63}}$");
-        let regex = compile(&pattern).expect("it is compiled");
+        let regex = Pattern::new(&pattern).expect("it is compiled");
         assert!(regex.is_match("a.example.com") && !regex.is_match("a..com"));
     }
 }

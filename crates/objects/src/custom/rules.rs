@@ -4,6 +4,7 @@
 //! it compiles a rule; here a rule that does not fit them fails when it is evaluated.
 
 use super::correlation::{Counterpart, KeyedItems, Ratchet};
+use super::field_path::{FieldPath, FieldStep};
 use super::formats;
 use crate::enumerations::values;
 use crate::field::{ErrorType, FieldError};
@@ -12,7 +13,9 @@ use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::view::FieldView;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use berth_cel::{COST_MAX, CompileError, Datum, EvaluationError, Output, Program, Variables};
+use berth_cel::{
+    COST_MAX, CompileError, Datum, EvaluationError, Output, Program, Variables, escaped,
+};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,31 +28,6 @@ const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 const VARIABLES: &[&str] = &["oldSelf", "self"];
 const FIELD: &str = "x-kubernetes-validations";
 const REASONS: [&str; 4] = values!(apiextensions.v1.ValidationRule.reason);
-/// Words of CEL that cannot be names.
-pub(crate) const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// A compiled rule.
 #[derive(Debug)]
 struct CompiledRule {
@@ -58,7 +36,7 @@ struct CompiledRule {
     /// The rule as its definition states it.
     stated: Value,
     /// The field that errors name, below the one of the rule.
-    field: Vec<String>,
+    field: Vec<FieldStep>,
 }
 
 /// The rules of a schema and of those below it. Schemas without rules are left out.
@@ -72,7 +50,7 @@ pub(super) struct Rules {
 }
 
 impl CompiledRule {
-    fn compile(stated: &Value) -> Result<Self, (&'static str, String)> {
+    fn compile(schema: &Value, stated: &Value) -> Result<Self, (&'static str, String)> {
         // The value before a change may be absent; then the rule decides what that means.
         let optional = if stated.flag("optionalOldSelf") {
             "oldSelf"
@@ -102,7 +80,8 @@ impl CompiledRule {
         Ok(Self {
             program,
             message: message.transpose()?,
-            field: steps(stated.text("fieldPath")).unwrap_or_default(),
+            field: FieldPath::parse(stated.text("fieldPath"), schema, true)
+                .map_or_else(|_| Vec::new(), |path| path.steps),
             stated: stated.clone(),
         })
     }
@@ -118,26 +97,6 @@ impl CompiledRule {
             message => message,
         }
     }
-}
-
-/// The steps of a path such as `.spec['a.b'].c`; `None` when it is no path of fields.
-pub(super) fn steps(path: &str) -> Option<Vec<String>> {
-    let mut steps = Vec::new();
-    let mut rest = path.trim();
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix("['") {
-            let (name, after) = after.split_once("']")?;
-            steps.push(name.to_owned());
-            rest = after;
-        } else {
-            let after = rest.strip_prefix('.')?;
-            let end = after.find(['.', '[']).unwrap_or(after.len());
-            let (name, after) = after.split_at(end);
-            steps.push(name.to_owned());
-            rest = after;
-        }
-    }
-    steps.iter().all(|step| !step.is_empty()).then_some(steps)
 }
 
 // === what a definition may state ===
@@ -181,19 +140,13 @@ pub(super) fn check(
             errors.not_supported(&at.child("reason"), reason, &REASONS);
         }
         let field = stated.text("fieldPath");
-        let found = steps(field).and_then(|steps| {
-            steps.iter().try_fold(schema, |schema, step| {
-                let own = schema.part("properties").get(step);
-                own.or_else(|| schema.field("additionalProperties"))
-            })
-        });
-        if !field.is_empty() && found.is_none() {
+        if !field.is_empty() && FieldPath::parse(field, schema, true).is_err() {
             errors.invalid(&at.child("fieldPath"), field, "must be a valid path");
         }
         if errors.len() != before {
             continue;
         }
-        match CompiledRule::compile(stated) {
+        match CompiledRule::compile(schema, stated) {
             Err((part, detail)) => errors.invalid(&at.child(part), Shown::from(stated), detail),
             Ok(compiled) => {
                 let uses_old = compiled.program.uses("oldSelf");
@@ -225,7 +178,7 @@ impl Rules {
         let properties = schema.entries("properties").into_iter();
         Self {
             own: Arc::new(
-                own.filter_map(|stated| CompiledRule::compile(stated).ok())
+                own.filter_map(|stated| CompiledRule::compile(schema, stated).ok())
                     .collect(),
             ),
             properties: properties
@@ -436,7 +389,7 @@ impl RuleCheck {
                     let at = rule
                         .field
                         .iter()
-                        .fold(path.clone(), |at, step| at.child(step));
+                        .fold(path.clone(), |at, step| step.below(&at));
                     // An invalid value from before may stay so.
                     let errors = if !uses_old && part.ratchet.is_equal() {
                         &mut self.warnings
@@ -534,7 +487,7 @@ fn object(schema: &Value, map: &Map<String, Value>, is_root: bool) -> Datum {
             ("apiVersion" | "kind", _, _) if is_whole => {
                 fields.push((name.clone(), Datum::json(value)));
             }
-            ("metadata", _, _) if is_whole => {
+            ("metadata", _, _) if is_whole && !states_metadata(schema) => {
                 let known = ["generateName", "name"].into_iter();
                 let known = known.filter_map(|name| Some((name, Datum::json(value.get(name)?))));
                 fields.push((name.clone(), Datum::map(known)));
@@ -546,24 +499,23 @@ fn object(schema: &Value, map: &Map<String, Value>, is_root: bool) -> Datum {
     let fields = fields
         .iter()
         .map(|(name, datum)| (name.as_str(), datum.clone()));
-    Datum::map(fields)
+    Datum::object(fields)
 }
 
-/// The name of a field in an expression; `None` when it cannot be in one.
-fn escaped(name: &str) -> Option<String> {
-    if name.is_empty() {
-        return None;
-    }
-    if RESERVED.contains(&name) {
-        return Some(format!("__{name}__"));
-    }
-    let is_fitting = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-    if name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_fitting) {
-        return None;
-    }
-    let text = name.replace("__", "__underscores__");
-    let text = text.replace('.', "__dot__").replace('-', "__dash__");
-    Some(text.replace('/', "__slash__"))
+/// Returns whether the schema of an object states the type and the name of objects. Its rules then see all of the
+/// metadata that it states.
+fn states_metadata(schema: &Value) -> bool {
+    let properties = schema.part("properties");
+    let metadata = properties.part("metadata");
+    let names = metadata.part("properties");
+    let is_text = |of: &Value, field: &str| of.part(field).text("type") == "string";
+    metadata.text("type") == "object"
+        && ["kind", "apiVersion"]
+            .iter()
+            .all(|field| is_text(properties, field))
+        && ["name", "generateName"]
+            .iter()
+            .all(|field| is_text(names, field))
 }
 
 #[cfg(test)]
@@ -685,6 +637,51 @@ mod tests {
         );
     }
 
+    /// A rule over a field whose name is a reserved word has an effect, with the escape and without it.
+    #[test]
+    fn fields_named_by_reserved_words_are_selected_by_their_names() {
+        let text = json!({"type": "string"});
+        let schema = |rule: &str| {
+            json!({
+                "type": "object",
+                "properties": {
+                    "namespace": text,
+                    "if": text,
+                    "labels": {"type": "object", "additionalProperties": text},
+                    "embedded": {
+                        "type": "object", "x-kubernetes-embedded-resource": true,
+                        "properties": {
+                            "kind": text, "apiVersion": text,
+                            "metadata": {"type": "object", "properties": {
+                                "name": text, "generateName": text, "namespace": text,
+                            }},
+                        },
+                    },
+                },
+                "x-kubernetes-validations": [{"rule": rule, "message": "no"}],
+            })
+        };
+        let spec = json!({
+            "namespace": "a", "if": "b", "labels": {"package": "c", "__return__": "d"},
+            "embedded": {"metadata": {"name": "e", "namespace": "f"}},
+        });
+        for rule in [
+            "self.namespace == 'a' && self.__namespace__ == 'a'",
+            "has(self.namespace) && has(self.__namespace__)",
+            "self.?namespace.orValue('') == 'a'",
+            "self.if == 'b' && self.__if__ == 'b'",
+            // The keys of a map are no names of fields.
+            "self.labels.package == 'c' && !('__package__' in self.labels)",
+            "!('return' in self.labels) && !has(self.labels.return)",
+            "self.embedded.metadata.namespace == 'f'",
+        ] {
+            let found = faults(schema(rule), spec.clone(), None);
+            assert_eq!(found, Vec::<String>::new(), "{rule}");
+            let found = faults(schema(&format!("!({rule})")), spec.clone(), None);
+            assert_eq!(found, ["spec: Invalid value: no"], "{rule}");
+        }
+    }
+
     #[test]
     fn what_was_invalid_before_may_stay_so() {
         let small = integer(json!([{"rule": "self < 3"}]));
@@ -741,21 +738,6 @@ mod tests {
                 got.contains(expect) && got.is_empty() == expect.is_empty(),
                 "{rule}: {got}"
             );
-        }
-    }
-
-    #[test]
-    fn names_of_fields_are_escaped() {
-        for (name, expect) in [
-            ("a", Some("a")),
-            ("a-b.c/d", Some("a__dash__b__dot__c__slash__d")),
-            ("a__b", Some("a__underscores__b")),
-            ("namespace", Some("__namespace__")),
-            ("1a", None),
-            ("a b", None),
-            ("", None),
-        ] {
-            assert_eq!(escaped(name).as_deref(), expect, "{name}");
         }
     }
 }

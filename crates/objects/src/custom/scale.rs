@@ -9,25 +9,27 @@ use serde_json::Value;
 #[derive(Debug, Clone)]
 pub struct ScalePaths {
     /// The wanted number of replicas.
-    pub spec: FieldPath,
+    pub spec: ScalePath,
     /// The number of replicas.
-    pub status: FieldPath,
+    pub status: ScalePath,
     /// The selector of the pods, as text.
-    pub selector: Option<FieldPath>,
+    pub selector: Option<ScalePath>,
 }
 
 /// A path of fields, as a definition states it and as a JSON pointer.
 #[derive(Debug, Clone)]
-pub struct FieldPath {
+pub struct ScalePath {
     /// The path as the definition states it, such as `.spec.replicas`.
     pub stated: String,
     /// The path as a JSON pointer, such as `/spec/replicas`.
     pub pointer: String,
 }
 
-impl FieldPath {
+impl ScalePath {
     fn new(stated: &str) -> Self {
-        let fields = stated.strip_prefix('.').unwrap_or(stated);
+        // Names end at dots alone: brackets are parts of them.
+        let escaped = stated.replace('~', "~0").replace('/', "~1");
+        let fields = escaped.strip_prefix('.').unwrap_or(&escaped);
         Self {
             stated: stated.to_owned(),
             pointer: format!("/{}", fields.replace('.', "/")),
@@ -40,7 +42,8 @@ impl FieldPath {
     /// The text of kube-apiserver about a field on the way that is no object.
     fn find<'v>(&self, object: &'v Value) -> Result<Option<&'v Value>, String> {
         let (mut value, mut path) = (object, String::new());
-        for field in self.pointer.split('/').skip(1) {
+        let fields = self.stated.strip_prefix('.').unwrap_or(&self.stated);
+        for field in fields.split('.') {
             match value {
                 Value::Null => return Ok(None),
                 Value::Object(map) => match map.get(field) {
@@ -70,7 +73,7 @@ impl FieldPath {
     /// The text at the path.
     ///
     /// # Errors
-    /// As [`FieldPath::number`].
+    /// As [`ScalePath::number`].
     pub fn text<'v>(&self, object: &'v Value) -> Result<Option<&'v str>, String> {
         let Some(value) = self.find(object)? else {
             return Ok(None);
@@ -108,9 +111,9 @@ impl ScalePaths {
     pub(super) fn of(subresources: &Value) -> Option<Self> {
         let scale = subresources.field("scale")?;
         Some(Self {
-            spec: FieldPath::new(scale.text("specReplicasPath")),
-            status: FieldPath::new(scale.text("statusReplicasPath")),
-            selector: scale.maybe_text("labelSelectorPath").map(FieldPath::new),
+            spec: ScalePath::new(scale.text("specReplicasPath")),
+            status: ScalePath::new(scale.text("statusReplicasPath")),
+            selector: scale.maybe_text("labelSelectorPath").map(ScalePath::new),
         })
     }
 
@@ -130,7 +133,7 @@ impl ScalePaths {
     }
 }
 
-fn replicas_fault(path: &FieldPath, object: &Value) -> Option<FieldError> {
+fn replicas_fault(path: &ScalePath, object: &Value) -> Option<FieldError> {
     let (replicas, detail) = match path.number(object) {
         Err(fault) => (0, fault),
         Ok(None) => return None,
@@ -143,7 +146,7 @@ fn replicas_fault(path: &FieldPath, object: &Value) -> Option<FieldError> {
     Some(invalid(path, replicas.to_string(), detail))
 }
 
-fn invalid(path: &FieldPath, value: String, detail: String) -> FieldError {
+fn invalid(path: &ScalePath, value: String, detail: String) -> FieldError {
     FieldError {
         kind: ErrorType::Invalid,
         field: path.stated.clone(),

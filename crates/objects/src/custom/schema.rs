@@ -1,9 +1,9 @@
 //! The fields that CustomResourceDefinitions may contain: names, versions, and structural schemas.
 
-use super::JsonPath;
 use super::conversion::REVIEW_VERSIONS;
 use super::definition::add_stored_version;
-use super::objects::{compile, patterns, prune_part};
+use super::field_path::FieldPath;
+use super::objects::{patterns, prune_part};
 use super::{rules, values};
 use crate::authorities;
 use crate::field::FieldError;
@@ -15,6 +15,7 @@ use crate::view::{FieldView, child, set_if_absent, set_if_zero};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_api::names::dns1035_label;
+use berth_cel::Pattern;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -24,6 +25,17 @@ const SELECTABLE_MAX: usize = 8;
 const DEPTH_MAX: usize = 64;
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+const COLUMN_FORMATS: [&str; 8] = [
+    "byte",
+    "date",
+    "date-time",
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "password",
+];
+const NOT_A_PATH: &str = "must be a simple json path starting with .";
 /// The keywords that only the structure of a schema may state, not its `allOf`, `anyOf`, `oneOf` and `not`.
 const STRUCTURAL: [&str; 10] = [
     "additionalProperties",
@@ -299,25 +311,23 @@ fn check_selectable(errors: &mut Errors, version: &Value, path: &ErrorPath) {
             continue;
         }
         // A list has many values; a selector compares one.
-        let steps = rules::steps(given).filter(|_| !given.contains('['));
-        let found = steps.and_then(|steps| {
-            let mut below = steps.iter();
-            below.try_fold(schema, |schema, step| schema.part("properties").get(step))
-        });
-        match found.map(|found| found.text("type")) {
-            None => {
-                let detail = "is an invalid path: does not refer to a valid field";
-                errors.invalid(&at, given, detail);
+        let found = match FieldPath::parse(given, schema, false) {
+            Ok(found) => found,
+            Err(fault) => {
+                errors.invalid(&at, given, format!("is an invalid path: {fault}"));
                 continue;
             }
-            Some("string" | "boolean" | "integer") => {}
-            Some(_) => {
-                let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
-                errors.invalid(&at, given, detail);
-            }
-        }
-        if given.starts_with(".metadata.") {
+        };
+        if found
+            .steps
+            .first()
+            .is_some_and(|step| step.name() == "metadata")
+        {
             errors.invalid(&at, given, "must not point to fields in metadata");
+        }
+        if !matches!(found.schema.text("type"), "string" | "boolean" | "integer") {
+            let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+            errors.invalid(&at, given, detail);
         }
         if !seen.insert(given) {
             errors.duplicate(&at, given);
@@ -331,25 +341,27 @@ fn check_subresources(errors: &mut Errors, subresources: &Value, path: &ErrorPat
         return;
     };
     let at = path.child("scale");
-    for (field, root) in [
-        ("specReplicasPath", ".spec."),
-        ("statusReplicasPath", ".status."),
+    for (field, roots) in [
+        ("specReplicasPath", &[".spec"][..]),
+        ("statusReplicasPath", &[".status"]),
+        ("labelSelectorPath", &[".spec", ".status"]),
     ] {
-        let given = scale.text(field);
+        let (given, at) = (scale.text(field), at.child(field));
+        let is_below = |root: &&str| {
+            let below = given.strip_prefix(*root);
+            below.is_some_and(|below| below.starts_with('.'))
+        };
         if given.is_empty() {
-            errors.required(&at.child(field), "");
-        } else if !given.starts_with(root) || given.contains('[') {
-            let detail = format!("should be a json path under {}", root.trim_end_matches('.'));
-            errors.invalid(&at.child(field), given, detail);
+            if field != "labelSelectorPath" {
+                errors.required(&at, "");
+            }
+        } else if !given.starts_with('.') {
+            errors.invalid(&at, given, NOT_A_PATH);
+        } else if !roots.iter().any(is_below) {
+            let either = if roots.len() > 1 { "either " } else { "" };
+            let detail = format!("should be a json path under {either}{}", roots.join(" or "));
+            errors.invalid(&at, given, detail);
         }
-    }
-    if let Some(given) = scale
-        .maybe_text("labelSelectorPath")
-        .filter(|p| !p.is_empty())
-        && !(given.starts_with(".spec.") || given.starts_with(".status."))
-    {
-        let detail = "should be a json path under either .spec or .status";
-        errors.invalid(&at.child("labelSelectorPath"), given, detail);
     }
 }
 
@@ -363,14 +375,16 @@ fn check_column(errors: &mut Errors, column: &Value, path: &ErrorPath) {
         kind if COLUMN_TYPES.contains(&kind) => {}
         other => errors.invalid(&path.child("type"), other, known()),
     }
+    let format = column.text("format");
+    if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+        let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
+        errors.invalid(&path.child("format"), format, detail);
+    }
+    // Whether the path can be followed is found when a table is printed.
     match column.text("jsonPath") {
         "" => errors.required(&path.child("JSONPath"), ""),
-        text if JsonPath::parse(text).is_some() => {}
-        text => errors.invalid(
-            &path.child("jsonPath"),
-            text,
-            "must be a simple json path starting with .",
-        ),
+        text if text.starts_with('.') => {}
+        text => errors.invalid(&path.child("JSONPath"), text, NOT_A_PATH),
     }
 }
 
@@ -559,9 +573,9 @@ fn check_nested(errors: &mut Errors, part: &Value, path: &ErrorPath, types: bool
 
 fn check_values(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
     if let Some(pattern) = schema.maybe_text("pattern")
-        && compile(pattern).is_none()
+        && let Err(fault) = Pattern::new(pattern)
     {
-        let detail = "must be a valid regular expression, but isn't: it cannot be compiled";
+        let detail = format!("must be a valid regular expression, but isn't: {fault}");
         errors.invalid(&path.child("pattern"), pattern, detail);
     }
 }

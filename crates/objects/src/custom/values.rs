@@ -12,7 +12,7 @@ use super::place::Place;
 use crate::field::{ErrorType, FieldError};
 use crate::validation::errors::{Shown, quote};
 use crate::view::FieldView;
-use regex::Regex;
+use berth_cel::Pattern;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Number, Value};
 
@@ -28,7 +28,7 @@ const PLAIN_EXPONENT_MAX: i32 = 21;
 /// The faults of a value. `base` is the field that contains it; empty for a whole object.
 pub(super) fn faults(
     schema: &Value,
-    patterns: &FxHashMap<String, Regex>,
+    patterns: &FxHashMap<String, Pattern>,
     value: &Value,
     base: &str,
     before: Option<Counterpart<'_>>,
@@ -38,7 +38,7 @@ pub(super) fn faults(
 }
 
 struct ValueCheck<'p> {
-    patterns: &'p FxHashMap<String, Regex>,
+    patterns: &'p FxHashMap<String, Pattern>,
     base: &'p str,
 }
 

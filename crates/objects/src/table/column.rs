@@ -106,30 +106,26 @@ impl TableColumn {
         }
     }
 
-    /// The text for the values to which a path leads.
+    /// The cell for the first value to which a path leads.
     fn found(&self, path: &JsonPath, object: &Value, now: Timestamp) -> Value {
-        let found = path.find(object);
-        let Some(first) = found.first() else {
+        let found = path.find(object).and_then(|found| found.into_iter().next());
+        let Some(first) = found else {
             return Value::Null;
         };
-        let plain = |value: &Value| match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        match &*self.kind {
-            "date" => match first.as_str() {
-                Some(time) => text::since(time, now).into(),
-                None => "<unknown>".into(),
+        match (&*self.kind, first.as_ref()) {
+            ("string", value) => text::printed(value).into(),
+            ("date", Value::String(time)) => match time.as_str() {
+                "" | "null" => text::UNKNOWN.into(),
+                time if time.parse::<Timestamp>().is_err() => "<invalid>".into(),
+                time => text::since(time, now).into(),
             },
-            "integer" => first.as_i64().map_or(Value::Null, Value::from),
-            "number" if first.is_number() => Value::clone(first),
-            "boolean" => first.as_bool().map_or(Value::Null, Value::from),
-            "string" => found
-                .into_iter()
-                .map(plain)
-                .collect::<Vec<_>>()
-                .join(" ")
-                .into(),
+            ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+                (Some(whole), _) => whole.into(),
+                // The fraction is cut off.
+                (None, number) => (number.unwrap_or_default() as i64).into(),
+            },
+            ("number", number @ Value::Number(_)) => number.clone(),
+            ("boolean", flag @ Value::Bool(_)) => flag.clone(),
             _ => Value::Null,
         }
     }

@@ -270,3 +270,44 @@ fn a_finished_pod_states_so_in_its_row() {
 fn row_conditions(pod: &Value) -> Option<Value> {
     pods::row_condition(pod)
 }
+
+#[test]
+fn the_cells_of_custom_resources_are_those_of_kube_apiserver() {
+    let object = json!({
+        "metadata": {"name": "x"},
+        "spec": {
+            "list": [1, 2], "map": {"b": "<", "a": 1.5}, "large": 12_345_678.5, "half": 2.5, "none": null, "on": true,
+            "since": "2026-01-01T00:00:00Z", "soon": "tomorrow", "blank": "",
+        },
+        "status": {"conditions": [{"type": "Created"}, {"type": "Running"}]},
+    });
+    let now = "2026-01-01T01:00:00Z"
+        .parse()
+        .unwrap_or(Timestamp::UNIX_EPOCH);
+    for (kind, path, expect) in [
+        ("string", ".status.conditions[-1:].type", json!("Running")),
+        // One value is printed, the first.
+        ("string", ".status.conditions[*].type", json!("Created")),
+        ("string", "..type", json!("Created")),
+        ("string", ".spec.list", json!("[1,2]")),
+        ("string", ".spec.map", json!(r#"{"a":1.5,"b":"\u003c"}"#)),
+        ("string", ".spec.large", json!("1.23456785e+07")),
+        ("string", ".spec.on", json!("true")),
+        ("string", ".spec.none", json!("<no value>")),
+        ("string", ".spec.other", json!(null)),
+        ("string", ".spec.list[5]", json!(null)),
+        ("integer", ".spec.half", json!(2)),
+        ("integer", ".spec.on", json!(null)),
+        ("number", ".spec.half", json!(2.5)),
+        ("boolean", ".spec.on", json!(true)),
+        ("date", ".spec.since", json!("60m")),
+        ("date", ".spec.soon", json!("<invalid>")),
+        ("date", ".spec.blank", json!("<unknown>")),
+        ("date", ".spec.list", json!(null)),
+    ] {
+        let parsed = crate::custom::JsonPath::parse(path).unwrap_or_else(|| panic!("{path}"));
+        let column = json!({"name": "C", "type": kind, "jsonPath": path});
+        let cell = TableColumn::custom(&column, parsed).cell(&object, now);
+        assert_eq!(cell, expect, "{kind} {path}");
+    }
+}

@@ -133,6 +133,19 @@ pub(crate) fn human_seconds(seconds: i64) -> String {
     }
 }
 
+/// A value as kubectl's `jsonpath` prints it.
+pub(super) fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "<no value>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => {
+            berth_cel::shortest_text(number.as_f64().unwrap_or_default())
+        }
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        Value::Array(_) | Value::Object(_) => crate::raw_json::go_text(value),
+    }
+}
+
 /// A label selector, or `<none>`.
 pub(crate) fn selector(selector: &Value) -> String {
     or(selector_text(Some(selector)), NONE)

@@ -343,7 +343,9 @@ impl Errors {
 
     /// Adds errors that another check found.
     pub(crate) fn add(&mut self, errors: Vec<FieldError>) {
-        self.0.extend(errors);
+        for error in errors {
+            self.push_error(error);
+        }
     }
 
     /// The value is missing.
@@ -480,16 +482,24 @@ impl Errors {
     }
 
     fn push(&mut self, kind: ErrorType, path: &ErrorPath, value: Option<Shown>, detail: String) {
+        // Most errors of a full list are never written.
         if self.is_full() {
             self.unreported += 1;
             return;
         }
-        let error = FieldError {
+        self.push_error(FieldError {
             kind,
             field: path.to_string(),
             value: value.map(|v| v.0),
             detail,
-        };
+        });
+    }
+
+    fn push_error(&mut self, error: FieldError) {
+        if self.is_full() {
+            self.unreported += 1;
+            return;
+        }
         let shown = error.value.as_ref().map_or(0, String::len);
         self.text_bytes += error.field.len() + shown + error.detail.len();
         self.found.push(error);

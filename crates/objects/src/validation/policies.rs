@@ -3,11 +3,10 @@
 use super::errors::{ErrorPath, Errors};
 use super::owner::Owner;
 use super::{names, webhooks};
-use crate::custom::rules::RESERVED;
 use crate::enumerations::values;
 use crate::view::FieldView;
 use berth_api::names::dns1035_label;
-use berth_cel::{CompileError, Output, Program};
+use berth_cel::{CompileError, Output, Program, RESERVED};
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -80,7 +80,7 @@ pub(super) fn translate(pattern: &str) -> Result<Translated, RegexError> {
 /// A regular expression cannot be used; the text is Go's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {fault}: `{part}`")]
-pub(crate) struct RegexError {
+pub struct RegexError {
     fault: &'static str,
     /// The part of the expression.
     part: String,
