@@ -11,7 +11,6 @@ use crate::access::GroupResource;
 use crate::openapi::documents::Documents;
 use crate::releases::{ApiRelease, Availability};
 use crate::schema::Schemas;
-use crate::schema::model::ModelField;
 use berth_api::Release;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock};
@@ -86,13 +85,9 @@ pub fn changes_of(release: Release) -> Vec<String> {
     }
     let model = Schemas::get().model();
     for object_type in model.object_types() {
-        // A type that is new as a whole is listed once, as a resource, not field by field.
-        let is_old = |field: &&ModelField| field.availability.since < release;
-        if object_type.fields.iter().any(|field| is_old(&field)) {
-            for field in &object_type.fields {
-                let name = format!("`{}` in `{}`", field.name, object_type.name);
-                note(name, field.availability);
-            }
+        for field in &object_type.fields {
+            let name = format!("`{}` in `{}`", field.name, object_type.name);
+            note(name, field.availability);
         }
     }
     changes

@@ -99,6 +99,9 @@ pub struct TypeFacts {
     pub object: bool,
     /// Its own fields, in the order of the tables.
     pub fields: Vec<FieldFacts>,
+    /// The first release whose published types have it. Objects of earlier releases can be kept in it, too: those of
+    /// an older version of its group.
+    since: Option<&'static str>,
 }
 
 /// A field of a type.
@@ -116,7 +119,7 @@ pub struct FieldFacts {
     pub omitted: usize,
     /// The words after the type.
     pub attributes: &'static str,
-    /// The first release that has the field; `None` if every known release has it.
+    /// The first release that has the field; `None` if the field is as old as its type.
     pub since: Option<&'static str>,
 }
 
@@ -225,6 +228,9 @@ impl Facts {
             mut facts, lines, ..
         } = reader;
         for (at, since, line) in lines {
+            // A type that is new as a whole does not depend on the release: what refers to it does.
+            let is_new = facts.types.get(at).is_some_and(|of| of.since == since);
+            let since = since.filter(|_| !is_new);
             match (facts.field(since, line), facts.types.get_mut(at)) {
                 (Some(field), Some(of)) => of.fields.push(field),
                 _ => facts.faults.push(line.to_owned()),
@@ -406,6 +412,7 @@ impl FactsReader {
             atomic: marks.contains(&"atomic"),
             object: marks.contains(&"object"),
             fields: Vec::new(),
+            since: self.since,
         });
         self.facts.by_name.insert(name, TypeId(at));
         Some(at)
