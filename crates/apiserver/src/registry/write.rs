@@ -20,6 +20,7 @@ use crate::storage::{ObjectVersion, StoreError};
 use berth_objects::access::gr;
 use berth_objects::body::WriteBody;
 use berth_objects::catalog::{Conversion, Generation, ServedResource};
+use berth_objects::conversion::groups_alpha;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::releases::ApiRelease;
 use berth_objects::releases::fields::drop_disabled;
@@ -502,6 +503,9 @@ impl Api {
         let resource = change.resource;
         let rules = resource.stored_as();
         let strategy = resource.strategy();
+        if resource.conversion == Some(Conversion::GroupsAlpha) {
+            groups_alpha::keep_unshown(&mut new, old);
+        }
         if change.is_decoded && !resource.is_converted() {
             strategy.default_normal(&mut new);
         } else {

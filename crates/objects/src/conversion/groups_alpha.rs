@@ -1,7 +1,7 @@
 //! Workloads and PodGroups as scheduling.k8s.io/v1alpha2 shows them: disruption modes are words, the reference to a
 //! template is nested, and the condition of a group that has been scheduled has another name.
 
-use crate::view::{FieldView, existing, items_mut, remove, set};
+use crate::view::{FieldView, existing, items_mut, remove, set, set_if_absent};
 use berth_api::groups::{
     DISRUPTION_MODES_OF_V1ALPHA2 as MODES, POD_GROUP_INITIALLY_SCHEDULED,
     POD_GROUP_SCHEDULED_OF_V1ALPHA2,
@@ -13,6 +13,9 @@ const SCHEDULED: (&str, &str) = (
     POD_GROUP_SCHEDULED_OF_V1ALPHA2,
     POD_GROUP_INITIALLY_SCHEDULED,
 );
+
+/// The fields of a PodGroup or of its template that v1alpha2 does not have.
+const UNSHOWN: [&str; 2] = ["parentCompositePodGroupName", "preemptionPolicy"];
 
 /// The version in which earlier releases of Berth stored these objects.
 pub const STORED_BEFORE: &str = "scheduling.k8s.io/v1alpha2";
@@ -58,11 +61,8 @@ pub(crate) fn to_v1alpha2(object: &Value) -> Value {
             set(spec, "disruptionMode", word);
         }
         let reference = spec.field("workloadRef").cloned();
-        for field in [
-            "workloadRef",
-            "parentCompositePodGroupName",
-            "preemptionPolicy",
-        ] {
+        remove(spec, "workloadRef");
+        for field in UNSHOWN {
             remove(spec, field);
         }
         // v1alpha2 has the reference under another name and without a choice.
@@ -79,6 +79,33 @@ pub(crate) fn to_v1alpha2(object: &Value) -> Value {
     }
     rename_condition(&mut object, SCHEDULED.1, SCHEDULED.0);
     object
+}
+
+/// Gives an object that was written in v1alpha2 the fields that this version does not show, as they are stored. Without
+/// them, an update would remove them, and they cannot be changed.
+pub fn keep_unshown(new: &mut Value, old: &Value) {
+    let is_workload = new.text("kind") == "Workload";
+    let before = old.part("spec");
+    for spec in specs(new) {
+        let name = spec.text("name").to_owned();
+        let mut templates = before.items("podGroupTemplates").iter();
+        let before = if is_workload {
+            templates.find(|template| template.text("name") == name)
+        } else {
+            Some(before)
+        };
+        for field in UNSHOWN {
+            if let Some(value) = before.and_then(|before| before.field(field)) {
+                set_if_absent(spec, field, value.clone());
+            }
+        }
+    }
+    if let (Some(spec), Some(value)) = (
+        existing(new, "spec"),
+        before.field("compositePodGroupTemplates"),
+    ) {
+        set_if_absent(spec, "compositePodGroupTemplates", value.clone());
+    }
 }
 
 /// The spec of a PodGroup, or the templates of a Workload.
@@ -130,5 +157,24 @@ mod tests {
         }
         let group = from_v1alpha2(json!({"kind": "PodGroup", "spec": {"disruptionMode": "Pod"}}));
         assert_eq!(group["spec"]["disruptionMode"], json!({"single": {}}));
+    }
+
+    #[test]
+    fn an_update_keeps_the_fields_that_the_version_does_not_show() {
+        let cases = [
+            json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "spec": {
+                "parentCompositePodGroupName": "c", "preemptionPolicy": "Never", "priority": 1,
+            }}),
+            json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "Workload", "spec": {
+                "podGroupTemplates": [{"name": "a"}, {"name": "b", "preemptionPolicy": "Never"}],
+                "compositePodGroupTemplates": [{"name": "c"}],
+            }}),
+        ];
+        for stored in cases {
+            let mut written = from_v1alpha2(to_v1alpha2(&stored));
+            assert_ne!(written, stored);
+            keep_unshown(&mut written, &stored);
+            assert_eq!(written, stored);
+        }
     }
 }
