@@ -16,9 +16,12 @@ use crate::cli::{
 };
 use crate::exit::CommandFailure;
 use crate::print::{self, print_line};
+use crate::settings::parse_gates;
+use berth_api::Release;
 use berth_client::Transport;
 use berth_client::content::{ContentTypes, JSON};
 use berth_client::request::ApiRequest;
+use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_perf::core::{self, Row, Sides};
 use berth_perf::workload::RunError;
@@ -120,6 +123,12 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
                 .to_owned(),
         ));
     }
+    let mut warnings = Vec::new();
+    let versions = Versions::of(Release::OLDEST);
+    let features = parse_gates(&args.feature_gates, versions, &mut warnings)?;
+    for warning in warnings {
+        print::remark(format_args!("{warning}"));
+    }
     let options = core::CorePerfOptions {
         rows: if args.rows.is_empty() {
             Row::ALL.to_vec()
@@ -135,6 +144,7 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
         gated: args.gated,
         unschedulable: args.unschedulable,
         events: args.events,
+        features,
     };
     let bar = ProgressBar::new(options.decisions() as u64);
     // A template that does not parse leaves the bar in its default style.

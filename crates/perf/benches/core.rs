@@ -1,6 +1,7 @@
 //! `cargo bench -p berth-perf --bench core -- --nodes 5000 --rows unconstrained,mixed`: what `berth perf core` does,
 //! without building the whole command.
 
+use berth_framework::FeatureGates;
 use berth_perf::core::{self, CorePerfOptions, Row, Sides};
 use std::process::ExitCode;
 
@@ -34,6 +35,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<CorePerfOptions, St
         gated: 0,
         unschedulable: 0,
         events: false,
+        features: FeatureGates::default(),
     };
     while let Some(flag) = args.next() {
         // Cargo adds this one.

@@ -17,6 +17,7 @@ pub use events::EventCost;
 pub use report::{CorePerfReport, Figures, MeasuredRow};
 pub use row::{Row, UnknownRow};
 
+use berth_framework::FeatureGates;
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::evaluator::EvaluatorKind;
 use world::CoreRun;
@@ -53,6 +54,8 @@ pub struct CorePerfOptions {
     pub unschedulable: usize,
     /// Whether the cost of events is measured after the decisions.
     pub events: bool,
+    /// The feature gates.
+    pub features: FeatureGates,
 }
 
 /// The evaluators to run.
@@ -163,7 +166,13 @@ pub fn run(
             let progress = &mut || progress(row, nodes);
             let scale = options.scale(nodes, pods);
             let events = options.events && kind == EvaluatorKind::Incremental;
-            measure(row, &scale, kind, options.seed, events, progress).map(Some)
+            let scheduler = SchedulerOptions {
+                evaluator: kind,
+                seed: options.seed,
+                features: options.features,
+                ..SchedulerOptions::default()
+            };
+            measure(row, &scale, scheduler, events, progress).map(Some)
         };
         let plain = side(EvaluatorKind::Plain, options.plain_pods(nodes))?;
         let incremental = side(EvaluatorKind::Incremental, options.pods)?;
@@ -186,24 +195,22 @@ fn calibrate(seed: u64) -> Result<f64, PerfError> {
         pods: CALIBRATION_PODS,
         ..ClusterScale::default()
     };
-    let (row, plain) = (Row::Unconstrained, EvaluatorKind::Plain);
-    let run = measure(row, &scale, plain, seed, false, &mut || {})?;
+    let plain = SchedulerOptions {
+        evaluator: EvaluatorKind::Plain,
+        seed,
+        ..SchedulerOptions::default()
+    };
+    let run = measure(Row::Unconstrained, &scale, plain, false, &mut || {})?;
     Ok(run.micros.len() as f64 / run.seconds.max(f64::EPSILON))
 }
 
 fn measure(
     row: Row,
     scale: &ClusterScale,
-    evaluator: EvaluatorKind,
-    seed: u64,
+    options: SchedulerOptions,
     events: bool,
     progress: &mut impl FnMut(),
 ) -> Result<CoreRun, PerfError> {
-    let options = SchedulerOptions {
-        evaluator,
-        seed,
-        ..SchedulerOptions::default()
-    };
     let world = CoreWorld::new(row, scale, options).map_err(PerfError::Setup)?;
     let run = world.run(row, scale, events, |_| progress());
     if run.left > 0 {
@@ -220,6 +227,7 @@ fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_framework::Feature;
 
     fn options(rows: &[Row], nodes: &[usize], pods: usize) -> CorePerfOptions {
         CorePerfOptions {
@@ -233,6 +241,7 @@ mod tests {
             gated: 0,
             unschedulable: 0,
             events: false,
+            features: FeatureGates::default(),
         }
     }
 
@@ -293,6 +302,28 @@ mod tests {
         assert_eq!(events.len(), 9, "{report}");
         let text = report.to_string();
         assert!(events.iter().all(|event| text.contains(event)), "{text}");
+    }
+
+    /// KEP-6132: claims that are made from a template while their pods wait cost each pod the same number of calls of
+    /// hints, however many wait, and one attempt. Without the gate, each claim costs calls for all pods that wait.
+    #[test]
+    fn a_claim_from_a_template_costs_calls_of_hints_for_its_pod_alone() {
+        let calls = |on: bool, pods: usize| {
+            let gate = Feature::SchedulerPreQueueingHints;
+            let options = CorePerfOptions {
+                sides: Sides::Incremental,
+                features: FeatureGates::default().with(gate, on),
+                ..options(&[Row::ClaimTemplates], &[20], pods)
+            };
+            let report = run(&options, |_, _| {}).expect("the core does its work");
+            let figures = report.rows[0].incremental.as_ref().expect("was asked for");
+            assert_eq!((figures.decisions, figures.scheduled), (pods, pods));
+            figures.hint_calls as usize
+        };
+        let each = calls(true, 20) / 20;
+        assert!((1..=4).contains(&each), "{each} calls for a pod");
+        assert_eq!(calls(true, 100), each * 100);
+        assert!(calls(false, 100) > 10 * each * 100);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub use decode::{Workload, read_file};
 pub use error::{FileError, RunError};
 pub use process::{Process, Usage};
 pub use run::{
-    Histogram, ProcessUsage, RunOptions, WorkloadMeasured, WorkloadOutcome, WorkloadProgress, run,
+    Histogram, PodCount, ProcessUsage, RunOptions, WorkloadMeasured, WorkloadOutcome,
+    WorkloadProgress, run,
 };
 pub use select::Selection;

@@ -355,6 +355,9 @@ pub(crate) struct PerfCoreArgs {
     /// The evaluator that decides
     #[arg(long, value_enum, default_value_t = PerfSides::Both)]
     pub(crate) evaluator: PerfSides,
+    /// Switch features of the scheduler on or off, as Name=true,Other=false
+    #[arg(long, value_name = "GATES", default_value = "")]
+    pub(crate) feature_gates: String,
     /// Seed of the generated cluster
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

@@ -245,9 +245,40 @@ fn a_malformed_file_is_refused_before_anything_starts() {
 
 #[test]
 fn our_own_workloads_are_well_formed() {
-    let storms = Path::new(env!("CARGO_MANIFEST_DIR")).join("../perf/workloads/storms.yaml");
-    let output = perf(&storms, &["--list", "--labels", "short"]);
-    let stdout = text(&output.stdout);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(stdout.lines().count(), 6, "{stdout}");
+    for (file, short) in [("storms.yaml", 6), ("devices.yaml", 2)] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../perf/workloads/")
+            .join(file);
+        let output = perf(&file, &["--list", "--labels", "short"]);
+        let stdout = text(&output.stdout);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(stdout.lines().count(), short, "{stdout}");
+    }
+}
+
+/// A count above its limit fails the command, whatever the speed of the machine.
+#[test]
+fn counts_per_pod_are_within_the_limits_of_a_workload() {
+    let scratch = Scratch::new();
+    scratch.file("pod.yaml", POD);
+    for (limits, exit, shown) in [
+        (
+            "{AttemptsPerPod: 1, HintCallsPerPod: 12}",
+            0,
+            "limit AttemptsPerPod 1 met by 1.00",
+        ),
+        (
+            "{AttemptsPerPod: 0.5}",
+            1,
+            "limit AttemptsPerPod 0.5 MISSED by 1.00",
+        ),
+    ] {
+        let params = "params: {nodes: 3, pods: 12}";
+        let limited = format!("limits: {limits}\n    {params}");
+        let file = scratch.file("tiny.yaml", &TINY.replace(params, &limited));
+        let output = perf(&file, &["--in-process", "--filter", "3Nodes"]);
+        let stdout = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(exit), "{stdout}");
+        assert!(stdout.contains(shown), "{shown:?} is not in\n{stdout}");
+    }
 }

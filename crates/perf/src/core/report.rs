@@ -80,6 +80,8 @@ pub struct Figures {
     pub decisions: usize,
     /// Decisions that gave a pod its node.
     pub scheduled: usize,
+    /// Calls of queueing hints, those while the pods were added included.
+    pub hint_calls: u64,
     /// The time for which the core was at work, from the first decision to the last confirmed binding, in seconds.
     pub seconds: f64,
     /// Decisions per second over that time.
@@ -121,6 +123,7 @@ impl Figures {
         Self {
             decisions: micros.len(),
             scheduled: run.scheduled,
+            hint_calls: run.hint_calls,
             seconds: run.seconds,
             decisions_per_second,
             decisions_per_cpu_second: run
@@ -145,12 +148,13 @@ impl fmt::Display for CorePerfReport {
         )?;
         writeln!(
             f,
-            "{:<22} {:>7} {:<11} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9} {:>9} {:>8} {:>11} {:>8}",
+            "{:<22} {:>7} {:<11} {:>9} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9} {:>9} {:>8} {:>11} {:>8}",
             "row",
             "nodes",
             "evaluator",
             "decisions",
             "scheduled",
+            "hints",
             "decisions/s",
             "of CPU time",
             "median µs",
@@ -190,9 +194,10 @@ impl fmt::Display for Figures {
         let cpu = self.decisions_per_cpu_second;
         write!(
             f,
-            "{:>9} {:>9} {:>11.0} {:>11} {:>9.1} {:>9.1} {:>9.1} {:>8}",
+            "{:>9} {:>9} {:>9} {:>11.0} {:>11} {:>9.1} {:>9.1} {:>9.1} {:>8}",
             self.decisions,
             self.scheduled,
+            self.hint_calls,
             self.decisions_per_second,
             cpu.map_or_else(|| "-".to_owned(), |number| format!("{number:.0}")),
             self.decision_micros_median,

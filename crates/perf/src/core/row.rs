@@ -69,6 +69,7 @@ rows! {
     RollingUpdate: "rolling-update", "A Deployment is replaced: before each decision an old pod is deleted and a new one created.";
     NodePool: "node-pool", "Half of the nodes are replaced one by one, with the pods on them, while pods are scheduled.";
     Devices: "devices", "Pods with a claim for one device that a CEL expression selects.";
+    ClaimTemplates: "claim-templates", "Pods whose claim for one device is made from a template when they wait already.";
     MatchingDevices: "matching-devices", "Pods with a claim for four devices of one PCIe root.";
     DeviceLists: "device-lists", "Pods with a claim for the first of three alternatives that is available.";
     Partitions: "partitions", "Pods with a claim for a partition of a device; partitions share counters.";
@@ -130,11 +131,17 @@ impl Row {
         matches!(
             self,
             Self::Devices
+                | Self::ClaimTemplates
                 | Self::MatchingDevices
                 | Self::DeviceLists
                 | Self::Partitions
                 | Self::NetworkDevices
         )
+    }
+
+    /// Returns whether the claims come when all pods exist.
+    pub(super) fn claims_come_later(self) -> bool {
+        self == Self::ClaimTemplates
     }
 
     /// Returns whether the pods have claims for volumes.
@@ -258,6 +265,7 @@ impl Row {
             Self::DaemonSet
             | Self::NodePool
             | Self::Devices
+            | Self::ClaimTemplates
             | Self::MatchingDevices
             | Self::DeviceLists
             | Self::Partitions

@@ -11,6 +11,7 @@ use berth_framework::call::Response;
 use berth_framework::write::Action;
 use berth_framework::{ApiCall, CallId, Write};
 use berth_scheduler::evaluator::Stopwatch;
+use berth_scheduler::metrics::{Families, Metric, SeriesValue};
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -62,6 +63,8 @@ pub(super) struct CoreRun {
     pub(super) nodes: Vec<Str>,
     /// Pods without a decision.
     pub(super) left: usize,
+    /// Calls of queueing hints, those while the pods were added included.
+    pub(super) hint_calls: u64,
     /// The memory of this process at the end, in bytes; absent where the operating system does not report it.
     pub(super) resident: Option<u64>,
     /// The cost of events after that, if it was asked for.
@@ -108,8 +111,21 @@ impl CoreWorld {
         }
         // Rows that change their cluster bring each pod with the change.
         let waiting = if changes.is_some() { 0 } else { scale.pods };
+        let mut claims = Vec::new();
         for index in 0..waiting {
             let (pod, objects) = row.pod(index, scale.nodes, &mut rng);
+            if row.claims_come_later() {
+                let mut without = Pod::clone(&pod);
+                without.status.resource_claim_statuses.clear();
+                world.add(Arc::new(without));
+                claims.push((pod, objects));
+            } else {
+                world.show_stored(objects);
+                world.add(pod);
+            }
+        }
+        // The controller creates a claim, and then names it in the status of the pod.
+        for (pod, objects) in claims {
             world.show_stored(objects);
             world.add(pod);
         }
@@ -251,6 +267,7 @@ impl CoreWorld {
             scheduled: 0,
             nodes: Vec::with_capacity(pods),
             left: 0,
+            hint_calls: 0,
             resident: None,
             events: Vec::new(),
         };
@@ -305,6 +322,7 @@ impl CoreWorld {
             .zip(cpu_seconds())
             .map(|(before, after)| ((after - before) / wall).clamp(0.0, 1.0))
             .filter(|share| *share > 0.0);
+        run.hint_calls = hint_calls(&self.scheduler);
         run.resident = memory::resident().ok();
         if with_events {
             run.events = events::costs(&mut self, row, scale.nodes);
@@ -422,6 +440,18 @@ fn version(change: &ClusterChange) -> Str {
         }
         _ => Str::default(),
     }
+}
+
+/// The calls of queueing hints since the start.
+fn hint_calls(scheduler: &Scheduler) -> u64 {
+    let name = Metric::QueueingHintExecutionDuration.family().name;
+    let snapshot = scheduler.metrics();
+    let families = snapshot.families.iter().filter(|f| f.family.name == name);
+    let calls = |(_, value): &(_, SeriesValue)| match value {
+        SeriesValue::Histogram(observed) => observed.count(),
+        SeriesValue::Number(_) => 0,
+    };
+    families.flat_map(|f| &f.series).map(calls).sum()
 }
 
 /// The CPU time of this thread, in seconds, as reported by Linux.

@@ -7,6 +7,7 @@ use super::error::FileError;
 use super::fields::{MappingFields, wrong};
 use super::objects::FileTemplates;
 use super::ops::Op;
+use super::run::PodCount;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,8 @@ pub struct Workload {
     pub ops: Vec<Op>,
     /// The threshold of the result.
     pub threshold: Option<Threshold>,
+    /// The limits of the result, which upstream's files do not have.
+    pub limits: Vec<Limit>,
 }
 
 impl Workload {
@@ -58,6 +61,15 @@ pub struct Threshold {
     pub bucket: String,
     /// Whether the metric must be below the limit.
     pub expect_lower: bool,
+}
+
+/// The most that a count for each bound pod may be, in every measurement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limit {
+    /// The count.
+    pub count: PodCount,
+    /// The limit.
+    pub most: f64,
 }
 
 /// The parameters of a workload, and which of them were used.
@@ -251,6 +263,7 @@ impl TestCase {
             let mut gates = self.feature_gates.clone();
             gates.extend(feature_gates(&mut fields)?);
             let threshold = self.threshold(topic, &mut fields)?;
+            let limits = limits(&mut fields)?;
             let values = match fields.mapping("params")? {
                 None => BTreeMap::new(),
                 Some(params) => params.rest().1.into_iter().collect(),
@@ -280,6 +293,7 @@ impl TestCase {
                 scheduler_config: scheduler_config.clone(),
                 ops,
                 threshold,
+                limits,
             });
         }
         Ok(())
@@ -375,6 +389,25 @@ fn feature_gates(fields: &mut MappingFields) -> Result<BTreeMap<String, bool>, F
             other => Err(wrong(&format!("{place}.{name}"), "true or false", &other)),
         })
         .collect()
+}
+
+fn limits(fields: &mut MappingFields) -> Result<Vec<Limit>, FileError> {
+    let Some(limits) = fields.mapping("limits")? else {
+        return Ok(Vec::new());
+    };
+    let (place, limits) = limits.rest();
+    let limit = |(name, value): (String, Value)| {
+        let at = format!("{place}.{name}");
+        let count = PodCount::ALL.into_iter().find(|count| count.name() == name);
+        let count = count.ok_or_else(|| {
+            let names = PodCount::ALL.map(PodCount::name).join(", ");
+            FileError::new(&at, format!("unknown count; the counts are {names}"))
+        })?;
+        let most = value.as_f64().filter(|most| *most >= 0.0);
+        let most = most.ok_or_else(|| wrong(&at, "a number that is not negative", &value))?;
+        Ok(Limit { count, most })
+    };
+    limits.into_iter().map(limit).collect()
 }
 
 fn metric_selector(

@@ -5,7 +5,7 @@ mod table;
 
 pub use data::data_items;
 
-use super::decode::{Threshold, Workload};
+use super::decode::{Limit, Threshold, Workload};
 use super::error::RunError;
 use super::run::{WorkloadMeasured, WorkloadOutcome};
 use std::fmt;
@@ -32,6 +32,8 @@ pub struct WorkloadRun {
     pub repetition: usize,
     /// The threshold of the workload.
     pub threshold: Option<Threshold>,
+    /// The limits of the workload.
+    pub limits: Vec<Limit>,
     /// The result.
     pub result: Result<WorkloadOutcome, RunError>,
     /// The duration, starting the cluster included.
@@ -69,6 +71,7 @@ impl WorkloadRun {
             name: workload.full_name(),
             repetition,
             threshold: workload.threshold.clone(),
+            limits: workload.limits.clone(),
             result,
             took,
         }
@@ -88,10 +91,25 @@ impl WorkloadRun {
         }
     }
 
-    fn misses_threshold(&self) -> bool {
-        let measured = self.result.iter().flat_map(|outcome| &outcome.measured);
-        let mut compared = measured.map(|measured| self.compare(measured));
-        compared.any(|compared| matches!(compared, Compared::Missed { .. }))
+    /// Returns whether a measurement is on the wrong side of the threshold, or not known to be within a limit.
+    fn misses(&self) -> bool {
+        let mut measured = self.result.iter().flat_map(|outcome| &outcome.measured);
+        measured.any(|measured| {
+            let keeps = |limit: &Limit| matches!(limit.compare(measured), Compared::Met { .. });
+            matches!(self.compare(measured), Compared::Missed { .. })
+                || !self.limits.iter().all(keeps)
+        })
+    }
+}
+
+impl Limit {
+    /// Compares a measurement with the limit.
+    pub fn compare(&self, measured: &WorkloadMeasured) -> Compared {
+        match measured.count_per_pod(self.count) {
+            None => Compared::NotMeasured,
+            Some(value) if value <= self.most => Compared::Met { value },
+            Some(value) => Compared::Missed { value },
+        }
     }
 }
 
@@ -128,10 +146,10 @@ impl WorkloadReport {
         self.runs.len() - self.succeeded() - self.unsupported()
     }
 
-    /// Runs with a measurement on the wrong side of the threshold.
+    /// Runs with a measurement on the wrong side of the threshold, or not within a limit.
     pub fn missed(&self) -> usize {
         let runs = self.runs.iter();
-        runs.filter(|run| run.misses_threshold()).count()
+        runs.filter(|run| run.misses()).count()
     }
 }
 

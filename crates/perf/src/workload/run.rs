@@ -5,7 +5,7 @@ mod create;
 mod devices;
 mod measure;
 
-pub use measure::{Histogram, ProcessUsage, WorkloadMeasured};
+pub use measure::{Histogram, PodCount, ProcessUsage, WorkloadMeasured};
 
 use super::api::{WorkloadApi, failed};
 use super::cluster::{ClusterFuture, RunningCluster, WorkloadSetup, WorkloadTarget};

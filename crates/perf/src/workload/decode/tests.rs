@@ -323,6 +323,20 @@ fn what_is_wrong_is_named_with_its_place() {
             "threshold: expected a number that is not negative",
         ),
         (
+            "a limit of an unknown count",
+            format!(
+                "- name: Case\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a, limits: {{Tries: 1}}}}]\n"
+            ),
+            "limits.Tries: unknown count; the counts are AttemptsPerPod, HintCallsPerPod",
+        ),
+        (
+            "a limit that is no number",
+            format!(
+                "- name: Case\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a, limits: {{AttemptsPerPod: few}}}}]\n"
+            ),
+            "limits.AttemptsPerPod: expected a number that is not negative, found \"few\"",
+        ),
+        (
             "a scheduler configuration that is missing",
             format!(
                 "- name: Case\n  schedulerConfigPath: c.yaml\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a}}]\n"
@@ -391,7 +405,7 @@ fn groups_are_created_from_templates_with_values() {
 #[test]
 fn the_workloads_of_this_repository_are_right() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads");
-    for (file, at_least) in [("storms.yaml", 5), ("groups.yaml", 30)] {
+    for (file, at_least) in [("storms.yaml", 5), ("groups.yaml", 30), ("devices.yaml", 3)] {
         let workloads = read_file(&directory.join(file)).unwrap_or_else(|e| panic!("{e}"));
         assert!(workloads.len() >= at_least, "{file}: {}", workloads.len());
         assert!(

@@ -2,7 +2,7 @@
 
 use super::{Compared, THROUGHPUT, WorkloadReport, WorkloadRun};
 use crate::workload::process::machine;
-use crate::workload::run::WorkloadMeasured;
+use crate::workload::run::{PodCount, WorkloadMeasured};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,8 +113,10 @@ fn add(run: &WorkloadRun, measured: &WorkloadMeasured, items: &mut Vec<DataItem>
     if let Some(calls) = measured.api_calls {
         push("APICalls", "calls", one("Sum", calls as f64), &[]);
     }
-    if let Some(each) = measured.attempts_per_pod() {
-        push("AttemptsPerPod", "attempts", one("Average", each), &[]);
+    for count in PodCount::ALL {
+        if let Some(each) = measured.count_per_pod(count) {
+            push(count.name(), count.unit(), one("Average", each), &[]);
+        }
     }
     for histogram in &measured.histograms {
         let labels: Vec<(String, String)> = histogram.labels.clone().into_iter().collect();

@@ -23,7 +23,7 @@ pub(super) fn write(report: &WorkloadReport, f: &mut Formatter<'_>) -> fmt::Resu
     for (count, what) in [
         (report.failed(), "failed"),
         (report.unsupported(), "cannot run here"),
-        (report.missed(), "below their threshold"),
+        (report.missed(), "not within their threshold or limits"),
     ] {
         if count > 0 {
             write!(f, ", {count} {what}")?;
@@ -107,16 +107,32 @@ fn write_measured(
         || "unknown".to_owned(),
         |calls| format!("{calls}{}", per_pod(calls as f64, measured.scheduled, "")),
     );
-    let attempts = match (measured.attempts, measured.attempts_per_pod()) {
-        (Some(attempts), Some(each)) => format!("{attempts} ({each:.2} per pod)"),
-        (Some(attempts), None) => attempts.to_string(),
+    let counted = |count: Option<u64>, each: Option<f64>| match (count, each) {
+        (Some(count), Some(each)) => format!("{count} ({each:.2} per pod)"),
+        (Some(count), None) => count.to_string(),
         (None, _) => "unknown".to_owned(),
     };
+    let attempts = counted(measured.attempts, measured.attempts_per_pod());
+    let hints = counted(measured.hint_calls, measured.hint_calls_per_pod());
     writeln!(
         f,
-        "    API calls {calls}, beside {} writes of the workload; scheduling attempts {attempts}",
+        "    API calls {calls}, beside {} writes of the workload; scheduling attempts {attempts}; hint calls {hints}",
         measured.own_writes
     )?;
+    for limit in &run.limits {
+        let (name, most) = (limit.count.name(), limit.most);
+        match limit.compare(measured) {
+            Compared::Met { value } => {
+                writeln!(f, "    limit {name} {most} met by {value:.2}")?;
+            }
+            Compared::Missed { value } => {
+                writeln!(f, "    limit {name} {most} MISSED by {value:.2}")?;
+            }
+            Compared::None | Compared::NotMeasured => {
+                writeln!(f, "    limit {name} {most} MISSED: not measured")?;
+            }
+        }
+    }
     let threshold = run.threshold.as_ref().map_or(0.0, |t| t.value);
     match run.compare(measured) {
         Compared::None => Ok(()),

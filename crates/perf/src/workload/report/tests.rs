@@ -1,5 +1,5 @@
 use super::*;
-use crate::workload::run::ProcessUsage;
+use crate::workload::run::{PodCount, ProcessUsage};
 use crate::workload::stats::Buckets;
 
 fn outcome(average: Option<f64>) -> WorkloadOutcome {
@@ -30,6 +30,7 @@ fn outcome(average: Option<f64>) -> WorkloadOutcome {
             api_calls: Some(202),
             own_writes: 101,
             attempts: Some(303),
+            hint_calls: Some(202),
             histograms: Vec::new(),
         }],
         bindings_verified: 101,
@@ -53,8 +54,54 @@ fn run(
             bucket: "Average".to_owned(),
             expect_lower,
         }),
+        limits: Vec::new(),
         result,
         took: Duration::from_secs(6),
+    }
+}
+
+/// A count for each pod may be as high as its limit; a count that is not known is not within it.
+#[test]
+fn counts_per_pod_are_compared_with_their_limits() {
+    for (count, most, hint_calls, expect) in [
+        (PodCount::Attempts, 3.0, None, Compared::Met { value: 3.0 }),
+        (
+            PodCount::Attempts,
+            2.9,
+            None,
+            Compared::Missed { value: 3.0 },
+        ),
+        (
+            PodCount::HintCalls,
+            2.0,
+            Some(202),
+            Compared::Met { value: 2.0 },
+        ),
+        (
+            PodCount::HintCalls,
+            2.0,
+            Some(303),
+            Compared::Missed { value: 3.0 },
+        ),
+        (PodCount::HintCalls, 2.0, None, Compared::NotMeasured),
+    ] {
+        let mut outcome = outcome(Some(50.0));
+        outcome.measured[0].hint_calls = hint_calls;
+        let limit = Limit { count, most };
+        assert_eq!(limit.compare(&outcome.measured[0]), expect, "{limit:?}");
+        let run = WorkloadRun {
+            limits: vec![limit],
+            ..run(None, false, Ok(outcome))
+        };
+        let report = WorkloadReport {
+            target: "test".to_owned(),
+            runs: vec![run],
+        };
+        let met = matches!(expect, Compared::Met { .. });
+        assert_eq!(report.missed(), usize::from(!met), "{report}");
+        let shown = if met { "met by" } else { "MISSED" };
+        let line = format!("limit {} {most} {shown}", count.name());
+        assert!(report.to_string().contains(&line), "{report}");
     }
 }
 
@@ -119,7 +166,7 @@ fn runs_are_counted_by_how_they_ended() {
         "      of it core 1.00 s (9.90 ms per pod), edge 0.50 s (4.95 ms per pod)\n",
         "Case/small namespace-2: median of 2 runs 5.0 pods/s, from 5.0 to 5.0; median of 2 runs 50.0 pods/s from the \
          first to the last",
-        "2 of 4 runs succeeded, 1 failed, 1 cannot run here, 1 below their threshold (test)",
+        "2 of 4 runs succeeded, 1 failed, 1 cannot run here, 1 not within their threshold or limits (test)",
     ] {
         assert!(text.contains(expect), "{expect:?} is not in\n{text}");
     }

@@ -55,6 +55,8 @@ pub struct WorkloadMeasured {
     pub own_writes: u64,
     /// Scheduling attempts; none when the scheduler's metrics cannot be read.
     pub attempts: Option<u64>,
+    /// Calls of queueing hints; none when the scheduler's metrics cannot be read.
+    pub hint_calls: Option<u64>,
     /// Histograms of the scheduler, in milliseconds.
     pub histograms: Vec<Histogram>,
 }
@@ -68,8 +70,55 @@ impl WorkloadMeasured {
 
     /// Scheduling attempts for each pod that was bound.
     pub fn attempts_per_pod(&self) -> Option<f64> {
-        let attempts = self.attempts? as f64;
-        (self.scheduled > 0).then(|| attempts / self.scheduled as f64)
+        self.per_pod(self.attempts)
+    }
+
+    /// Calls of queueing hints for each pod that was bound.
+    pub fn hint_calls_per_pod(&self) -> Option<f64> {
+        self.per_pod(self.hint_calls)
+    }
+
+    /// The figure for each pod that was bound.
+    pub fn count_per_pod(&self, of: PodCount) -> Option<f64> {
+        match of {
+            PodCount::Attempts => self.attempts_per_pod(),
+            PodCount::HintCalls => self.hint_calls_per_pod(),
+        }
+    }
+
+    fn per_pod(&self, count: Option<u64>) -> Option<f64> {
+        let count = count? as f64;
+        (self.scheduled > 0).then(|| count / self.scheduled as f64)
+    }
+}
+
+/// A count for each bound pod. It depends on the scheduler's work and not on the speed of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodCount {
+    /// Scheduling attempts.
+    Attempts,
+    /// Calls of queueing hints.
+    HintCalls,
+}
+
+impl PodCount {
+    /// Every count.
+    pub const ALL: [Self; 2] = [Self::Attempts, Self::HintCalls];
+
+    /// The name in workload files and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Attempts => "AttemptsPerPod",
+            Self::HintCalls => "HintCallsPerPod",
+        }
+    }
+
+    /// The unit in results.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Attempts => "attempts",
+            Self::HintCalls => "calls",
+        }
     }
 }
 
@@ -190,6 +239,7 @@ impl Collecting {
                 .map(|calls| calls.saturating_sub(own_writes)),
             own_writes,
             attempts: since(&self.before.scheduler, &after.scheduler, attempts),
+            hint_calls: since(&self.before.scheduler, &after.scheduler, hint_calls),
             histograms: histograms(&self.before.scheduler, &after.scheduler),
         }
     }
@@ -235,6 +285,11 @@ fn since(
 
 fn attempts(scrape: &Scrape) -> f64 {
     scrape.sum("scheduler_schedule_attempts_total", |_| true)
+}
+
+fn hint_calls(scrape: &Scrape) -> f64 {
+    let calls = "scheduler_queueing_hint_execution_duration_seconds_count";
+    scrape.sum(calls, |_| true)
 }
 
 fn requests(scrape: &Scrape) -> f64 {
