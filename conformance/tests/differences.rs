@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods, clippy::expect_used)]
 
 use berth_api::Release;
-use berth_framework::features::{Support, Versions};
+use berth_framework::features::{FeatureStage, Support, Versions};
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::metrics::FAMILIES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,6 +165,31 @@ fn gates_are_supported_as_the_page_states() {
         for release in Release::ALL {
             assert!(FeatureGates::of(release).enabled(feature), "{name}");
         }
+    }
+}
+
+/// A gate that can be switched is not stable while a gate that it needs is beta or alpha, so the stage of
+/// SchedulerPreEnqueuePodStatus follows SchedulerAsyncAPICalls.
+#[test]
+fn a_gate_is_not_more_mature_than_those_it_needs() {
+    for release in Release::ALL {
+        let stage = |feature: Feature| {
+            let spec = feature.state(Versions::of(release)).spec();
+            spec.map(|spec| spec.stage)
+        };
+        for feature in Feature::ALL {
+            for needed in feature.needs() {
+                let immature = stage(*needed).is_some_and(|stage| stage != FeatureStage::Stable);
+                let stable = stage(*feature) == Some(FeatureStage::Stable);
+                assert!(
+                    !(immature && stable),
+                    "{feature} needs {needed} in {release}"
+                );
+            }
+        }
+        let reports = Feature::SchedulerPreEnqueuePodStatus;
+        assert_eq!(stage(reports), stage(Feature::SchedulerAsyncAPICalls));
+        assert_eq!(stage(reports), Some(FeatureStage::Beta), "{release}");
     }
 }
 
