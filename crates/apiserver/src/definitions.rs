@@ -34,10 +34,18 @@ pub(crate) fn sync(api: &Api) -> bool {
     api.served.replace(&definitions);
     api_services::sync(api);
     let mut is_busy = false;
+    let mut served = definitions.clone();
     for definition in definitions.iter().filter(|d| is_terminating(d)) {
         let is_empty = delete_objects(api, definition);
         is_busy |= !is_empty;
         if is_empty {
+            // A client that no longer finds the definition may create it again at once, and takes resources in discovery
+            // for those of the new one. So they go before the definition does.
+            if is_the_last_finalizer(definition) {
+                served.retain(|other| !Arc::ptr_eq(other, definition));
+                api.served.replace(&served);
+                api_services::sync(api);
+            }
             let write = |current: &Value| {
                 let mut new = current.clone();
                 let left: Vec<&str> = current.part("metadata").strings("finalizers");
@@ -49,6 +57,12 @@ pub(crate) fn sync(api: &Api) -> bool {
         }
     }
     is_busy
+}
+
+/// Returns whether the definition is deleted when the server has removed its own finalizer.
+fn is_the_last_finalizer(definition: &Value) -> bool {
+    let finalizers: Vec<&str> = definition.part("metadata").strings("finalizers");
+    finalizers.iter().all(|finalizer| *finalizer == CLEANUP)
 }
 
 fn write_definition(

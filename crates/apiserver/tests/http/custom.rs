@@ -445,6 +445,28 @@ async fn objects_go_with_their_definition() {
     );
 }
 
+/// What a definition serves goes before the definition itself: a client that waits for the end of the definition and
+/// creates it again reaches the new one.
+#[tokio::test]
+async fn a_definition_that_is_created_again_serves_its_objects() {
+    let cluster = Cluster::start().await;
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    for round in 0..20 {
+        cluster.define(&definition()).await;
+        let object = widget("a", json!({"size": 3}));
+        cluster.create(WIDGETS, &object).await;
+        let deleted = cluster.delete(&path, &Value::Null).await;
+        assert_eq!(deleted.status, 200, "round {round}");
+        cluster.answers(&path, 404).await;
+        assert_eq!(cluster.get(WIDGETS).await.status, 404, "round {round}");
+        let groups = cluster.get("/apis").await.json();
+        assert!(
+            !groups.to_string().contains("example.com"),
+            "round {round}: {groups}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn watches_see_the_objects_of_one_definition() {
     let cluster = Cluster::start().await;
