@@ -280,9 +280,15 @@ fn start_due(
         since = since.max(start.unwrap_or(since));
     }
     let due = due(&schedule, &zone, since, now);
-    if let Some(next) = due.next {
-        cx.enqueue_at(key.clone(), next);
-    }
+    let Some(next) = due.next else {
+        // The 31st of February is well-formed, but never comes. The text is that of kube-controller-manager.
+        let message = format!(
+            "invalid schedule: {text} : time difference between two schedules is less than 1 second"
+        );
+        cx.warn(cron, "InvalidSchedule", message);
+        return Ok(());
+    };
+    cx.enqueue_at(key.clone(), next);
     if due.missed > MISSED_MAX {
         let message = format!(
             "too many missed start times ({}); set or decrease .spec.startingDeadlineSeconds or check clock skew",
@@ -516,6 +522,29 @@ mod tests {
             jobs(&api).len() == 1 && name(&jobs(&api)[0]) != first
         })
         .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_schedule_without_any_time_is_reported() {
+        let api = Fake::new();
+        let mut never = cron("Allow");
+        never["spec"]["schedule"] = "59 23 31 2 *".into();
+        api.create(CRON_JOB.resource, never).expect("created");
+        let mut handle = Handle::new();
+        handle.start(CronJobs, api.clone(), api.clock());
+        eventually("it is reported", || {
+            reasons(&api).contains(&"InvalidSchedule".to_owned())
+        })
+        .await;
+        let events = api.list(EVENT.resource, Some("n"));
+        assert_eq!(events[0]["type"], "Warning");
+        assert_eq!(
+            events[0]["message"],
+            "invalid schedule: 59 23 31 2 * : time difference between two schedules is less than 1 second"
+        );
+        pass(120.0).await;
+        assert_eq!(api.list(EVENT.resource, Some("n")).len(), 1);
+        assert!(jobs(&api).is_empty());
     }
 
     #[test]

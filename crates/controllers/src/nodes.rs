@@ -1,8 +1,8 @@
 //! The node lifecycle controller: notices kubelets that fall silent, taints nodes for what is wrong with them and
 //! for being cordoned, and evicts pods from NoExecute taints that they do not tolerate.
 //!
-//! Two differences from upstream. A node that never had a lease (made by hand, or by a benchmark) is not expected
-//! to give signs of life. And eviction is not slowed down when most of a zone fails.
+//! Two differences from upstream. A node that is ready and never had a lease (made by hand, or by a benchmark) is not
+//! expected to give signs of life. And eviction is not slowed down when most of a zone fails.
 
 mod taints;
 
@@ -15,7 +15,7 @@ use berth_objects::object::{
     new_condition, put_condition, set, time,
 };
 use berth_objects::pod;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -24,6 +24,9 @@ use tracing::warn;
 
 /// The place where kubelets keep their leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// A kubelet posts the first status of its node within this time: upstream's `--node-startup-grace-period`.
+const STARTUP_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// When this controller looks at a silent kubelet later than this after it wanted to, it does not know whether the
 /// kubelet or its own process was late …
@@ -104,7 +107,7 @@ impl Nodes {
         node: StoredObject,
     ) -> Result<StoredObject, AccessError> {
         let Some(sign) = self.signs.get_mut(key) else {
-            return Ok(node);
+            return check_start(cx, key, node);
         };
         let now = Instant::now();
         if now < sign.overdue_at {
@@ -207,6 +210,28 @@ fn notify(
     let name = name(node);
     let message = format!("Node {name} event: {verb} Node {name} {where_to} Controller");
     cx.normal(node, reason, message);
+}
+
+/// Marks a node without a lease whose kubelet has never posted a status.
+fn check_start(
+    cx: &mut ControllerContext<String>,
+    key: &str,
+    node: StoredObject,
+) -> Result<StoredObject, AccessError> {
+    if condition(&node["status"], "Ready").is_some() {
+        return Ok(node);
+    }
+    let overdue_at = created_at(&node).checked_add(STARTUP_GRACE);
+    if let Ok(overdue_at) = overdue_at
+        && cx.now() < overdue_at
+    {
+        cx.enqueue_at(key.to_owned(), overdue_at);
+        return Ok(node);
+    }
+    match unknown(&node, cx.now()) {
+        Some(status) => cx.write_status(NODE, &node, status),
+        None => Ok(node),
+    }
 }
 
 /// Returns whether a node has the status of one that sends no heartbeats.

@@ -140,14 +140,50 @@ async fn a_users_no_execute_taint_evicts_pods_that_do_not_tolerate_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_made_by_hand_is_not_expected_to_give_signs_of_life() {
+async fn a_ready_node_without_a_lease_is_not_expected_to_give_signs_of_life() {
     let api = Fake::new();
     let (nodes, kubelets) = start(&api).await;
-    api.create(NODE.resource, json!({"metadata": {"name": "mine"}}))
-        .unwrap();
+    let conditions = json!([{"type": "Ready", "status": "True"}]);
+    let mine = json!({"metadata": {"name": "mine"}, "status": {"conditions": conditions}});
+    api.create(NODE.resource, mine).unwrap();
     pass(1000.0).await;
     let mine = api.get(NODE.resource, "", "mine").unwrap();
-    assert!(mine["status"].is_null() && mine["spec"]["taints"].is_null());
+    assert_eq!(mine["status"]["conditions"], conditions);
+    assert!(mine["spec"]["taints"].is_null());
+    nodes.stop().await;
+    kubelets.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_kubelet_never_posts_a_status_is_unknown_after_a_minute() {
+    let api = Fake::new();
+    let (nodes, kubelets) = start(&api).await;
+    let mine = json!({"metadata": {"name": "mine"}, "spec": {"taints": [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}});
+    api.create(NODE.resource, mine).unwrap();
+    pass(58.0).await;
+    assert_eq!(
+        taints(&api, "mine"),
+        ["node.kubernetes.io/not-ready:NoSchedule"]
+    );
+    let mine = api.get(NODE.resource, "", "mine").unwrap();
+    assert!(mine["status"].is_null());
+    pass(4.0).await;
+    let mine = api.get(NODE.resource, "", "mine").unwrap();
+    for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
+        let found = condition(&mine["status"], kind).unwrap();
+        assert_eq!(found["status"], "Unknown", "{kind}");
+        assert_eq!(found["reason"], "NodeStatusNeverUpdated", "{kind}");
+        assert_eq!(found["message"], "Kubelet never posted node status.");
+        assert_eq!(
+            found["lastHeartbeatTime"],
+            mine["metadata"]["creationTimestamp"]
+        );
+    }
+    let unreachable =
+        ["NoSchedule", "NoExecute"].map(|e| format!("node.kubernetes.io/unreachable:{e}"));
+    assert_eq!(taints(&api, "mine"), unreachable);
+    assert_eq!(ready(&api, "berth-node-1").0, "True");
     nodes.stop().await;
     kubelets.stop().await;
 }
