@@ -1,6 +1,9 @@
 //! Discovery: which groups, versions and resources there are, in the plain and in the aggregated form.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use berth_objects::catalog::{Catalog, ServedResource, Sub};
+use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -141,7 +144,28 @@ fn resource_value(resource: &ServedResource) -> Value {
     value.insert("kind".to_owned(), resource.kind.into());
     value.insert("verbs".to_owned(), resource.verbs.clone().into());
     put_names(&mut value, resource);
+    if let Some(hash) = storage_version_hash(resource) {
+        value.insert("storageVersionHash".to_owned(), hash.into());
+    }
     Value::Object(value)
+}
+
+/// The hash of the version in which objects are stored: the first 8 bytes of the SHA-256 hash of
+/// `GROUP/VERSION/KIND`, in base64. `None` for a resource that is not stored.
+fn storage_version_hash(resource: &ServedResource) -> Option<String> {
+    resource.store?;
+    let group_version = match &resource.custom {
+        Some(custom) => custom.stored_version.clone(),
+        None => {
+            let stored = resource.stored_as();
+            format!("{}/{}", stored.resource.group, stored.version)
+        }
+    };
+    let hash = digest(
+        &SHA256,
+        format!("{group_version}/{}", resource.kind).as_bytes(),
+    );
+    hash.as_ref().get(..8).map(|first| STANDARD.encode(first))
 }
 
 fn put_names(value: &mut Map<String, Value>, resource: &ServedResource) {

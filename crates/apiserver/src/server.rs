@@ -9,6 +9,7 @@ mod connection;
 mod drop_fields;
 pub(crate) mod encode;
 mod handle;
+mod indent;
 mod kubeconfig;
 mod limits;
 pub(crate) mod negotiate;

@@ -1,6 +1,7 @@
 //! One request: who sends it, what it is about, and that every failure becomes an answer.
 
-use super::negotiate::{AnswerFormat, MediaFormat};
+use super::indent::{self, Indentable};
+use super::negotiate::{self, AnswerFormat, MediaFormat};
 use super::route::{self, Query, Route};
 use super::{ServerState, aggregation, nonresource, resources};
 use crate::auth::{self, RequestUser};
@@ -96,7 +97,11 @@ pub(super) async fn handle(
 ) -> Result<Response<AnswerBody>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (parts, mut body) = request.into_parts();
-    let response = guarded(&method, &path, respond(&state, parts, &mut body)).await;
+    let is_indented = negotiate::is_indented(&parts);
+    let mut response = guarded(&method, &path, respond(&state, parts, &mut body)).await;
+    if is_indented {
+        response = indent::indented(response);
+    }
     drain(body).await;
     state.limits.count(&method, response.status().as_u16());
     Ok(response)
@@ -286,6 +291,17 @@ pub(super) fn response(
     response
 }
 
+/// A response of JSON about objects or discovery, which is indented for clients that people read.
+pub(super) fn json_response(
+    status: StatusCode,
+    content_type: HeaderValue,
+    json: Bytes,
+) -> Response<AnswerBody> {
+    let mut response = response(status, content_type, json);
+    response.extensions_mut().insert(Indentable);
+    response
+}
+
 /// A response of JSON or protobuf bytes in the format that the client asked for.
 pub(super) fn formatted(
     code: u16,
@@ -295,11 +311,11 @@ pub(super) fn formatted(
 ) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = match answer.format {
-        MediaFormat::Json => response(status, JSON, json),
+        MediaFormat::Json => json_response(status, JSON, json),
         MediaFormat::Protobuf => response(status, PROTOBUF, json),
         MediaFormat::Yaml => match to_yaml(&json) {
             Some(yaml) => response(status, HeaderValue::from_static("application/yaml"), yaml),
-            None => response(status, JSON, json),
+            None => json_response(status, JSON, json),
         },
     };
     warn(&mut response, warnings);
@@ -315,7 +331,7 @@ fn to_yaml(json: &[u8]) -> Option<Bytes> {
 /// A response of a JSON value.
 pub(super) fn json(code: u16, value: &Value) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response(status, JSON, Bytes::from(value.to_string()))
+    json_response(status, JSON, Bytes::from(value.to_string()))
 }
 
 /// The response to a failed request.

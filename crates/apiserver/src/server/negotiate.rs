@@ -2,11 +2,13 @@
 
 use super::drop_fields;
 use super::encode::{AnswerShape, ObjectView};
+use super::route::Query;
 use berth_objects::body::Encoding;
 use berth_objects::status::ApiError;
 use berth_objects::table::Include;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::request::Parts;
 
 /// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,6 +63,38 @@ impl<'a> MediaType<'a> {
     }
 }
 
+/// The clauses of `Accept`.
+fn accept(headers: &HeaderMap) -> String {
+    let values = headers.get_all(ACCEPT).iter();
+    let texts: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
+    texts.join(",")
+}
+
+/// The beginnings of the `User-Agent` of browsers and command-line tools that people use.
+const AGENTS_OF_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
+
+/// Returns whether JSON is indented: as the parameter `pretty` of the query or of the media type requests it. Without
+/// the former it is indented for browsers, curl and wget, too.
+pub(super) fn is_indented(parts: &Parts) -> bool {
+    let accept = accept(&parts.headers);
+    let clauses = accept.split(',').map(MediaType::parse);
+    let mut chosen =
+        clauses.filter(|media| clause_answer(media, Include::default(), true).is_some());
+    if chosen.next().is_some_and(|m| m.parameter("pretty") == "1") {
+        return true;
+    }
+    let query = Query::parse(parts.uri.query()).ok();
+    match query.as_ref().map_or("", |query| query.get("pretty")) {
+        "" => {
+            let agent = agent(&parts.headers);
+            AGENTS_OF_PEOPLE
+                .iter()
+                .any(|known| agent.starts_with(known))
+        }
+        text => matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+    }
+}
+
 /// Chooses the first clause of `Accept` that can be satisfied. No `Accept` is JSON. `protobuf` is whether the kind has
 /// a protobuf form.
 ///
@@ -71,12 +105,7 @@ pub(super) fn accepted(
     include: Include,
     protobuf: bool,
 ) -> Result<AnswerFormat, ApiError> {
-    let texts: Vec<&str> = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
-    let accept = texts.join(",");
+    let accept = accept(headers);
     if accept.trim().is_empty() {
         return Ok(AnswerFormat::default());
     }

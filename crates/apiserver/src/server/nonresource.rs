@@ -1,6 +1,6 @@
 //! Everything that is no object: health, version, metrics, discovery, OpenAPI.
 
-use super::handle::{AnswerBody, JSON, Received, TEXT, json, not_found, response};
+use super::handle::{AnswerBody, JSON, Received, TEXT, json, json_response, not_found, response};
 use super::{ServerState, aggregation, negotiate};
 use crate::auth::tokens::ServerTokens;
 use crate::discovery;
@@ -35,7 +35,7 @@ pub(super) fn serve(
         [probe @ ("healthz" | "livez" | "readyz"), check @ ..] => {
             return Ok(health(state, probe, check, parts.uri.query().unwrap_or("")));
         }
-        ["version"] => Some(version(state.release)),
+        ["version"] => return Ok(indented(&version(state.release))),
         ["metrics"] => return Ok(metrics(state)),
         ["api"] if aggregated()? => {
             return Ok(aggregated_answer(&discovery::aggregated(&catalog, true)));
@@ -54,7 +54,10 @@ pub(super) fn serve(
         ["api", version] => discovery::resources(&catalog, "", version),
         ["apis", group] => aggregation::group(state, group, discovery::group(&catalog, group)),
         ["apis", group, version] => discovery::resources(&catalog, group, version),
-        ["openapi", "v3"] => Some(openapi::index(&catalog)),
+        ["openapi", "v3"] => {
+            let index = openapi::index(&catalog).to_string();
+            return Ok(response(StatusCode::OK, JSON, Bytes::from(index)));
+        }
         ["openapi", "v3", path @ ..] => {
             return Ok(openapi::document(&catalog, &path.join("/"))
                 .map_or_else(not_found, |d| document(&d, JSON)));
@@ -71,14 +74,19 @@ pub(super) fn serve(
             return Ok(published(content_type, &keys));
         }
         ["openapi", "v2"] => return Ok(openapi_v2(&catalog, &parts.headers)),
-        [] => Some(paths(&catalog)),
+        [] => return Ok(indented(&paths(&catalog))),
         _ => None,
     };
     Ok(found.map_or_else(not_found, |value| json(200, &value)))
 }
 
+/// An answer that is indented for every client, as that of kube-apiserver.
+fn indented(value: &Value) -> Response<AnswerBody> {
+    response(StatusCode::OK, JSON, Bytes::from(format!("{value:#}")))
+}
+
 fn aggregated_answer(list: &Value) -> Response<AnswerBody> {
-    response(
+    json_response(
         StatusCode::OK,
         HeaderValue::from_static(discovery::AGGREGATED),
         Bytes::from(list.to_string()),

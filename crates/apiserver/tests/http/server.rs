@@ -92,6 +92,129 @@ async fn malformed_requests_do_not_affect_other_requests() {
     assert_eq!(cluster.get("/healthz").await.text(), "ok");
 }
 
+/// The lines of an indented text without the commas between them, in order of the alphabet.
+fn lines(text: &str) -> Vec<&str> {
+    let lines = text.lines().map(|line| line.trim_end_matches(','));
+    let mut lines: Vec<&str> = lines.collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[tokio::test]
+async fn people_get_indented_json() {
+    let cluster = Cluster::start().await;
+    for i in 0..3 {
+        let mut large = config_map(&format!("c{i}"), json!({}));
+        large["data"] = json!({"large": "x".repeat(300_000)});
+        cluster.create(CONFIG_MAPS, &large).await;
+    }
+    let namespace = "/api/v1/namespaces/default";
+    let cases = [
+        // (path, Accept, User-Agent, whether the answer is indented)
+        (namespace, "", "", false),
+        (namespace, "", "kubectl/v1.36.2", false),
+        (namespace, "", "curl/8.5.0", true),
+        (namespace, "", "Wget/1.21", true),
+        (
+            namespace,
+            "text/html,*/*;q=0.8",
+            "Mozilla/5.0 (X11; Linux)",
+            true,
+        ),
+        (namespace, "application/json;pretty=1", "", true),
+        (namespace, "application/json;pretty=0", "", false),
+        (
+            namespace,
+            "application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1",
+            "",
+            true,
+        ),
+        ("/api/v1/namespaces/default?pretty=true", "", "", true),
+        ("/api/v1/namespaces/default?pretty=1", "", "", true),
+        (
+            "/api/v1/namespaces/default?pretty=false",
+            "",
+            "curl/8.5.0",
+            false,
+        ),
+        (
+            "/api/v1/namespaces/default?pretty=yes",
+            "",
+            "curl/8.5.0",
+            false,
+        ),
+        ("/api/v1/namespaces/default?pretty=", "", "curl/8.5.0", true),
+        ("/api/v1/namespaces/absent?pretty=true", "", "", true),
+        (
+            "/api/v1/namespaces/default/configmaps?pretty=true",
+            "",
+            "",
+            true,
+        ),
+        ("/apis?pretty=true", "", "", true),
+        ("/apis/apps/v1?pretty=true", "", "", true),
+        ("/openapi/v3?pretty=true", "", "curl/8.5.0", false),
+        ("/version", "", "", true),
+        ("/", "", "", true),
+    ];
+    for (path, accept, agent, is_indented) in cases {
+        let headers = match agent {
+            "" => Vec::new(),
+            agent => vec![("user-agent".to_owned(), agent.to_owned())],
+        };
+        let reply = cluster
+            .ask(Ask {
+                path: path.to_owned(),
+                accept: accept.to_owned(),
+                headers,
+                ..Ask::default()
+            })
+            .await;
+        let text = reply.text();
+        let is = text.starts_with("{\n  \"");
+        assert_eq!(is, is_indented, "{path} {accept} {agent}");
+        if is_indented {
+            // The fields of the parsed object have another order.
+            let expect = format!("{:#}", reply.json());
+            assert_eq!(lines(&text), lines(&expect), "{path} {accept}");
+        }
+    }
+    let watch = cluster
+        .get(&format!(
+            "{PODS}?watch=1&timeoutSeconds=1&pretty=true&resourceVersion=0"
+        ))
+        .await;
+    assert!(!watch.text().contains("\n  "), "{}", watch.text());
+}
+
+/// The hashes are those that kube-apiserver 1.36 states.
+#[tokio::test]
+async fn discovery_states_the_hash_of_the_version_in_which_objects_are_stored() {
+    let cluster = Cluster::start().await;
+    let cases = [
+        ("/api/v1", "pods", json!("xPOwRZ+Yhw8=")),
+        ("/api/v1", "nodes", json!("XwShjMxG9Fs=")),
+        ("/api/v1", "events", json!("r2yiGXH7wu8=")),
+        ("/apis/events.k8s.io/v1", "events", json!("r2yiGXH7wu8=")),
+        ("/api/v1", "pods/status", Value::Null),
+        ("/api/v1", "bindings", Value::Null),
+        ("/apis/apps/v1", "deployments", json!("8aSe+NMegvE=")),
+        ("/apis/batch/v1", "cronjobs", json!("sd5LIXh4Fjs=")),
+        (
+            "/apis/autoscaling/v1",
+            "horizontalpodautoscalers",
+            json!("qwQve8ut294="),
+        ),
+    ];
+    for (path, name, hash) in cases {
+        let list = cluster.get(path).await.json();
+        let resources = list["resources"].as_array().cloned().unwrap_or_default();
+        let found = resources.iter().find(|r| r["name"] == name);
+        let found = found.map(|r| r["storageVersionHash"].clone());
+        assert_eq!(found, Some(hash), "{path} {name}");
+    }
+}
+
 #[tokio::test]
 async fn discovery_and_documents_agree() {
     let cluster = Cluster::start().await;
