@@ -6,7 +6,7 @@ use crate::registry::ListPage;
 use crate::storage::ObjectVersion;
 use berth_objects::catalog::{Conversion, ServedResource};
 use berth_objects::table::{self, Include};
-use berth_objects::view::meta;
+use berth_objects::view::{meta, meta_mut};
 use berth_protobuf::Types;
 use berth_protobuf::envelope::{self, WatchEvent};
 use berth_protobuf::wire::Writer;
@@ -302,17 +302,18 @@ pub(crate) fn bookmark(
                 "metadata": metadata,
             }),
         )),
-        ObjectView::Table(include) => put_json(
-            out,
-            &table::table(
-                resource,
-                [],
-                metadata,
-                include,
-                columns,
-                Timestamp::UNIX_EPOCH,
-            ),
-        ),
+        // The row is that of an object without fields.
+        ObjectView::Table(include) => {
+            let mut list_meta = Map::new();
+            list_meta.insert("resourceVersion".to_owned(), revision.to_string().into());
+            let mut object = resource.blank_object();
+            meta_mut(&mut object).extend(metadata);
+            let (objects, now) = ([Arc::new(object)], Timestamp::UNIX_EPOCH);
+            put_json(
+                out,
+                &table::table(resource, objects, list_meta, include, columns, now),
+            );
+        }
     }
 }
 

@@ -200,6 +200,53 @@ async fn rows_in_a_stream_carry_their_columns_once() {
 }
 
 #[tokio::test]
+async fn rows_of_a_streamed_list_end_with_a_marked_row() {
+    let cluster = Cluster::start().await;
+    cluster
+        .create(CONFIG_MAPS, &config_map("a", json!({})))
+        .await;
+    let initial =
+        "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let events = cluster
+        .ask(Ask {
+            path: format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&{initial}"),
+            accept: "application/json;as=Table;v=v1;g=meta.k8s.io".to_owned(),
+            ..Ask::default()
+        })
+        .await
+        .events();
+    assert_eq!(text(&events[1], "/type"), "BOOKMARK");
+    let table = &events[1]["object"];
+    assert_eq!(table["rows"][0]["cells"], json!(["", 0, "<unknown>"]));
+    let revision = &table["metadata"]["resourceVersion"];
+    assert_eq!(table["metadata"], json!({"resourceVersion": revision}));
+    assert_eq!(
+        table["rows"][0]["object"],
+        json!({
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {
+                "resourceVersion": revision,
+                "annotations": {"k8s.io/initial-events-end": "true"},
+            },
+        })
+    );
+    // Rows are those of kube-apiserver 1.36 for an object without fields.
+    let events = cluster
+        .ask(Ask {
+            path: format!("{PODS}?watch=1&timeoutSeconds=1&{initial}"),
+            accept: "application/json;as=Table;v=v1;g=meta.k8s.io".to_owned(),
+            ..Ask::default()
+        })
+        .await
+        .events();
+    let none = "<none>";
+    assert_eq!(
+        events[0]["object"]["rows"][0]["cells"],
+        json!(["", "0/0", "", "0", "<unknown>", none, none, none, none])
+    );
+}
+
+#[tokio::test]
 async fn a_shutdown_ends_watches_at_once() {
     let cluster = Cluster::start().await;
     let client = cluster.client.clone();
