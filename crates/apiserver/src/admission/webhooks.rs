@@ -440,6 +440,17 @@ fn patched(
     let shown = attributes.shown(api, resource, object)?;
     let applied = patch::apply_json(shown.clone(), operations);
     let new = applied.map_err(|e: PatchError| ApiError::internal(e.to_string()))?;
+    for field in ["apiVersion", "kind"] {
+        let (was, is) = (shown[field].as_str(), new[field].as_str());
+        if is.is_some_and(|is| !is.is_empty()) && is != was {
+            return Err(ApiError::internal(format!(
+                "admission webhook {:?} changed {field} from {:?} to {:?}",
+                hook.name,
+                was.unwrap_or(""),
+                is.unwrap_or("")
+            )));
+        }
+    }
     attributes.accept(api, resource, object, &shown, new)
 }
 

@@ -163,6 +163,7 @@ impl Api {
             let again = |object: &mut Value| self.admit_create(rules, namespace, object);
             let mutated = attributes.mutate(self, Some(object), None, again)?;
             object = mutated.unwrap_or_default();
+            keep_namespace(resource, namespace, &mut object)?;
         }
         let stated = if service_addresses::has_addresses(resource) {
             Some(service_addresses::addresses(&object))
@@ -522,6 +523,8 @@ impl Api {
             Ok(())
         };
         let mut new = attributes.mutate_update(self, new, old, again)?;
+        keep_namespace(resource, change.namespace, &mut new)?;
+        check_renamed(resource, &new, old)?;
         let managers = meta_mut(&mut new).remove("managedFields");
         {
             let old_meta = old.map("metadata");
@@ -637,6 +640,34 @@ pub(super) fn adopt_namespace(
     check_namespace(namespace, object)?;
     meta_mut(object).insert("namespace".to_owned(), namespace.into());
     Ok(())
+}
+
+/// An object that admission has changed is in the namespace of the request.
+fn keep_namespace(
+    resource: &ServedResource,
+    namespace: &str,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    check_namespace(namespace, object)?;
+    if resource.namespaced && meta(object, "namespace").is_empty() {
+        meta_mut(object).insert("namespace".to_owned(), namespace.into());
+    }
+    Ok(())
+}
+
+/// An object that admission has changed has the name that it had.
+fn check_renamed(resource: &ServedResource, new: &Value, old: &Value) -> Result<(), ApiError> {
+    let name = meta(new, "name");
+    if name == meta(old, "name") {
+        return Ok(());
+    }
+    let error = FieldError {
+        kind: ErrorType::Invalid,
+        field: "metadata.name".to_owned(),
+        value: Some(format!("{name:?}")),
+        detail: "field is immutable".to_owned(),
+    };
+    Err(ApiError::invalid(resource.kind_subject(name), &[error]))
 }
 
 /// An object that names a namespace names that of the request.

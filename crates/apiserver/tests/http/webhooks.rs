@@ -84,6 +84,84 @@ async fn a_webhook_adds_a_scheduling_gate_to_new_pods() {
     assert_eq!(webhook.take_requests().len(), 0);
 }
 
+/// The codes and texts of kube-apiserver 1.36; those of a changed kind are Berth's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_may_not_move_an_object() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    cluster
+        .create(CONFIG_MAPS, &config_map("old", json!({})))
+        .await;
+    let rules = json!({"rules": [rule("", "configmaps", "*")]});
+    cluster
+        .configure(MUTATING, json!([webhook.hook("/move", rules)]))
+        .await;
+    let namespace =
+        "the namespace of the provided object does not match the namespace sent on the request";
+    let immutable = "ConfigMap \"other\" is invalid: metadata.name: Invalid value: \"other\": field is immutable";
+    let changed = |field: &str, from: &str, to: &str| {
+        format!(
+            "Internal error occurred: admission webhook \"a.example.com\" changed {field} from {from:?} to {to:?}"
+        )
+    };
+    let cases = [
+        // (the patch, the refusals of a create and of an update)
+        (
+            json!({"op": "add", "path": "/metadata/namespace", "value": "kube-system"}),
+            Some((400, namespace.to_owned())),
+            Some((400, namespace.to_owned())),
+        ),
+        (
+            json!({"op": "replace", "path": "/metadata/name", "value": "other"}),
+            None,
+            Some((422, immutable.to_owned())),
+        ),
+        (
+            json!({"op": "remove", "path": "/metadata/namespace"}),
+            None,
+            None,
+        ),
+        (json!({"op": "remove", "path": "/kind"}), None, None),
+        (
+            json!({"op": "replace", "path": "/kind", "value": "Secret"}),
+            Some((500, changed("kind", "ConfigMap", "Secret"))),
+            Some((500, changed("kind", "ConfigMap", "Secret"))),
+        ),
+        (
+            json!({"op": "replace", "path": "/apiVersion", "value": "apps/v1"}),
+            Some((500, changed("apiVersion", "v1", "apps/v1"))),
+            Some((500, changed("apiVersion", "v1", "apps/v1"))),
+        ),
+    ];
+    let path = format!("{CONFIG_MAPS}/old");
+    for (i, (operation, of_create, of_update)) in cases.into_iter().enumerate() {
+        let given = operation.clone();
+        webhook.answer("/move", move |_| patch(json!([given])));
+        let new = config_map(&format!("n{i}"), json!({}));
+        let created = cluster.post(CONFIG_MAPS, &new).await;
+        let mut update = config_map("old", json!({}));
+        update["data"] = json!({"i": i.to_string()});
+        let updated = cluster.send("PUT", &path, &update).await;
+        for (reply, refusal) in [(created, of_create), (updated, of_update)] {
+            let answer = reply.json();
+            match refusal {
+                None => assert_eq!(
+                    answer["metadata"]["namespace"], "default",
+                    "{operation}: {answer}"
+                ),
+                Some((code, message)) => {
+                    assert_eq!(text(&answer, "/message"), message, "{operation}");
+                    assert_eq!(reply.status, code, "{operation}");
+                }
+            }
+        }
+    }
+    // As in Kubernetes, a webhook may choose the name of a new object.
+    assert_eq!(
+        cluster.get(&format!("{CONFIG_MAPS}/other")).await.status,
+        200
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_and_failures_have_the_texts_of_kubernetes() {
     let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
