@@ -729,6 +729,23 @@ async fn paths_of_definitions_are_checked_as_by_kube_apiserver() {
             );
         }
     }
+    // What all versions have alike is reported once, as of the whole definition.
+    let mut definition = definition();
+    for version in [0, 1] {
+        definition["spec"]["versions"][version]["selectableFields"] =
+            json!([{"jsonPath": ".spec.none"}]);
+    }
+    let reply = cluster.post(&path, &definition).await;
+    let message = message(&reply);
+    assert_eq!(
+        message.matches("is an invalid path").count(),
+        1,
+        "{message}"
+    );
+    assert!(
+        message.contains(&format!(" spec.{SELECTABLE}")),
+        "{message}"
+    );
 }
 
 #[tokio::test]

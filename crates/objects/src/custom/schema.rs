@@ -265,6 +265,15 @@ fn check_parts(errors: &mut Errors, versions: &[Value], path: &ErrorPath) {
             check_column(errors, column, &at.index(i));
         }
     }
+    let selectable = "selectableFields";
+    for (i, version) in versions.iter().take(count(selectable)).enumerate() {
+        let at = if alike(selectable) {
+            of_all.clone()
+        } else {
+            path.index(i)
+        };
+        check_selectable(errors, version, &at.child(selectable));
+    }
 }
 
 pub(crate) fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
@@ -287,7 +296,6 @@ pub(crate) fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path:
                 "can only be set for deprecated versions",
             );
         }
-        check_selectable(errors, version, &at.child("selectableFields"));
     }
     let mut seen = HashSet::new();
     if !versions.iter().all(|v| seen.insert(v.text("name"))) {
