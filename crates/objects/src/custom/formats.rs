@@ -205,7 +205,8 @@ fn is_name(text: &str) -> bool {
 /// One label with at most one dash, or labels with dots and a top-level domain of letters. Symbols and letters of all
 /// scripts count as letters.
 fn is_hostname(text: &str) -> bool {
-    static OTHERS: LazyLock<Option<Pattern>> = LazyLock::new(|| Pattern::new(r"^[\p{S}\p{L}]$").ok());
+    static OTHERS: LazyLock<Option<Pattern>> =
+        LazyLock::new(|| Pattern::new(r"^[\p{S}\p{L}]$").ok());
     static LETTERS: LazyLock<Option<Pattern>> = LazyLock::new(|| Pattern::new(r"^\p{L}$").ok());
     let is_one = |class: &LazyLock<Option<Pattern>>, c: char| {
         let class = class.as_ref();
