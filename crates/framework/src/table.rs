@@ -103,6 +103,11 @@ impl NodeTable {
         &self.census
     }
 
+    /// The number of kinds of pods on nodes, by their labels, without those that are only supposed.
+    pub fn pod_kinds(&self) -> usize {
+        self.census.kinds()
+    }
+
     /// The volumes of nodes.
     pub(crate) fn volumes(&self) -> &NodeVolumes {
         &self.volumes

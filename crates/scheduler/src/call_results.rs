@@ -144,7 +144,9 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
     }
     match &result {
         Ok(_) => publish_report(core, &call),
-        Err(error) if error.kind.is_dropped() || is_done => {}
+        Err(error) if error.kind.is_dropped() => {}
+        // The status of a pod that was deleted is no failure, and in the log at the level of requests.
+        Err(error) if is_done && error.kind != CallErrorKind::NotFound => {}
         Err(error) => log_failure(core, &call, error),
     }
 }

@@ -215,7 +215,7 @@ impl Incoming {
         let required = &self.required;
         let terms = required.affinity.len() + required.anti_affinity.len();
         let terms = terms.saturating_add(self.preferences.topology_keys().count());
-        cx.look_at(terms, cx.cluster.nodes.census().kinds())
+        cx.look_at(terms, cx.cluster.nodes.pod_kinds())
     }
 
     /// Visits what the pods on all nodes count for: each effect by which topology key, and of how many pods where.

@@ -168,7 +168,7 @@ impl NodeInclusion<'_> {
 /// When that is more than the attempt may do.
 pub(super) fn look_at_all(cx: &Context<'_>, constraints: &[Constraint]) -> Result<(), Status> {
     let nodes = &cx.cluster.nodes;
-    let times = nodes.len().saturating_add(nodes.census().kinds());
+    let times = nodes.len().saturating_add(nodes.pod_kinds());
     cx.look_at(constraints.len(), times)
 }
 

@@ -30,7 +30,7 @@ const SOURCES: [&str; 9] = [
 
 /// The names that are no fields of Kubernetes' types: the file that reaches them, the document whose members they are,
 /// and the names.
-const OTHERS: [(&str, &str, &str); 24] = [
+const OTHERS: [(&str, &str, &str); 25] = [
     (
         "apiserver/src/admission/attributes.rs",
         "options",
@@ -60,7 +60,7 @@ const OTHERS: [(&str, &str, &str); 24] = [
         "apiserver/src/discovery.rs",
         "discovery",
         "clientCIDR freshness groupVersion namespaced preferredVersion responseKind serverAddress \
-            serverAddressByClientCIDRs singularName singularResource",
+            serverAddressByClientCIDRs singularName singularResource storageVersionHash",
     ),
     ("apiserver/src/registry/kubernetes.rs", "labels", "provider"),
     ("apiserver/src/registry/list.rs", "continue token", "rv v"),
@@ -70,6 +70,7 @@ const OTHERS: [(&str, &str, &str); 24] = [
         "freshness groupVersion namespaced preferredVersion responseKind singularName singularResource",
     ),
     ("apiserver/src/server/handle.rs", "query", "watch"),
+    ("apiserver/src/server/negotiate.rs", "query", "pretty"),
     (
         "apiserver/src/server/nonresource.rs",
         "version, OpenID configuration, paths",
@@ -80,7 +81,7 @@ const OTHERS: [(&str, &str, &str); 24] = [
         "apiserver/src/server/resources.rs",
         "query",
         "allowWatchBookmarks fieldManager fieldValidation force includeObject resourceVersionMatch sendInitialEvents \
-            watch",
+            timeout watch",
     ),
     (
         "client/src/credentials.rs",
