@@ -3,6 +3,7 @@
 use berth_api::pod::{Container, ContainerStatus};
 use berth_api::quantity::QuantityFormat;
 use berth_api::{Node, Pod, Quantity, ResourceList, Str};
+use std::collections::BTreeMap;
 
 /// The requests of a pod by its spec, with the place of the pod itself as the resource `pods`.
 pub fn requests(pod: &Pod) -> ResourceList {
@@ -11,42 +12,66 @@ pub fn requests(pod: &Pod) -> ResourceList {
 
 /// The resources that a kubelet has allocated to a pod, which a resize changes before it changes the containers.
 pub fn allocated(pod: &Pod) -> ResourceList {
-    total(pod, |container, statuses| {
-        let mut own = statuses.iter().filter(|s| s.name == container.name);
-        match own.find(|status| status.resources.is_some()) {
-            Some(status) => &status.allocated_resources,
-            None => &container.resources.requests,
-        }
+    let init = allocated_by_name(&pod.status.init_container_statuses);
+    let ordinary = allocated_by_name(&pod.status.container_statuses);
+    total(pod, |container, is_init| {
+        let stated = if is_init { &init } else { &ordinary };
+        let own = stated.get(container.name.as_str()).copied();
+        own.unwrap_or(&container.resources.requests)
     })
 }
 
+/// The resources that are allocated to the containers with these statuses. Of several statuses of a name, the first
+/// counts.
+fn allocated_by_name(statuses: &[ContainerStatus]) -> BTreeMap<&str, &ResourceList> {
+    let stated = statuses.iter().rev();
+    let stated = stated.filter(|status| status.resources.is_some());
+    stated
+        .map(|status| (status.name.as_str(), &status.allocated_resources))
+        .collect()
+}
+
+/// Amounts by resource.
+type Sums = BTreeMap<Str, Quantity>;
+
 /// Init containers run one after the other, each beside the sidecars that were started before it (KEP-753); then the
 /// containers run together beside all sidecars. Requests of the pod as a whole replace those sums (KEP-2837).
-fn total<'p>(
-    pod: &'p Pod,
-    of: impl Fn(&'p Container, &'p [ContainerStatus]) -> &'p ResourceList,
-) -> ResourceList {
-    let mut sidecars = ResourceList::default();
-    let mut most = ResourceList::default();
+///
+/// `of` returns the resources of a container; the second argument states whether it is an init container.
+fn total<'a>(pod: &'a Pod, of: impl Fn(&'a Container, bool) -> &'a ResourceList) -> ResourceList {
+    let mut sidecars = Sums::new();
+    let mut most = Sums::new();
+    let raise = |most: &mut Sums, resource: &Str, amount: Quantity| {
+        let known = most.entry(resource.clone()).or_insert(amount);
+        *known = amount.max(*known);
+    };
     for container in &pod.spec.init_containers {
-        let mut running = sidecars.clone();
-        running.add_all(of(container, &pod.status.init_container_statuses));
-        most.max_all(&running);
-        if container.is_sidecar() {
-            sidecars = running;
+        // The sidecars before it count already: only the resources of this container may raise a sum.
+        for (resource, own) in of(container, true).iter() {
+            let running = sidecars.get(resource).map_or(*own, |before| *before + *own);
+            raise(&mut most, resource, running);
+            if container.is_sidecar() {
+                sidecars.insert(resource.clone(), running);
+            }
         }
     }
     let mut running = sidecars;
     for container in &pod.spec.containers {
-        running.add_all(of(container, &pod.status.container_statuses));
+        for (resource, own) in of(container, false).iter() {
+            let sum = running.get(resource).map_or(*own, |before| *before + *own);
+            running.insert(resource.clone(), sum);
+        }
     }
-    most.max_all(&running);
+    for (resource, amount) in &running {
+        raise(&mut most, resource, *amount);
+    }
     let whole = pod.spec.resources.iter();
     for (resource, amount) in whole.flat_map(|whole| whole.requests.iter()) {
         if matches!(resource.as_str(), "cpu" | "memory") || resource.starts_with("hugepages-") {
-            most.set(resource.clone(), *amount);
+            most.insert(resource.clone(), *amount);
         }
     }
+    let mut most = ResourceList::from_pairs(most);
     most.add_all(&pod.spec.overhead);
     let one = Quantity::from_value(1, QuantityFormat::DecimalSI);
     most.set("pods".into(), one);

@@ -211,6 +211,45 @@ fn a_resized_pod_has_the_resources_that_were_allocated() {
     assert_eq!(cpu(allocated(&pod)), Some(3));
 }
 
+/// Sums of sidecars are not computed again for each container, and statuses are found by name: four times the containers
+/// take four times the reads of names, and a little more for the search among sorted names.
+#[test]
+fn sums_take_time_in_proportion_to_the_containers() {
+    let reads = |count: usize| {
+        let requests = |n: usize| json!({"requests": {format!("example.com/r{n}"): "1"}});
+        let sidecars = (0..count).map(|n| {
+            json!({"name": format!("s{n}"), "restartPolicy": "Always", "resources": requests(n)})
+        });
+        let containers =
+            (0..count).map(|n| json!({"name": format!("c{n}"), "resources": requests(n)}));
+        let statuses = |name: &str| -> Vec<Value> {
+            let statuses = (0..count).map(|n| {
+                json!({"name": format!("{name}{n}"), "resources": {},
+                    "allocatedResources": {format!("example.com/r{n}"): "2"}})
+            });
+            statuses.collect()
+        };
+        let mut pod = pod(json!({
+            "initContainers": sidecars.collect::<Vec<_>>(),
+            "containers": containers.collect::<Vec<_>>(),
+        }));
+        pod.status.container_statuses =
+            serde_json::from_value(statuses("c").into()).expect("statuses");
+        pod.status.init_container_statuses =
+            serde_json::from_value(statuses("s").into()).expect("statuses");
+        let began = Str::reads();
+        let (requested, allocated) = (room::requests(&pod), room::allocated(&pod));
+        let reads = Str::reads() - began;
+        for (list, amount) in [(requested, 2), (allocated, 4)] {
+            let last = list.get(&format!("example.com/r{}", count - 1));
+            assert_eq!(last.map(|amount| amount.value()), Some(amount));
+        }
+        reads
+    };
+    let [few, many] = [250, 1_000].map(reads);
+    assert!(many <= 6 * few, "{few} reads, then {many}");
+}
+
 /// PL-10.
 #[test]
 fn a_node_lacks_the_resources_of_which_too_little_is_free() {
