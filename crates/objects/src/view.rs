@@ -131,11 +131,20 @@ pub mod reads {
     }
 }
 
-/// The value at a path of names such as `/spec/nodeName`. Unlike a JSON pointer it has neither escapes nor positions in
-/// lists, and reading it allocates nothing.
+/// The value at a path of names such as `/spec/nodeName`, with the escapes of a JSON pointer: `~1` is a slash and `~0` a
+/// tilde. Unlike a JSON pointer it has no positions in lists, and reading it allocates nothing unless a name has escapes.
 pub fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     let mut names = path.split('/').skip(1);
-    names.try_fold(object, |value, name| value.get(name))
+    names.try_fold(object, |value, name| match name.contains('~') {
+        true => value.get(name.replace("~1", "/").replace("~0", "~")),
+        false => value.get(name),
+    })
+}
+
+/// The path for [`at_path`] of names that are joined by dots, such as `spec.nodeName`.
+pub(crate) fn path_of_names(dotted: &str) -> String {
+    let escaped = dotted.replace('~', "~0").replace('/', "~1");
+    format!("/{}", escaped.replace('.', "/"))
 }
 
 /// Returns whether this is what Go calls a zero value: absent, `null`, empty, 0 or false.
@@ -255,6 +264,22 @@ mod tests {
         assert_eq!(v.strings("l"), ["x", ""]);
         assert_eq!(v.labels("m"), [("a", "1"), ("b", "2")]);
         assert!(v.at(&["m", "b", "c"]).is_none());
+    }
+
+    #[test]
+    fn names_of_a_path_may_have_any_character() {
+        let object = json!({"spec": {"a/b": {"c~d": 1, "c": 2}, "~1": 3, "a": {"b": 4}}});
+        for (dotted, expected) in [
+            ("spec.a/b.c~d", Some(1)),
+            ("spec.a/b.c", Some(2)),
+            ("spec.~1", Some(3)),
+            ("spec.a.b", Some(4)),
+            ("spec.a~1b.c", None),
+            ("spec./", None),
+        ] {
+            let found = at_path(&object, &path_of_names(dotted));
+            assert_eq!(found.and_then(Value::as_i64), expected, "{dotted}");
+        }
     }
 
     #[test]

@@ -620,17 +620,32 @@ async fn objects_obey_the_rules_of_their_schema() {
 async fn objects_are_selected_by_the_fields_that_the_definition_names() {
     let cluster = Cluster::start().await;
     let mut definition = definition();
-    definition["spec"]["versions"][1]["selectableFields"] =
-        json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]);
+    let version = &mut definition["spec"]["versions"][1];
+    let paths = [
+        ".spec.color",
+        ".spec.size",
+        ".spec.vendor/model",
+        ".spec.a~1b",
+    ];
+    version["selectableFields"] = paths.map(|path| json!({"jsonPath": path})).into();
+    let schema = &mut version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    for name in ["vendor/model", "a~1b"] {
+        schema[name] = json!({"type": "string"});
+    }
     cluster.define(&definition).await;
     for (name, color, size) in [("a", "red", 1), ("b", "blue", 2), ("c", "red", 2)] {
-        let spec = json!({"size": size, "color": color});
+        let spec = json!({
+            "size": size, "color": color, "vendor/model": format!("m{size}"), "a~1b": color,
+        });
         cluster.create(WIDGETS, &widget(name, spec)).await;
     }
     for (selector, expect) in [
         ("spec.color=red", vec!["a", "c"]),
         ("spec.color!=red", vec!["b"]),
         ("spec.color=red,spec.size=2", vec!["c"]),
+        ("spec.vendor/model=m2", vec!["b", "c"]),
+        ("spec.vendor/model!=m2", vec!["a"]),
+        ("spec.a~1b=blue", vec!["b"]),
     ] {
         let selector = selector.replace('=', "%3D").replace(',', "%2C");
         let list = cluster

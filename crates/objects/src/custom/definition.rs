@@ -6,7 +6,7 @@ use crate::access::{gr, intern};
 use crate::catalog::{Generation, ServedResource, Sub, built_in, custom_store};
 use crate::selectors::selectable::Selectable;
 use crate::table::column::TableColumn;
-use crate::view::{FieldView, meta};
+use crate::view::{FieldView, meta, path_of_names};
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -298,8 +298,7 @@ fn resource(
     resource.verbs = VERBS.to_vec();
     let selectable = version.items("selectableFields").iter().map(|field| {
         let label = field.text("jsonPath").trim_start_matches('.');
-        let pointer = format!("/{}", label.replace('.', "/"));
-        Selectable::text(intern(label), intern(&pointer))
+        Selectable::text(intern(label), intern(&path_of_names(label)))
     });
     resource.fields = selectable.collect();
     if is_terminating(definition) {
