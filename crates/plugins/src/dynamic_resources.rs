@@ -385,6 +385,13 @@ impl EnqueueExtensions for DynamicResources {
                 |cluster, _, change| hints::after_slice_deletion(cluster, &change),
             ),
         ];
+        if features.enabled(Feature::DRAExtendedResource) {
+            events.push(EventRegistration::supplementary(
+                EventResource::DeviceClass,
+                ActionType::DELETE,
+                |cluster, pod, change| hints::after_class_deletion(cluster, pod, &change),
+            ));
+        }
         if features.enabled(Feature::DRADeviceTaintRules) {
             // kube-scheduler reports such a change as one of the slices. A new rule makes no device available.
             events.push(EventRegistration::always(

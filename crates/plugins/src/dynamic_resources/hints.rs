@@ -1,8 +1,10 @@
 //! The changes that help a pod that waits for its claims, and the pods that a change of a claim can help.
 
 use super::claims::{self as of_pod, Claims, Lack};
+use crate::extended_resources::class_of;
 use berth_api::devices::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
-use berth_api::{Object, Pod, ResourceClaim};
+use berth_api::requests::{SumOptions, pod_resources};
+use berth_api::{Object, Pod, ResourceClaim, Str};
 use berth_framework::cluster::claim_names;
 use berth_framework::event::{Change, Hint, HintError, Narrowed, Versions};
 use berth_framework::{Cluster, Feature, FeatureGates};
@@ -29,6 +31,24 @@ pub(super) fn after_slice_deletion(
     let inventory = cluster.devices().inventory();
     let remains = old.is_some_and(|deleted| inventory.has_more_slices(deleted));
     Ok(Hint::queue_if(remains))
+}
+
+/// A class was deleted: another class may provide its extended resource now.
+pub(super) fn after_class_deletion(
+    cluster: &Cluster,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, HintError> {
+    let (old, _) = change.versions(Object::as_device_class, "a device class")?;
+    let resource = old.and_then(|deleted| deleted.spec.extended_resource_name.as_ref());
+    let is_provided = |resource: &&Str| class_of(cluster, resource).is_some();
+    let Some(resource) = resource.filter(is_provided) else {
+        return Ok(Hint::Skip);
+    };
+    let requests = pod_resources(pod, SumOptions::PENDING).scalars;
+    let mut requests = requests.iter();
+    let is_requested = requests.any(|(name, amount)| name == resource && *amount != 0);
+    Ok(Hint::queue_if(is_requested))
 }
 
 /// Returns whether the change frees devices. kube-scheduler expects that a claim is deallocated before it is deleted;

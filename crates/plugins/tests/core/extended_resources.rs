@@ -1,5 +1,6 @@
 //! Pods with extended resources that devices back, from the decision to the binding.
 
+use crate::devices::{claim, using};
 use crate::drivers::driver;
 use berth_api::Kind;
 use berth_framework::ApiCall;
@@ -224,7 +225,7 @@ fn a_class_wakes_the_pod() {
 }
 
 /// PL-174: of several classes that name a resource the newest provides it. When that one is deleted, another one does at
-/// once, with every release.
+/// once, with every release, and the pods that wait for the resource are tried again.
 #[test]
 fn another_class_provides_the_resource_of_a_deleted_one() {
     let class = |name: &str, created: &str, expression: &str| {
@@ -240,10 +241,19 @@ fn another_class_provides_the_resource_of_a_deleted_one() {
         class("older", "2026-01-01T00:00:00Z", "true"),
     );
     w.object(Kind::DeviceClass, newer.clone());
+    let mut large = claim("large");
+    large["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(2);
+    w.object(Kind::ResourceClaim, large);
     w.pod(pod("p").request("example.com/nic", "1"));
     w.attempt_named();
-    assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable));
+    // A pod that waits for devices of another class is not tried again.
+    w.pod(using("q", &["large"]));
+    w.attempt_named();
+    for name in ["p", "q"] {
+        assert_eq!(w.place_of(name), Some(QueuedIn::Unschedulable), "{name}");
+    }
     w.object_gone(Kind::DeviceClass, &newer);
-    w.pod(pod("q").request("example.com/nic", "1"));
-    assert_eq!(w.attempt_named(), "q on n1");
+    w.wait(10);
+    assert_eq!(w.attempts(), ["p on n1"]);
+    assert_eq!(w.place_of("q"), Some(QueuedIn::Unschedulable));
 }
