@@ -352,7 +352,13 @@ fn has_devices_of(claim: &ResourceClaim, allocation: &AllocationResult) -> bool 
     shown.is_some_and(|shown| shown.devices == allocation.devices)
 }
 
-/// The same according to the API.
+/// Returns whether both versions of a claim have the same devices.
+fn is_allocated_alike(earlier: &ResourceClaim, later: &ResourceClaim) -> bool {
+    let allocation = earlier.status.allocation.as_ref();
+    allocation.is_some_and(|allocation| has_devices_of(later, allocation))
+}
+
+/// Returns whether the claim is reserved for the user according to the API.
 fn is_stored_for(claim: Option<&Arc<ResourceClaim>>, user: &ConsumerReference) -> bool {
     is_reserved(claim.filter(|claim| !claim.status.is_assumed), user)
 }
@@ -373,6 +379,23 @@ fn name_of(claim: &ResourceClaim) -> ObjectName {
 /// pod.
 fn is_outdated(error: &CallError) -> bool {
     error.kind == CallErrorKind::Conflict || error.kind.is_dropped()
+}
+
+impl ReservedClaim {
+    /// Returns whether another member of the pod's group has written the devices of this attempt, and the reservation
+    /// of the pod or the group with them.
+    ///
+    /// No other reservation is believed because a watch shows it: the watch may be behind, and this scheduler or
+    /// another client may have ended the reservation since. The API server confirms it.
+    fn is_reserved_by_sibling(&self, seen: &ResourceClaim) -> bool {
+        let mut consumers = seen.status.reserved_for.iter();
+        self.is_shared
+            && self
+                .allocation
+                .as_ref()
+                .is_some_and(|chosen| has_devices_of(seen, chosen))
+            && consumers.any(|consumer| consumer.uid == self.consumer.uid)
+    }
 }
 
 impl Reserved {
@@ -436,7 +459,10 @@ impl Reserved {
                 | BindStage::Publishing
                 | BindStage::Counting,
             ) => Err(BindError::NoAnswer {
-                claim: self.claims[self.current].claim.key(),
+                object: match self.claims.get(self.current) {
+                    Some(reserved) => format!("claim {}", reserved.claim.key()),
+                    None => format!("pod {}", pod.key()),
+                },
                 seconds: WRITE_WAIT_MAX.as_secs(),
             }),
             _ => self.next(plugin, cx, pod),
@@ -461,23 +487,18 @@ impl Reserved {
             let seen = look_up(cx.cluster, &reserved.claim);
             let seen = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
             let seen = seen.ok_or_else(|| BindError::Deleted(reserved.claim.key()))?;
-            let is_reserved = is_reserved(Some(seen), &reserved.consumer);
             let is_stored = seen.is_allocated() && !seen.status.is_assumed;
-            if is_stored && is_reserved {
-                // It was reserved before, or an earlier write had no answer and was made all the same.
-                // The last write was refused, or is shown.
-                reserved.write = None;
-                if let Some(step) = self.publish(cx, pod) {
-                    return Ok(step);
-                }
+            if is_stored && reserved.is_reserved_by_sibling(seen) {
                 self.written(cx);
                 continue;
             }
             match &reserved.allocation {
                 // Another member of the group has written it, or an earlier write whose response was lost.
                 Some(allocation) if is_stored && has_devices_of(seen, allocation) => {
+                    reserved.claim = seen.clone();
                     reserved.allocation = None;
                     reserved.assumed = None;
+                    reserved.write = None;
                 }
                 Some(_) if is_stored => {
                     return Err(BindError::Allocated(reserved.claim.key()));
@@ -494,6 +515,10 @@ impl Reserved {
                 }
                 None if !is_stored => {
                     return Err(BindError::Deallocated(reserved.claim.key()));
+                }
+                // The node was chosen for other devices.
+                None if !is_allocated_alike(&reserved.claim, seen) => {
+                    return Err(BindError::Allocated(reserved.claim.key()));
                 }
                 Some(_) => {
                     if let Some(write) = writes::protect(seen) {
@@ -633,15 +658,21 @@ impl Reserved {
         pod: &Pod,
         error: &CallError,
     ) -> Result<Step, BindError> {
+        let of_pod = match self.stage {
+            BindStage::Publishing => Some("ExtendedResourceClaimStatus"),
+            BindStage::Counting => Some("NodeAllocatableResourceClaimStatuses"),
+            _ => None,
+        };
+        if let Some(field) = of_pod {
+            return Err(BindError::PodStatus {
+                pod: pod.key(),
+                field,
+                error: error.clone(),
+            });
+        }
         let reserved = &mut self.claims[self.current];
         if self.stage == BindStage::Reserving && error.kind.is_definite() {
             reserved.write = None;
-        }
-        if self.stage == BindStage::Publishing {
-            return Err(BindError::PodStatus {
-                pod: pod.key(),
-                error: error.clone(),
-            });
         }
         if self.stage != BindStage::Creating
             && is_outdated(error)

@@ -19,11 +19,16 @@ pub(super) enum BindError {
         claim: String,
         error: CallError,
     },
-    /// The write of a pod.
-    #[error("update pod {pod} ExtendedResourceClaimStatus: {error}")]
-    PodStatus { pod: String, error: CallError },
-    #[error("updating claim {claim}: no answer within {seconds} s")]
-    NoAnswer { claim: String, seconds: u64 },
+    /// The write of a pod's status.
+    #[error("update pod {pod} {field}: {error}")]
+    PodStatus {
+        pod: String,
+        field: &'static str,
+        error: CallError,
+    },
+    /// Of the claim or pod that is named.
+    #[error("updating {object}: no answer within {seconds} s")]
+    NoAnswer { object: String, seconds: u64 },
     #[error(
         "create claim for extended resources {claim}: the watch does not show it after {seconds} s"
     )]

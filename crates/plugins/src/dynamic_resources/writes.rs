@@ -129,6 +129,24 @@ fn allocated(object: &Object, allocation: &AllocationResult, users: &Users) -> O
     }
 }
 
+/// The claim reserved for this user, too.
+fn also_reserved(object: Object, consumer: &ConsumerReference) -> Object {
+    match object {
+        Object::ResourceClaim(claim)
+            if !claim
+                .status
+                .reserved_for
+                .iter()
+                .any(|c| c.uid == consumer.uid) =>
+        {
+            let mut claim = Arc::unwrap_or_clone(claim);
+            claim.status.reserved_for.push(consumer.clone());
+            Object::ResourceClaim(Arc::new(claim))
+        }
+        other => other,
+    }
+}
+
 /// The users of a claim whose devices are assumed: the pods by UID, and the entries that `reservedFor` will have.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Users {
@@ -275,24 +293,28 @@ pub(super) fn allocate(
     let allocation = allocation.clone();
     // Once this is written, the claim is not assumed for the pod any more, but for the members that still use it so.
     let users = sharers(claim, pod);
+    let consumer = consumer.clone();
     write
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
-        .seen_as(move |object| match object {
-            // A claim with the devices of another scheduler does not show this write.
-            Object::ResourceClaim(claim)
-                if claim
-                    .status
-                    .allocation
-                    .as_ref()
-                    .is_some_and(|known| known.devices != allocation.devices) =>
-            {
-                let mut claim = ResourceClaim::clone(claim);
-                claim.status.allocation = Some(allocation.clone());
-                claim.status.is_assumed = true;
-                Object::ResourceClaim(Arc::new(claim))
-            }
-            object => allocated(object, &allocation, &users),
+        .seen_as(move |object| {
+            let seen = match object {
+                // A claim with the devices of another scheduler does not show this write.
+                Object::ResourceClaim(claim)
+                    if claim
+                        .status
+                        .allocation
+                        .as_ref()
+                        .is_some_and(|known| known.devices != allocation.devices) =>
+                {
+                    let mut claim = ResourceClaim::clone(claim);
+                    claim.status.allocation = Some(allocation.clone());
+                    claim.status.is_assumed = true;
+                    Object::ResourceClaim(Arc::new(claim))
+                }
+                object => allocated(object, &allocation, &users),
+            };
+            also_reserved(seen, &consumer)
         })
 }
 
@@ -594,6 +616,37 @@ mod tests {
             };
             assert!(body.pointer(pointer).is_some(), "{body}");
         }
+    }
+
+    /// PL-162: a claim with the devices shows an allocation only if it is reserved for the pod as well.
+    #[test]
+    fn an_allocation_is_shown_with_its_reservation() {
+        let before = claim("c", json!({}));
+        let allocation = AllocationResult::default();
+        let pod = full_pod("p", json!({}));
+        let user = pod_consumer(&pod);
+        let write = allocate(&before, &allocation, &pod, &user);
+        let with = |users: &[&str]| {
+            let mut claim = before.clone();
+            claim.status.allocation = Some(allocation.clone());
+            let users = users
+                .iter()
+                .map(|name| pod_consumer(&full_pod(name, json!({}))));
+            claim.status.reserved_for = users.collect();
+            Object::ResourceClaim(Arc::new(claim))
+        };
+        for (users, expected) in [
+            (vec![], false),
+            (vec!["q"], false),
+            (vec!["p"], true),
+            (vec!["q", "p"], true),
+        ] {
+            assert_eq!(write.is_shown_by(&with(&users)), expected, "{users:?}");
+        }
+        let stored = Object::ResourceClaim(Arc::new(before));
+        let seen = write.applied_to(&stored);
+        assert!(!write.is_shown_by(&stored));
+        assert_eq!(write.applied_to(&seen), seen);
     }
 
     #[test]

@@ -192,6 +192,11 @@ fn a_conflict_is_resolved_with_the_newer_claim() {
             json!({"allocation": {"devices": {"results": []}}}),
             false,
         ),
+        (
+            "allocated elsewhere, and reserved for the pod",
+            json!({"allocation": {"devices": {"results": []}}, "reservedFor": [user("p")]}),
+            false,
+        ),
     ] {
         let mut w = world(&["n1"]);
         w.object(Kind::ResourceClaim, claim("mine"));
@@ -210,6 +215,86 @@ fn a_conflict_is_resolved_with_the_newer_claim() {
             let place = Some(QueuedIn::ErrorBackoff);
             assert_eq!(w.place_of("p"), place, "{situation}");
         }
+    }
+}
+
+/// The pod as a user of a claim.
+fn user(name: &str) -> Value {
+    json!({"resource": "pods", "name": name, "uid": format!("uid-{name}")})
+}
+
+/// The status of a claim with the device of a node.
+fn with_device_of(node: &str, users: &[&str]) -> Value {
+    let result =
+        json!({"request": "r", "driver": "gpu.example.com", "pool": node, "device": "gpu-0"});
+    let users: Vec<Value> = users.iter().map(|name| user(name)).collect();
+    json!({"allocation": {"devices": {"results": [result]}}, "reservedFor": users})
+}
+
+/// PL-162: the binding of a pod fails, so that the reservation of its claim ends, and the watch of claims is behind. In
+/// the next attempt, the reservation that the watch shows is the one that has ended: the pod is bound when the API
+/// server has confirmed a reservation, and not before.
+#[test]
+fn a_reservation_that_has_ended_is_made_again() {
+    let reservation = json!({"status": {"reservedFor": [user("p")]}});
+    for shown_early in [true, false] {
+        let mut w = world(&["n1"]);
+        let shown = |users: &[&str]| with_status("mine", with_device_of("n1", users));
+        w.object(Kind::ResourceClaim, shown(&[]));
+        w.pod(using("p", &["mine"]));
+        assert_eq!(w.attempt_named(), "p on n1");
+        assert_eq!(answer_write(&mut w, None), reservation);
+        answer_statuses(&mut w);
+        assert_eq!(bindings(&w), ["p on n1"]);
+        let is_binding = |call: &ApiCall| matches!(call, ApiCall::BindPod { .. });
+        w.answer_which(is_binding, Some(CallErrorKind::Conflict), false);
+        let release = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "uid-p"}]}});
+        assert_eq!(answer_write(&mut w, None), release);
+
+        // The watch shows the reservation of the first attempt late: before the second attempt, or during it.
+        if shown_early {
+            w.object(Kind::ResourceClaim, shown(&["p"]));
+        }
+        w.wait(10);
+        answer_statuses(&mut w);
+        assert_eq!(w.attempt_named(), "p on n1");
+        let refused = Some(CallErrorKind::Conflict);
+        assert_eq!(answer_write(&mut w, refused), reservation, "{shown_early}");
+        if !shown_early {
+            w.object(Kind::ResourceClaim, shown(&["p"]));
+            assert_eq!(answer_write(&mut w, refused), reservation);
+        }
+        answer_statuses(&mut w);
+        assert_eq!(bindings(&w), [""; 0], "{shown_early}");
+
+        w.object(Kind::ResourceClaim, shown(&[]));
+        assert_eq!(answer_write(&mut w, None), reservation);
+        answer_statuses(&mut w);
+        assert_eq!(bindings(&w), ["p on n1"], "{shown_early}");
+    }
+}
+
+/// PL-162: a claim was freed and got the device of another node after the pod's node was chosen: the pod is not bound
+/// there.
+#[test]
+fn a_pod_is_not_bound_where_its_claim_has_lost_its_device() {
+    for users in [&[][..], &["p"], &["other"]] {
+        let mut w = world(&["n1", "n2"]);
+        w.object(
+            Kind::ResourceClaim,
+            with_status("mine", with_device_of("n1", &[])),
+        );
+        w.pod(using("p", &["mine"]));
+        let placed = w.attempt_named();
+        assert!(placed.starts_with("p on n"), "{placed}");
+        answer_write(&mut w, Some(CallErrorKind::Conflict));
+        w.object(
+            Kind::ResourceClaim,
+            with_status("mine", with_device_of("n2", users)),
+        );
+        answer_statuses(&mut w);
+        assert_eq!(bindings(&w), [""; 0], "{users:?}");
+        assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff), "{users:?}");
     }
 }
 

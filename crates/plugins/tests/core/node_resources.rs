@@ -3,6 +3,7 @@
 use crate::drivers::driver_of;
 use berth_api::pod::ContainerClaim;
 use berth_api::{Kind, Release};
+use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::write::Action;
 use berth_framework::{ApiCall, Feature, FeatureGates};
@@ -111,6 +112,29 @@ fn devices_count_on_their_node() {
             "overhead": [{"name": "memory", "perPod": "1Gi", "perContainer": "256Mi"}],
         }])
     );
+}
+
+/// PL-341: a pod is tried again if what its devices take cannot be written to its status.
+#[test]
+fn a_pod_whose_status_cannot_be_written_is_tried_again() {
+    for kind in [CallErrorKind::Refused, CallErrorKind::Conflict] {
+        let mut w = world(gates(true), "2Gi");
+        w.object(Kind::ResourceClaim, claim("both", 2));
+        w.pod(using("p", "both", &["500m"]));
+        assert_eq!(w.attempt_named(), "p on n");
+        w.answer_which(is_write_of(Kind::ResourceClaim), None, false);
+        w.answer_which(is_write_of(Kind::ResourceClaim), None, false);
+        while w.calls.iter().any(|(_, call)| is_write_of(Kind::Pod)(call)) {
+            w.answer_which(is_write_of(Kind::Pod), Some(kind), false);
+            w.wait(10);
+        }
+        let why = "update pod default/p NodeAllocatableResourceClaimStatuses";
+        let events = w.take_events();
+        assert!(
+            events.iter().any(|text| text.contains(why)),
+            "{kind:?}: {events:?}"
+        );
+    }
 }
 
 /// PL-342: what is missing on the node, and whether it would be on the empty node as well.
