@@ -20,6 +20,7 @@ use berth_framework::registry::{AlreadyRegistered, Registry};
 use berth_scheduler::profile::{EnabledPlugin, PluginConfig, Point, ProfileSpec};
 use berth_scheduler::{Observer, SchedulerOptions};
 use instance::{Instance, Role, Setup};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -157,6 +158,8 @@ struct Run<'a, 'l> {
     orphans: Vec<ApiCall>,
     /// The last write of a scheduler that no longer led.
     foreign: Foreign,
+    /// The nominations that calls have written last, by the UID of the pod.
+    nominations: BTreeMap<Str, Str>,
     tally: Tally,
 }
 
@@ -213,6 +216,7 @@ impl<'a, 'l> Run<'a, 'l> {
             now,
             orphans: Vec::new(),
             foreign: Foreign::default(),
+            nominations: BTreeMap::new(),
             tally: Tally::default(),
         };
         let leader = Instance::start(&mut run.setup, Role::Leads, now)?;

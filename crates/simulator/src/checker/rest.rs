@@ -47,6 +47,8 @@ pub struct Statuses {
     pub foreign: Foreign,
     /// Whether one scheduler alone has written claims, and no call has failed.
     pub are_devices_certain: bool,
+    /// The nominations that schedulers have written last, by the UID of the pod.
+    pub nominations: BTreeMap<Str, Str>,
     /// The nodes that the scheduler keeps free, by the UID of the pod.
     pub kept_free: BTreeMap<Str, Str>,
     /// The nodes that are kept free because the binding to them failed, by the UID of the pod.
@@ -96,7 +98,21 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
                 kept,
             });
         }
-        if !is_out && group_of(pod).is_none() {
+        let written = statuses.nominations.get(pod.uid());
+        if let Some(written) = written.filter(|written| *written != statement) {
+            return Err(Violation::NominationStays {
+                pod: pod.name().clone(),
+                statement: statement.clone(),
+                written: written.clone(),
+            });
+        }
+    }
+    // Wrong nominations take nodes from other pods, so all nominations are judged before.
+    for pod in living() {
+        if pod.is_assigned() || !is_ours(pod) || group_of(pod).is_some() {
+            continue;
+        }
+        if !is_blocked(pod, world.others()) && !is_held_by_group(world, pod) {
             check_place(world, &scene, pod, statuses)?;
         }
     }

@@ -86,6 +86,15 @@ pub enum Violation {
         /// The node that the scheduler keeps free; empty for none.
         kept: Str,
     },
+    /// A pod's status names another node than the one that was written last, though everything has come to rest.
+    NominationStays {
+        /// The pod.
+        pod: Str,
+        /// The node in its status; empty for none.
+        statement: Str,
+        /// The node that was written last; empty if the nomination was cleared.
+        written: Str,
+    },
     /// A gang has started with too few members.
     ShortGang {
         /// The group.
@@ -167,7 +176,7 @@ impl Violation {
             Self::Lost { .. } => "lost pod",
             Self::Unresolved { .. } => "unresolved",
             Self::StatusWrong { .. } => "wrong status",
-            Self::NominationWrong { .. } => "wrong nomination",
+            Self::NominationWrong { .. } | Self::NominationStays { .. } => "wrong nomination",
             Self::ShortGang { .. } => "short gang",
             Self::HeldRoom { .. } => "held room",
             Self::NotOurs { .. } => "not ours",
@@ -254,6 +263,14 @@ impl fmt::Display for Violation {
             } => write!(
                 f,
                 "pod {pod} is nominated to {statement:?} by its status, and {kept:?} is kept free for it"
+            ),
+            Self::NominationStays {
+                pod,
+                statement,
+                written,
+            } => write!(
+                f,
+                "pod {pod} is nominated to {statement:?} by its status, and {written:?} was written last"
             ),
             Self::HeldRoom { pod, node } => {
                 write!(f, "node {node} is kept free for pod {pod} for no reason")

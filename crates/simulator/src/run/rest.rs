@@ -142,6 +142,7 @@ impl Run<'_, '_> {
             are_devices_certain: self.tally.faults == 0
                 && self.tally.restarts == 0
                 && self.tally.failovers == 0,
+            nominations: self.nominations.clone(),
             kept_free: leader.kept_free().collect(),
             after_failure: leader.checker.kept_after_failure().clone(),
         };

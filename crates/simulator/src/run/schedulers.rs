@@ -18,6 +18,24 @@ const LAG_MAX: Duration = Duration::from_secs(20);
 /// renew its lease.
 const OVERLAP_MAX: Duration = Duration::from_secs(10);
 
+/// The pod and its nominated node as the call writes it, if it does: a binding clears it.
+fn nominated_by(call: &ApiCall) -> Option<(&Str, Str)> {
+    match call {
+        ApiCall::PatchPodStatus {
+            pod,
+            nominated_node: Some(node),
+            ..
+        }
+        | ApiCall::ClearPreEnqueueStatus {
+            pod,
+            nominated_node: Some(node),
+            ..
+        } => Some((&pod.uid, node.clone())),
+        ApiCall::BindPod { pod, .. } => Some((&pod.uid, Str::default())),
+        _ => None,
+    }
+}
+
 impl Run<'_, '_> {
     /// A step of one scheduler. One on standby only receives.
     pub(super) fn drive(&mut self, at: usize, step: &Step) -> Result<(), Violation> {
@@ -157,6 +175,9 @@ impl Run<'_, '_> {
             (*stored.uid() == pod.uid && stored.is_assigned()).then(|| stored.clone())
         });
         let outcome = self.subject.api.carry_out(&mut self.world, call, self.now);
+        if let Some((pod, node)) = nominated_by(call).filter(|_| outcome.is_ok()) {
+            self.nominations.insert(pod.clone(), node);
+        }
         match call {
             ApiCall::BindPod { pod, node } => {
                 if let (Ok(()), Some(assigned)) = (&outcome, assigned) {

@@ -271,7 +271,7 @@ impl Drawing {
         let (first, count) = (self.rng.usize(..6), self.rng.usize(1..4));
         match number {
             // A server answers after it has carried out a call, so the watch may be first.
-            5 | 6 if self.faults.calls => Step::CarryOut(first, count),
+            5 | 6 => Step::CarryOut(first, count),
             _ => Step::Answer(first, count, answer),
         }
     }

@@ -32,10 +32,24 @@ fn found(subject: &Subject, faults: Faults, kinds: &[&str]) -> Shrunk {
 
 /// The same with seeds from this one on.
 fn found_from(first: u64, subject: &Subject, faults: Faults, kinds: &[&str]) -> Shrunk {
+    found_behind(&[], first, subject, faults, kinds)
+}
+
+/// The same, behind seeds that show a consequence of the bug first, of one of these kinds.
+fn found_behind(
+    consequences: &[&str],
+    first: u64,
+    subject: &Subject,
+    faults: Faults,
+    kinds: &[&str],
+) -> Shrunk {
     for seed in first..first + SEEDS {
         let script = Script::draw(seed, STEPS, faults);
         if let Err(failure) = run(subject, &script) {
             let kind = failure.violation.kind();
+            if consequences.contains(&kind) {
+                continue;
+            }
             assert!(
                 kinds.contains(&kind),
                 "expected {kinds:?}, seed {seed}: {failure}"
@@ -367,9 +381,13 @@ fn with_binder(bug: BindBug) -> Subject {
     })
 }
 
+/// While the first binding is under way, the scheduler has given up the place of the pod: another pod can get it first, so
+/// that the node has too little room for both, or breaks a rule of one of them.
 #[test]
 fn a_second_binding_while_the_first_is_under_way_is_a_double_bind() {
-    found(&with_binder(BindBug::Hasty), Faults::NONE, &["double bind"]);
+    let subject = with_binder(BindBug::Hasty);
+    let consequences = ["overcommit", "misplaced"];
+    found_behind(&consequences, 0, &subject, Faults::NONE, &["double bind"]);
 }
 
 #[test]
@@ -655,13 +673,20 @@ impl Api for LoyalApi {
     }
 }
 
+/// The scheduler clears the nomination of a pod that preemption cannot help any more, and the API keeps it. If the answer
+/// has no version, the scheduler believes its call: the status names a node, and none is kept free. If the answer has a
+/// version, the watch shows the nomination in that version or a later one, as if another client had nominated the pod
+/// again. Then the scheduler keeps the node free for it, and a pod of lower priority that needs this room waits. Such a
+/// pod is not forgotten: an API that clears the nomination lets the same script bind it. So nominations are judged before
+/// lost pods, against what was written last.
 #[test]
 fn a_nomination_that_is_not_reverted_is_wrong() {
-    // Seed 293 shows a lost pod first. The cause is not known, so the search starts behind it.
-    let subject = with_api(LoyalApi);
-    let shrunk = found_from(369, &subject, Faults::NONE, &["wrong nomination"]);
+    let shrunk = found(&with_api(LoyalApi), Faults::NONE, &["wrong nomination"]);
     let text = shrunk.failure.violation.to_string();
-    assert!(text.contains("and \"\" is kept free for it"), "{text}");
+    assert!(
+        text.contains("and \"\" is kept free for it") || text.contains("and \"\" was written last"),
+        "{text}"
+    );
 }
 
 /// An API that refuses every binding.
