@@ -1,42 +1,45 @@
-//! `berth explain` as docs/use/explain.md shows it, and what it answers beside that.
+//! `berth explain` as docs/use/explain.md and docs/use/explain-cases.md show it, and further answers.
 
 use crate::BINARY;
 use crate::e2e::{Cluster, eventually};
 use crate::typed::{self, TypedPage};
 use std::process::Command;
 
-/// The situations of the page.
-const SITUATIONS: [&str; 13] = [
-    "1. Insufficient CPU",
-    "2. A taint",
-    "3. Node affinity",
-    "4. Topology spread",
-    "5. A host port",
-    "6. An unbound claim",
-    "7. A missing claim",
-    "8. A scheduling gate",
-    "9. A PreEnqueue plugin",
-    "10. A disruption budget",
-    "11. Preemption under way",
-    "12. Backoff",
-    "13. Devices",
+/// The situations of docs/use/explain.md.
+const SITUATIONS: [&str; 3] = ["Insufficient CPU", "A scheduling gate", "Devices"];
+
+/// The situations of docs/use/explain-cases.md.
+const CASES: [&str; 10] = [
+    "A taint",
+    "Node affinity",
+    "Topology spread",
+    "A host port",
+    "An unbound claim",
+    "A missing claim",
+    "A PreEnqueue plugin",
+    "A disruption budget",
+    "Preemption under way",
+    "Backoff",
 ];
 
 #[test]
 fn the_commands_of_the_page_print_what_it_shows() {
-    let gates = "SchedulerPopFromBackoffQ=false";
     typed::check(&TypedPage {
         name: "explain",
         file: "use/explain.md",
-        args: &[
-            "--nodes",
-            "3",
-            "--gpus-per-node",
-            "2",
-            "--feature-gates",
-            gates,
-        ],
+        args: &["--nodes", "3", "--gpus-per-node", "2"],
         situations: &SITUATIONS,
+    });
+}
+
+#[test]
+fn the_commands_of_the_page_of_cases_print_what_it_shows() {
+    let gates = "SchedulerPopFromBackoffQ=false";
+    typed::check(&TypedPage {
+        name: "explain-cases",
+        file: "use/explain-cases.md",
+        args: &["--nodes", "3", "--feature-gates", gates],
+        situations: &CASES,
     });
 }
 
