@@ -1,4 +1,4 @@
-//! Example plugins outside of Berth's own tree. `docs/contribute/adding-a-plugin.md` describes them step by step.
+//! Example plugins outside of Berth's own tree, described in `docs/contribute/plugin-reference.md`.
 //!
 //! - [`rack_aware`]: Filter and Score, with arguments.
 //! - [`hold`]: PreEnqueue, which rejects pods until they are released.

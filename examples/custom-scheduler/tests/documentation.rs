@@ -1,5 +1,5 @@
-//! Holds `docs/contribute/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for
-//! word, and what it shows under the name of a file is the whole of it.
+//! Holds `docs/contribute/adding-a-plugin.md` and `plugin-reference.md` to the example: their code is code of the example,
+//! word for word, and a file of the tutorial is complete.
 
 // A test reads files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -9,17 +9,15 @@ use std::path::{Path, PathBuf};
 
 /// Fenced blocks of these languages are quoted from files with these endings.
 const QUOTED: [(&str, &str); 3] = [("rust", "rs"), ("toml", "toml"), ("yaml", "yaml")];
-/// Blocks that belong to no file: commands for a terminal.
-const FREE: [&str; 1] = ["sh"];
-/// The files that the page goes through, where they are in the example, and the words in lines of plugins that the page
-/// leaves out.
-const FILES: [(&str, &str, &[&str]); 6] = [
-    ("Cargo.toml", "outside.toml", &[]),
-    ("config.yaml", "config.yaml", &["NodeAdmission", "WarmUp"]),
-    ("src/hold.rs", "src/hold.rs", &[]),
-    ("src/lib.rs", "src/lib.rs", &["node_admission", "warm_up"]),
-    ("src/main.rs", "src/main.rs", &[]),
-    ("src/rack_aware.rs", "src/rack_aware.rs", &[]),
+/// Blocks that belong to no file: commands for a terminal, and what they print.
+const FREE: [&str; 2] = ["sh", "console"];
+/// The pages with code of the example.
+const PAGES: [&str; 2] = ["adding-a-plugin.md", "plugin-reference.md"];
+/// The files that the tutorial goes through, and where they are in the example.
+const FILES: [(&str, &str); 3] = [
+    ("Cargo.toml", "outside.toml"),
+    ("config.yaml", "first-plugin.yaml"),
+    ("src/main.rs", "src/bin/first-plugin.rs"),
 ];
 
 /// A fenced block.
@@ -69,10 +67,8 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn page() -> Vec<Block> {
-    blocks(&read(
-        &example().join("../../docs/contribute/adding-a-plugin.md"),
-    ))
+fn page(name: &str) -> Vec<Block> {
+    blocks(&read(&example().join("../../docs/contribute").join(name)))
 }
 
 /// The files of the example, sources and all.
@@ -95,7 +91,11 @@ fn sources() -> Vec<(PathBuf, Vec<String>)> {
 fn what_the_documentation_shows_is_in_the_example() {
     let sources = sources();
     let mut quoted = 0;
-    for block in page() {
+    let all = PAGES.into_iter().flat_map(|name| {
+        let blocks = page(name).into_iter();
+        blocks.map(move |block| (name, block))
+    });
+    for (name, block) in all {
         let is_free = FREE.contains(&block.language.as_str());
         if is_free || !block.file.is_empty() {
             continue;
@@ -114,7 +114,7 @@ fn what_the_documentation_shows_is_in_the_example() {
             .any(|(_, lines)| lines.windows(text.len()).any(|part| part == text));
         assert!(
             found,
-            "docs/contribute/adding-a-plugin.md:{}: this is not in examples/custom-scheduler (any more):\n{}",
+            "docs/contribute/{name}:{}: this is not in examples/custom-scheduler (any more):\n{}",
             block.line,
             text.join("\n")
         );
@@ -123,25 +123,22 @@ fn what_the_documentation_shows_is_in_the_example() {
     assert!(quoted > 5, "only {quoted} quotations were found");
 }
 
-/// The code blocks of the page are the complete example, without its tests and without the plugins of
-/// docs/contribute/adding-a-plugin.md, section 5.
+/// The code blocks of the tutorial are the complete files, without their tests.
 #[test]
 fn the_files_that_the_documentation_goes_through_are_whole() {
     let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for block in page() {
+    for block in page("adding-a-plugin.md") {
         if !block.file.is_empty() {
             shown.entry(block.file).or_default().extend(block.text);
         }
     }
     let not_blank = |line: &&str| !line.trim().is_empty();
-    for (file, source, left_out) in FILES {
+    for (file, source) in FILES {
         let text = read(&example().join(source));
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        let code = code
-            .lines()
-            .filter(|line| !left_out.iter().any(|word| line.contains(word)))
-            // The statement of a manifest about itself.
-            .filter(|line| !(source == "outside.toml" && line.starts_with('#')));
+        // The statement of a manifest about itself.
+        let is_statement = |line: &&str| source == "outside.toml" && line.starts_with('#');
+        let code = code.lines().filter(|line| !is_statement(line));
         let code: Vec<&str> = code.filter(not_blank).collect();
         let on_page = shown.remove(file).unwrap_or_default();
         let on_page: Vec<&str> = on_page
@@ -168,7 +165,7 @@ fn the_manifest_of_a_crate_elsewhere_names_crates_of_this_repository() {
     let manifest = read(&example().join("outside.toml"));
     let paths = manifest.split("path = \"../berth/").skip(1);
     let paths: Vec<&str> = paths.filter_map(|rest| rest.split('"').next()).collect();
-    assert_eq!(paths.len(), 4, "{paths:?}");
+    assert_eq!(paths.len(), 3, "{paths:?}");
     for path in paths {
         let crate_manifest = example().join("../..").join(path).join("Cargo.toml");
         assert!(crate_manifest.is_file(), "{path} is no crate");
