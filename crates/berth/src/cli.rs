@@ -31,15 +31,15 @@ use std::path::{Path, PathBuf};
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7443);
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10251);
 
-/// A Kubernetes scheduler, with a control plane of its own.
+/// A Kubernetes scheduler with an embedded control plane.
 #[derive(Debug, Parser)]
 #[command(
     name = "berth",
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = "Exit codes: 0 done; 1 a check found something; 2 wrong command line or input file; \
-                  3 something outside is not as needed (a busy port, an unwritable file, a cluster out of reach).\n\n\
+    after_help = "Exit codes: 0 success; 1 a check found problems; 2 invalid command line or input file; \
+                  3 a failure of the environment (a busy port, an unwritable file, an unreachable cluster).\n\n\
                   Example: berth up --nodes 10"
 )]
 pub(crate) struct Cli {
@@ -177,13 +177,13 @@ fn named(mut command: clap::Command, program: &'static str) -> clap::Command {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a whole cluster: control plane, simulated nodes and the scheduler
+    /// Start a complete cluster: control plane, simulated nodes and the scheduler
     #[command(after_help = "Example: berth up --nodes 10 deployment.yaml\n\n\
         Then, in another terminal: export KUBECONFIG=berth.kubeconfig; kubectl get nodes\n\n\
         In the background, with a context in your kubeconfig: berth up -d --name dev --wait -f manifests/; \
         berth down --name dev stops it.")]
     Up(Box<UpArgs>),
-    /// Stop a cluster that has a name or runs in the background
+    /// Stop a cluster with a name or in the background
     #[command(after_help = "Example: berth down --name dev")]
     Down(NamedArgs),
     /// List the clusters of this machine
@@ -192,7 +192,7 @@ pub(crate) enum Command {
     /// Print the versions of this program and of the API server of the kubeconfig
     #[command(after_help = "Example: berth version --client")]
     Version(VersionArgs),
-    /// Print the completions for a shell
+    /// Print shell completions
     #[command(
         after_help = "Example: berth completion bash > ~/.local/share/bash-completion/completions/berth"
     )]
@@ -200,30 +200,30 @@ pub(crate) enum Command {
     /// Write the manual pages of all commands into a directory
     #[command(after_help = "Example: berth man ~/.local/share/man/man1 && man berth-what-if")]
     Man(ManArgs),
-    /// Start only the control plane: any scheduler can be pointed at it
+    /// Start only the control plane, for any scheduler
     #[command(after_help = "Example: berth apiserver --listen 127.0.0.1:7443 --controllers off")]
     Apiserver(ApiserverArgs),
-    /// Start only the scheduler, on any cluster
+    /// Start only the scheduler, for any cluster
     #[command(
         after_help = "Example: berth scheduler --config scheduler.yaml -v=2\n         \
                       berth scheduler --config scheduler.yaml --check"
     )]
     Scheduler(Box<Flags>),
-    /// Write a folder for KUBEBUILDER_ASSETS, so that envtest starts Berth instead of etcd and kube-apiserver
+    /// Write a folder for KUBEBUILDER_ASSETS, with which envtest starts Berth instead of etcd and kube-apiserver
     #[command(after_help = "Example: berth envtest ~/.local/share/berth/envtest\n\n\
-                      The command prints what a shell needs: eval \"$(berth envtest DIR)\"; go test ./...\n\n\
-                      BERTH_CONTROLLERS=on, BERTH_NODES=10 and BERTH_SCHEDULER=on in the environment of the tests add \
-                      what envtest lacks.")]
+                      The command prints an export statement: eval \"$(berth envtest DIR)\"; go test ./...\n\n\
+                      BERTH_CONTROLLERS=on, BERTH_NODES=10 and BERTH_SCHEDULER=on in the environment of the tests \
+                      enable components that envtest does not have.")]
     Envtest(EnvtestArgs),
-    /// Explain why a pod is pending or on its node, what a node has left, or what the queue waits for
+    /// Explain pending and bound pods, groups of pods, the free resources of a node, or the queue
     #[command(after_help = "Example: berth explain pod web-1\n         \
                       berth explain pod web-1 -n shop --output yaml\n         \
                       berth explain node node-3\n         \
                       berth explain queue\n\n\
-                      The scheduler is found through the kubeconfig that `up` writes; otherwise at \
-                      https://127.0.0.1:10259, the port of a scheduler on this machine or a forwarded one.")]
+                      The kubeconfig of `up` contains the address of the scheduler. The default for other kubeconfigs is \
+                      https://127.0.0.1:10259, a local or forwarded port.")]
     Explain(ExplainArgs),
-    /// Run the scheduler over a changed copy of a cluster: what would be bound, evicted, moved; nothing is written
+    /// Run the scheduler over a changed copy of a cluster and report bindings, evictions and moves; writes nothing
     #[command(after_help = "Example: berth what-if -f changes.yaml\n         \
                       berth what-if --from dump.yaml --drain node-3,node-4\n         \
                       kubectl create deployment web --image=i --dry-run=client -o yaml | berth what-if -f -\n         \
@@ -237,21 +237,21 @@ pub(crate) enum Command {
         after_help = "Example: berth conformance decisions conformance/vectors/decisions.jsonl.gz"
     )]
     Conformance(ConformanceArgs),
-    /// Run the core in a simulated world and check its invariants
+    /// Run the core in seeded simulated clusters and check its invariants
     #[command(
         after_help = "Example: berth simulate --seeds 2000 --steps 500\n         berth simulate --seed 42 --faults calls,failovers --trace"
     )]
     Simulate(SimulateArgs),
-    /// Run the core over a recording of its inputs, and compare its decisions and calls with the recorded ones
+    /// Run the core over a recording of its inputs, and compare its decisions and calls with the recording
     #[command(
         after_help = "Example: berth scheduler --record /var/lib/berth/recordings\n         \
                       berth replay /var/lib/berth/recordings --break-at default/web-0"
     )]
     Replay(ReplayArgs),
-    /// Print how far Berth agrees with the scheduler beside which it runs with --shadow
+    /// Print the agreement of Berth in shadow mode with the other scheduler
     #[command(after_help = "Example: berth shadow report --server https://127.0.0.1:10259")]
     Shadow(ShadowArgs),
-    /// Measure
+    /// Run benchmarks
     #[command(
         after_help = "Example: berth perf --filter SchedulingBasic/500 performance-config.yaml\n         \
                       berth perf core --nodes 5000 --pods 10000"
@@ -263,7 +263,7 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub(crate) enum AdmissionPlugin {
-    /// Objects are created only in namespaces that exist.
+    /// Objects are created only in existing namespaces.
     NamespaceLifecycle,
     /// Containers get default resources and are bounded by limit ranges.
     LimitRanger,
@@ -271,9 +271,9 @@ pub(crate) enum AdmissionPlugin {
     RuntimeClass,
     /// Objects are created only within the quotas of their namespace.
     ResourceQuota,
-    /// Volumes and claims that are in use are not deleted.
+    /// Volumes and claims in use are not deleted.
     StorageObjectInUseProtection,
-    /// Groups that are in use are not deleted.
+    /// Groups in use are not deleted.
     PodGroupProtection,
     /// Priority classes become priorities.
     Priority,
@@ -283,9 +283,9 @@ pub(crate) enum AdmissionPlugin {
     ServiceAccount,
     /// Bound pods get the zone and region labels of their node.
     PodTopologyLabels,
-    /// New nodes are tainted as not ready, until a controller finds them ready.
+    /// New nodes have the not-ready taint until their kubelet reports them as ready.
     TaintNodesByCondition,
-    /// Claims without a class get the default one.
+    /// Claims without a class get the default class.
     DefaultStorageClass,
     /// Mutating webhooks are called.
     MutatingAdmissionWebhook,
@@ -297,7 +297,7 @@ pub(crate) enum AdmissionPlugin {
     ValidatingAdmissionPolicy,
 }
 
-/// A release that Berth has, as `--emulated-version` names it.
+/// A supported release, in the syntax of `--emulated-version`.
 fn release(text: &str) -> Result<Release, String> {
     match Versions::emulated(&[text.to_owned()]) {
         Ok(Some(release)) => Ok(release),
@@ -315,7 +315,7 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// The way in which a report is printed.
+/// The output format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Output {
     /// For people.
@@ -325,7 +325,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// The way in which an explanation is printed.
+/// The output format of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum ExplainOutput {
     /// For people.
@@ -344,10 +344,10 @@ pub(crate) struct ExplainArgs {
     /// The object of the explanation.
     #[command(subcommand)]
     pub(crate) what: Explained,
-    /// Namespace of the pod or group; that of the kubeconfig's context when it is not given
+    /// Namespace of the pod or group [default: the namespace of the kubeconfig's context]
     #[arg(short, long, global = true, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// The format of the answer
+    /// Output format
     #[arg(short, long, global = true, value_enum, default_value_t = ExplainOutput::Table)]
     pub(crate) output: ExplainOutput,
     #[command(flatten)]
@@ -357,12 +357,12 @@ pub(crate) struct ExplainArgs {
 /// The address of the port of a running scheduler.
 #[derive(Debug, Args)]
 pub(crate) struct SchedulerPortArgs {
-    /// URL of the scheduler's port; found through the kubeconfig when it is not given
+    /// URL of the scheduler's port [default: from the kubeconfig]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) kubeconfig: KubeconfigArgs,
-    /// Send credentials to a scheduler that is not on loopback, though its certificate cannot be verified
+    /// Send credentials to a scheduler that is not on loopback, without verification of its certificate
     #[arg(long, global = true)]
     pub(crate) insecure_skip_tls_verify: bool,
 }
@@ -370,55 +370,55 @@ pub(crate) struct SchedulerPortArgs {
 /// The objects that can be explained.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Explained {
-    /// The reasons for which a pod is pending and the changes that would free it, or the reasons for its node
+    /// Explain why a pod is pending and which changes would free it, or why it is on its node
     #[command(alias = "pods", alias = "po")]
     Pod {
         /// The pod, as NAME or NAMESPACE/NAME
         name: String,
     },
-    /// The reasons for which a group of pods has not started, the number of pods with room, and the changes that would
-    /// let it start
+    /// Explain why a group of pods has not started, for how many pods there is room, and with which changes it can
+    /// start
     #[command(alias = "podgroups", alias = "pg")]
     Podgroup {
         /// The pod group, as NAME or NAMESPACE/NAME
         name: String,
     },
-    /// The same of a composite pod group and the groups below it
+    /// Explain a composite pod group and its groups
     #[command(alias = "compositepodgroups", alias = "cpg")]
     Compositepodgroup {
         /// The composite pod group, as NAME or NAMESPACE/NAME
         name: String,
     },
-    /// The pods of a node, its free resources, and the waiting pods that fit
+    /// List the pods and free resources of a node, and the waiting pods that fit
     #[command(alias = "nodes", alias = "no")]
     Node {
         /// The node
         name: String,
     },
-    /// The waiting pods by what they wait for
+    /// List the waiting pods by reason and owner
     Queue,
 }
 
 /// Options of the control plane.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControlPlaneArgs {
-    /// Address to serve on; port 0 takes a free one [default: 127.0.0.1:7443, with --name a free port]
+    /// Address of the API server; port 0 selects a free port [default: 127.0.0.1:7443, with --name a free port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Directory that keeps the cluster over restarts, created if it does not exist; without it everything is in memory
+    /// Directory for persistent storage, created if it does not exist; without it, all objects are in memory
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// File to which the kubeconfig is written (readable by you alone); with --name, the kubeconfig to which the
-    /// context is added [default: berth.kubeconfig, with --name KUBECONFIG or ~/.kube/config]
+    /// File for the kubeconfig, readable only by you; with --name, the kubeconfig to which the context is added
+    /// [default: berth.kubeconfig, with --name KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Release of Kubernetes whose API is served (1.36 to 1.38); a scheduler without --emulated-version follows it
+    /// Kubernetes version of the API (1.36 to 1.38); a scheduler without --emulated-version uses the same version
     #[arg(long, value_name = "VERSION", default_value = "1.36", value_parser = release)]
     pub(crate) emulated_version: Release,
-    /// Simulated nodes to start with
+    /// Number of simulated nodes [default: 3; 0 for apiserver, with --node-file, and for a kept cluster]
     #[arg(long, value_name = "N")]
     pub(crate) nodes: Option<usize>,
-    /// GPUs of each simulated node, published by the driver gpu.example.com for resource claims
+    /// Number of GPUs of each simulated node, published by the driver gpu.example.com for resource claims
     #[arg(long, value_name = "N", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(0..=i64::from(kubelet::DEVICES_MAX)))]
     pub(crate) gpus_per_node: u32,
@@ -464,10 +464,10 @@ pub(crate) struct EnvtestArgs {
 /// `berth up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Manifests to apply once the cluster is up (YAML or JSON): files, directories, or - for standard input
+    /// Manifests to apply to the new cluster (YAML or JSON): files, directories, or - for standard input
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The same, as of kubectl apply
+    /// Manifests to apply, as with kubectl apply
     #[arg(short, long, value_name = "FILE")]
     pub(crate) filename: Vec<PathBuf>,
     /// The place and the name of the process.
@@ -482,11 +482,11 @@ pub(crate) struct UpArgs {
     /// Options of the scheduler.
     #[command(flatten)]
     pub(crate) core: CoreArgs,
-    /// Address for the scheduler's /healthz and /metrics; port 0 takes a free one [default: 127.0.0.1:10251, with
+    /// Address of the scheduler's /healthz and /metrics; port 0 selects a free port [default: 127.0.0.1:10251, with
     /// --name a free port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Log with this verbosity; warnings and errors only when it is not set
+    /// Verbosity of the log [default: only warnings and errors]
     #[arg(short, long, value_name = "LEVEL")]
     pub(crate) v: Option<u8>,
 }
@@ -518,27 +518,26 @@ pub(crate) struct ApiserverArgs {
     /// Options of the control plane.
     #[command(flatten)]
     pub(crate) control_plane: ControlPlaneArgs,
-    /// Run the controllers: on, off, or some of them by the names that kube-controller-manager gives them, separated by
-    /// commas
+    /// Controllers to run: on, off, or names of kube-controller-manager's controllers, separated by commas
     #[arg(long, value_name = "on|off|NAMES", default_value = "on")]
     pub(crate) controllers: Selection,
-    /// Disable admission plugins, by the names that kube-apiserver gives them, separated by commas
+    /// Admission plugins to disable, by kube-apiserver's names, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_enum)]
     pub(crate) disable_admission_plugins: Vec<AdmissionPlugin>,
-    /// Run the admission plugins that only matter with controllers and kubelets (ServiceAccount, TaintNodesByCondition)
+    /// Enable the admission plugins that require controllers and kubelets (ServiceAccount, TaintNodesByCondition)
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) admission: Switch,
-    /// Switch features on or off, as Name=true,Other=false: fields whose gate is off are dropped from objects
+    /// Feature gates, as Name=true,Other=false: fields of a disabled gate are dropped from objects
     #[arg(long, value_name = "GATES", default_value = "")]
     pub(crate) feature_gates: String,
-    /// PEM file with certificate authorities whose client certificates are accepted, besides the server's own: the
-    /// common name is the user, the organizations are the groups
+    /// PEM file with additional certificate authorities for client certificates: the common name is the user, the
+    /// organizations are the groups
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca_file: Option<PathBuf>,
-    /// Address for plain /healthz and /metrics, on loopback; port 0 takes a free one
+    /// Address of /healthz and /metrics over plain HTTP, on loopback; port 0 selects a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10252")]
     pub(crate) metrics: SocketAddr,
-    /// Log with this verbosity; warnings and errors only when it is not set
+    /// Verbosity of the log [default: only warnings and errors]
     #[arg(short, long, value_name = "LEVEL")]
     pub(crate) v: Option<u8>,
 }
@@ -560,25 +559,25 @@ impl Default for CoreArgs {
 /// Options of the scheduling core.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CoreArgs {
-    /// A KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), as kube-scheduler takes it
+    /// KubeSchedulerConfiguration file (kubescheduler.config.k8s.io/v1)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Switch features on or off, as Name=true,Other=false
+    /// Feature gates, as Name=true,Other=false
     #[arg(long, value_name = "GATES", default_value = "")]
     pub(crate) feature_gates: String,
-    /// Seed of every random choice; a new one each start when absent
+    /// Seed of all random choices [default: a new seed at each start]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// The evaluator: node by node (plain), or the same faster (incremental)
+    /// Evaluator: node by node (plain), or the same decisions from kept answers (incremental)
     #[arg(long, value_name = "KIND", value_enum, default_value_t = EvaluatorArg::Incremental)]
     pub(crate) evaluator: EvaluatorArg,
-    /// Record the inputs of the scheduler in this directory, 1 GiB at most, for berth replay
+    /// Directory for a recording of the scheduler's inputs, at most 1 GiB, for berth replay
     #[arg(long, value_name = "DIR")]
     pub(crate) record: Option<PathBuf>,
     /// Replace names and labels in the recording by pseudonyms
     #[arg(long, requires = "record")]
     pub(crate) record_pseudonyms: bool,
-    /// Keep these names, and the label keys of these domains, because a plugin compares them
+    /// Names that are kept, and domains whose label keys are kept, for plugins that compare them
     #[arg(
         long,
         value_name = "NAME",
@@ -593,7 +592,7 @@ pub(crate) struct CoreArgs {
 pub(crate) enum EvaluatorArg {
     /// Node by node, in kube-scheduler's order.
     Plain,
-    /// The same decisions, looking only at what has changed.
+    /// The same decisions from kept answers.
     Incremental,
 }
 
@@ -611,7 +610,7 @@ impl From<EvaluatorArg> for EvaluatorKind {
 pub(crate) enum Suite {
     /// One pod against one cluster.
     Decisions,
-    /// Does an event make a pod worth a retry?
+    /// Queueing hints of plugins.
     Hints,
     /// The scheduling queue.
     Queue,
@@ -619,7 +618,7 @@ pub(crate) enum Suite {
     Podapi,
     /// CEL expressions of device selectors.
     Cel,
-    /// Devices that are allocated to resource claims.
+    /// Allocations of devices to resource claims.
     Allocations,
     /// A transcript of an API server.
     Http,
@@ -634,11 +633,10 @@ pub(crate) struct ConformanceArgs {
     /// Files of JSON lines, gzip-compressed or plain
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Release of Kubernetes as which to answer (1.36 to 1.38); the answers that it changes are known for the recorded
-    /// cases
+    /// Kubernetes version of the answers (1.36 to 1.38); changed answers are known for the recorded cases
     #[arg(long, value_name = "VERSION", default_value = "1.36", value_parser = release)]
     pub(crate) emulated_version: Release,
-    /// For decisions: replay with this evaluator only, instead of with each
+    /// For decisions: replay only with this evaluator [default: both]
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) evaluator: Option<EvaluatorArg>,
 }
@@ -646,31 +644,31 @@ pub(crate) struct ConformanceArgs {
 /// `berth simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
-    /// Run this one seed (replays a failure); with --seeds, so many from this one on
+    /// Run this seed, for example to replay a failure; with --seeds, the first of several seeds
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Run this many seeds, from 0 on [default: 100, or 1 with --seed]
+    /// Number of seeds, starting at 0 or --seed [default: 100, or 1 with --seed]
     #[arg(long, value_name = "N")]
     pub(crate) seeds: Option<u64>,
-    /// Run fresh seeds, from a random one on, which is printed first
+    /// Start at a random seed, which is printed first
     #[arg(long, conflicts_with = "seed")]
     pub(crate) random: bool,
-    /// Steps of each run
+    /// Number of steps per run
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) steps: usize,
-    /// The faults: on, off, or some of calls,watches,restarts,failovers
+    /// Faults: on, off, or a list of calls,watches,restarts,failovers
     #[arg(long, value_name = "FAULTS", default_value_t = Faults::ALL)]
     pub(crate) faults: Faults,
-    /// Decide with this evaluator only; otherwise half of the seeds compare both, half use the plain one
+    /// Use only this evaluator [default: half of the seeds compare both, half use the plain evaluator]
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) evaluator: Option<EvaluatorArg>,
-    /// Number of seeds to run at a time [default: one for each processor]
+    /// Number of seeds that run in parallel [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Print, on standard error, the events in the run of --seed: steps, watch events, decisions, calls
+    /// Print the events of the run of --seed on standard error: steps, watch events, decisions, calls
     #[arg(long, alias = "tell", requires = "seed", conflicts_with = "seeds")]
     pub(crate) trace: bool,
-    /// The format of the outcome
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -681,29 +679,29 @@ pub(crate) struct ReplayArgs {
     /// The directory of the recording
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Replay this run of the directory instead of the last one
+    /// Run of the directory to replay [default: the last run]
     #[arg(long, value_name = "ID")]
     pub(crate) run: Option<u64>,
     /// Stop before the first input after this time: RFC 3339, or seconds since the beginning of the recording
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<Moment>,
-    /// Stop after the first decision about this pod, and print it: NAME or NAMESPACE/NAME
+    /// Stop after the first decision about this pod (NAME or NAMESPACE/NAME), and print the decision
     #[arg(long, value_name = "POD")]
     pub(crate) break_at: Option<String>,
     /// Explain at the moment at which the replay stops: pod/NAME, pod/NAMESPACE/NAME, node/NAME or queue
     #[arg(long, value_name = "WHAT", conflicts_with = "config")]
     pub(crate) explain: Option<ExplainedAt>,
-    /// Compare this configuration with the recorded one, by a model in which every call of the scheduler succeeds
+    /// Compare this configuration with the recorded configuration, in a model in which every call succeeds
     #[arg(long, value_name = "FILE", conflicts_with = "break_at")]
     pub(crate) config: Option<PathBuf>,
-    /// Report what this release of Kubernetes (1.36 to 1.38) would decide differently, pod by pod, and which of its
-    /// changes makes the difference
+    /// Report, pod by pod, the different decisions of this Kubernetes version (1.36 to 1.38) and the responsible
+    /// changes
     #[arg(long, value_name = "VERSION", conflicts_with_all = ["config", "break_at", "explain"])]
     pub(crate) emulated_version: Option<String>,
-    /// Print every difference, not the first 10 only
+    /// Print all differences [default: the first 10]
     #[arg(long)]
     pub(crate) diff: bool,
-    /// The format of the report
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -719,18 +717,17 @@ pub(crate) struct ShadowArgs {
 /// The reports of shadow mode.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShadowCommand {
-    /// The agreement so far
+    /// Print the agreement since the start
     Report(ShadowReportArgs),
 }
 
 /// `berth shadow report`.
 #[derive(Debug, Args)]
 pub(crate) struct ShadowReportArgs {
-    /// The JSON that the scheduler serves at /shadow: a file, or - for standard input; the running scheduler is asked
-    /// when it is not given
+    /// JSON of the path /shadow: a file, or - for standard input [default: request it from the running scheduler]
     #[arg(value_name = "FILE", conflicts_with_all = ["server", "kubeconfig"])]
     pub(crate) file: Option<PathBuf>,
-    /// The format of the report
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
     #[command(flatten)]

@@ -11,10 +11,10 @@ const KUBECONFIG_OF_UP: &str = "berth.kubeconfig";
 /// The kubeconfig of a command that talks to a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct KubeconfigArgs {
-    /// Kubeconfig of the cluster; otherwise KUBECONFIG, ./berth.kubeconfig or ~/.kube/config
+    /// Kubeconfig of the cluster [default: KUBECONFIG, ./berth.kubeconfig or ~/.kube/config]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; otherwise its current context
+    /// Context of the kubeconfig [default: its current context]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
 }

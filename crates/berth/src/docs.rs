@@ -46,13 +46,13 @@ fn flag_row(page: &mut String, flag: &Flag) {
 fn flags_page() -> String {
     let mut page = "# Flags, configuration and feature gates of `berth scheduler`\n\n\
         <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p kube-berth docs -->\n\n\
-        Berth takes the flags, the configuration file and the feature gates of kube-scheduler 1.36 to 1.38 ([versions.md](versions.md)). Whatever has no effect \
-        gives a warning\nat start-up, or is refused.\n\n## Flags\n"
+        Berth accepts the flags, the configuration file and the feature gates of kube-scheduler 1.36 to 1.38 ([versions.md](versions.md)). \
+        Settings without effect give a warning\nat start-up, or are rejected.\n\n## Flags\n"
         .to_owned();
     for section in Section::ALL {
         let _ = write!(
             page,
-            "\n### {}\n\n| flag | type | default | meaning |\n|---|---|---|---|\n",
+            "\n### {}\n\n| Flag | Type | Default | Meaning |\n|---|---|---|---|\n",
             section.title()
         );
         for flag in FLAGS.iter().filter(|flag| flag.section == *section) {
@@ -62,7 +62,7 @@ fn flags_page() -> String {
     page.push_str(
         "\n## Fields of KubeSchedulerConfiguration\n\n\
         `kubescheduler.config.k8s.io/v1`, in the file of `--config`. `berth scheduler --config FILE --check` lists every \
-        problem of a file.\n\n| field | meaning |\n|---|---|\n",
+        problem of a file.\n\n| Field | Meaning |\n|---|---|\n",
     );
     for field in FIELDS {
         let note = match field.no_effect {
@@ -72,17 +72,17 @@ fn flags_page() -> String {
         let _ = writeln!(page, "| `{}` | {note}{} |", field.path, cell(field.meaning));
     }
     page.push_str(
-        "\n## Feature gates\n\nThe state in Berth with each emulated version. *Locked* gates cannot be changed; a dash is \
-        a gate that the version does not have,\nwhich is refused.\n\n\
-        | gate | 1.36 | 1.37 | 1.38 | setting it | meaning |\n|---|---|---|---|---|---|\n",
+        "\n## Feature gates\n\nThe state in Berth with each emulated version. *Locked* gates cannot be changed. A dash is \
+        a gate that the version does not have\nand rejects.\n\n\
+        | Gate | 1.36 | 1.37 | 1.38 | Setting | Meaning |\n|---|---|---|---|---|---|\n",
     );
     for feature in Feature::ALL {
         let states = Release::ALL.map(|release| state_cell(*feature, release));
         let setting = match feature.support() {
             Support::Switchable | Support::OnInBerth => "`true` or `false` unless locked",
-            Support::AlwaysOn => "always on; `false` gives a warning, or is refused if locked",
+            Support::AlwaysOn => "always on; `false` gives a warning, or is rejected if locked",
             Support::NoEffect => "no effect, with a warning",
-            Support::Missing => "not in Berth; `true` is refused",
+            Support::Missing => "not in Berth; `true` is rejected",
         };
         let _ = writeln!(
             page,
@@ -165,7 +165,7 @@ fn versions_page() -> String {
         let _ = write!(
             page,
             "\n## What Kubernetes {release} changes\n\n### Without a feature gate\n\n\
-            | behaviour | rule |\n|---|---|\n"
+            | Behaviour | Rule |\n|---|---|\n"
         );
         for behaviour in Behaviour::ALL.iter().filter(|b| b.since() == release) {
             let _ = writeln!(
@@ -177,7 +177,7 @@ fn versions_page() -> String {
         }
         let _ = write!(
             page,
-            "\n### Feature gates\n\n| gate | {before} | {release} | Berth | meaning |\n|---|---|---|---|---|\n"
+            "\n### Feature gates\n\n| Gate | {before} | {release} | Berth | Meaning |\n|---|---|---|---|---|\n"
         );
         gate_rows(&mut page, before, release);
         let changes = berth_objects::catalog::changes_of(release);
@@ -221,9 +221,9 @@ fn metric_row(page: &mut String, family: &Family) {
 fn metrics_page() -> String {
     let mut page = "# Metrics\n\n\
         <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p kube-berth docs -->\n\n\
-        Names, types, labels and buckets are those of kube-scheduler 1.36; the exceptions are in\n\
+        Names, types, labels and buckets equal those of kube-scheduler 1.36, with the exceptions in\n\
         [differences.md](differences.md#metrics-that-are-not-served). `/metrics/resources` serves `kube_pod_resource_request` \
-        and\n`kube_pod_resource_limit` on the leader. `DELETE` on any of the paths sets its counters to zero.\n"
+        and\n`kube_pod_resource_limit` on the leader. `DELETE` on a path sets its counters to zero.\n"
         .to_owned();
     let tables = [
         ("/metrics: scheduling", Metric::FAMILIES),
@@ -235,7 +235,7 @@ fn metrics_page() -> String {
     for (title, families) in tables {
         let _ = write!(
             page,
-            "\n## {title}\n\n| metric | type | labels | stability | meaning |\n|---|---|---|---|---|\n"
+            "\n## {title}\n\n| Metric | Type | Labels | Stability | Meaning |\n|---|---|---|---|---|\n"
         );
         let mut families: Vec<&Family> = families.iter().collect();
         families.sort_by_key(|family| family.name);

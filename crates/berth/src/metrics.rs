@@ -49,23 +49,23 @@ use MetricKind::{Counter, Gauge};
 families! {
     EdgeMetric:
     BuildInfo: Alpha Gauge, "kubernetes_build_info" ["major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"]
-        "A metric with a constant '1' value labeled by the version of Kubernetes whose behaviour the process has, and of the build.";
+        "A metric with a constant '1' value labeled by the emulated Kubernetes version and by the build.";
     VersionInfo: Alpha Gauge, "version_info" ["component", "binary", "emulation", "min_compat"]
-        "A metric with a constant '1' value labeled by the newest release of Kubernetes whose behaviour the component has, the release whose behaviour it has now, and the oldest release of other components that it works with.";
+        "A metric with a constant '1' value labeled by the newest supported Kubernetes version, the emulated version, and the oldest compatible version of other components.";
     LeaderElectionMaster: Alpha Gauge, "leader_election_master_status" ["name"]
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the name of the lease.";
     LeaderElectionLeaseHeld: Alpha Gauge, "berth_leader_election_lease_held" ["name"]
-        "1 while the leader lease is held by any process, this one or another, as far as this process has seen; otherwise 0. 'name' is the name of the lease.";
+        "1 while any process holds the leader lease, as observed by this process; otherwise 0. 'name' is the name of the lease.";
     LeaderElectionSlowpath: Alpha Counter, "leader_election_slowpath_total" ["name"]
-        "Number of renewals of the leader lease that needed the lease to be read first.";
+        "Number of renewals of the leader lease that required a read of the lease.";
     UnreadableObjects: Alpha Gauge, "berth_unreadable_objects" ["kind"]
-        "Number of objects of which not even the identity can be read, by kind. They do not count for scheduling; the node of such a pod gets no more pods.";
+        "Number of objects with unreadable identity, by kind. They are ignored for scheduling; the node of such a pod gets no more pods.";
     RestClientRequests: Alpha Counter, "rest_client_requests_total" ["code", "method", "host"]
-        "Number of HTTP requests to the API server, partitioned by status code, method, and host. The code of a request without an answer is '<error>'.";
+        "Number of HTTP requests to the API server, partitioned by status code, method, and host. The code of a request without a response is '<error>'.";
     RestClientRequestDuration: Alpha SECONDS, "rest_client_request_duration_seconds" ["verb", "host"]
         "Request latency in seconds. Broken down by verb, and host. Watches are not included.";
     RestClientRateLimiterDuration: Alpha SECONDS, "rest_client_rate_limiter_duration_seconds" ["verb", "host"]
-        "Time that requests wait for the client's own limit (clientConnection.qps), in seconds. Broken down by verb, and host.";
+        "Time that requests wait for the client's rate limit (clientConnection.qps), in seconds. Broken down by verb, and host.";
     RestClientRequestSize: Alpha BYTES, "rest_client_request_size_bytes" ["verb", "host"]
         "Request size in bytes. Broken down by verb and host.";
     RestClientResponseSize: Alpha BYTES, "rest_client_response_size_bytes" ["verb", "host"]
@@ -75,9 +75,9 @@ families! {
     ProcessMaxFds: Alpha Gauge, "process_max_fds" []
         "Maximum number of open file descriptors.";
     ProcessNetworkReceive: Alpha Counter, "process_network_receive_bytes_total" []
-        "Number of bytes received over the network by the machine or pod that the process runs in.";
+        "Number of bytes received over the network by the machine or pod of the process.";
     ProcessNetworkTransmit: Alpha Counter, "process_network_transmit_bytes_total" []
-        "Number of bytes sent over the network by the machine or pod that the process runs in.";
+        "Number of bytes sent over the network by the machine or pod of the process.";
     ProcessOpenFds: Alpha Gauge, "process_open_fds" []
         "Number of open file descriptors.";
     ProcessResidentMemory: Alpha Gauge, "process_resident_memory_bytes" []

@@ -79,14 +79,14 @@ pub(crate) struct NamedArgs {
 /// The way in which `berth up` runs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlacementArgs {
-    /// Name the cluster: its context berth-NAME is added to the kubeconfig (KUBECONFIG or ~/.kube/config), and berth
-    /// down and berth get clusters know it
+    /// Name of the cluster: adds the context berth-NAME to the kubeconfig (KUBECONFIG or ~/.kube/config), for berth down
+    /// and berth get clusters
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<ClusterName>,
-    /// Run in the background, and return when the cluster is ready; berth down stops it
+    /// Run in the background, and return when the cluster is ready; stop with berth down
     #[arg(short, long)]
     pub(crate) detach: bool,
-    /// Wait until the nodes are ready and the objects of the files are available, for 5m or the time given
+    /// Wait until the nodes are ready and the objects of the files are available, at most 5m or the given time
     #[arg(
         long,
         value_name = "DURATION",
@@ -101,7 +101,7 @@ pub(crate) struct PlacementArgs {
 /// The shape of the simulated nodes of `berth up`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NodeArgs {
-    /// Start the nodes of this file too (Node objects, as of kwok; the annotation berth.dev/count makes several)
+    /// File with further nodes (Node objects, also of kwok; the annotation berth.dev/count multiplies a node)
     #[arg(long, value_name = "FILE")]
     pub(crate) node_file: Vec<PathBuf>,
     /// CPUs of each simulated node, as a quantity [default: 4]
@@ -110,8 +110,7 @@ pub(crate) struct NodeArgs {
     /// Memory of each simulated node, as a quantity [default: 32Gi]
     #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
     pub(crate) node_memory: Option<String>,
-    /// Time that the pods of Jobs run, in seconds, unless their annotation berth.dev/run-seconds or their command
-    /// states it
+    /// Run time of pods of Jobs in seconds, unless the annotation berth.dev/run-seconds or the command specifies it
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) job_seconds: f64,
 }
@@ -143,10 +142,10 @@ pub(crate) struct GetArgs {
 /// The objects that can be listed.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GetCommand {
-    /// The clusters of this machine that have a name or run in the background
+    /// List the clusters of this machine with a name or in the background
     #[command(alias = "cluster")]
     Clusters {
-        /// The format of the list
+        /// Output format
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
@@ -155,12 +154,12 @@ pub(crate) enum GetCommand {
 /// `berth version`.
 #[derive(Debug, Args)]
 pub(crate) struct VersionArgs {
-    /// Print the version of this program only
+    /// Print only the version of this program
     #[arg(long)]
     pub(crate) client: bool,
     #[command(flatten)]
     pub(crate) kubeconfig: KubeconfigArgs,
-    /// The format of the versions
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }

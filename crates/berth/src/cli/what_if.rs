@@ -9,19 +9,19 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArgs {
     /// Changes: objects to add, fields of objects to change, objects to delete (annotation berth.dev/what-if: delete),
-    /// a KubeSchedulerConfiguration. - is standard input; of a directory, the files in it are read
+    /// a KubeSchedulerConfiguration. - is standard input; a directory stands for its files
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Vec<PathBuf>,
-    /// Read the cluster from files, as kubectl get -o yaml prints objects, instead of from its API; - is standard input
+    /// Read the cluster from files in the format of kubectl get -o yaml instead of from its API; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     pub(crate) from: Vec<PathBuf>,
-    /// Read the cluster from a recording (berth scheduler --record DIR), with the configuration that was recorded
+    /// Read the cluster from a recording (berth scheduler --record DIR), with the recorded configuration
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context", "from"])]
     pub(crate) record: Option<PathBuf>,
-    /// The moment of the recording: RFC 3339, or seconds since its beginning; its end when it is not given
+    /// Time of the recording: RFC 3339, or seconds since its beginning [default: its end]
     #[arg(long, value_name = "TIME", requires = "record")]
     pub(crate) at: Option<Moment>,
-    /// The run of the recording, if its directory has several; the last one when it is not given
+    /// Run of the recording, if its directory has several [default: the last run]
     #[arg(long, value_name = "ID", requires = "record")]
     pub(crate) run: Option<u64>,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(crate) struct WhatIfArgs {
     /// Drain these nodes, in this order
     #[arg(long, value_name = "NODE", num_args = 1.., value_delimiter = ',', conflicts_with = "consolidate")]
     pub(crate) drain: Vec<String>,
-    /// Find how few of the present nodes would do, and which to drain in which order
+    /// Report which nodes are not needed, in the order in which they can be drained
     #[arg(long)]
     pub(crate) consolidate: bool,
     /// Report the number of further pods of this template that fit, their nodes, and what the next pod lacks: a file
@@ -40,20 +40,20 @@ pub(crate) struct WhatIfArgs {
     /// resources such as cpu=8,memory=32Gi
     #[arg(long, value_name = "SHAPE", conflicts_with_all = ["consolidate", "emulated_version"])]
     pub(crate) add_nodes: Option<String>,
-    /// The present KubeSchedulerConfiguration
+    /// Current KubeSchedulerConfiguration
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Switch features on or off, as Name=true,Other=false
+    /// Feature gates, as Name=true,Other=false
     #[arg(long, value_name = "GATES", default_value = "")]
     pub(crate) feature_gates: String,
-    /// Decide as this release of Kubernetes (1.36 to 1.38), and report what it decides differently, pod by pod, and
-    /// which of its changes makes the difference. Otherwise the release is that of the cluster
+    /// Decide as this Kubernetes version (1.36 to 1.38), and report, pod by pod, the different decisions and the
+    /// responsible changes [default: the version of the cluster]
     #[arg(long, value_name = "VERSION", conflicts_with = "consolidate")]
     pub(crate) emulated_version: Option<String>,
-    /// Seed of every random choice
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// The format of the report
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = ExplainOutput::Table)]
     pub(crate) output: ExplainOutput,
 }

@@ -82,43 +82,43 @@ flags! {
     }
     berth: Berth BerthFlags {
         check: bool = "false", Works,
-            "Check the flags and the configuration file, print every problem and exit. Nothing is contacted.";
+            "Check the flags and the configuration file, print every problem and exit, without a connection to a server.";
         evaluator: EvaluatorArg = "incremental", Works,
-            "How nodes are evaluated: node by node in kube-scheduler's order (plain), or the same decisions from kept answers (incremental).";
+            "The evaluator: node by node in kube-scheduler's order (plain), or the same decisions from kept answers (incremental).";
         record: Option<PathBuf> = "", Works,
-            "Record the inputs of the scheduler in this directory, for berth replay. The files name every pod and node of the cluster.";
+            "The directory for a recording of the scheduler's inputs, for berth replay. The files contain the names of all pods and nodes.";
         record_kept_names: Vec<String> = "", Works,
-            "With --record-pseudonyms, keep these names, and the label keys of these domains, because a plugin compares them.";
+            "With --record-pseudonyms, the names that are kept, and the domains whose label keys are kept, for plugins that compare them.";
         record_max_bytes: Bytes = "1073741824", Works,
             "The maximum size of the recordings in the directory of --record, in bytes or as a quantity such as 512Mi. The oldest files are removed.";
         record_pseudonyms: bool = "false", Works,
-            "With --record, replace names, labels and texts in the recording by pseudonyms, which have the order of the names and reveal nothing else of them. The replay makes the same decisions and calls.";
+            "With --record, replace names, labels and texts in the recording by pseudonyms with the same order. The replay makes the same decisions and calls.";
         seed: Option<u64> = "", Works,
-            "The seed of every random choice of the scheduler. A new one is drawn at each start when it is not set.";
+            "The seed of all random choices of the scheduler. The default is a new seed at each start.";
         shadow: bool = "false", Works,
-            "Decide about each pod when another scheduler has decided about it, compare, and write nothing. Takes part in no leader election and sends no request but GET. The agreement is served at /shadow.";
+            "Decide about each pod after another scheduler has decided, compare the decisions, and write nothing. No leader election; only GET requests. The agreement is served at /shadow.";
         shadow_cases: Option<PathBuf> = "", Works,
-            "With --shadow, save each decision about which the schedulers disagree in this directory, 100 at most, for berth conformance decisions.";
+            "With --shadow, the directory for disagreements, at most 100, for berth conformance decisions.";
     }
     serving: SecureServing ServingFlags {
         bind_address: IpAddr = "0.0.0.0", Works,
-            "The IP address on which to serve HTTPS. 0.0.0.0 and :: stand for all interfaces and both IP families.";
+            "The IP address of the HTTPS port. 0.0.0.0 and :: are all interfaces and both IP families.";
         cert_dir: String = "", Works,
-            "The directory of the serving certificate kube-scheduler.crt and its key kube-scheduler.key. A self-signed pair is written there when they do not exist. Ignored with --tls-cert-file.";
+            "The directory of the serving certificate kube-scheduler.crt and its key kube-scheduler.key. If they do not exist, a self-signed pair is written. Ignored with --tls-cert-file.";
         disable_http2_serving: bool = "false", Works,
             "Serve HTTP/1.1 only.";
         http2_max_streams_per_connection: u32 = "0", Works,
-            "The maximum number of streams of an HTTP/2 connection. 0 stands for 250.";
+            "The maximum number of streams of an HTTP/2 connection. 0 is 250.";
         permit_address_sharing: bool = "false", Works,
             "Bind the port with SO_REUSEADDR.";
         permit_port_sharing: bool = "false", Works,
-            "Bind the port with SO_REUSEPORT, so that several processes can serve on it.";
+            "Bind the port with SO_REUSEPORT: several processes can serve on it.";
         secure_port: u16 = "10259", Works,
-            "The port on which to serve HTTPS with authentication and authorization. 0 disables serving.";
+            "The port of HTTPS with authentication and authorization. 0 disables serving.";
         tls_cert_file: Option<PathBuf> = "", Works,
             "A PEM file with the serving certificate, followed by its intermediate certificates. It is read again when it changes. Without it and --cert-dir, a self-signed certificate is kept in memory.";
         tls_cipher_suites: Vec<String> = "", Works,
-            "The TLS 1.2 cipher suites to offer, by their IANA names. All secure ones are offered when it is not set. TLS 1.3 suites are always offered.";
+            "The TLS 1.2 cipher suites to offer, by their IANA names. The default is all secure suites. TLS 1.3 suites are always offered.";
         tls_curve_preferences: Curves = "", Works,
             "The key exchange groups to offer, by their IANA numbers: 23 (P-256), 24 (P-384), 29 (X25519).";
         tls_min_version: String = "", Works,
@@ -126,21 +126,21 @@ flags! {
         tls_private_key_file: Option<PathBuf> = "", Works,
             "A PEM file with the private key of --tls-cert-file.";
         tls_sni_cert_key: Vec<NamedCertKey> = "", Works,
-            "A certificate and its key for some server names, as cert.pem,key.pem:name,*.domain. May be repeated. Without names, those in the certificate count.";
+            "A certificate and its key for some server names, as cert.pem,key.pem:name,*.domain. May be repeated. The default names are those in the certificate.";
     }
     authentication: Authentication AuthenticationFlags {
         authentication_kubeconfig: Option<PathBuf> = "", Works,
-            "A kubeconfig with which to create TokenReviews and to look up the cluster's client CA. Without it, and outside of a pod, requests with tokens are rejected.";
+            "The kubeconfig for TokenReviews and for the lookup of the cluster's client CA. Without it, and outside of a pod, requests with tokens are rejected.";
         authentication_skip_lookup: bool = "false", Works,
             "Do not look up the cluster's client CA in the ConfigMap kube-system/extension-apiserver-authentication.";
         authentication_token_webhook_cache_ttl: GoDuration = "10s", Works,
-            "How long the answer of a TokenReview is cached.";
+            "The duration for which the response of a TokenReview is cached.";
         authentication_tolerate_lookup_failure: bool = "true", Works,
-            "Start although the cluster's client CA cannot be looked up. Client certificates are not accepted then.";
+            "Start even if the lookup of the cluster's client CA fails. In this case, client certificates are not accepted.";
         client_ca_file: Option<PathBuf> = "", Works,
             "A PEM file with certificate authorities. A client certificate signed by one of them authenticates its common name.";
         requestheader_allowed_names: Vec<String> = "", Works,
-            "The common names of client certificates of proxies that may name the user in headers. Any name is allowed when it is not set.";
+            "The common names of client certificates of proxies that may name the user in headers. The default is any name.";
         requestheader_client_ca_file: Option<PathBuf> = "", Works,
             "A PEM file with the certificate authorities of proxies that may name the user in headers.";
         requestheader_extra_headers_prefix: Vec<String> = "x-remote-extra-", Works,
@@ -156,35 +156,35 @@ flags! {
         authorization_always_allow_paths: Vec<String> = "/healthz,/readyz,/livez", Works,
             "Paths that need no authorization. A path may end with *.";
         authorization_kubeconfig: Option<PathBuf> = "", Works,
-            "A kubeconfig with which to create SubjectAccessReviews. Without it, and outside of a pod, only --authorization-always-allow-paths and the group system:masters are allowed.";
+            "The kubeconfig for SubjectAccessReviews. Without it, and outside of a pod, only --authorization-always-allow-paths and the group system:masters are allowed.";
         authorization_webhook_cache_authorized_ttl: GoDuration = "10s", Works,
-            "How long an answer 'authorized' is cached.";
+            "The duration for which a response 'authorized' is cached.";
         authorization_webhook_cache_unauthorized_ttl: GoDuration = "10s", Works,
-            "How long an answer 'unauthorized' is cached.";
+            "The duration for which a response 'unauthorized' is cached.";
     }
     deprecated: Deprecated DeprecatedFlags {
         contention_profiling: bool = "true", Ignored("the scheduling core has no locks to profile"),
             "Profile lock contention. Ignored with --config.";
         kube_api_burst: i32 = "100", Deprecated("clientConnection.burst"),
-            "The number of requests that may be sent to the API server at once. Ignored with --config.";
+            "The maximum burst of requests to the API server. Ignored with --config.";
         kube_api_content_type: String = "application/vnd.kubernetes.protobuf", Deprecated("clientConnection.contentType"),
             "The content type of requests to the API server. Ignored with --config.";
         kube_api_qps: f32 = "50", Deprecated("clientConnection.qps"),
-            "The number of requests a second to the API server. Ignored with --config.";
+            "The maximum number of requests per second to the API server. Ignored with --config.";
         kubeconfig: Option<PathBuf> = "", Deprecated("clientConnection.kubeconfig"),
-            "The path of a kubeconfig. Ignored when the file of --config names one.";
+            "The path of a kubeconfig. Ignored if the file of --config has a kubeconfig.";
         pod_max_in_unschedulable_pods_duration: GoDuration = "5m0s", Deprecated(""),
-            "How long a pod stays unschedulable before it is tried again without an event.";
+            "The duration for which an unschedulable pod waits for an event before it is retried.";
         profiling: bool = "true", Deprecated("enableProfiling"),
             "Serve profiles at /debug/pprof/. Ignored with --config.";
     }
     leader_election: LeaderElection LeaderElectionFlags {
         leader_elect: bool = "true", Works,
-            "Take part in leader election before scheduling. Needed when several replicas run. Overrides the configuration file.";
+            "Acquire the leader lease before scheduling. Required for several replicas. Overrides the configuration file.";
         leader_elect_lease_duration: GoDuration = "15s", Works,
-            "How long a standby waits after the last renewal it has seen before it takes over. Overrides the configuration file.";
+            "The duration for which a standby waits after the last observed renewal before it acquires the lease. Overrides the configuration file.";
         leader_elect_renew_deadline: GoDuration = "10s", Works,
-            "How long the leader tries to renew the lease before it stops. Less than the lease duration. Overrides the configuration file.";
+            "The duration for which the leader retries to renew the lease before it stops. Less than the lease duration. Overrides the configuration file.";
         leader_elect_resource_lock: String = "leases", Works,
             "The type of object for leader election: leases. Overrides the configuration file.";
         leader_elect_resource_name: String = "kube-scheduler", Works,
@@ -196,11 +196,11 @@ flags! {
     }
     features: FeatureGate FeatureFlags {
         emulated_version: Vec<String> = "", Works,
-            "The release of Kubernetes whose behaviour the scheduler has: 1.36, 1.37 or 1.38, also as kube=1.37. Without it, the release of the API server, within these.";
+            "The Kubernetes version whose behaviour is emulated: 1.36, 1.37 or 1.38, also as kube=1.37. The default is the version of the API server, within this range.";
         feature_gates: GateList = "", Works,
             "Feature gates as Name=true,Other=false, each optionally as kube:Name=true. May be repeated.";
         min_compatibility_version: Vec<String> = "", Works,
-            "The oldest version of the other control plane components: 1.33 to the emulated version. It decides the default of DRAFractionalCapacityRange. Without it, the version before the emulated one.";
+            "The oldest version of the other control plane components: 1.33 to the emulated version. It determines the default of DRAFractionalCapacityRange. The default is the version before the emulated version.";
     }
     metrics: Metrics MetricsFlags {
         allow_metric_labels: LabelValues = "", Works,
@@ -210,28 +210,28 @@ flags! {
         disabled_metrics: Vec<String> = "", Works,
             "The names of metrics that are not served.";
         show_hidden_metrics_for_version: String = "", Ignored("Berth hides no metrics"),
-            "The version before the emulated one, whose hidden metrics to serve.";
+            "The version before the emulated version, whose hidden metrics are served.";
     }
     logs: Logs LogFlags {
         log_flush_frequency: GoDuration = "5s", Works,
-            "How often buffered log lines are written.";
+            "The interval at which buffered log lines are written.";
         log_json_info_buffer_size: Bytes = "0", Works,
-            "With --log-json-split-stream, how many bytes of informational log lines are buffered.";
+            "With --log-json-split-stream, the size of the buffer for informational log lines, in bytes.";
         log_json_split_stream: bool = "false", Works,
             "In JSON format, write errors to standard error and everything else to standard output.";
         log_text_info_buffer_size: Bytes = "0", Works,
-            "With --log-text-split-stream, how many bytes of informational log lines are buffered.";
+            "With --log-text-split-stream, the size of the buffer for informational log lines, in bytes.";
         log_text_split_stream: bool = "false", Works,
             "In text format, write errors to standard error and everything else to standard output.";
         logging_format: LogFormat = "text", Works,
             "The format of the log: text or json.";
         v: Level = "0", Works,
-            "The verbosity of the log. 0 logs what an operator must see, 2 every binding, 4 details, 6 requests.";
+            "The verbosity of the log: 0 errors and warnings, 2 also bindings, 4 details, 6 requests.";
         vmodule: VModule = "", Works,
             "The verbosity of single source files, as pattern=N,... For the text format only.";
     }
     global: Global GlobalFlags {
         version: VersionFlag = "false", Works,
-            "Print the version and exit. --version=raw prints all of it; --version=vX.Y.Z sets the version that is reported.";
+            "Print the version and exit. --version=raw prints all details; --version=vX.Y.Z sets the reported version.";
     }
 }

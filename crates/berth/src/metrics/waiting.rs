@@ -11,19 +11,19 @@ use MetricKind::{Counter, Gauge};
 families! {
     WaitingMetric:
     Pods: Alpha Gauge, "berth_waiting_pods" ["code", "resource", "namespace", "owner"]
-        "Number of pods that plugins have rejected, by code of the reason, resource that is short, namespace, and kind and name of the pod group or controller, which is the Deployment for the pods of its ReplicaSets. A pod with several reasons counts for each. The 200 largest series are reported; the others are summed up by code with the owner 'Other'.";
+        "Number of pods that plugins have rejected, by code of the reason, insufficient resource, namespace, and kind and name of the pod group or controller (for pods of ReplicaSets, the Deployment). A pod with several reasons counts for each. The 200 largest series are reported; the others are added up by code with the owner 'Other'.";
     OldestSeconds: Alpha Gauge, "berth_waiting_oldest_seconds" ["code", "resource", "namespace", "owner"]
-        "Time since the first rejection of the pod that waits longest, in seconds, with the labels of berth_waiting_pods.";
+        "Time since the first rejection of the longest waiting pod, in seconds, with the labels of berth_waiting_pods.";
     GatePods: Alpha Gauge, "berth_gate_pods" ["gate"]
-        "Number of waiting pods that have the scheduling gate. The gates of the most pods are reported, 100 at most.";
+        "Number of waiting pods with the scheduling gate. The 100 gates with the most pods are reported.";
     GateAge: Alpha Gauge, "berth_gate_age_seconds" ["gate"]
-        "Age of the scheduling gate of the pod that has had it longest, in seconds. The gates of the most pods are reported, 100 at most.";
+        "Age of the oldest pod with the scheduling gate, in seconds. The 100 gates with the most pods are reported.";
     GateOrphans: Alpha Gauge, "berth_gate_orphans" ["gate"]
-        "Number of pods whose scheduling gate is older than ten times the 99th percentile of the ages at its removals, and at least a minute, while no removal was seen for as long.";
+        "Number of pods whose scheduling gate is older than ten times the 99th percentile of the ages at its removals and than one minute, without an observed removal for the same time.";
     GateRemovals: Alpha Counter, "berth_gate_removals_total" ["gate"]
-        "Number of removals of the scheduling gate that were seen. The last 128 gates are reported.";
+        "Number of observed removals of the scheduling gate. The last 128 gates are reported.";
     GateRemovalAge: Alpha Gauge, "berth_gate_removal_age_seconds" ["gate", "quantile"]
-        "Age of pods when the scheduling gate was removed, in seconds: median (0.5) and 99th percentile (0.99) of the last 512 removals.";
+        "Age of pods at the removal of the scheduling gate, in seconds: median (0.5) and 99th percentile (0.99) of the last 512 removals.";
 }
 
 /// Adds the waiting pods to the metrics of a scheduler.

@@ -22,9 +22,9 @@ use MetricKind::{Counter, Gauge};
 families! {
     ShadowMetric:
     Decisions: Alpha Counter, "berth_shadow_decisions_total" ["decision", "result"]
-        "Number of decisions of the other scheduler that were compared in shadow mode, by decision (bound, unschedulable, preemption) and result (agreed, agreed_reordered, agreed_later, other_reasons, node_infeasible, only_other_finds, only_berth_finds; of preemptions also agreed_other_node, other_victims).";
+        "Number of compared decisions of the other scheduler in shadow mode, by decision (bound, unschedulable, preemption) and result (agreed, agreed_reordered, agreed_later, other_reasons, node_infeasible, only_other_finds, only_berth_finds; for preemptions also agreed_other_node, other_victims).";
     Open: Alpha Gauge, "berth_shadow_open_comparisons" []
-        "Number of decisions in shadow mode that differ and are compared again within 15 seconds.";
+        "Number of differing decisions in shadow mode that are compared again within 15 seconds.";
     Ranks: Alpha Counter, "berth_shadow_node_ranks_total" ["rank"]
         "Number of bindings of the other scheduler in shadow mode, by the rank of its node among Berth's scores.";
 }

@@ -54,19 +54,19 @@ macro_rules! behaviours {
 behaviours! {
     ImageVolumesRaiseImageThreshold: V1_37, "PL-54", "ImageLocality counts image volumes in the upper threshold of its score.";
     NodeAddDoesNotImplyTaints: V1_37, "Q-48", "A plugin that registers for added nodes is not called for changed node taints unless it registers for them.";
-    ExactDeviceCounters: V1_37, "PL-315", "Counters of devices that are rejected or given back during a search are available again, and a shared device takes its counters once.";
-    ExactDeviceShares: V1_37, "PL-314", "A request for all devices fails if one has not enough capacity left, every share is compared by constraints on distinct values, and an amount of capacity that cannot be computed fails the claim.";
-    ListAttributesInSelectors: V1_37, "PL-313", "Selectors of devices can read attributes with several values, whatever the gate DRAListTypeAttributes.";
+    ExactDeviceCounters: V1_37, "PL-315", "Counters of rejected or released devices of a search are available again, and a shared device consumes its counters once.";
+    ExactDeviceShares: V1_37, "PL-314", "A request for all devices fails if a device has insufficient capacity, constraints on distinct values compare every share, and an invalid amount of capacity fails the claim.";
+    ListAttributesInSelectors: V1_37, "PL-313", "Selectors of devices can read attributes with several values, with any value of the gate DRAListTypeAttributes.";
     ResizeFootprintOfPod: V1_37, "PL-320", "A pod that is resized in place counts for the largest of three sums of the pod, not for the sum of the largest of each container.";
-    QualifiedDeviceCapacity: V1_38, "PL-312", "Names of device capacities with the domain of their driver and without it are the same, and a device with shares is never allocated as a whole.";
+    QualifiedDeviceCapacity: V1_38, "PL-312", "Names of device capacities with and without the domain of their driver are equal, and a device with shares is never allocated as a whole.";
     IncompletePoolsRejectTheirNode: V1_38, "PL-166", "A request for all devices of an incomplete or invalid pool rejects the nodes of the pool, instead of failing the attempt.";
-    PodEventsNameTheTarget: V1_37, "Q-44", "Events of pods without a node are named TargetPod for the waiting pod itself and UnscheduledPod for others, instead of UnschedulablePod.";
-    GatedPodsAreNominated: V1_37, "Q-34", "The nominated node with which a gated pod is created keeps its room while the pod is gated.";
-    EachAntiAffinityTermWakes: V1_37, "PL-89", "A pod that matched one of several required anti-affinity terms wakes the pod that it kept away, not only one that matched all of them.";
+    PodEventsNameTheTarget: V1_37, "Q-44", "Events of pods without a node are named TargetPod for the waiting pod itself and UnscheduledPod for other pods, instead of UnschedulablePod.";
+    GatedPodsAreNominated: V1_37, "Q-34", "The initial nomination of a gated pod reserves resources while the pod is gated.";
+    EachAntiAffinityTermWakes: V1_37, "PL-89", "A pod that matched one of several required anti-affinity terms wakes the pod that it blocked; before, only a pod that matched all terms.";
     BindMountOptionsNeedTheirFeature: V1_37, "PL-57", "A pod that mounts volumes with bindMountOptions is placed on nodes that declare VolumeBindMountOptions.";
     PreemptionReportsItsNode: V1_37, "P-16", "The message of a pod for which other pods are preempted names the node and the number of victims.";
     EmptyBudgetSelectorProtectsAllPods: V1_38, "P-13", "A PodDisruptionBudget with an empty selector covers all pods of its namespace, also pods without labels.";
-    ExtendersReceiveNodesWithoutVictims: V1_38, "P-14", "Extenders with a preempt verb receive nodes on which no pod has to be evicted, and may return them.";
+    ExtendersReceiveNodesWithoutVictims: V1_38, "P-14", "Extenders with a preempt verb receive nodes without victims, and can return them.";
     TaintRuleWithoutSelectorMatchesNothing: V1_38, "PL-175", "A DeviceTaintRule without deviceSelector applies to no device instead of all.";
     EmptySpreadSelectorCountsAllPods: V1_38, "PL-97", "A topology spread constraint with an empty label selector counts all pods of the namespace.";
 }

@@ -76,20 +76,20 @@ macro_rules! features {
 }
 
 features! {
-    SchedulerQueueingHints: [L GONE GONE], AlwaysOn, "Plugins decide for each cluster event which unschedulable pods it may help.";
+    SchedulerQueueingHints: [L GONE GONE], AlwaysOn, "Plugins decide for each cluster event which unschedulable pods it can help.";
     SchedulerPopFromBackoffQ: [B1 B1 B1], Switchable, "When activeQ is empty, the scheduler takes pods from backoffQ before their backoff has ended.";
-    SchedulerAsyncAPICalls: [B0 B0 B0], OnInBerth, "API calls of scheduling go through the dispatcher (KEP-5229). Off by default in kube-scheduler.";
+    SchedulerAsyncAPICalls: [B0 B0 B0], OnInBerth, "API calls of scheduling pass through the dispatcher (KEP-5229). Off by default in kube-scheduler.";
     SchedulerAsyncPreemption: [B1 B1 B1], Switchable, "Preemption deletes its victims without blocking the scheduling loop.";
     SchedulerPreEnqueuePodStatus: [PRE PRE PRE], OnInBerth, "A rejection by PreEnqueue is written to the pod's PodScheduled condition (KEP-5501). Not in kube-scheduler.";
-    SchedulerPreQueueingHints: [PRE A A], OnInBerth, "A cluster event is offered only to the pods it can help (KEP-6132). Off by default in kube-scheduler.";
-    NominatedNodeNameForExpectation: [B1 B1 B1], Switchable, "The chosen node is written to nominatedNodeName before a binding that takes time.";
+    SchedulerPreQueueingHints: [PRE A A], OnInBerth, "A cluster event is evaluated only for the pods that it can help (KEP-6132). Off by default in kube-scheduler.";
+    NominatedNodeNameForExpectation: [B1 B1 B1], Switchable, "The selected node is written to nominatedNodeName before a binding with a delay.";
     OpportunisticBatching: [B1 B1 B1], NoEffect, "Pods of equal shape are scheduled in batches.";
     PodSchedulingReadiness: [L L GONE], AlwaysOn, "Pods with scheduling gates are not scheduled.";
-    GenericWorkload: [A B0 B0], Switchable, "The pods of a PodGroup are scheduled together, as in 1.38 whatever the release.";
+    GenericWorkload: [A B0 B0], Switchable, "The pods of a PodGroup are scheduled together, as in 1.38 with every version.";
     GangScheduling: [A GONE GONE], NoEffect, "All pods of a group are scheduled, or none. In Berth part of GenericWorkload.";
     WorkloadAwarePreemption: [A GONE GONE], NoEffect, "Preemption for whole pod groups. In Berth part of GenericWorkload.";
-    TopologyAwareWorkloadScheduling: [A A A], Switchable, "The pods of a group are placed on nodes with one value of a label.";
-    CompositePodGroup: [PRE A A], Switchable, "Groups of pod groups are scheduled as one.";
+    TopologyAwareWorkloadScheduling: [A A A], Switchable, "The pods of a group are placed on nodes with the same value of a label.";
+    CompositePodGroup: [PRE A A], Switchable, "Groups of pod groups are scheduled as one unit.";
     PodGroupPreemptionPolicy: [PRE A A], Switchable, "The preemption policy of a pod group decides whether pods are evicted for it.";
     DynamicResourceAllocation: [L L GONE], AlwaysOn, "Resource claims.";
     DRAAdminAccess: [L L L], AlwaysOn, "Resource claims with administrative access.";
@@ -105,27 +105,27 @@ features! {
     DRAResourceClaimDeviceStatus: [B1 L L], Switchable, "Drivers report the status of each allocated device.";
     DRASchedulerFilterTimeout: [B1 B1 B1], Switchable, "The search for devices on one node has a time limit.";
     DRAListTypeAttributes: [A A A], Switchable, "Device attributes with several values.";
-    DRADerivedAttributes: [PRE A A], Switchable, "Requests derive device attributes from others with expressions.";
+    DRADerivedAttributes: [PRE A A], Switchable, "Requests derive device attributes from other attributes with expressions.";
     DRAOptionalNodeOperations: [PRE A A], Switchable, "Devices that need no preparation on the node.";
     DRANodeAllocatableResources: [A A A], Switchable, "Devices that use node resources such as CPU.";
     DRAWorkloadResourceClaims: [A B0 B0], Switchable, "Resource claims of whole pod groups.";
-    NodeDeclaredFeatures: [B1 L L], Switchable, "Pods are placed on nodes whose kubelet declares the features they need.";
+    NodeDeclaredFeatures: [B1 L L], Switchable, "Pods are placed on nodes whose kubelet declares the features that the pods need.";
     InterPodAffinityHostnameFastPath: [PRE A A], NoEffect, "Inter-pod affinity by host name reads only the pods of the node.";
-    MatchLabelKeysInPodTopologySpread: [B1 B1 B1], Switchable, "Topology spread constraints may use matchLabelKeys.";
-    MatchLabelKeysInPodAffinity: [L L GONE], AlwaysOn, "Pod affinity terms may use matchLabelKeys and mismatchLabelKeys.";
-    NodeInclusionPolicyInPodTopologySpread: [L L L], AlwaysOn, "Topology spread constraints may use nodeAffinityPolicy and nodeTaintsPolicy.";
+    MatchLabelKeysInPodTopologySpread: [B1 B1 B1], Switchable, "Topology spread constraints can use matchLabelKeys.";
+    MatchLabelKeysInPodAffinity: [L L GONE], AlwaysOn, "Pod affinity terms can use matchLabelKeys and mismatchLabelKeys.";
+    NodeInclusionPolicyInPodTopologySpread: [L L L], AlwaysOn, "Topology spread constraints can use nodeAffinityPolicy and nodeTaintsPolicy.";
     SidecarContainers: [L GONE GONE], AlwaysOn, "Init containers with restartPolicy Always.";
     InPlacePodVerticalScaling: [L L L], AlwaysOn, "Containers are resized in place.";
     InPlacePodVerticalScalingSchedulerPreemption: [PRE A A], Switchable, "Pods are preempted for a deferred in-place resize of another pod.";
     InPlacePodLevelResourcesVerticalScaling: [B1 B1 B1], AlwaysOn, "Pod-level resources are resized in place.";
     VolumeAttributesClass: [L L L], AlwaysOn, "Volumes with a VolumeAttributesClass.";
-    PodObservedGenerationTracking: [L L L], AlwaysOn, "Pod conditions carry the generation that they were written for.";
-    PodLevelResources: [B1 B1 B1], AlwaysOn, "Resource requests of the pod as a whole count instead of the sum of its containers.";
-    MutableCSINodeAllocatableCount: [L L L], AlwaysOn, "The attach limit of a node may change.";
-    TaintTolerationComparisonOperators: [A A A], Switchable, "Tolerations may compare numbers with Lt and Gt.";
+    PodObservedGenerationTracking: [L L L], AlwaysOn, "Pod conditions contain the generation of the pod.";
+    PodLevelResources: [B1 B1 B1], AlwaysOn, "Resource requests of the pod replace the sum of its containers.";
+    MutableCSINodeAllocatableCount: [L L L], AlwaysOn, "The attach limit of a node can change.";
+    TaintTolerationComparisonOperators: [A A A], Switchable, "Tolerations can compare numbers with Lt and Gt.";
     StorageCapacityScoring: [A B1 B1], Switchable, "VolumeBinding scores nodes by their free storage capacity.";
-    VolumeLimitScaling: [A B1 B1], Switchable, "Pods are not placed on nodes without their CSI driver, if the driver asks for that.";
-    CoordinatedLeaderElection: [B0 B0 B0], Missing, "The control plane chooses the leader.";
+    VolumeLimitScaling: [A B1 B1], Switchable, "Pods are not placed on nodes without their CSI driver, if the driver requires it.";
+    CoordinatedLeaderElection: [B0 B0 B0], Missing, "The control plane selects the leader.";
     ComponentFlagz: [B1 B1 B1], Switchable, "Command-line flags are served at /flagz.";
     ComponentStatusz: [B1 B1 B1], Switchable, "Version and state are served at /statusz.";
 }

@@ -173,35 +173,35 @@ families! {
     SchedulingAttemptDuration: Stable exp(0.001, 2.0, 15), "scheduler_scheduling_attempt_duration_seconds" ["result", "profile"]
         "Scheduling attempt latency in seconds (scheduling algorithm + binding)";
     SchedulingAlgorithmDuration: Alpha exp(0.001, 2.0, 15), "scheduler_scheduling_algorithm_duration_seconds" []
-        "Time to find a node for a pod, or to find that no node fits, in seconds.";
+        "Time of the search for a node of a pod, in seconds.";
     EventHandlingDuration: Alpha exp(0.0001, 2.0, 12), "scheduler_event_handling_duration_seconds" ["event"]
         "Time to process one change of the cluster, in seconds.";
     PreemptionVictims: Stable exp(1.0, 2.0, 7), "scheduler_preemption_victims" []
         "Number of selected preemption victims";
     AttemptsAvoided: Alpha Counter, "scheduler_attempts_avoided_total" ["profile"]
-        "Number of times that a woken pod was rejected for the reasons that its status gives. This is no attempt: it causes no event, no API call and no longer backoff.";
+        "Number of woken pods that were rejected for the reasons in their status, without an attempt, an event, an API call or a longer backoff.";
     PreemptionAttempts: Stable Counter, "scheduler_preemption_attempts_total" []
         "Total preemption attempts in the cluster till now";
     PreemptionGoroutinesDuration: Alpha exp(0.01, 2.0, 20), "scheduler_preemption_goroutines_duration_seconds" ["result"]
-        "Time from the choice of victims until the API server has deleted all of them, in seconds.";
+        "Time from the selection of victims until the API server has deleted all of them, in seconds.";
     PreemptionGoroutinesExecutions: Alpha Counter, "scheduler_preemption_goroutines_execution_total" ["result"]
         "Number of preemptions carried out asynchronously, by result.";
     VolumeSchedulingStageErrors: Alpha Counter, "scheduler_volume_scheduling_stage_error_total" ["operation"]
         "Number of failures to assume the volumes of a pod (assume) or to bind them (bind).";
     PendingPods: Stable Gauge, "scheduler_pending_pods" ["queue"]
-        "Number of pending pods, by queue: 'active' pods can be scheduled now, 'backoff' pods wait after a failed attempt, 'unschedulable' pods wait for an event, 'gated' pods are blocked by a PreEnqueue plugin. Of members of pod groups, 'incomplete' ones wait for a group that does not exist, and 'pending' ones came while their group is tried.";
+        "Number of pending pods, by queue: 'active' pods can be scheduled now, 'backoff' pods wait after a failed attempt, 'unschedulable' pods wait for an event, 'gated' pods are blocked by a PreEnqueue plugin. Members of pod groups: 'incomplete' members wait for a missing group, 'pending' members were added during an attempt of their group.";
     QueuedEntities: Alpha Gauge, "scheduler_queued_entities" ["queue", "type"]
         "Number of entries of the scheduling queue, by queue and type: a pod, a pod group or a composite pod group. Only with pod groups.";
     QueueIncomingEntities: Alpha Counter, "scheduler_queue_incoming_entities_total" ["queue", "event", "type"]
         "Number of entries added to scheduling queues, by queue, event and type: a pod, a pod group or a composite pod group. Only with pod groups.";
     PodGroupScheduleAttempts: Alpha Counter, "scheduler_podgroup_schedule_attempts_total" ["result", "profile"]
-        "Number of attempts to schedule a group of pods, by result and profile. 'waiting_on_preemption' means that pods are evicted for the group.";
+        "Number of attempts to schedule a group of pods, by result and profile. 'waiting_on_preemption': pods are evicted for the group.";
     PodGroupSchedulingAttemptDuration: Alpha exp(0.001, 2.0, 15), "scheduler_podgroup_scheduling_attempt_duration_seconds" ["result", "profile"]
         "Time of an attempt to schedule a group of pods, without binding, in seconds.";
     PodGroupSchedulingAlgorithmDuration: Alpha exp(0.001, 2.0, 15), "scheduler_podgroup_scheduling_algorithm_duration_seconds" []
         "Time to find nodes for the pods of a group, without preemption, in seconds.";
     WorkloadPreemptionAttempts: Alpha Counter, "scheduler_workload_preemption_attempts_total" ["result"]
-        "Number of attempts to make room for a group of pods, by result.";
+        "Number of preemption attempts for a group of pods, by result.";
     WorkloadPreemptionVictims: Alpha exp(1.0, 2.0, 11), "scheduler_workload_preemption_victims" []
         "Number of pods that are evicted for a group of pods.";
     PreemptionWorkloadDisruptions: Alpha exp(1.0, 2.0, 11), "scheduler_preemption_workload_disruptions" ["preemptor"]
@@ -213,13 +213,13 @@ families! {
     PreemptionPdbViolations: Alpha Counter, "scheduler_preemption_pdb_violations_total" ["preemptor"]
         "Number of evictions that violated a PodDisruptionBudget, by kind of preemptor. Only with the feature gate GenericWorkload.";
     GeneratedPlacements: Alpha Counter, "scheduler_generated_placements_total" ["profile"]
-        "Number of placements that were considered for groups of pods.";
+        "Number of placements that were generated for groups of pods.";
     PlacementEvaluations: Alpha Counter, "scheduler_placement_evaluations_total" ["result", "profile"]
-        "Number of placements that were tried for groups of pods, by result. Placements that cannot be the best are not tried.";
+        "Number of evaluated placements for groups of pods, by result. Placements that cannot be the best are not evaluated.";
     PlacementEvaluationDuration: Alpha exp(0.001, 2.0, 15), "scheduler_placement_evaluation_duration_seconds" ["result", "profile"]
-        "Time to try a placement for a group of pods, in seconds.";
+        "Time to evaluate a placement for a group of pods, in seconds.";
     InflightEvents: Alpha Gauge, "scheduler_inflight_events" ["event"]
-        "Number of cluster events kept for the pods in flight, by event. PodPopped counts the pods.";
+        "Number of stored cluster events for the pods in flight, by event. PodPopped counts the pods.";
     Goroutines: Beta Gauge, "scheduler_goroutines" ["operation"]
         "Number of operations in progress outside of the scheduling loop, such as bindings.";
     PodSchedulingSliDuration: Beta exp(0.01, 2.0, 20), "scheduler_pod_scheduling_sli_duration_seconds" ["attempts"]
@@ -227,7 +227,7 @@ families! {
     PodSchedulingAttempts: Stable exp(1.0, 2.0, 5), "scheduler_pod_scheduling_attempts" []
         "Number of attempts to successfully schedule a pod.";
     PodScheduledAfterFlush: Alpha Counter, "scheduler_pod_scheduled_after_flush_total" []
-        "Number of pods that were scheduled after the periodic flush of unschedulable pods had moved them. Each one is a missed wake-up.";
+        "Number of pods that were scheduled after the periodic flush of unschedulable pods moved them. Each is a missed wake-up.";
     FrameworkExtensionPointDuration: Stable exp(0.0001, 2.0, 12), "scheduler_framework_extension_point_duration_seconds" ["extension_point", "status", "profile"]
         "Latency for running all plugins of a specific extension point.";
     PluginEvaluation: Beta Counter, "scheduler_plugin_evaluation_total" ["plugin", "extension_point", "profile"]
@@ -237,15 +237,15 @@ families! {
     QueueingHintExecutionDuration: Alpha exp(0.00001, 1.5, 20), "scheduler_queueing_hint_execution_duration_seconds" ["plugin", "event", "hint"]
         "Duration of queueing hints, in seconds, by plugin, event and hint.";
     PreQueueingHintEvaluations: Alpha Counter, "scheduler_pre_queueing_hint_evaluations_total" ["plugin", "result"]
-        "Number of calls of pre-queueing hints. 'narrowed' hints name the pods that the event may help, 'all_pods' hints do not.";
+        "Number of calls of pre-queueing hints. 'narrowed' hints return the pods that the event can help, 'all_pods' hints do not.";
     ObjectsDroppedByList: Alpha Counter, "scheduler_objects_dropped_by_list_total" ["kind"]
-        "Number of objects that were dropped because a new list of their kind did not contain them, or contained another object of their name, by kind. Many at a time mean that the API server has another store than before.";
+        "Number of objects that were dropped because a new list of their kind did not contain them, or contained another object with their name, by kind. A large number at a time indicates another store of the API server.";
     FeatureEnabled: Beta Gauge, "kubernetes_feature_enabled" ["name", "stage"]
         "1 when the feature gate is enabled, 0 when it is disabled, by name and stage.";
     QueueIncomingPods: Stable Counter, "scheduler_queue_incoming_pods_total" ["queue", "event"]
         "Number of pods added to scheduling queues by event and queue type.";
     EventLogCollapses: Alpha Counter, "scheduler_inflight_event_log_collapses_total" []
-        "Number of times that the log of events for pods in flight overflowed. A pod in flight that fails is then retried whatever the events were.";
+        "Number of times that the log of events for pods in flight overflowed. A pod in flight that fails is then retried after any event.";
     PermitWaitDuration: Beta exp(0.001, 2.0, 15), "scheduler_permit_wait_duration_seconds" ["result"]
         "Time that pods waited for Permit plugins, in seconds, by result.";
     CacheSize: Alpha Gauge, "scheduler_cache_size" ["type"]
@@ -257,7 +257,7 @@ families! {
     AsyncApiCallDuration: Alpha exp(0.001, 2.0, 15), "scheduler_async_api_call_execution_duration_seconds" ["call_type", "result"]
         "Duration of API calls sent by the dispatcher, in seconds, by call type and result.";
     PendingAsyncApiCalls: Alpha Gauge, "scheduler_pending_async_api_calls" ["call_type"]
-        "Number of API calls that wait to be sent, by call type.";
+        "Number of unsent API calls, by call type.";
 }
 
 /// Every metric of the core, in the order of [`Metric`].
