@@ -34,10 +34,7 @@ fn the_tutorial_runs() {
     }
     let labelled = "event=\"NodeUpdateNodeLabel\"";
     eventually("the scheduler has received the labels", || {
-        let count = cluster.metric(
-            "scheduler_event_handling_duration_seconds_count",
-            labelled,
-        );
+        let count = cluster.metric("scheduler_event_handling_duration_seconds_count", labelled);
         (count >= 3.0).then_some(())
     });
     api.create_pod("web", &json!({}));
@@ -48,6 +45,11 @@ fn the_tutorial_runs() {
     });
     assert!(message.starts_with(MESSAGE), "{message}");
     let unlabelled = json!({"metadata": {"labels": {LABEL: Value::Null}}});
-    api.send(&request::merge_patch(NODES, "", "berth-node-2", &unlabelled));
+    api.send(&request::merge_patch(
+        NODES,
+        "",
+        "berth-node-2",
+        &unlabelled,
+    ));
     assert_eq!(api.bound("web")["spec"]["nodeName"], "berth-node-2");
 }
