@@ -1,15 +1,15 @@
-//! The scheduling queue: which pod is tried next, and which pods wait for what.
+//! The scheduling queue: the order of attempts, and the events that pods wait for.
 //!
-//! A pod that may be tried is in the **active queue**, ordered by the QueueSort plugin. A pod that failed waits for
-//! its **backoff**, or in the **unschedulable pool** for an event that one of the plugins that rejected it finds
-//! helpful. A pod that a PreEnqueue plugin rejects is **gated**: it sits where no event walks, and only the events
-//! of that plugin find it. A popped pod is **in flight** until it is given back or [`SchedulingQueue::done`]; what
-//! happens meanwhile is logged, so that no wake-up is lost.
+//! A pod that can be attempted is in the **active queue**, ordered by the QueueSort plugin. A failed pod waits for its
+//! **backoff**, or in the **unschedulable pool** for an event that helps one of its rejecting plugins. A pod that a
+//! PreEnqueue plugin rejects is **gated**: no event examines it except the events of that plugin. A popped pod is **in
+//! flight** until it is returned or [`SchedulingQueue::done`] is called; events during the flight are logged, so no
+//! wake-up is lost.
 //!
-//! **Architecture invariants:** no clock (time is an argument), no lock, no I/O, no randomness. A pod is in exactly
-//! one place. An event costs what it affects: pods are found through indexes by gating and rejecting plugin, by the
-//! lists of PreQueueingHints, and by what they wait for, never by walking the queue. All memory is bounded by the
-//! number of pods.
+//! **Architecture invariants:** no clock (time is an argument), no lock, no I/O, no randomness. A pod is in exactly one
+//! place. The cost of an event depends on the pods that it can help: they are found through indexes by gating and
+//! rejecting plugin, by the lists of PreQueueingHints, and by what they wait for, never by a walk of the queue. All
+//! memory is bounded by the number of pods.
 //!
 //! Sources: KEP-3521 (gates), KEP-4247 (queueing hints), KEP-5142 (popping from the backoff queue), KEP-5501
 //! (reports of PreEnqueue), KEP-6132 (PreQueueingHint). Tests name the rules.
@@ -89,7 +89,7 @@ mod label {
     use super::Behaviour;
     use berth_framework::FeatureGates;
 
-    /// A pod without a node was created. The events of a pod's own entry need no memory for their labels.
+    /// A pod without a node was created. The labels of these events are constant text, without allocation.
     pub(super) fn of_new_pod(features: &FeatureGates) -> &'static str {
         if features.has(Behaviour::PodEventsNameTheTarget) {
             "UnscheduledPodAdd"
@@ -113,19 +113,19 @@ mod label {
     pub(super) const BACKOFF_COMPLETE: &str = "BackoffComplete";
     /// An idle scheduler takes a pod before its backoff is over.
     pub(super) const POP_FROM_BACKOFF_Q: &str = "PopFromBackoffQ";
-    /// A plugin wants the pod tried now.
+    /// A plugin activated the pod.
     pub(super) const FORCE_ACTIVATE: &str = "ForceActivate";
-    /// A pod has waited too long for an event.
+    /// A pod waited too long for an event.
     pub(super) const UNSCHEDULABLE_TIMEOUT: &str = "UnschedulableTimeout";
-    /// The pod that was woken on behalf of the template has ended: the next one may fit.
+    /// The pod that was woken on behalf of the template has ended; the next pod can fit.
     pub(super) const NEXT_OF_TEMPLATE: &str = "NextOfTemplate";
-    /// A group has become complete, or has another root than before.
+    /// A group has become complete, or has another root.
     pub(super) const GROUP_COMPLETE: &str = "GroupComplete";
-    /// More happened than the event log holds.
+    /// The event log overflowed.
     pub(super) const EVENT_LOG_OVERFLOW: &str = "EventLogOverflow";
 }
 
-/// A pod was given back that is queued already.
+/// A returned pod is already queued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Pod {pod} is already present in {}", place_text(*.place))]
 pub struct AlreadyQueued {
@@ -159,13 +159,13 @@ pub struct SchedulingQueue {
     member_walk: Walk,
     /// The periodic flushes; `None` once the queue is closed.
     flushes: Option<Flushes>,
-    /// For the metrics alone.
+    /// Used only for metrics.
     stopwatch: Arc<dyn Stopwatch>,
     sampler: Sampler,
 }
 
 impl SchedulingQueue {
-    /// An empty queue. Its periodic flushes are counted from `now`.
+    /// An empty queue. Its periodic flushes start at `now`.
     pub fn new(config: QueueConfig, profiles: Vec<ProfileHooks>, now: Time) -> Self {
         let sort = profiles.first().map(|profile| profile.queue_sort.clone());
         let profiles = Profiles::new(
@@ -197,27 +197,27 @@ impl SchedulingQueue {
         }
     }
 
-    /// The custom kinds whose changes some plugin registers for: those have to be watched besides [`Kind::ALL`].
+    /// The custom kinds with registrations of plugins: they are watched in addition to [`Kind::ALL`].
     pub fn custom_kinds(&self) -> BTreeSet<Kind> {
         self.profiles.custom_kinds()
     }
 
-    /// Times PreEnqueue and hints with a stopwatch, for the metrics alone.
+    /// Measures the duration of PreEnqueue and hints with a stopwatch, only for metrics.
     #[must_use]
     pub fn timed_by(mut self, stopwatch: Arc<dyn Stopwatch>) -> Self {
         self.stopwatch = stopwatch;
         self
     }
 
-    /// Forgets what was counted and observed; the gauges stay (M-3).
+    /// Resets counters and histograms; gauges do not change (M-3).
     pub fn reset_metrics(&mut self) {
         self.metrics.reset();
     }
 
-    /// A new pod without a node. A pod that is queued or in flight already is treated as updated, or as
-    /// recreated when its identity is another one.
+    /// A new pod without a node. A pod that is queued or in flight is treated as updated, or as recreated if its
+    /// identity differs.
     ///
-    /// `cx.cluster` must know the pod already, or its nominated node is not taken over.
+    /// `cx.cluster` must contain the pod; otherwise its nominated node is ignored.
     pub fn add(&mut self, cx: &Context<'_>, pod: Arc<Pod>) {
         if self.in_flight.contains(pod.uid()) {
             self.update(cx, &pod, &pod);
@@ -253,9 +253,9 @@ impl SchedulingQueue {
         self.move_to_active(cx, id, event, false);
     }
 
-    /// A changed pod without a node, whatever it waits for. A pod that the queue has never seen is added.
+    /// A changed pod without a node, in any place. An unknown pod is added.
     ///
-    /// Returns the events that the update amounts to.
+    /// Returns the events of the update.
     pub fn update(&mut self, cx: &Context<'_>, old: &Arc<Pod>, new: &Arc<Pod>) -> PodEvents {
         let events = pod_update_events(old, new, &self.config.features);
         if self.in_flight.contains(new.uid()) {
@@ -326,7 +326,7 @@ impl SchedulingQueue {
         if let Some(uid) = ended {
             self.places.release(&uid);
         }
-        // Also of a gated pod: an autoscaler may keep room for it.
+        // Also for a gated pod: an autoscaler can reserve resources for it.
         self.nominator.update(cx.cluster, old, new);
         if place.is_unschedulable_pool() {
             self.reconsider_updated(cx, id, (old, new), &events);
@@ -334,8 +334,8 @@ impl SchedulingQueue {
         events
     }
 
-    /// Q-62, step 4: an update may itself be what the pod waits for. Its events are put to the pod one after the other
-    /// until it can be popped.
+    /// Q-62, step 4: an update can be the event that the pod waits for. Its events are evaluated for the pod one after
+    /// the other until it can be popped.
     fn reconsider_updated(
         &mut self,
         cx: &Context<'_>,
@@ -364,7 +364,7 @@ impl SchedulingQueue {
             let mut tally = HintTally::new(self.stopwatch.clone());
             let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.log);
             tally.record(&matched.label, &mut self.metrics);
-            // A pod that one event has moved to backoff can only be made active by another one.
+            // A pod that one event moved to backoff can become active only by another event.
             if !waits && strategy != MoveStrategy::Immediately {
                 continue;
             }
@@ -376,8 +376,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// The pod was deleted, or has got a node. A pod in flight is left to its cycle, and a pod of the same name
-    /// but another identity stays.
+    /// The pod was deleted, or has a node. A pod in flight is left to its cycle, and a pod with the same name
+    /// and another identity stays.
     pub fn delete(&mut self, pod: &Pod) {
         self.nominator.remove(pod.uid());
         self.reports.forget(pod.uid());
@@ -395,10 +395,10 @@ impl SchedulingQueue {
         }
     }
 
-    /// The pod to try next, which is in flight from now on: the first of the active queue, or when that
-    /// is empty and SchedulerPopFromBackoffQ is on, the first that waits for its backoff after a rejection.
+    /// The next pod to attempt, which is in flight from now on: the first pod of the active queue; if
+    /// that is empty and SchedulerPopFromBackoffQ is on, the first pod in backoff after a rejection.
     ///
-    /// Give it back with [`Self::add_unschedulable`] or end its flight with [`Self::done`].
+    /// Return it with [`Self::add_unschedulable`], or end its flight with [`Self::done`].
     pub fn pop(&mut self, now: Time) -> Option<QueuedPodInfo> {
         loop {
             let (id, place) = self.places.first_poppable()?;
@@ -411,7 +411,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// Takes a pod out of the queue and into flight; `None` when the same pod is in flight already.
+    /// Moves a pod from the queue to flight; `None` if the same pod is already in flight.
     fn take_off(&mut self, id: EntryId, now: Time) -> Option<QueuedPodInfo> {
         let mut info = self.places.leave(id)?;
         info.attempts = info.attempts.saturating_add(1);
@@ -429,16 +429,15 @@ impl SchedulingQueue {
         Some(info)
     }
 
-    /// The pod is not in flight any more: it was bound as far as events matter, dropped, or was deleted.
-    /// Does nothing for other pods.
+    /// The flight of the pod has ended: it was bound, dropped or deleted. Does nothing for other pods.
     pub fn done(&mut self, uid: &str) {
         self.places.release(uid);
         self.in_flight.done(uid, &mut self.metrics);
     }
 
-    /// Gives back a popped pod that did not fit or failed, and ends its flight. The caller has put the
-    /// latest version of the pod and the plugin sets of this attempt into `info`; none of either means an error.
-    /// Returns where the pod is now.
+    /// Returns a popped pod that did not fit or failed, and ends its flight. `info` contains the latest
+    /// version of the pod and the plugin sets of this attempt; two empty sets indicate an error. Returns the place of
+    /// the pod.
     ///
     /// # Errors
     /// When the pod is queued; its flight has ended all the same.
@@ -471,13 +470,13 @@ impl SchedulingQueue {
         }
         self.metrics.count_rejectors(&info, 1.0);
         let strategy = strategy_after_flight(self, cx, &info);
-        // The pod may have changed since it was evaluated.
+        // The pod can have changed since its evaluation.
         let evaluated = info.own.template.take();
         info.own.template = evaluated.filter(|template| template.is_of(&info.pod));
         let template = info.own.template.clone();
         let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
-        // Woken again already, it still represents the others.
+        // If it is woken again, it still represents the others.
         let represents = self.places.represents_while_away(&uid, template.as_ref());
         if !(represents && place != QueuedIn::Gated) {
             self.places.release(&uid);
@@ -496,8 +495,8 @@ impl SchedulingQueue {
         &mut self.nominator
     }
 
-    /// The next pod of which PreEnqueue plugins report something else than its status, as far as the queue can see
-    /// (KEP-5501), and since when they do. `None` while SchedulerPreEnqueuePodStatus is off.
+    /// The next pod for which the result of PreEnqueue can differ from its status (KEP-5501), with the time of the
+    /// result. `None` if SchedulerPreEnqueuePodStatus is off.
     pub fn take_pre_enqueue_report(&mut self) -> Option<(PreEnqueueReport, Time)> {
         self.reports.take_next()
     }
@@ -512,7 +511,7 @@ impl SchedulingQueue {
         self.metrics.all()
     }
 
-    /// The scheduler stops: every flight and the periodic flushes end. Pods that are left can still be popped.
+    /// The scheduler stops: all flights and the periodic flushes end. Remaining pods can still be popped.
     pub fn close(&mut self) {
         self.flushes = None;
         for pod in self.in_flight.pods() {
@@ -522,7 +521,7 @@ impl SchedulingQueue {
     }
 }
 
-/// Remembers an event for the pods in flight.
+/// Logs an event for the pods in flight.
 fn remember(queue: &mut SchedulingQueue, event: &ClusterEvent, change: Change<'_>) {
     if queue.in_flight.is_empty() {
         return;
@@ -562,8 +561,8 @@ fn strategy_of(
     strategy
 }
 
-/// An event that came while the pod was in flight may already be the one that it needs. Narrowing does not
-/// apply: the pod was not there to be named.
+/// An event during the flight can be the event that the pod waits for. Narrowing does not apply, because the
+/// hint could not name the pod in flight.
 fn strategy_after_flight(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -581,7 +580,7 @@ fn strategy_after_flight(
     };
     let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
     let profile = queue.profiles.get(id);
-    // The strongest answer of all events counts, because the pod moves once.
+    // The strongest result of all events applies, because the pod moves once.
     let mut strategy = MoveStrategy::Skip;
     for event in events {
         let question = EventQuestion {

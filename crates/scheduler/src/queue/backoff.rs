@@ -1,16 +1,16 @@
-//! The wait of a pod that failed.
+//! The backoff of failed pods.
 
 use super::config::QueueConfig;
 use super::entry::QueuedPodInfo;
 use berth_api::{Duration, Time};
 use berth_framework::Feature;
 
-/// Expiries are rounded down to this when idle schedulers may take pods from the backoff queue: pods of one window
-/// are then ordered by the queue sort.
+/// The ordering window: expiries are rounded down to it if idle schedulers can pop pods from the backoff queue. The
+/// queue sort orders the pods of one window.
 pub(super) const ORDERING_WINDOW: Duration = Duration::from_secs(1);
 
-/// The shortest first backoff, and the longest, of a pod whose attempts use up the budget for searches. It doubles
-/// beyond the configured maximum, so that such pods take a small part of the time of the scheduler.
+/// The minimum of the first backoff, and the maximum backoff, of a pod whose attempts use up the budget for searches.
+/// The backoff doubles beyond the configured maximum, so that such pods use a small part of the scheduler's time.
 const USED_UP_INITIAL: Duration = Duration::from_secs(1);
 const USED_UP_MAX: Duration = Duration::from_secs(300);
 
@@ -19,7 +19,7 @@ const USED_UP_MAX: Duration = Duration::from_secs(300);
 pub(super) struct Backoff {
     initial: Duration,
     max: Duration,
-    /// The ordering window; zero when there is none.
+    /// The ordering window; zero if there is none.
     window: Duration,
 }
 
@@ -37,8 +37,8 @@ impl Backoff {
         }
     }
 
-    /// `initial · 2^(count−1)`, at most the maximum; the count of errors in a row wins over that of
-    /// rejections. `None` without a failure.
+    /// `initial · 2^(count−1)`, at most the maximum. Consecutive errors take precedence over rejections.
+    /// `None` without a failure.
     pub(super) fn duration(&self, info: &QueuedPodInfo) -> Option<Duration> {
         if info.in_a_row.used_up > 0 {
             let initial = self.initial.max(USED_UP_INITIAL);
@@ -52,7 +52,7 @@ impl Backoff {
         if count == 0 || self.max.is_zero() {
             return None;
         }
-        // An attempt of a group takes the time of that many attempts.
+        // An attempt of a group takes as long as one attempt per member.
         let max = match &info.own.group {
             None => self.max,
             Some(group) => {
@@ -63,13 +63,13 @@ impl Backoff {
         Some(doubled(self.initial, count, max))
     }
 
-    /// when the backoff of a pod ends, rounded down to the ordering window. It depends only on what giving a
-    /// pod back sets, so it never changes while the pod is queued.
+    /// the end of the backoff of a pod, rounded down to the ordering window. It depends only on fields that the
+    /// return of a pod sets, so it does not change while the pod is queued.
     pub(super) fn expiry(&self, info: &QueuedPodInfo) -> Option<Time> {
         Some((info.timestamp + self.duration(info)?).align_down(self.window))
     }
 
-    /// whether a backoff that ends at `expiry` is still running: also while its window is the current one.
+    /// returns whether a backoff that ends at `expiry` is still running, which includes its current window.
     pub(super) fn is_running(&self, expiry: Time, now: Time) -> bool {
         expiry >= now.align_down(self.window)
     }
@@ -80,7 +80,7 @@ impl Backoff {
             .is_some_and(|expiry| self.is_running(expiry, now))
     }
 
-    /// The first moment at which a backoff that ends at `expiry` is not running any more.
+    /// The first time at which a backoff that ends at `expiry` has ended.
     pub(super) fn over_at(&self, expiry: Time) -> Time {
         expiry + self.window.max(Duration::from_nanos(1))
     }

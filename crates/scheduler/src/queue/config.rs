@@ -8,16 +8,16 @@ use berth_framework::FeatureGates;
 pub struct QueueConfig {
     /// The backoff after the first failure (`podInitialBackoffSeconds`).
     pub pod_initial_backoff: Duration,
-    /// The longest backoff (`podMaxBackoffSeconds`); zero switches backoff off.
+    /// The longest backoff (`podMaxBackoffSeconds`); zero disables backoff.
     pub pod_max_backoff: Duration,
-    /// The time for which a pod waits for an event before the flush brings it back
-    /// (`--pod-max-in-unschedulable-pods-duration`); zero brings every pod back at every flush.
+    /// The time for which a pod waits for an event before the flush queues it
+    /// (`--pod-max-in-unschedulable-pods-duration`); zero: at every flush.
     pub pod_max_in_unschedulable_pods_duration: Duration,
-    /// The number of events that are kept for the pods in flight. When more come, the log is replaced by a single entry
-    /// that means anything, so every pod then in flight is tried again after its backoff should it fail.
+    /// The maximum number of stored events for the pods in flight. On overflow, a single entry that means "any event"
+    /// replaces the log: every pod in flight that fails is then retried after its backoff.
     pub in_flight_events_max: usize,
-    /// The feature gates; SchedulerPopFromBackoffQ, SchedulerPreQueueingHints and SchedulerPreEnqueuePodStatus
-    /// matter here.
+    /// The feature gates. The queue reads SchedulerPopFromBackoffQ, SchedulerPreQueueingHints and
+    /// SchedulerPreEnqueuePodStatus.
     pub features: FeatureGates,
 }
 

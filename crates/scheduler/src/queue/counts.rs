@@ -13,9 +13,9 @@ pub struct QueueCounts {
     pub unschedulable: usize,
     /// Rejected by a PreEnqueue plugin.
     pub gated: usize,
-    /// Members of groups that do not exist, or whose ancestors do not.
+    /// Members of missing groups, or of groups with missing ancestors.
     pub incomplete: usize,
-    /// Members that came while their group is being tried.
+    /// Members that were added during an attempt of their group.
     pub pending: usize,
 }
 
@@ -31,7 +31,7 @@ impl QueueCounts {
     }
 }
 
-/// kube-scheduler's summary of its queues; gated pods are among the unschedulable ones.
+/// kube-scheduler's summary of its queues; gated pods count as unschedulable.
 impl fmt::Display for QueueCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

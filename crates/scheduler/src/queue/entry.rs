@@ -1,4 +1,4 @@
-//! A pod in the queue with all that is remembered of its attempts, and the slab that holds them.
+//! A queued pod with its history, and the slab of entries.
 
 use super::group::QueuedGroup;
 use super::hooks::ProfileId;
@@ -25,17 +25,17 @@ impl PluginSet {
         self.as_slice().iter()
     }
 
-    /// Returns whether no plugin is in it.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Returns whether `plugin` is in it.
+    /// Returns whether the set contains `plugin`.
     pub fn contains(&self, plugin: &str) -> bool {
         self.as_slice().iter().any(|name| name.as_str() == plugin)
     }
 
-    /// Adds a plugin; false when it was there.
+    /// Adds a plugin; returns false if the set contained it.
     pub fn insert(&mut self, plugin: &Str) -> bool {
         let names = self.as_slice();
         let Err(at) = names.binary_search(plugin) else {
@@ -68,68 +68,68 @@ impl fmt::Debug for PluginSet {
     }
 }
 
-/// The number of attempts of a pod in a row that have ended in some way.
+/// The numbers of consecutive attempts of a pod with the same kind of end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FailuresInARow {
-    /// Those after which it was given back without a plugin that rejects it.
+    /// Attempts without a rejecting plugin (errors).
     pub errors: u32,
-    /// Those that used up the budget for searches.
+    /// Attempts that used up the budget for searches.
     pub used_up: u32,
 }
 
-/// A pod with its history in the queue. It lives in the queue until it is popped, then with the scheduling cycle,
-/// which gives it back when the pod does not fit.
+/// A pod with its history in the queue. The queue owns it until the pop, then the scheduling cycle, which returns it if
+/// the pod does not fit.
 #[derive(Debug, Clone)]
 pub struct QueuedPodInfo {
     /// The pod.
     pub pod: Arc<Pod>,
-    /// The time at which the pod was queued, or when its last attempt ended.
+    /// The time at which the pod was queued, or at which its last attempt ended.
     pub timestamp: Time,
     /// The time at which the pod was added to the queue.
     pub added: Time,
-    /// The time at which a plugin first rejected it: in this process, or according to its condition when it was added.
-    /// It stays over retries.
+    /// The time of the first rejection by a plugin: in this process, or according to the pod's condition when it was
+    /// added. Retries do not change it.
     pub rejected_since: Option<Time>,
-    /// The number of times that it was popped.
+    /// The number of pops.
     pub attempts: u32,
-    /// The number of times that it was returned with rejecting plugins.
+    /// The number of returns with rejecting plugins.
     pub unschedulable_count: u32,
-    /// Its attempts in a row that failed in the same way.
+    /// Its consecutive attempts with the same kind of failure.
     pub in_a_row: FailuresInARow,
-    /// Whether the flush of long-unschedulable pods brought it back, rather than an event. It stays with the pod
-    /// through binding, so that a pod bound thanks to the flush can be counted.
+    /// Whether the flush of long-unschedulable pods moved it, not an event. Kept until the binding, so that pods bound
+    /// after the flush are counted.
     pub was_flushed_from_unschedulable: bool,
-    /// The time at which it first became active: the time behind its gates does not count.
+    /// The time at which it first became active, without the time behind gates.
     pub initial_attempt_timestamp: Option<Time>,
-    /// The plugins that rejected it. Kept through the next attempt until its failure is handled.
+    /// The plugins that rejected it, kept during the next attempt until its failure is handled.
     pub unschedulable_plugins: PluginSet,
-    /// The plugins that wait for something on its behalf.
+    /// The plugins that returned Pending.
     pub pending_plugins: PluginSet,
-    /// The rest, which only the queue and the cycles of groups read.
+    /// Fields that only the queue and the cycles of groups read.
     pub(crate) own: EntryState,
 }
 
-/// The part of an entry that only the queue and the cycles of groups read.
+/// Fields of an entry that only the queue and the cycles of groups read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EntryState {
-    /// Whether it was rejected exactly as by its last attempt. This was no attempt then: its backoff and the time until
-    /// the flush go on from the last one.
+    /// Whether it was rejected exactly as by its last attempt. This does not count as an attempt: its backoff and the
+    /// time until the flush continue from the last attempt.
     pub(crate) is_rejected_as_before: bool,
-    /// The template of the pod, if the last attempt found that its pods get equal answers.
+    /// The template of the pod, if the last attempt showed that its pods get equal answers.
     pub(crate) template: Option<Arc<PodTemplateKey>>,
     /// The PreEnqueue plugin that rejects the pod.
     pub(super) gate: Option<Gate>,
-    /// The time at which the flush of long-unschedulable pods last asked the PreEnqueue plugins about it.
+    /// The time at which the flush of long-unschedulable pods last ran the PreEnqueue plugins for it.
     pub(super) gate_flushed: Option<Time>,
-    /// The members, if the entry is a group; its pod is a stand-in then.
+    /// The members, if the entry is a group; its pod is then a stand-in.
     pub(crate) group: Option<Box<QueuedGroup>>,
     /// The plugins that rejected the group in the last attempt of this member, for any member or placement.
     pub(crate) group_rejectors: PluginSet,
-    /// The attempt of a group in which this entry, or this member, was tried last; 0 before the first.
+    /// The last attempt of a group that included this entry or member; 0 before the first attempt.
     pub(super) group_attempt: u64,
 }
 
-/// The time at which a plugin first rejected a pod, according to its condition: that of an earlier process.
+/// The time of the first rejection of a pod in an earlier process, according to its condition.
 fn rejected_since(pod: &Pod) -> Option<Time> {
     let condition = pod.condition(POD_SCHEDULED)?;
     let is_rejected = condition.status == "False"
@@ -138,7 +138,7 @@ fn rejected_since(pod: &Pod) -> Option<Time> {
 }
 
 impl QueuedPodInfo {
-    /// A pod that was not tried yet.
+    /// A pod without an attempt.
     pub fn new(pod: Arc<Pod>, now: Time) -> Self {
         Self {
             rejected_since: rejected_since(&pod),
@@ -156,12 +156,12 @@ impl QueuedPodInfo {
         }
     }
 
-    /// The group, if the entry is one: its pod is a stand-in then.
+    /// The group, if the entry is one; its pod is then a stand-in.
     pub fn group(&self) -> Option<&QueuedGroup> {
         self.own.group.as_deref()
     }
 
-    /// The number of pods: those of a group, or one.
+    /// The number of pods: the members of a group, or one.
     pub fn pods_len(&self) -> usize {
         self.own.group.as_ref().map_or(1, |group| group.len())
     }
@@ -178,8 +178,8 @@ impl QueuedPodInfo {
         }
     }
 
-    /// Since when the pod waits. For a pod with scheduling gates, since its creation; otherwise since a plugin rejected
-    /// it first; before that, since it became active or was added.
+    /// The start of the wait: for a pod with scheduling gates, its creation; otherwise its first rejection by a plugin;
+    /// without a rejection, the time at which it became active or was added.
     pub fn waits_since(&self) -> Time {
         if self.is_gated() && !self.pod.spec.scheduling_gates.is_empty() {
             let created = self.pod.metadata.creation_timestamp;
@@ -194,7 +194,7 @@ impl QueuedPodInfo {
         self.own.gate.as_ref().map(|gate| &gate.plugin)
     }
 
-    /// The message of the PreEnqueue plugin that rejects the pod; empty where it is not reported.
+    /// The message of the PreEnqueue plugin that rejects the pod; empty without reports.
     pub fn gate_message(&self) -> &str {
         self.own
             .gate
@@ -213,7 +213,7 @@ impl QueuedPodInfo {
         self.own.gate.is_some()
     }
 
-    /// The plugins that rejected the pod or wait on its behalf, each once.
+    /// The plugins that rejected the pod or returned Pending, each once.
     pub fn rejectors(&self) -> impl Iterator<Item = &Str> {
         self.unschedulable_plugins.iter().chain(
             self.pending_plugins
@@ -227,19 +227,19 @@ impl QueuedPodInfo {
         self.unschedulable_plugins.contains(plugin) || self.pending_plugins.contains(plugin)
     }
 
-    /// Returns whether some plugin rejected the pod or waits on its behalf; a pod without any failed with an error.
+    /// Returns whether a plugin rejected the pod or returned Pending; a failed pod without both had an error.
     pub fn has_rejectors(&self) -> bool {
         !(self.unschedulable_plugins.is_empty() && self.pending_plugins.is_empty())
     }
 
-    /// Forgets both plugin sets: the first step of handling a failure.
+    /// Clears both plugin sets: the first step of handling a failure.
     pub fn clear_rejectors(&mut self) {
         self.unschedulable_plugins = PluginSet::default();
         self.pending_plugins = PluginSet::default();
     }
 }
 
-/// The place of a pod in the queue. A pod is in exactly one of these.
+/// The place of a pod in the queue. A pod is in exactly one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QueuedIn {
     /// Ready to be popped.
@@ -293,7 +293,7 @@ impl QueuedIn {
     }
 }
 
-/// Names an entry of the slab for as long as its pod is queued.
+/// The ID of an entry of the slab, valid while its pod is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct EntryId(u32);
 
@@ -312,7 +312,7 @@ impl EntryId {
     }
 }
 
-/// A queued pod with what only the queue needs to know.
+/// A queued pod with the fields that only the queue reads.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) info: QueuedPodInfo,
@@ -321,7 +321,7 @@ pub(super) struct Entry {
     pub(super) profile: Option<ProfileId>,
     /// The hash of its namespace and name.
     pub(super) name_hash: u64,
-    /// Counts arrivals; decides between pods that are equal otherwise.
+    /// The order of arrival; breaks ties between equal pods.
     pub(super) arrival: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The effects of a cluster event and of the passing of time on the waiting pods.
+//! The effects of cluster events and of time on the waiting pods.
 
 use super::entry::{EntryId, QueuedIn};
 use super::gated_members::FiledMembers;
@@ -14,8 +14,8 @@ use berth_framework::event::{Change, Narrowed, Touched};
 use berth_framework::plugin::Context;
 use berth_framework::{ClusterEvent, EventResource, Feature};
 
-/// The number of gated pods that one flush asks about at most, those first that wait longest. The others follow 30
-/// seconds later: a million gated pods do not stop scheduling for seconds.
+/// The maximum number of gated pods per flush, the longest waiting first. The others follow 30 seconds later: a million
+/// gated pods do not stop scheduling for seconds.
 const GATED_PER_FLUSH: usize = 10_000;
 
 /// The effects of an event.
@@ -23,11 +23,11 @@ const GATED_PER_FLUSH: usize = 10_000;
 pub struct Moved {
     /// The number of pods that were examined.
     pub examined: usize,
-    /// The number of hints that were asked.
+    /// The number of called hints.
     pub hints: u64,
     /// The number of pods that became active.
     pub active: usize,
-    /// The number of pods that wait for their backoff now.
+    /// The number of pods that moved to backoff.
     pub backoff: usize,
     /// The number of pods that a PreEnqueue plugin rejects.
     pub gated: usize,
@@ -45,8 +45,8 @@ impl Moved {
 }
 
 impl SchedulingQueue {
-    /// Something changed in the cluster: moves the waiting pods that it may help, and remembers it for
-    /// the pods in flight. With `pre_check`, only pods that pass it are considered.
+    /// Applies a cluster event: moves the waiting pods that it can help, and logs it for the pods in
+    /// flight. With `pre_check`, only pods that pass it are considered.
     pub fn move_all(
         &mut self,
         cx: &Context<'_>,
@@ -59,7 +59,7 @@ impl SchedulingQueue {
         if !matched.is_interesting() {
             return moved;
         }
-        // Pods of one template get equal answers about nodes and their pods: one of them is asked.
+        // Pods of one template get equal answers about nodes and their pods; one of them is evaluated.
         let only_representatives = !matched.is_wildcard
             && matches!(
                 event.resource,
@@ -134,7 +134,7 @@ impl SchedulingQueue {
         moved
     }
 
-    /// Asks the PreEnqueue plugins again about the members of gated groups that an event may help.
+    /// Runs the PreEnqueue plugins again for members of gated groups that an event can help.
     fn ask_helped_members(&mut self, cx: &Context<'_>, mut walk: Walk) {
         let mut helped = walk.end();
         let uids: Vec<Str> = helped
@@ -148,9 +148,9 @@ impl SchedulingQueue {
         }
     }
 
-    /// The pods that each registration of a profile examines for the event: those that its PreQueueingHint names (Q-91
-    /// to Q-94), or else those that wait for what the event touches. A plugin that has rejected no waiting pod is not
-    /// asked.
+    /// The pods that each registration of a profile examines for the event: the pods that its PreQueueingHint names
+    /// or else the pods that wait for what the event changes. Plugins that rejected no waiting pod are
+    /// skipped.
     fn narrow(
         &mut self,
         cx: &Context<'_>,
@@ -215,8 +215,8 @@ impl SchedulingQueue {
         narrowed
     }
 
-    /// Wakes the next pod of each template whose representative was placed, or has ended otherwise than by waiting
-    /// again. Returns whether there was one.
+    /// Wakes the next pod of each template whose representative was placed or ended otherwise than by waiting again.
+    /// Returns whether there was one.
     pub fn wake_next_of_templates(&mut self, cx: &Context<'_>) -> bool {
         let mut any = false;
         while let Some(id) = self.places.next_due(cx.now, &self.profiles) {
@@ -226,13 +226,12 @@ impl SchedulingQueue {
         any
     }
 
-    /// A pod that was woken on behalf of its template has a node, or waits for something else: it is the turn of the
-    /// next one.
+    /// A pod that was woken on behalf of its template has a node or waits for something else: the next pod follows.
     pub fn end_turn(&mut self, uid: &str) {
         self.places.release(uid);
     }
 
-    /// Makes every pod active whose backoff is over. Returns how many became active.
+    /// Makes all pods with an ended backoff active. Returns their number.
     pub fn flush_backoff(&mut self, cx: &Context<'_>) -> usize {
         let mut activated = 0;
         for place in [QueuedIn::Backoff, QueuedIn::ErrorBackoff] {
@@ -246,13 +245,13 @@ impl SchedulingQueue {
         activated
     }
 
-    /// Brings back the pods that have waited too long for an event, in case one was missed, and asks the
-    /// PreEnqueue plugins again about pods that are gated for as long.
+    /// Queues the pods that have waited too long for an event, in case an event was missed, and runs the
+    /// PreEnqueue plugins of long-gated pods again.
     pub fn flush_leftover(&mut self, cx: &Context<'_>) -> Moved {
         let mut moved = Moved::default();
         let mut any =
             self.places.has_long_gated() || self.oldest_leftover(cx, QueuedIn::Gated).is_some();
-        // The number of gated pods that are examined at once is bounded.
+        // The number of examined gated pods is bounded.
         for _ in 0..GATED_PER_FLUSH {
             let Some(id) = self.oldest_leftover(cx, QueuedIn::Gated) else {
                 break;
@@ -302,15 +301,15 @@ impl SchedulingQueue {
         moved
     }
 
-    /// The pod that waits longest in a place, if that is too long.
+    /// The longest waiting pod of a place, if its wait exceeds the limit.
     fn oldest_leftover(&self, cx: &Context<'_>, place: QueuedIn) -> Option<EntryId> {
         let limit = self.config.pod_max_in_unschedulable_pods_duration;
         let item = self.places.heap(place).first()?;
         (cx.now.since(item.key.at) > limit).then_some(item.id)
     }
 
-    /// Runs the periodic flushes that are due: that of the backoff queue every second, that of long-unschedulable pods
-    /// every 30 seconds; none once the queue is closed. Returns whether a pod became poppable.
+    /// Runs the due periodic flushes: of the backoff queue every second, of long-unschedulable pods every 30 seconds;
+    /// none after the queue is closed. Returns whether a pod became poppable.
     pub fn run_due(&mut self, cx: &Context<'_>) -> bool {
         let mut any = false;
         let Some(due) = self
@@ -330,9 +329,8 @@ impl SchedulingQueue {
         any
     }
 
-    /// The time at which [`Self::run_due`] will next have something to move; `None` when time alone changes nothing.
-    /// Never before
-    /// `now`.
+    /// The time at which [`Self::run_due`] will next move a pod, never before `now`; `None` if time alone changes
+    /// nothing.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
         let flushes = self.flushes.as_ref()?;
         let backoff = [QueuedIn::Backoff, QueuedIn::ErrorBackoff]
@@ -350,18 +348,18 @@ impl SchedulingQueue {
     }
 }
 
-/// The pods to which one registration narrows an event.
+/// The pods that one registration examines for an event.
 #[derive(Debug)]
 enum Narrowing {
     /// Every pod that its plugin rejected.
     None,
     /// The pods that its PreQueueingHint named, by namespace and name.
     Named(Vec<(Str, Str)>),
-    /// The pods that wait for what the event touches.
+    /// The pods that wait for what the event changes.
     Touched(Touched),
 }
 
-/// The pods that are asked among those that wait.
+/// The examined part of the waiting pods.
 fn asked_of<'a>(narrowings: &'a [Narrowing], waiting: &impl WaitingPods) -> Vec<AskedPods<'a>> {
     let asked = narrowings.iter().map(|narrowing| match narrowing {
         Narrowing::None => AskedPods::All,
@@ -371,7 +369,7 @@ fn asked_of<'a>(narrowings: &'a [Narrowing], waiting: &impl WaitingPods) -> Vec<
     asked.collect()
 }
 
-/// The pods among those named, sorted, that wait for an event; each once.
+/// The named pods that wait for an event, each once; names are sorted.
 fn waiting_among(waiting: &impl WaitingPods, pods: &[(Str, Str)]) -> Vec<EntryId> {
     let mut ids: Vec<EntryId> = pods
         .iter()

@@ -1,10 +1,10 @@
-//! When the periodic flushes are due: that of the backoff queue every second, that of long-unschedulable pods every 30
-//! seconds.
+//! The schedule of the periodic flushes: of the backoff queue every second, of long-unschedulable pods every 30 seconds
+//!
 
 use super::backoff::ORDERING_WINDOW;
 use berth_api::{Duration, Time};
 
-/// The interval of the search for pods that have waited too long for an event.
+/// The interval of the flush of pods that waited too long for an event.
 const LEFTOVER_FLUSH_PERIOD: Duration = Duration::from_secs(30);
 
 /// The next flushes.
@@ -14,7 +14,7 @@ pub(super) struct Flushes {
     leftover: Time,
 }
 
-/// The flushes that are due.
+/// The due flushes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Due {
     pub(super) backoff: bool,
@@ -22,7 +22,7 @@ pub(super) struct Due {
 }
 
 impl Flushes {
-    /// Counted from `now`; with `aligned`, the backoff queue is flushed at the ends of ordering windows.
+    /// Starts at `now`; with `aligned`, the backoff queue is flushed at the ends of ordering windows.
     pub(super) fn new(now: Time, aligned: bool) -> Self {
         let begin = if aligned {
             now.align_down(ORDERING_WINDOW)
@@ -35,7 +35,7 @@ impl Flushes {
         }
     }
 
-    /// The flushes that are due; the next ones are later than `now`.
+    /// The due flushes; the next ones are later than `now`.
     pub(super) fn take_due(&mut self, now: Time) -> Due {
         let due = Due {
             backoff: now >= self.backoff,
@@ -51,18 +51,18 @@ impl Flushes {
         due
     }
 
-    /// The first flush of the backoff queue that is not before `time`.
+    /// The first flush of the backoff queue at or after `time`.
     pub(super) fn backoff_at(&self, time: Time) -> Time {
         tick_from(self.backoff, ORDERING_WINDOW, time)
     }
 
-    /// The first flush of long-unschedulable pods that is not before `time`.
+    /// The first flush of long-unschedulable pods at or after `time`.
     pub(super) fn leftover_at(&self, time: Time) -> Time {
         tick_from(self.leftover, LEFTOVER_FLUSH_PERIOD, time)
     }
 }
 
-/// The first of the ticks `next`, `next + period`, … that is not before `time`.
+/// The first tick of `next`, `next + period`, … at or after `time`.
 fn tick_from(next: Time, period: Duration, time: Time) -> Time {
     let late = time.since(next);
     let periods = late.as_nanos().div_ceil(period.as_nanos().max(1));

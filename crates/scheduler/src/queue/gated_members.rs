@@ -1,9 +1,9 @@
-//! The members of gated groups that PreEnqueue plugins reject for reasons of their own, beside the member that gates
-//! the group. Each is filed as a single pod is, by gate, rejectors and what it waits for, so that an event finds the
-//! members it may help and each member states its present obstacle (KEP-5501). They never leave their group: an event
-//! that helps one has its plugins asked again, nothing else.
+//! The members of gated groups that PreEnqueue plugins reject for their own reasons, in addition to the member that
+//! gates the group. Each is indexed as a single pod, by gate, rejectors and what it waits for: an event finds the
+//! members that it can help, and each member states its current reason (KEP-5501). They never leave their group: an
+//! event that helps a member only runs its plugins again.
 //!
-//! A member that states the reason of the whole group is not filed: all are asked again when that reason ends.
+//! A member with the reason of the whole group is not indexed: all members are evaluated again when that reason ends.
 
 use super::SchedulingQueue;
 use super::entry::{EntryId, QueuedPodInfo};
@@ -17,14 +17,14 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use std::sync::Arc;
 
-/// A member as it was filed.
+/// An indexed member.
 #[derive(Debug)]
 struct FiledMember {
     info: QueuedPodInfo,
     profile: Option<ProfileId>,
 }
 
-/// The filed members. Their numbers are their own, not those of the entries of the queue.
+/// The indexed members. Their numbers are separate from the entries of the queue.
 #[derive(Debug, Default)]
 pub(super) struct GatedMembers {
     filed: Slab<FiledMember>,
@@ -33,32 +33,32 @@ pub(super) struct GatedMembers {
 }
 
 impl GatedMembers {
-    /// Returns whether no member is filed.
+    /// Returns whether no member is indexed.
     pub(super) fn is_empty(&self) -> bool {
         self.filed.is_empty()
     }
 
-    /// The index over the members.
+    /// The index of the members.
     pub(super) fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Returns whether the member is filed.
+    /// Returns whether the member is indexed.
     pub(super) fn contains(&self, uid: &str) -> bool {
         self.by_uid.contains_key(uid)
     }
 
-    /// The number of a filed member.
+    /// The number of an indexed member.
     pub(super) fn id_of(&self, uid: &str) -> Option<EntryId> {
         self.by_uid.get(uid).copied()
     }
 
-    /// The UID of a filed member.
+    /// The UID of an indexed member.
     pub(super) fn uid_of(&self, id: EntryId) -> Option<&Str> {
         Some(self.filed.get(id.index())?.info.pod.uid())
     }
 
-    /// Files a member as it is now.
+    /// Indexes a member in its current state.
     pub(super) fn file(&mut self, profiles: &Profiles, info: &QueuedPodInfo) {
         let known = self.id_of(info.pod.uid());
         let known = known.and_then(|id| self.filed.get(id.index()));
@@ -76,7 +76,7 @@ impl GatedMembers {
             .insert(id, profile.zip(profiles.get(profile)), info);
     }
 
-    /// The member is in no gated group any more, or has no reason of its own.
+    /// Removes a member that is in no gated group, or has no reason of its own.
     pub(super) fn remove(&mut self, uid: &str) {
         let Some(id) = self.by_uid.remove(uid) else {
             return;
@@ -86,7 +86,7 @@ impl GatedMembers {
         }
     }
 
-    /// Checks that exactly the members of `groups` that have to be filed are, as they are now.
+    /// Checks that exactly the members of `groups` with their own reasons are indexed, in their current state.
     ///
     /// # Errors
     /// The first disagreement.
@@ -123,14 +123,14 @@ impl GatedMembers {
     }
 }
 
-/// Returns whether a member waits for the same as when it was filed.
+/// Returns whether a member waits for the same as in its index entry.
 fn is_unchanged(filed: &QueuedPodInfo, now: &QueuedPodInfo) -> bool {
     Arc::ptr_eq(&filed.pod, &now.pod)
         && filed.own.gate == now.own.gate
         && filed.rejectors().eq(now.rejectors())
 }
 
-/// Returns whether a member of a gated group has to be filed. `entry` is the entry of its group.
+/// Returns whether a member of a gated group must be indexed. `entry` is the entry of its group.
 pub(super) fn is_filed(entry: &QueuedPodInfo, member: &QueuedPodInfo) -> bool {
     let (Some(group), Some(gate), Some(of_group)) =
         (entry.group(), &member.own.gate, &entry.own.gate)
@@ -142,7 +142,7 @@ pub(super) fn is_filed(entry: &QueuedPodInfo, member: &QueuedPodInfo) -> bool {
     !gate.is_of_sibling && !is_blocker && !is_that_of_group
 }
 
-/// The filed members of a queue, as an event finds them.
+/// The indexed members of a queue, in the form for events.
 pub(super) struct FiledMembers<'q>(pub(super) &'q SchedulingQueue);
 
 impl WaitingPods for FiledMembers<'_> {

@@ -1,9 +1,9 @@
-//! PreEnqueue for groups: one member that a plugin rejects gates the whole group.
+//! PreEnqueue for groups: one rejected member gates the whole group.
 //!
-//! Members are asked one after the other until one is rejected, so a group whose first member is rejected costs one
-//! question, however many members join it. Each member states its own reason, or that of the member that gates the
-//! group (KEP-5501): those with reasons of their own are filed ([`GatedMembers`](super::gated_members::GatedMembers)),
-//! and asked again when an event may help them.
+//! The plugins run for one member after the other until one is rejected: a group with a rejected first member costs one
+//! run, for any number of members. Each member states its own reason, or the reason of the member that gates the group
+//! (KEP-5501). Members with their own reasons are indexed ([`GatedMembers`](super::gated_members::GatedMembers)), and
+//! evaluated again when an event can help them.
 
 use super::SchedulingQueue;
 use super::entry::{EntryId, QueuedPodInfo};
@@ -17,8 +17,8 @@ use berth_framework::{Feature, ReasonCode};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// Returns whether PreEnqueue plugins reject a popped group now: a group may have become too small since it was
-/// admitted. One member is asked on behalf of all.
+/// Returns whether PreEnqueue plugins reject a popped group: a group can have become too small since its admission. One
+/// member represents all.
 pub(crate) fn is_rejected_now(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -40,9 +40,9 @@ pub(super) fn reports_wanted(queue: &SchedulingQueue) -> bool {
     features.enabled(Feature::SchedulerPreEnqueuePodStatus)
 }
 
-/// Asks the PreEnqueue plugins about the members of a detached group, from the one at which they stopped last, until
-/// one rejects a member: that gates the whole group. Members that were admitted to a group that was not gated are not
-/// asked again unless `again` is set.
+/// Runs the PreEnqueue plugins for the members of a detached group, starting at the last rejected member, until one
+/// member is rejected: that gates the whole group. Members of a group that was not gated are not evaluated again unless
+/// `again` is set.
 pub(super) fn ask_about_group(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -113,18 +113,18 @@ pub(super) fn ask_about_group(
     file_members(queue, id, &changed);
 }
 
-/// The members of a gated group whose gates are known when PreEnqueue has stopped at one.
+/// The members of a gated group with known gates after PreEnqueue stopped at a member.
 enum KnownGates {
-    /// None: the group was not gated.
+    /// None: the group was not gated before.
     None,
-    /// The group is gated by another member than before, or for another reason. The gates that are filed are known, and
-    /// that these members pass.
+    /// The group is gated by another member than before, or for another reason. The indexed gates are known, and these
+    /// members pass.
     Filed(FxHashSet<Str>),
     /// The group is gated as before.
     AllButUnasked,
 }
 
-/// Asks the PreEnqueue plugins again about a member of a gated group that has a reason of its own.
+/// Runs the PreEnqueue plugins again for a member of a gated group with its own reason.
 pub(super) fn ask_about_member(queue: &mut SchedulingQueue, cx: &Context<'_>, uid: &Str) {
     let Some(id) = queue.places.groups.entry_of_member(uid) else {
         return;
@@ -150,13 +150,13 @@ pub(super) fn ask_about_member(queue: &mut SchedulingQueue, cx: &Context<'_>, ui
     file_members(queue, id, std::slice::from_ref(uid));
 }
 
-/// Returns whether a member is rejected for a reason of the whole group: it holds and ends for all members at once.
+/// Returns whether a member is rejected for a reason of the whole group, which applies to all members at once.
 pub(super) fn is_of_group(gate: &Gate) -> bool {
     gate.code == ReasonCode::PodGroup
 }
 
-/// A member has joined a gated group, which may end a reason of the group that members state beside the member that
-/// gates it. One of them is asked on behalf of all.
+/// A new member of a gated group can end a reason of the group that members state in addition to the gating member. One
+/// of these members is evaluated on behalf of all.
 pub(super) fn ask_about_reason_of_group(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -183,7 +183,7 @@ pub(super) fn ask_about_reason_of_group(
     }
 }
 
-/// Files those of a group's members that have reasons of their own now, and no others of these.
+/// Indexes the members of a group with their own reasons, and removes the others.
 pub(super) fn file_members(queue: &mut SchedulingQueue, id: EntryId, uids: &[Str]) {
     let Some(entry) = queue.places.get(id) else {
         return;
@@ -254,7 +254,7 @@ fn admit_members(
     }
 }
 
-/// The gate of the members that no plugin rejects, in a group that `gate` gates.
+/// The gate of the members without a rejection, in a group that `gate` gates.
 fn gate_of_others(group: &QueuedGroup, gate: &Gate) -> Gate {
     let blocker = group.blocker.as_ref();
     let blocker = blocker.and_then(|uid| group.members.get(uid));
@@ -272,7 +272,7 @@ fn gate_of_others(group: &QueuedGroup, gate: &Gate) -> Gate {
     }
 }
 
-/// A member is rejected, and all members are gated with it. Each states the reason: its own, or that of the member.
+/// A member is rejected, and all members are gated. Each states its own reason, or the reason of that member.
 fn gate_members(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -295,7 +295,7 @@ fn gate_members(
             _ if Some(&uid) == blocker.as_ref() => Some(gate.clone()),
             KnownGates::Filed(passed) if passed.contains(&uid) => None,
             KnownGates::Filed(_) if !unasked.contains(&uid) => {
-                // Filed members are asked by the events that may help them, and others are helped by none.
+                // Indexed members are evaluated by the events that can help them; no event helps the others.
                 let stated = info.own.gate.as_ref();
                 if queue.gated_members.contains(&uid) {
                     continue;

@@ -1,9 +1,9 @@
-//! The groups in the queue: a group is queued, tried and given back as one (KEP-4671).
+//! Groups in the queue: a group is queued, attempted and returned as one (KEP-4671).
 //!
-//! A queued group is an entry like a pod's, whose pod is a **stand-in** with the priority of the group. Its members are
-//! in no heap. A member whose group, or an ancestor of it, does not exist is **incomplete**; one that comes while its
-//! group is being tried is **pending** until the group returns. With the gate GenericWorkload off, there is none of
-//! this.
+//! A queued group is an entry like a pod's entry, whose pod is a **stand-in** with the priority of the group. Its
+//! members are in no heap. A member of a missing group, or with a missing ancestor, is **incomplete**; a member that is
+//! added during an attempt of its group is **pending** until the group returns. With the gate GenericWorkload off,
+//! there are no groups.
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::templates::PodTemplateKey;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 /// Members by UID.
 pub(super) type Members = IndexMap<Str, QueuedPodInfo, FxBuildHasher>;
 
-/// The number of different members that are asked when an event occurs. A group with more is woken by every event that
-/// may help.
+/// The maximum number of different members that are evaluated for an event. A group with more is woken by every event
+/// that can help.
 const REPRESENTATIVES_MAX: usize = 32;
 
-/// The members of a group that is queued as one.
+/// The members of a queued group.
 #[derive(Debug, Clone)]
 pub struct QueuedGroup {
     /// The group without parent.
@@ -29,11 +29,11 @@ pub struct QueuedGroup {
     pub(super) members: Members,
     /// The member at which PreEnqueue stopped.
     pub(super) blocker: Option<Str>,
-    /// The members about which PreEnqueue plugins were not asked.
+    /// The members for which PreEnqueue plugins did not run.
     pub(super) unasked: Vec<Str>,
-    /// The members that are asked on behalf of all when an event occurs, by UID.
+    /// The members that are evaluated for an event on behalf of all, by UID.
     representatives: Vec<Str>,
-    /// Whether there are more different members than are asked.
+    /// Whether the number of different members exceeds the limit.
     has_too_many: bool,
 }
 
@@ -49,12 +49,12 @@ impl QueuedGroup {
         }
     }
 
-    /// The group without parent: of the hierarchy, it alone is queued.
+    /// The group without parent, the only queued group of its hierarchy.
     pub fn key(&self) -> &GroupKey {
         &self.key
     }
 
-    /// The number of members that are queued.
+    /// The number of queued members.
     pub fn len(&self) -> usize {
         self.members.len()
     }
@@ -69,8 +69,8 @@ impl QueuedGroup {
         self.members.values()
     }
 
-    /// The queued members in the order in which they are tried: like pods together; more attempts first, then earlier
-    /// ones, then by name.
+    /// The queued members in the order of attempts: similar pods together; more attempts first, then earlier pods, then
+    /// by name.
     pub fn into_ordered(self) -> Vec<QueuedPodInfo> {
         let rank = |info: &QueuedPodInfo| {
             let pod = &info.pod;
@@ -92,7 +92,7 @@ impl QueuedGroup {
         alike.into_iter().flatten().collect()
     }
 
-    /// The pods that are asked on behalf of all when an event occurs: the one at which PreEnqueue stopped, or one of
+    /// The pods that are evaluated for an event on behalf of all: the member at which PreEnqueue stopped, or one of
     /// each kind.
     pub(super) fn asked(&self) -> impl Iterator<Item = &Arc<Pod>> {
         let asked = match &self.blocker {
@@ -103,17 +103,17 @@ impl QueuedGroup {
         infos.map(|info| &info.pod)
     }
 
-    /// Returns whether the group is woken by every event that may help one of its plugins.
+    /// Returns whether the group is woken by every event that can help one of its plugins.
     pub(super) fn is_woken_by_anything(&self) -> bool {
         self.blocker.is_none() && self.has_too_many
     }
 
-    /// All members are asked again the next time.
+    /// All members are evaluated again the next time.
     pub(super) fn forget_answers(&mut self) {
         self.unasked = self.members.keys().cloned().collect();
     }
 
-    /// Chooses the members that are asked from now on.
+    /// Selects the members that are evaluated from now on.
     pub(super) fn choose_representatives(&mut self) {
         let mut seen: FxHashSet<PodTemplateKey> = FxHashSet::default();
         self.representatives.clear();
@@ -132,7 +132,7 @@ impl QueuedGroup {
     }
 }
 
-/// The pod in whose place a group is queued: no pod has such a name.
+/// The stand-in of a queued group; no pod has its name.
 pub(super) fn stand_in(key: &GroupKey, priority: i32, scheduler: &Str) -> Arc<Pod> {
     let mut pod = Pod::default();
     pod.metadata.namespace = key.namespace.clone();
@@ -148,7 +148,7 @@ pub(super) fn stand_in(key: &GroupKey, priority: i32, scheduler: &Str) -> Arc<Po
 pub(super) enum RootPlace {
     /// It is queued.
     Queued(EntryId),
-    /// It is being tried; the members that came back or are new.
+    /// It is in an attempt; the returned and the new members.
     InFlight(Members),
 }
 
@@ -157,7 +157,7 @@ pub(super) enum RootPlace {
 pub(super) enum MemberPlace {
     /// With its root, queued or in flight.
     Root(GroupKey),
-    /// Its group, this one, is not complete.
+    /// Its group, this group, is not complete.
     Incomplete(GroupKey),
 }
 
@@ -166,9 +166,9 @@ pub(super) enum MemberPlace {
 pub(super) struct GroupStore {
     pub(super) roots: FxHashMap<GroupKey, RootPlace>,
     pub(super) incomplete: FxHashMap<GroupKey, Members>,
-    /// For each place of the queue, the number of its pods beyond one for each entry.
+    /// For each place of the queue, the number of additional pods of its entries.
     pub(super) further_members: [usize; QueuedIn::ALL.len()],
-    /// The number of attempts of groups that have begun.
+    /// The number of started attempts of groups.
     pub(super) attempts: u64,
     places: FxHashMap<Str, MemberPlace>,
     by_name: FxHashMap<(Str, Str), Str>,
@@ -180,14 +180,14 @@ impl GroupStore {
         self.places.is_empty()
     }
 
-    /// Notes where a member is.
+    /// Records the place of a member.
     pub(super) fn locate(&mut self, pod: &Pod, place: MemberPlace) {
         let name = (pod.namespace().clone(), pod.name().clone());
         self.by_name.insert(name, pod.uid().clone());
         self.places.insert(pod.uid().clone(), place);
     }
 
-    /// The member is neither queued nor pending nor incomplete any more.
+    /// Removes a member that is neither queued nor pending nor incomplete.
     pub(super) fn forget(&mut self, pod: &Pod) {
         self.places.remove(pod.uid());
         let name = (pod.namespace().clone(), pod.name().clone());
@@ -209,7 +209,7 @@ impl GroupStore {
         self.by_name.get(&(namespace.clone(), name.clone()))
     }
 
-    /// The entry with which the member of that name is queued.
+    /// The entry of the member with that name.
     pub(super) fn entry_of(&self, namespace: &str, name: &str) -> Option<EntryId> {
         if self.by_name.is_empty() {
             return None;
@@ -217,7 +217,7 @@ impl GroupStore {
         self.entry_of_member(self.uid_of(&namespace.into(), &name.into())?)
     }
 
-    /// The entry with which a member is queued.
+    /// The entry of a member.
     pub(super) fn entry_of_member(&self, uid: &str) -> Option<EntryId> {
         match self.places.get(uid)? {
             MemberPlace::Root(root) => match self.roots.get(root)? {
@@ -228,12 +228,12 @@ impl GroupStore {
         }
     }
 
-    /// The number of members that are incomplete.
+    /// The number of incomplete members.
     pub(super) fn incomplete_len(&self) -> usize {
         self.incomplete.values().map(IndexMap::len).sum()
     }
 
-    /// The members that are pending.
+    /// The pending members.
     pub(super) fn pending(&self) -> impl Iterator<Item = &QueuedPodInfo> {
         fn of_root(place: &RootPlace) -> Option<&Members> {
             match place {
@@ -247,7 +247,7 @@ impl GroupStore {
             .flat_map(IndexMap::values)
     }
 
-    /// Checks that each member is where it is noted to be. `of_entry` returns the members of an entry.
+    /// Checks that the place of each member is correct. `of_entry` returns the members of an entry.
     pub(super) fn check<'e>(
         &self,
         of_entry: impl Fn(EntryId) -> Option<&'e QueuedGroup>,

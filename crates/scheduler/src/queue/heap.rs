@@ -1,9 +1,9 @@
 //! An indexed heap of queued pods: add, update and remove by entry in O(log n).
 //!
-//! The reason for our own heap: the order may be decided by a plugin that has to look at the pods, which the heaps of
-//! crates (with their `Ord` priorities) cannot do, and all heaps of the queue share one table of positions, as a pod is
-//! in one place only. Each item carries its key, so that with a keyed order a comparison follows no pointer; four
-//! children per node share one or two cache lines.
+//! The reason for a custom heap: a plugin that reads the pods can determine the order, which `Ord` priorities of the
+//! heaps in crates do not allow; and all heaps of the queue share one table of positions, because a pod is in one place
+//! only. Each item contains its key, so a comparison with a keyed order follows no pointer; four children per node
+//! share one or two cache lines.
 
 use super::entry::EntryId;
 use berth_api::Time;
@@ -12,12 +12,12 @@ use berth_framework::plugin::SortKey;
 /// The number of children of a node.
 const ARITY: usize = 4;
 
-/// The key that orders an item; the derived order is the one used when the queue sort has keys.
+/// The key of an item; the derived order applies if the queue sort has keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// First by time: the end of a backoff, or when the pod came to wait. Equal for all where time plays no part.
+    /// First by time: the end of a backoff, or the start of the wait. Equal for all entries where time does not matter.
     pub(super) at: Time,
-    /// Then by the queue sort, where it has keys.
+    /// Then by the queue sort, if it has keys.
     pub(super) sort: SortKey,
     /// Then by arrival.
     pub(super) arrival: u64,
@@ -32,7 +32,7 @@ pub(super) struct HeapItem {
     pub(super) id: EntryId,
 }
 
-/// The place of each entry in the one heap that holds it.
+/// The position of each entry in the heap that contains it.
 #[derive(Debug, Default)]
 pub(super) struct Positions(Vec<u32>);
 
@@ -62,12 +62,12 @@ impl Heap {
         self.items.len()
     }
 
-    /// The item that goes first.
+    /// The first item.
     pub(super) fn first(&self) -> Option<&HeapItem> {
         self.items.first()
     }
 
-    /// Every item, in no useful order.
+    /// All items, in no particular order.
     pub(super) fn items(&self) -> &[HeapItem] {
         &self.items
     }
@@ -95,7 +95,7 @@ impl Heap {
         self.sift_up(self.items.len() - 1, positions, &less);
     }
 
-    /// Takes an entry out; `None` when it is not in this heap.
+    /// Removes an entry; `None` if it is not in this heap.
     pub(super) fn remove(
         &mut self,
         id: EntryId,

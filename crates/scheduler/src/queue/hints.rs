@@ -1,5 +1,5 @@
-//! Whether an event makes a pod worth another try: the hints of the plugins that rejected it, asked only
-//! of the pods that the event can help at all (KEP-6132; ).
+//! Whether an event justifies another attempt of a pod: the hints of the plugins that rejected it, called only
+//! for the pods that the event can help (KEP-6132; ).
 
 use super::entry::{EntryId, QueuedPodInfo};
 use super::hooks::{Matched, QueueProfile};
@@ -13,16 +13,16 @@ use berth_framework::{Cluster, Hint};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The answer of a hint, as in the `hint` label of its metric.
+/// The result of a hint, as in the `hint` label of its metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HintOutcome {
-    /// The pod is worth another try.
+    /// Another attempt can succeed.
     Queue,
     /// It is not.
     Skip,
-    /// The hint failed, which counts as the first.
+    /// The hint failed, which counts as `Queue`.
     Error,
-    /// The hint states that it is not, and is known to miss this; see
+    /// The hint returned Skip, with a known gap; see
     /// [`EventRegistration::supplement`](berth_framework::event::EventRegistration::supplement).
     Supplemented,
 }
@@ -38,22 +38,22 @@ impl HintOutcome {
     }
 }
 
-/// The handling of a pod when an event comes.
+/// The effect of an event on a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MoveStrategy {
-    /// It goes on waiting.
+    /// The pod continues to wait.
     Skip,
-    /// It is tried again once its backoff is over.
+    /// The pod is retried after its backoff.
     AfterBackoff,
-    /// It is tried again at once: a plugin waited for exactly this.
+    /// The pod is retried at once: a plugin waited for this event.
     Immediately,
 }
 
-/// The answers of the hints of each plugin for one event, counted, and their duration.
+/// The counted results of the hints of each plugin for one event, and their duration.
 pub(super) struct HintTally {
     stopwatch: Arc<dyn Stopwatch>,
     took: SmallVec<[(Str, HintOutcome, HistogramValue); 4]>,
-    /// The time at which the last call ended, or the first began.
+    /// The end of the last call, or the start of the first.
     last: Option<u64>,
 }
 
@@ -66,15 +66,15 @@ impl HintTally {
         }
     }
 
-    /// Hints are asked from now on. Most events ask none, and need no time.
+    /// Starts the measurement. Most events call no hint and need no time.
     fn begin(&mut self) {
         if self.last.is_none() {
             self.last = Some(self.stopwatch.nanos());
         }
     }
 
-    /// A hint was asked. What lay between it and the one before counts as its time: reading the time twice a call
-    /// would cost as much as most hints.
+    /// Records a call. The time since the previous call counts as its duration: two clock readings per call would cost
+    /// as much as most hints.
     fn count(&mut self, plugin: &Str, outcome: HintOutcome) {
         let now = self.stopwatch.nanos();
         let began = self.last.replace(now).unwrap_or(now);
@@ -94,7 +94,7 @@ impl HintTally {
         }
     }
 
-    /// The number of hints that were asked.
+    /// The number of called hints.
     pub(super) fn total(&self) -> u64 {
         self.took.iter().map(|(_, _, took)| took.count()).sum()
     }
@@ -107,19 +107,19 @@ impl HintTally {
     }
 }
 
-/// The pods that one registration asks when an event occurs.
+/// The pods that one registration examines for an event.
 #[derive(Debug)]
 pub(super) enum AskedPods<'a> {
     /// Every pod that its plugin rejected.
     All,
     /// The pods that its PreQueueingHint named, sorted.
     Listed(Vec<EntryId>),
-    /// The pods that wait for what the event touches. Those that are found otherwise may be asked, too: the hint
+    /// The pods that wait for what the event changes. Pods that are found otherwise can be examined, too: the hint
     /// returns Skip.
     Waiting(&'a Touched),
 }
 
-/// An event as it is put to the pods of one profile.
+/// An event for the pods of one profile.
 #[derive(Clone, Copy)]
 pub(super) struct EventQuestion<'a> {
     pub(super) cluster: &'a Cluster,
@@ -128,12 +128,12 @@ pub(super) struct EventQuestion<'a> {
     /// The pods' profile, and which of its registrations match the event.
     pub(super) profile: Option<&'a QueueProfile>,
     pub(super) matching: &'a [usize],
-    /// Per entry of `matching`, the pods to ask.
+    /// For each entry of `matching`, the pods to examine.
     pub(super) narrowed: &'a [AskedPods<'a>],
 }
 
 impl EventQuestion<'_> {
-    /// Q-53, for one pod. `id` names it where the question was narrowed.
+    /// Q-53, for one pod. `id` identifies it if the event was narrowed.
     pub(super) fn put_to(
         &self,
         info: &QueuedPodInfo,
@@ -206,8 +206,8 @@ impl EventQuestion<'_> {
         strategy
     }
 
-    /// Returns whether a PreEnqueue plugin rejects the pod, so that the hints need not be asked. Groups are always asked:
-    /// one answer does not hold for all members.
+    /// Returns whether a PreEnqueue plugin rejects the pod regardless of the event; the hints are then not called.
+    /// Groups are always evaluated, because one answer does not apply to all members.
     pub(super) fn is_rejected_regardless(&self, info: &QueuedPodInfo) -> bool {
         let plugins = self.profile.map_or(&[][..], |profile| &profile.pre_enqueue);
         info.own.group.is_none()
@@ -216,8 +216,7 @@ impl EventQuestion<'_> {
                 .any(|plugin| plugin.rejects_regardless(self.cluster, &info.pod, &self.change))
     }
 
-    /// Asks a hint about a pod, or about a group: about those of its members that are asked on behalf of all, and the
-    /// one that has changed.
+    /// Calls a hint for a pod, or for a group: for the members that represent it, and for the changed member.
     fn ask(&self, hint: &HintFn, info: &QueuedPodInfo) -> Result<Hint, HintError> {
         let Some(group) = &info.own.group else {
             return hint(self.cluster, &info.pod, self.change);
@@ -236,8 +235,8 @@ impl EventQuestion<'_> {
         Ok(Hint::Skip)
     }
 
-    /// whether the hint of the `at`-th registration that matches the event is put to the pod: if any registration
-    /// of the same plugin wants it, as what these name is merged.
+    /// returns whether the hint of the `at`-th matching registration is called for the pod: if any registration
+    /// of the same plugin names it, because their results are merged.
     fn is_asked(&self, profile: &QueueProfile, at: usize, id: Option<EntryId>) -> bool {
         let wants = |asked: &AskedPods<'_>, id: EntryId| match asked {
             AskedPods::Listed(pods) => pods.binary_search(&id).is_ok(),

@@ -1,4 +1,4 @@
-//! The contributions of the profiles to the queue: PreEnqueue plugins, and the events that may help pods that a plugin
+//! The contributions of the profiles to the queue: PreEnqueue plugins, and the events that can help pods that a plugin
 //! rejected.
 
 use berth_api::{CustomKind, Kind, NotAResource, Str};
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// The name under which rejections by extenders are recorded.
+/// The name of rejections by extenders.
 pub const EXTENDER: &str = "Extender";
 
-/// The number of different events that are remembered with the registrations they match.
+/// The maximum number of different events whose matching registrations are stored.
 const MATCHED_MAX: usize = 1024;
 
 /// The registrations of one plugin.
@@ -22,7 +22,7 @@ const MATCHED_MAX: usize = 1024;
 pub struct PluginEvents {
     /// The plugin.
     pub plugin: Str,
-    /// The registrations; nothing leaves its pods to the flush.
+    /// The registrations. Without registrations, the pods of the plugin wait for the flush.
     pub registrations: Vec<EventRegistration>,
 }
 
@@ -31,7 +31,7 @@ pub struct PluginEvents {
 pub struct ProfileHooks {
     /// The `schedulerName` of its pods.
     pub scheduler_name: Str,
-    /// The order of the active queue. All profiles have the same; the first one's is used.
+    /// The order of the active queue. It is equal in all profiles; the order of the first profile is used.
     pub queue_sort: Arc<dyn QueueSort>,
     /// The PreEnqueue plugins, in the order in which they run.
     pub pre_enqueue: Vec<Arc<dyn PreEnqueue>>,
@@ -50,15 +50,15 @@ impl ProfileHooks {
         }
     }
 
-    /// Adds a PreEnqueue plugin after the others.
+    /// Appends a PreEnqueue plugin.
     #[must_use]
     pub fn with_pre_enqueue(mut self, plugin: Arc<dyn PreEnqueue>) -> Self {
         self.pre_enqueue.push(plugin);
         self
     }
 
-    /// Adds the registrations of a plugin: its own, or [`default_registrations`] when it can reject pods but does
-    /// not state what could help them. A plugin that never rejects a pod has none.
+    /// Adds the registrations of a plugin: its own, or [`default_registrations`] if it can reject pods but registers no
+    /// events. A plugin that never rejects a pod has none.
     #[must_use]
     pub fn with_plugin(mut self, plugin: &Extensions, features: &FeatureGates) -> Self {
         let rejects = plugin.pre_enqueue.is_some()
@@ -81,7 +81,7 @@ impl ProfileHooks {
         self
     }
 
-    /// Adds the registrations of the extenders, which cannot state what could help: any event may.
+    /// Adds the registrations of the extenders: any event can help their pods.
     #[must_use]
     pub fn with_extenders(mut self) -> Self {
         self.events.push(PluginEvents {
@@ -104,8 +104,7 @@ impl fmt::Debug for ProfileHooks {
     }
 }
 
-/// The registrations of a plugin that has none of its own: everything that may happen to the
-/// kinds below.
+/// The registrations of a plugin without its own: all actions on the kinds below.
 pub fn default_registrations() -> Vec<EventRegistration> {
     [
         EventResource::Pod,
@@ -124,7 +123,7 @@ pub fn default_registrations() -> Vec<EventRegistration> {
     .collect()
 }
 
-/// The custom kind that a registration is about, if it is one: no kind that is watched in any case.
+/// The custom kind of a registration; `None` for a kind that is watched in any case.
 fn custom_kind(registration: &EventRegistration) -> Option<Result<Kind, NotAResource>> {
     let resource = &registration.event.resource;
     let EventResource::Other(name) = resource else {
@@ -149,17 +148,17 @@ pub(super) struct Registration {
     pub(super) on: EventRegistration,
 }
 
-/// A profile as the queue keeps it.
+/// A profile in the queue.
 pub(super) struct QueueProfile {
     pub(super) scheduler_name: Str,
     pub(super) pre_enqueue: Vec<Arc<dyn PreEnqueue>>,
     pub(super) registrations: Vec<Registration>,
-    /// The registrations of each plugin that file pods under what they wait for.
+    /// The registrations of each plugin that index pods by what they wait for.
     indexed: FxHashMap<Str, Vec<(usize, WaitsFn)>>,
 }
 
 impl QueueProfile {
-    /// The registrations of a plugin that file pods, each with its function.
+    /// The registrations of a plugin that index pods, each with its function.
     pub(super) fn indexed(&self, plugin: &str) -> &[(usize, WaitsFn)] {
         self.indexed.get(plugin).map_or(&[], Vec::as_slice)
     }
@@ -172,13 +171,13 @@ pub(super) struct Matched {
     pub(super) is_wildcard: bool,
     /// Per profile, the indexes of its registrations.
     by_profile: Vec<Vec<usize>>,
-    /// The plugins that registered for the event in some profile, each once: those may open the gate of a pod that
-    /// they reject.
+    /// The plugins that registered for the event in any profile, each once: they can admit a pod that they reject
+    ///
     pub(super) plugins: Vec<Str>,
 }
 
 impl Matched {
-    /// Returns whether a plugin registered for the event.
+    /// Returns whether any plugin registered for the event.
     pub(super) fn is_interesting(&self) -> bool {
         self.is_wildcard || !self.plugins.is_empty()
     }
@@ -199,9 +198,9 @@ pub(super) struct Profiles {
 }
 
 impl Profiles {
-    /// Takes the profiles. With `implicit_node_taint`, a plugin that registers for new nodes but not of their taints
-    /// also is registered for those, and always queues. Without `with_index`, events ask all pods that a plugin
-    /// rejected.
+    /// Creates the profiles. With `implicit_node_taint`, a plugin that registers for new nodes but not for their taints
+    /// is also registered for taints, and always queues. Without `with_index`, events examine all pods that a
+    /// plugin rejected.
     pub(super) fn new(
         hooks: Vec<ProfileHooks>,
         implicit_node_taint: bool,
@@ -251,24 +250,24 @@ impl Profiles {
         }
     }
 
-    /// The profile of pods that name this scheduler.
+    /// The profile of pods with this scheduler name.
     pub(super) fn by_name(&self, scheduler_name: &str) -> Option<ProfileId> {
         self.by_name.get(scheduler_name).copied()
     }
 
-    /// A profile; `None` for pods whose scheduler is not ours.
+    /// A profile; `None` for pods of other schedulers.
     pub(super) fn get(&self, id: Option<ProfileId>) -> Option<&QueueProfile> {
         self.profiles.get(id?.0 as usize)
     }
 
-    /// The custom kinds that some plugin registered for, each once, sorted.
+    /// The custom kinds with registrations, each once, sorted.
     pub(super) fn custom_kinds(&self) -> BTreeSet<Kind> {
         self.registrations()
             .filter_map(|registration| custom_kind(&registration.on)?.ok())
             .collect()
     }
 
-    /// The plugins that registered for something that is no resource, with what that is.
+    /// The plugins with invalid resources in registrations, and these resources.
     pub(super) fn incorrect(&self) -> BTreeSet<(Str, String)> {
         self.registrations()
             .filter_map(|registration| {
@@ -282,12 +281,12 @@ impl Profiles {
         self.profiles.iter().flat_map(|p| &p.registrations)
     }
 
-    /// Every profile.
+    /// All profiles.
     pub(super) fn ids(&self) -> impl Iterator<Item = ProfileId> + use<> {
         (0..u32::try_from(self.profiles.len()).unwrap_or(u32::MAX)).map(ProfileId)
     }
 
-    /// The registrations for an event. Computed once for each different event.
+    /// The registrations for an event, computed once for each different event.
     pub(super) fn matched(&mut self, event: &ClusterEvent) -> Arc<Matched> {
         if let Some(known) = self.matched.get(event) {
             return known.clone();

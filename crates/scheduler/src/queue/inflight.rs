@@ -1,7 +1,7 @@
-//! The pods in flight, and what happened since each of them was popped.
+//! The pods in flight, and the events since each pop.
 //!
-//! One log serves all: each pod remembers the end of the log when it was popped, and what precedes every pod in
-//! flight is dropped. The log is bounded: when it is full it becomes a single entry that means anything.
+//! All pods share one log: each pod stores the end of the log at its pop, and entries before every pod in flight are
+//! dropped. The log is bounded: on overflow, a single entry that means "any event" replaces it.
 
 use super::hooks::Matched;
 use super::metrics::{POD_POPPED, QueueMetrics};
@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// An event that happened while pods were in flight.
+/// An event during a flight.
 #[derive(Debug)]
 pub(super) struct Logged {
     pub(super) matched: Arc<Matched>,
@@ -32,7 +32,7 @@ impl Logged {
 
 #[derive(Debug)]
 struct Flight {
-    /// The number of the first event after the pod was popped.
+    /// The number of the first event after the pop.
     since: u64,
     pod: Arc<Pod>,
 }
@@ -41,7 +41,7 @@ struct Flight {
 #[derive(Debug)]
 pub struct InFlight {
     pods: FxHashMap<Str, Flight>,
-    /// The number of pods that start at each number.
+    /// The number of pods by the number of their first event.
     starts: BTreeMap<u64, usize>,
     events: VecDeque<Logged>,
     /// The number of the first event in the log.
@@ -69,12 +69,12 @@ impl InFlight {
         self.pods.is_empty()
     }
 
-    /// Returns whether a pod of this identity is in flight.
+    /// Returns whether a pod with this identity is in flight.
     pub fn contains(&self, uid: &str) -> bool {
         self.pods.contains_key(uid)
     }
 
-    /// The pods in flight as they were popped, in no particular order.
+    /// The popped pods in flight, in no particular order.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.values().map(|flight| &flight.pod)
     }
@@ -84,12 +84,12 @@ impl InFlight {
         self.pods.len()
     }
 
-    /// The number of events that are kept for them.
+    /// The number of stored events.
     pub fn events_len(&self) -> usize {
         self.events.len()
     }
 
-    /// A pod was popped; it must not be in flight.
+    /// Adds a popped pod; it must not be in flight.
     pub(super) fn start(&mut self, pod: &Arc<Pod>, metrics: &mut QueueMetrics) {
         let since = self.next();
         let before = self.pods.insert(
@@ -104,7 +104,7 @@ impl InFlight {
         metrics.inflight(POD_POPPED, 1.0);
     }
 
-    /// Something happened. Kept only while pods are in flight.
+    /// Logs an event, only while pods are in flight.
     pub(super) fn remember(
         &mut self,
         matched: &Arc<Matched>,
@@ -151,8 +151,7 @@ impl InFlight {
         Some(self.events.range(skip.min(self.events.len())..))
     }
 
-    /// The pod is not in flight any more. Drops the events that precede every pod still in flight. Does nothing when
-    /// the pod was not in flight.
+    /// Ends the flight of a pod. Drops the events that precede every other pod in flight. Does nothing for other pods.
     pub(super) fn done(&mut self, uid: &str, metrics: &mut QueueMetrics) {
         let Some(flight) = self.pods.remove(uid) else {
             return;

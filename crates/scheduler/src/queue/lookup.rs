@@ -1,4 +1,4 @@
-//! The contents of the queue: counts, lists and single pods, for metrics, people and tests.
+//! The contents of the queue: counts, lists and single pods, for metrics, explanations and tests.
 
 use super::SchedulingQueue;
 use super::entry::{QueuedIn, QueuedPodInfo};
@@ -12,7 +12,7 @@ impl SchedulingQueue {
         self.places.first_poppable().is_some()
     }
 
-    /// A queued pod and where it is; `None` for pods in flight and unknown ones.
+    /// A queued pod and its place; `None` for pods in flight and unknown pods.
     pub fn get(&self, namespace: &str, name: &str) -> Option<(QueuedIn, &QueuedPodInfo)> {
         if let Some(id) = self.places.id_of(namespace, name) {
             let entry = self.places.get(id)?;
@@ -27,13 +27,13 @@ impl SchedulingQueue {
         &self.places
     }
 
-    /// The pods that have been popped and not been given back or finished.
+    /// The popped pods that were neither returned nor finished.
     pub fn in_flight(&self) -> &InFlight {
         &self.in_flight
     }
 
-    /// Checks that the queue's own records agree: each pod is in exactly one place, in the heap and the indexes of
-    /// that place and in no others, and known by its name. Walks everything: for tests and the simulator.
+    /// Checks the consistency of the records: each pod is in exactly one place, in the heap and the indexes of that
+    /// place only, and known by its name. Walks everything; for tests and the simulator.
     ///
     /// # Errors
     /// The first disagreement.

@@ -1,4 +1,4 @@
-//! The members of groups: how they enter the queue, join their group, wait for it, and come back from an attempt.
+//! The members of groups: entering the queue, joining their group, waiting for it, and returning from an attempt.
 
 use super::entry::{EntryId, EntryState, PluginSet, QueuedIn, QueuedPodInfo};
 use super::gating::{
@@ -21,13 +21,13 @@ use std::sync::Arc;
 pub enum GroupEnd {
     /// Some members were placed.
     Success,
-    /// The group was rejected, also by these plugins beside those that rejected its members.
+    /// The group was rejected, by these plugins in addition to those that rejected its members.
     Rejected(Vec<Str>),
     /// An error occurred.
     Error,
 }
 
-/// The pod group with which a pod is queued, if it is queued with one.
+/// The pod group of a queued pod, if it is queued with a group.
 pub(super) fn group_of(queue: &SchedulingQueue, pod: &Pod) -> Option<GroupKey> {
     // A pod with a node that waits for a resize is alone.
     let is_on = queue.config.features.enabled(Feature::GenericWorkload) && !pod.is_assigned();
@@ -55,9 +55,8 @@ pub(super) fn add_member(
     seat(queue, cx, QueuedPodInfo::new(pod, cx.now), event, None);
 }
 
-/// Puts a member where it belongs now: to its queued group, to the pending ones of a group that is being tried, to a
-/// new entry, or to the incomplete ones. A member that comes back from an attempt moves a new entry as `strategy`
-/// requires.
+/// Places a member: in its queued group, among the pending members of a group in an attempt, in a new entry, or among
+/// the incomplete members. A member that returns from an attempt moves a new entry according to `strategy`.
 fn seat(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -87,7 +86,7 @@ fn seat(
     }
 }
 
-/// A member that begins an entry of its group.
+/// A member that creates an entry of its group.
 fn enter_group(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -139,8 +138,8 @@ fn entity(cx: &Context<'_>, root: &GroupKey, first: &QueuedPodInfo) -> QueuedPod
     }
 }
 
-/// A member joins its queued group, which stays where it is unless PreEnqueue decides otherwise. A group that waits for
-/// events is tried again: the new member may be what it lacked.
+/// A member joins its queued group, whose place changes only by PreEnqueue. A group that waits for events is retried:
+/// the new member can be the missing one.
 fn join(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -153,7 +152,7 @@ fn join(
         return;
     };
     let uid = info.pod.uid().clone();
-    // A member that returns from an earlier attempt is new to a group that was tried without it since then.
+    // A member that returns from an earlier attempt is new to a group that was attempted without it since then.
     let is_of_last_attempt = queue
         .places
         .get(id)
@@ -178,7 +177,7 @@ fn join(
         }
     }
     if let (Some(rejectors), Some(entry)) = (rejectors, queue.places.get_mut(id)) {
-        // It comes back from the attempt after which the group began to wait.
+        // It returns from the attempt after which the group started to wait.
         for plugin in rejectors.iter() {
             entry.info.unschedulable_plugins.insert(plugin);
         }
@@ -206,7 +205,7 @@ fn join(
     }
 }
 
-/// A member whose group is not complete waits for the groups that are missing.
+/// A member of an incomplete group waits for the missing groups.
 fn hold_incomplete(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -242,7 +241,7 @@ fn hold_incomplete(
     members.insert(info.pod.uid().clone(), info);
 }
 
-/// A group was added, changed or deleted, and the cluster shows it: members whose root is another one now move there.
+/// A group was added, changed or deleted, and the cluster contains the change: members with another root move there.
 pub(crate) fn group_changed(queue: &mut SchedulingQueue, cx: &Context<'_>, key: &GroupKey) {
     if queue.places.groups.is_empty() {
         return;
@@ -268,7 +267,7 @@ pub(crate) fn group_changed(queue: &mut SchedulingQueue, cx: &Context<'_>, key: 
     explain_incomplete(queue, cx, key);
 }
 
-/// The members of a group whose root is another one now move there.
+/// The members of a group with another root move there.
 fn reseat_strangers(queue: &mut SchedulingQueue, cx: &Context<'_>, root: &GroupKey) {
     let groups = cx.cluster.groups();
     let is_stranger = |info: &QueuedPodInfo| {
@@ -296,7 +295,7 @@ fn reseat_strangers(queue: &mut SchedulingQueue, cx: &Context<'_>, root: &GroupK
     }
 }
 
-/// The reason of the incomplete members below a group has changed.
+/// The reason of the incomplete members of a group has changed.
 fn explain_incomplete(queue: &mut SchedulingQueue, cx: &Context<'_>, key: &GroupKey) {
     let leaves = queue.places.groups.incomplete.keys();
     let leaves = leaves.filter(|leaf| leaf.namespace == key.namespace);
@@ -311,8 +310,8 @@ fn explain_incomplete(queue: &mut SchedulingQueue, cx: &Context<'_>, key: &Group
     }
 }
 
-/// Changes the members of a queued group. A group without members leaves the queue; one whose blocking member was
-/// removed is asked about again.
+/// Changes the members of a queued group. An empty group leaves the queue; for a group whose blocking member was
+/// removed, PreEnqueue runs again.
 fn change_group<R>(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -427,7 +426,7 @@ pub(super) fn update_member(
     events
 }
 
-/// An update of a member of a gated group may end its own reason.
+/// An update of a member of a gated group can end its own reason.
 fn reconsider_member(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -511,8 +510,8 @@ pub(super) fn take_off_members(queue: &mut SchedulingQueue, info: &mut QueuedPod
     }
 }
 
-/// A member of a group has come back from an attempt; its flight has ended. It waits for the end of the attempt of its
-/// group, if that goes on.
+/// A member of a group has returned from an attempt; its flight has ended. It waits for the end of the attempt of its
+/// group, if that continues.
 pub(super) fn return_member(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -525,7 +524,7 @@ pub(super) fn return_member(
     info.own.template = None;
     queue.metrics.count_rejectors(&info, 1.0);
     let uid = info.pod.uid().clone();
-    // Every event that may help its group may help it.
+    // Every event that can help its group can help it.
     let judged = with_group_rejectors(info.clone(), &info);
     let strategy = strategy_after_flight(queue, cx, &judged);
     queue.in_flight.done(&uid, &mut queue.metrics);
@@ -539,7 +538,7 @@ pub(super) fn return_member(
     place_of_member(queue, &uid).unwrap_or(QueuedIn::Active)
 }
 
-/// The place of a member in the queue: incomplete ones count as gated, pending ones as active.
+/// The place of a member in the queue: incomplete members count as gated, pending members as active.
 pub(super) fn place_of_member(queue: &SchedulingQueue, uid: &str) -> Option<QueuedIn> {
     let groups = &queue.places.groups;
     match groups.place_of(uid)? {
@@ -551,8 +550,8 @@ pub(super) fn place_of_member(queue: &SchedulingQueue, uid: &str) -> Option<Queu
     }
 }
 
-/// The attempt of a group has ended, and its members that were not placed have come back. `info` is the entry that was
-/// popped, without its members. Returns where the group is now, if members wait.
+/// The attempt of a group has ended, and its unplaced members have returned. `info` is the popped entry, without its
+/// members. Returns the place of the group, if members wait.
 pub(crate) fn group_ended(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -637,7 +636,7 @@ pub(crate) fn group_ended(
     place
 }
 
-/// A popped group is given back untried, because PreEnqueue plugins reject it now.
+/// A popped group is returned without an attempt, because PreEnqueue plugins reject it.
 pub(crate) fn group_untried(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -662,7 +661,7 @@ fn is_leaf(key: &GroupKey) -> bool {
     key.kind == berth_framework::cluster::GroupKind::PodGroup
 }
 
-/// Removes the members for which `which` holds.
+/// Removes the members that satisfy `which`.
 fn take_out(members: &mut Members, which: impl Fn(&QueuedPodInfo) -> bool) -> Vec<QueuedPodInfo> {
     let taken = members.extract_if(.., |_, info| which(info));
     taken.map(|(_, info)| info).collect()

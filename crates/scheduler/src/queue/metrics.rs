@@ -11,12 +11,12 @@ const PRE_ENQUEUE: &str = "PreEnqueue";
 /// The label of `inflight_events` that counts the pods in flight.
 pub const POD_POPPED: &str = "PodPopped";
 
-/// The answer of a PreQueueingHint, as in the `result` label of its metric.
+/// The result of a PreQueueingHint, as in the `result` label of its metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NarrowingResult {
-    /// Every pod may be helped.
+    /// All pods.
     AllPods,
-    /// Only the listed ones.
+    /// The listed pods.
     Narrowed,
 }
 
@@ -29,7 +29,7 @@ impl NarrowingResult {
     }
 }
 
-/// The metrics of the queue, but for `pending_pods`, which is in [`super::QueueCounts`]. Durations are zero without a
+/// The metrics of the queue, except `pending_pods`, which is in [`super::QueueCounts`]. Durations are zero without a
 /// stopwatch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct QueueMetrics(Metrics);
@@ -47,15 +47,15 @@ impl QueueMetrics {
         self.0.count(Metric::QueueIncomingEntities, &labels);
     }
 
-    /// `unschedulable_pods`: how many queued pods a plugin has rejected.
+    /// `unschedulable_pods`: the number of queued pods that a plugin has rejected.
     pub(super) fn unschedulable(&mut self, plugin: &str, profile: &str, change: f64) {
         self.0
             .add(Metric::UnschedulablePods, &[plugin, profile], change);
     }
 
-    /// A pod begins or ceases to be counted under the plugins that rejected it.
+    /// Starts or stops to count a pod under its rejecting plugins.
     pub(super) fn count_rejectors(&mut self, info: &QueuedPodInfo, change: f64) {
-        // The members of a group are counted by themselves.
+        // The members of a group are counted separately.
         if info.own.group.is_some() {
             return;
         }
@@ -64,12 +64,12 @@ impl QueueMetrics {
         }
     }
 
-    /// `inflight_events`: how many entries the event log holds; pods in flight are under [`POD_POPPED`].
+    /// `inflight_events`: the number of entries of the event log; pods in flight are under [`POD_POPPED`].
     pub(super) fn inflight(&mut self, event: &str, change: f64) {
         self.0.add(Metric::InflightEvents, &[event], change);
     }
 
-    /// The log of events for pods in flight was full and collapsed into one entry.
+    /// The log of events for pods in flight overflowed and collapsed into one entry.
     pub(super) fn event_log_collapsed(&mut self) {
         self.0.count(Metric::EventLogCollapses, &[]);
     }
@@ -98,7 +98,7 @@ impl QueueMetrics {
         self.0.merge(metric, &labels, took);
     }
 
-    /// Forgets what was counted and observed; the gauges stay (M-3).
+    /// Resets counters and histograms; gauges do not change (M-3).
     pub(super) fn reset(&mut self) {
         for metric in Metric::ALL {
             if !matches!(metric.family().kind, MetricKind::Gauge) {

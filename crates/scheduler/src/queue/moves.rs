@@ -13,7 +13,7 @@ use berth_framework::{ClusterEvent, Code, Feature};
 use std::sync::Arc;
 
 impl SchedulingQueue {
-    /// Moves a pod as a hint wants it and returns where it is now.
+    /// Moves a pod according to a hint and returns its place.
     pub(super) fn requeue(
         &mut self,
         cx: &Context<'_>,
@@ -50,9 +50,9 @@ impl SchedulingQueue {
         }
     }
 
-    /// Moves a pod to the active queue unless a PreEnqueue plugin keeps it out. With
-    /// SchedulerPopFromBackoffQ, pods that come from backoff were asked on their way in. The first time, the nominated
-    /// node in the pod's own status is taken over; updates are followed wherever the pod is.
+    /// Moves a pod to the active queue unless a PreEnqueue plugin rejects it. With
+    /// SchedulerPopFromBackoffQ, the plugins ran when the pod entered backoff. The first time, the nominated node in
+    /// the pod's status takes effect; updates take effect in every place.
     pub(super) fn move_to_active(
         &mut self,
         cx: &Context<'_>,
@@ -84,7 +84,7 @@ impl SchedulingQueue {
         QueuedIn::Active
     }
 
-    /// Moves a pod to where it waits for its backoff.
+    /// Moves a pod to backoff.
     fn move_to_backoff(&mut self, cx: &Context<'_>, id: EntryId, event: &str) -> QueuedIn {
         let before = self.places.detach(id);
         if self.places.pops_from_backoff() {
@@ -102,7 +102,7 @@ impl SchedulingQueue {
         place
     }
 
-    /// A pod has come to this place because of an event.
+    /// Records that an event moved a pod to this place.
     pub(super) fn arrived(&mut self, id: EntryId, place: QueuedIn, event: &str) {
         let pods = self.places.get(id).map_or(1, |entry| entry.info.pods_len());
         self.metrics.pods_arrived(place, event, pods);
@@ -127,9 +127,9 @@ impl SchedulingQueue {
         }
     }
 
-    /// Asks the PreEnqueue plugins of the pod's profile: the one that keeps it out now first, then the others in
-    /// their order; the first that does not return Success rejects the pod. The pod is detached, as its
-    /// plugins may change.
+    /// Runs the PreEnqueue plugins of the pod's profile: the currently rejecting plugin first, then the others in their
+    /// order. The first result other than Success rejects the pod. The pod is detached, because its
+    /// plugins can change.
     fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
         let Some(entry) = self.places.get_mut(id) else {
             return;
@@ -219,8 +219,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Makes pods active whatever they wait for, except a gate that stays shut; for a pod in flight it is remembered
-    /// . Returns how many became active.
+    /// Activates pods in any place, unless a PreEnqueue plugin rejects them; for a pod in flight, an event is logged
+    /// . Returns the number of activated pods.
     pub fn activate<'p>(
         &mut self,
         cx: &Context<'_>,
@@ -257,8 +257,7 @@ impl SchedulingQueue {
                 == QueuedIn::Active
     }
 
-    /// Takes one pod out of turn, as [`Self::pop`] would, backoff or not; `None` when it is not queued or a gate stays
-    /// shut.
+    /// Pops one pod by name, in backoff or not; `None` if it is not queued or a PreEnqueue plugin rejects it.
     pub fn pop_specific(&mut self, cx: &Context<'_>, pod: &Pod) -> Option<QueuedPodInfo> {
         let id = self.places.id_of(pod.namespace(), pod.name())?;
         self.activate_one(cx, pod);
@@ -269,7 +268,7 @@ impl SchedulingQueue {
     }
 }
 
-/// Puts a detached pod behind its gate. A pod that waited for events before has not come anew.
+/// Attaches a detached pod as gated. A pod that already waited for events is not counted again.
 fn gate(
     queue: &mut SchedulingQueue,
     id: EntryId,

@@ -1,14 +1,14 @@
 //! Finds queued pods by namespace and name.
 //!
-//! The table holds entries only; hashes and names are kept with the pods. So a pod leaves without its name being
-//! read again, which at a million pods is what a pop would spend its time on.
+//! The table contains entries only; hashes and names are stored with the pods. A removal does not read the name of the
+//! pod, which would dominate the cost of a pop at a million pods.
 
 use super::entry::{EntryId, QueueEntries};
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
-/// The hash under which a name is filed.
+/// The hash of a name.
 pub(super) fn hash_of(namespace: &str, name: &str) -> u64 {
     FxBuildHasher.hash_one((namespace, name))
 }
@@ -40,14 +40,14 @@ impl Names {
             .copied()
     }
 
-    /// Files a pod under its hash; no other pod has its name.
+    /// Adds a pod with its hash; no other pod has its name.
     pub(super) fn insert(&mut self, id: EntryId, hash: u64, entries: &QueueEntries) {
         self.0.insert_unique(hash, id, |other| {
             entries.get(*other).map_or(0, |entry| entry.name_hash)
         });
     }
 
-    /// Removes a pod that was filed under `hash`; false when it was not.
+    /// Removes a pod with `hash`; returns false if it was not found.
     pub(super) fn remove(&mut self, id: EntryId, hash: u64) -> bool {
         match self.0.find_entry(hash, |other| *other == id) {
             Ok(found) => {

@@ -1,7 +1,7 @@
 //! The nominations of pods to nodes.
 //!
-//! A nomination is in memory first and in the pod's status later; other pods are placed as if the nominated ones were
-//! there already.
+//! A nomination is in memory first and in the pod's status later. Other pods are placed as if nominated pods were
+//! already on their nodes.
 
 use berth_api::volumes::claims;
 use berth_api::{Pod, Str};
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The number of changes that are remembered for the parts that follow the nominations.
+/// The number of stored changes for the components that follow the nominations.
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// The nominations.
@@ -19,9 +19,9 @@ const CHANGES_MAX: usize = 16 * 1024;
 pub struct Nominator {
     by_node: FxHashMap<Str, Vec<Arc<PodInfo>>>,
     node_of: FxHashMap<Str, Str>,
-    /// The nodes of the pods that use a claim, by its namespace and name; a node is there once for each use.
+    /// The nodes of the pods that use a claim, by its namespace and name; a node occurs once per use.
     by_claim: FxHashMap<(Str, Str), Vec<Str>>,
-    /// The nodes of the last changes, and the number of the first of these.
+    /// The nodes of the last changes, and the number of the first change.
     changes: VecDeque<Str>,
     first_change: u64,
 }
@@ -54,12 +54,12 @@ impl Nominator {
         self.by_node.is_empty()
     }
 
-    /// The end of the changes; grows with each.
+    /// The number of changes; increases with each change.
     pub fn changes_end(&self) -> u64 {
         self.first_change + self.changes.len() as u64
     }
 
-    /// The nodes of the changes since they ended at `since`; `None` when that is too long ago to be known.
+    /// The nodes of the changes since `since`; `None` if these are no longer stored.
     pub fn changes_since(&self, since: u64) -> Option<impl Iterator<Item = &Str>> {
         let skipped = usize::try_from(since.checked_sub(self.first_change)?).ok()?;
         (skipped <= self.changes.len()).then(|| self.changes.range(skipped..))
@@ -78,8 +78,8 @@ impl Nominator {
         self.node_of.get(uid)
     }
 
-    /// Nominates a pod: to the given node, or with [`Nominating::Keep`] to the one in its own status. An empty node
-    /// ends the nomination. A pod that `cluster` does not know, or that has a node, is not nominated.
+    /// Nominates a pod: to the given node, or with [`Nominating::Keep`] to the node in its status. An empty node ends
+    /// the nomination. A pod that `cluster` does not contain, or that has a node, is not nominated.
     pub fn add(&mut self, cluster: &Cluster, pod: &Arc<Pod>, nominating: &Nominating) {
         self.remove(pod.uid());
         let node = match nominating {
@@ -98,8 +98,8 @@ impl Nominator {
         }
     }
 
-    /// Follows an update. A nomination that is not in the pod's status, neither before nor after, is kept: the
-    /// update has merely overtaken our own write.
+    /// Applies an update. A nomination that is in neither version of the pod's status is kept: the update
+    /// precedes the scheduler's own write.
     pub(super) fn update(&mut self, cluster: &Cluster, old: &Pod, new: &Arc<Pod>) {
         let unsaid =
             old.status.nominated_node_name.is_empty() && new.status.nominated_node_name.is_empty();

@@ -1,4 +1,4 @@
-//! The queued pods, each in its place: the only code that touches the heaps and the indexes.
+//! The queued pods, each in its place. No other code changes the heaps and the indexes.
 
 use super::QueueConfig;
 use super::backoff::Backoff;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The order of one heap.
 struct Order<'a> {
     entries: &'a QueueEntries,
-    /// The queue sort, where this heap follows it and it has no keys.
+    /// The queue sort, if this heap uses it and it has no keys.
     sort: Option<&'a dyn QueueSort>,
 }
 
@@ -62,18 +62,18 @@ fn follows_sort(place: QueuedIn, windowed: bool) -> bool {
     }
 }
 
-/// The pods of an entry: itself, or the members of a group.
+/// The pods of an entry: the pod, or the members of a group.
 fn members_of(info: &QueuedPodInfo) -> impl Iterator<Item = &QueuedPodInfo> {
     let alone = info.own.group.is_none().then_some(info);
     let members = info.own.group.iter().flat_map(|group| group.members());
     alone.into_iter().chain(members)
 }
 
-/// The number of pods whose backoff is compared with the time, before one of them is woken for its template.
+/// The maximum number of pods whose backoff is checked before one of them is woken for its template.
 const LOOKED_AT_MAX: usize = 16;
 
-/// The group that a pod in this place belongs to, and its turn there: as in the active queue. A queue sort without keys
-/// may compare anything, so pods are not grouped then.
+/// The template group of a pod in this place, and its order, as in the active queue. A queue sort without keys can
+/// compare any field, so pods are not grouped in this case.
 fn group(
     entry: &Entry,
     place: QueuedIn,
@@ -97,7 +97,7 @@ struct SortOrder {
     key: Option<fn(QueuedPod<'_>) -> SortKey>,
 }
 
-/// All queued pods. Each is in exactly one place.
+/// All queued pods. Each pod is in exactly one place.
 pub struct QueuePlaces {
     sort: SortOrder,
     /// Whether pods are popped from backoff (SchedulerPopFromBackoffQ).
@@ -107,20 +107,20 @@ pub struct QueuePlaces {
     names: Names,
     heaps: [Heap; QueuedIn::ALL.len()],
     positions: Positions,
-    /// The pods that every event may find.
+    /// The pods that every event can examine.
     pool: Pool,
-    /// Those for which another pod of their template waits.
+    /// The pods that another pod of their template represents.
     represented: Pool,
     templates: PodTemplates,
     arrivals: u64,
-    /// The groups, and members that are not in an entry.
+    /// The groups, and members without an entry.
     pub(super) groups: GroupStore,
-    /// The number of gated pods that a flush asked about while they were gated.
+    /// The number of gated pods whose plugins a flush ran again.
     long_gated: usize,
 }
 
 impl QueuePlaces {
-    /// No pods. They are ordered by `sort`, or without one by how long they wait.
+    /// An empty set of places, ordered by `sort`, or by waiting time without it.
     pub(super) fn new(config: &QueueConfig, sort: Option<Arc<dyn QueueSort>>) -> Self {
         let by_timestamp: fn(QueuedPod<'_>) -> SortKey = |pod| SortKey(pod.timestamp.as_nanos(), 0);
         let sort_key = match &sort {
@@ -149,7 +149,7 @@ impl QueuePlaces {
 
     // --- to look at ----------------------------------------------------------------------------------------
 
-    /// Returns whether a pod is gated about which a flush asked before.
+    /// Returns whether a flush ran the plugins of any gated pod again.
     pub(super) fn has_long_gated(&self) -> bool {
         self.long_gated > 0
     }
@@ -159,8 +159,8 @@ impl QueuePlaces {
         &self.backoff
     }
 
-    /// The indexes over pods that wait for an event: those that every event may find; then, unless only
-    /// representatives are to be asked, the others.
+    /// The indexes of waiting pods: the pods that every event can examine; then, unless only representatives are
+    /// examined, the others.
     pub(super) fn pools(&self, only_representatives: bool) -> impl Iterator<Item = &Pool> {
         let others = (!only_representatives).then_some(&self.represented);
         std::iter::once(&self.pool).chain(others)
@@ -176,7 +176,7 @@ impl QueuePlaces {
         self.names.find(namespace, name, &self.entries)
     }
 
-    /// The entry of a queued pod, or of the group with which it is queued.
+    /// The entry of a queued pod, or the entry of its group.
     pub(super) fn entry_of(&self, namespace: &str, name: &str) -> Option<EntryId> {
         let alone = self.id_of(namespace, name);
         alone.or_else(|| self.groups.entry_of(namespace, name))
@@ -186,7 +186,7 @@ impl QueuePlaces {
         self.entries.get(id)
     }
 
-    /// An entry, to be changed. What its indexes depend on may change only while it is detached.
+    /// A mutable entry. Fields that its indexes depend on may change only while it is detached.
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
         self.entries.get_mut(id)
     }
@@ -218,7 +218,7 @@ impl QueuePlaces {
             .chain(pending.map(|info| (QueuedIn::Active, info)))
     }
 
-    /// The number of entries by queue and type, as metrics name them.
+    /// The number of entries by queue and type, with the names of the metrics.
     pub fn entities(&self) -> BTreeMap<(&'static str, &'static str), usize> {
         let name = |place| match place {
             QueuedIn::Active => "active",
@@ -255,8 +255,8 @@ impl QueuePlaces {
         })
     }
 
-    /// The pods of a place: active ones and those in backoff in the order in which they would be popped, waiting ones
-    /// by how long they wait. Sorts: for people and tests.
+    /// The pods of a place: active pods and pods in backoff in the order of pops, waiting pods by waiting time. Sorts;
+    /// for explanations and tests.
     pub fn pods_in(&self, place: QueuedIn) -> Vec<&QueuedPodInfo> {
         let order = self.order(place);
         let mut items = self.heap(place).items().to_vec();
@@ -274,7 +274,7 @@ impl QueuePlaces {
             .collect()
     }
 
-    /// The number of pods of its place that precede a queued pod, in the order of [`QueuePlaces::pods_in`].
+    /// The number of pods that precede a queued pod in its place, in the order of [`QueuePlaces::pods_in`].
     pub fn ahead_of(&self, namespace: &str, name: &str) -> Option<usize> {
         let id = self.entry_of(namespace, name)?;
         let place = self.entries.get(id)?.place?;
@@ -291,7 +291,7 @@ impl QueuePlaces {
         self.backoff.expiry(info)
     }
 
-    /// Returns whether pods are popped from backoff when none is active.
+    /// Returns whether pods in backoff are popped if no pod is active.
     pub(super) fn pops_from_backoff(&self) -> bool {
         self.pops_from_backoff
     }
@@ -305,7 +305,7 @@ impl QueuePlaces {
         }
     }
 
-    /// The pod to pop next, and where it is.
+    /// The next pod to pop, with its place.
     pub(super) fn first_poppable(&self) -> Option<(EntryId, QueuedIn)> {
         let places = if self.pops_from_backoff {
             &[QueuedIn::Active, QueuedIn::Backoff][..]
@@ -327,7 +327,7 @@ impl QueuePlaces {
 
     // --- in and out ----------------------------------------------------------------------------------------
 
-    /// Takes a pod into the queue, without a place as yet: the caller attaches it. No pod of its name is queued.
+    /// Adds a pod to the queue without a place; the caller attaches it. No pod with its name is queued.
     pub(super) fn enter(&mut self, info: QueuedPodInfo, profiles: &Profiles) -> EntryId {
         let (namespace, name) = (info.pod.namespace(), info.pod.name());
         debug_assert_eq!(self.id_of(namespace, name), None, "a pod enters once");
@@ -344,7 +344,7 @@ impl QueuePlaces {
         id
     }
 
-    /// Takes a pod out of the queue.
+    /// Removes a pod from the queue.
     pub(super) fn leave(&mut self, id: EntryId) -> Option<QueuedPodInfo> {
         self.detach(id);
         let Entry {
@@ -355,7 +355,7 @@ impl QueuePlaces {
         Some(info)
     }
 
-    /// Takes a pod out of its place; it stays in the queue and must be attached again.
+    /// Removes a pod from its place. It stays in the queue and must be attached again.
     pub(super) fn detach(&mut self, id: EntryId) -> Option<QueuedIn> {
         let entry = self.entries.get_mut(id)?;
         let place = entry.place.take()?;
@@ -389,7 +389,7 @@ impl QueuePlaces {
         Some(place)
     }
 
-    /// Puts a detached pod into a place.
+    /// Attaches a detached pod to a place.
     pub(super) fn attach(&mut self, id: EntryId, place: QueuedIn, profiles: &Profiles) {
         let Some(entry) = self.entries.get_mut(id) else {
             debug_assert!(false, "only a queued pod gets a place");
@@ -446,7 +446,7 @@ impl QueuePlaces {
 
     // --- templates -----------------------------------------------------------------------------------------
 
-    /// An event wakes a pod. Returns the pod whose turn it is, if it waits on behalf of others.
+    /// Handles the wake-up of a pod by an event. Returns the next pod of its group, if it waits on behalf of others.
     pub(super) fn next_for(&mut self, id: EntryId, now: Time, profiles: &Profiles) -> EntryId {
         let represented = self.entries.get(id).and_then(|entry| {
             let template = entry.info.own.template.as_ref()?;
@@ -458,13 +458,13 @@ impl QueuePlaces {
         next.unwrap_or(id)
     }
 
-    /// A pod of a group whose representative has ended, to be woken in its place.
+    /// A pod of a due group, to be woken.
     pub(super) fn next_due(&mut self, now: Time, profiles: &Profiles) -> Option<EntryId> {
         let template = self.templates.take_due()?;
         self.appoint_next(&template, now, profiles)
     }
 
-    /// A representative that is away has ended otherwise than by waiting again.
+    /// An away representative has ended otherwise than by waiting again.
     pub(super) fn release(&mut self, uid: &str) {
         self.templates.release(uid);
     }
@@ -479,7 +479,7 @@ impl QueuePlaces {
         represented.is_some() && represented == template
     }
 
-    /// Makes the pod whose turn it is the representative of its group: the first one that is not backing off.
+    /// Makes the next pod of a group its representative: the first pod that is not in backoff.
     fn appoint_next(
         &mut self,
         template: &Arc<PodTemplateKey>,
@@ -517,8 +517,8 @@ impl QueuePlaces {
         Some(next)
     }
 
-    /// Checks that the records agree: each pod is in exactly one place, in the heap and the indexes of that place and
-    /// in no others, and known by its name. Walks everything: for tests and the simulator.
+    /// Checks the consistency of the records: each pod is in exactly one place, in the heap and the indexes of that
+    /// place only, and known by its name. Walks everything; for tests and the simulator.
     ///
     /// # Errors
     /// The first disagreement.

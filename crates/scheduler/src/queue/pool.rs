@@ -1,6 +1,6 @@
-//! The indexes over pods that wait for an event: by profile and rejecting plugin, and for gated pods by the gating
-//! plugin first, so that an event finds the pods it may help and walks no others; and, for plugins that declare
-//! so, by what a pod waits for ([`WaitIndex`]).
+//! The indexes of waiting pods: by profile and rejecting plugin, for gated pods by the gating plugin first, so that an
+//! event finds the pods that it can help and walks no others; and, for plugins that declare it, by what a pod
+//! waits for ([`WaitIndex`]).
 
 use super::entry::{EntryId, QueuedPodInfo};
 use super::hooks::{ProfileId, QueueProfile};
@@ -11,8 +11,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 type Ids = IndexSet<EntryId, FxBuildHasher>;
 
-/// Pods of one profile, by each plugin that rejected them. A pod that no plugin rejected is under the empty name:
-/// any event may help it.
+/// Pods of one profile, by each rejecting plugin. A pod without a rejecting plugin has the empty name: any event can
+/// help it.
 #[derive(Debug, Default)]
 struct ByRejector(FxHashMap<Str, Ids>);
 
@@ -47,7 +47,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Adds a pod, gated or not according to its gating plugin.
+    /// Adds a pod, as gated if it has a gating plugin.
     pub(super) fn insert(
         &mut self,
         id: EntryId,
@@ -58,7 +58,7 @@ impl Pool {
         self.by_wait.insert(id, profile, info);
     }
 
-    /// Takes a pod out; its plugins must be those with which it was added.
+    /// Removes a pod. Its plugins must be the same as when it was added.
     pub(super) fn remove(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo) {
         self.change(id, profile, info, false);
         self.by_wait.remove(id);
@@ -80,7 +80,7 @@ impl Pool {
         }
     }
 
-    /// The pods that `plugin` (or, for the empty name, no plugin) rejected: those behind `gate`, or those behind none.
+    /// The pods that `plugin` (or, for the empty name, no plugin) rejected, behind `gate` or without a gate.
     pub(super) fn rejected_by(
         &self,
         gate: Option<&str>,
@@ -93,7 +93,7 @@ impl Pool {
             .flat_map(|ids| ids.iter().copied())
     }
 
-    /// All pods of a profile behind `gate` (or behind none); a pod comes once per rejector.
+    /// All pods of a profile behind `gate` (or without a gate); a pod occurs once per rejector.
     pub(super) fn all(
         &self,
         gate: Option<&str>,
@@ -108,7 +108,7 @@ impl Pool {
         sets.into_iter().flat_map(|(_, ids)| ids.iter().copied())
     }
 
-    /// Returns whether `plugin` rejected any pod of the profile that waits here.
+    /// Returns whether `plugin` rejected a waiting pod of the profile.
     pub(super) fn has_rejected_by(&self, profile: ProfileId, plugin: &str) -> bool {
         let has = |by_profile: &ByProfile| {
             by_profile
@@ -118,7 +118,7 @@ impl Pool {
         has(&self.waiting) || self.gated.values().any(has)
     }
 
-    /// Returns whether any pod of the profile is behind `gate` (or behind none).
+    /// Returns whether any pod of the profile is behind `gate` (or without a gate).
     pub(super) fn has(&self, gate: Option<&str>, profile: Option<ProfileId>) -> bool {
         self.of(gate, profile)
             .is_some_and(|by_rejector| !by_rejector.0.is_empty())

@@ -1,8 +1,8 @@
 //! The reports of the queue to the writer of pod statuses: the pods that PreEnqueue plugins have rejected or admitted
 //! (KEP-5501; ).
 //!
-//! The queue reports what is true now, and only where the pod may show something else. Whether there is something to
-//! write, and when, is decided where the status is written (`pod_status`).
+//! The queue reports the current state, and only for pods whose status can differ. `pod_status` decides whether and
+//! when to write.
 
 use super::entry::QueuedPodInfo;
 use berth_api::{Pod, Str, Time};
@@ -17,7 +17,7 @@ pub use berth_framework::plugin::{NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED};
 /// The condition that states whether a pod is scheduled.
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
 
-/// The reason that a cycle writes when no node fits; autoscalers act on it.
+/// The reason that a cycle writes if no node fits; autoscalers react to it.
 pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
 
 /// The report of PreEnqueue plugins about a pod.
@@ -34,7 +34,7 @@ pub enum PreEnqueueReport {
         reason: &'static str,
         /// Its message.
         message: Str,
-        /// Whether the rejection is part of an attempt that was made; see
+        /// Whether the rejection belongs to a completed attempt; see
         /// [`PreEnqueue::follows_attempt`](berth_framework::plugin::PreEnqueue::follows_attempt).
         follows_attempt: bool,
     },
@@ -53,8 +53,8 @@ impl PreEnqueueReport {
         }
     }
 
-    /// The reason of the condition to write; `None` when it is to be cleared. A rejection by SchedulingGates keeps the
-    /// API server's reason.
+    /// The reason of the condition to write; `None` if it must be cleared. A rejection by SchedulingGates keeps the API
+    /// server's reason.
     pub fn reason(&self) -> Option<&'static str> {
         match self {
             Self::Rejected { reason, .. } => Some(reason),
@@ -69,17 +69,17 @@ pub(super) struct Gate {
     pub(super) plugin: Str,
     /// The reason of the condition.
     pub(super) reason: &'static str,
-    /// The message of the plugin, where that is reported; empty otherwise.
+    /// The message of the plugin; empty without reports.
     pub(super) message: Str,
     /// The code of the rejection.
     pub(super) code: ReasonCode,
     pub(super) follows_attempt: bool,
-    /// Whether the plugin rejects another member of the pod's group, and not the pod.
+    /// Whether the plugin rejects another member of the pod's group instead of the pod.
     pub(super) is_of_sibling: bool,
 }
 
 impl Gate {
-    /// The gate of a pod that another one of its name has replaced: nothing was reported of this one.
+    /// The gate of a pod that another pod with its name has replaced, without a report.
     pub(super) fn of_another_pod(self) -> Self {
         Self {
             message: Str::default(),
@@ -93,8 +93,7 @@ pub(crate) fn is_report(reason: &str) -> bool {
     matches!(reason, SCHEDULING_GATED | NOT_READY_FOR_SCHEDULING)
 }
 
-/// The message of a plugin. Reporting is mandatory, so a plugin without a message gets one: without it the
-/// pod's owner could not learn which plugin to look at.
+/// The message of a plugin. A message is mandatory: a plugin without one gets a default that names the plugin.
 pub(super) fn message_of(plugin: &str, message: &str) -> Str {
     let message: Cow<'_, str> = if message.is_empty() {
         format!("the PreEnqueue plugin {plugin} does not say why").into()
@@ -104,17 +103,17 @@ pub(super) fn message_of(plugin: &str, message: &str) -> Str {
     Str::new(&message)
 }
 
-/// The latest report of a pod, not taken yet.
+/// The latest pending report of a pod.
 #[derive(Debug)]
 struct WaitingReport {
     place: u64,
     report: PreEnqueueReport,
     since: Time,
-    /// Whether the pod had been admitted before it was rejected, which is then reported first.
+    /// Whether the pod was admitted before the rejection; the admission is reported first.
     had_passed: bool,
 }
 
-/// The reports that have not been taken yet.
+/// The pending reports.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     by_uid: FxHashMap<Str, WaitingReport>,
@@ -155,7 +154,7 @@ impl Reports {
         }
     }
 
-    /// A plugin rejects the pod. Nothing is reported if the pod states it already and nothing else was reported of it.
+    /// A plugin rejects the pod. No report if the pod's status states it and no other report is pending.
     pub(super) fn rejected(
         &mut self,
         pod: &Arc<Pod>,
@@ -177,7 +176,7 @@ impl Reports {
         self.put(report, now);
     }
 
-    /// Every plugin admits the pod. Nothing is reported of a pod that was not rejected before and does not show it.
+    /// Every plugin admits the pod. No report for a pod without a previous rejection in the queue or in its status.
     pub(super) fn passed(&mut self, pod: &Arc<Pod>, before: Option<&Gate>, now: Time) {
         let condition = pod.condition(POD_SCHEDULED);
         let states_rejected = condition.is_some_and(|c| c.reason == NOT_READY_FOR_SCHEDULING);
@@ -186,8 +185,8 @@ impl Reports {
         }
     }
 
-    /// The status of a rejected pod has changed: the condition was removed, or states something else, for instance what
-    /// another scheduler wrote that led before. The rejection is reported again.
+    /// The status of a rejected pod has changed: the condition was removed, or has other content, for example from
+    /// another scheduler that led before. The rejection is reported again.
     pub(super) fn shown(&mut self, info: &QueuedPodInfo, new: &Arc<Pod>, now: Time) {
         let Some(gate) = info.own.gate.as_ref() else {
             return;
@@ -212,7 +211,7 @@ impl Reports {
         }
     }
 
-    /// The report of the pod that has waited for longest, and since when the pod has been rejected or admitted.
+    /// The oldest pending report, with the time of the rejection or admission.
     pub(super) fn take_next(&mut self) -> Option<(PreEnqueueReport, Time)> {
         let first = self.line.first_entry()?;
         let waiting = self.by_uid.get_mut(first.get())?;

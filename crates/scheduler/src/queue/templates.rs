@@ -1,4 +1,4 @@
-//! Waiting pods of one template: one of them waits for events on behalf of all.
+//! Waiting pods of one template: one pod waits for events on behalf of all.
 //!
 //! ```text
 //! 10,000 pods of a Deployment wait for room, and a pod is deleted
@@ -6,10 +6,10 @@
 //!     → it is placed: the next one is woken. It does not fit: the others go on waiting, and were not asked
 //! ```
 //!
-//! Pods of a [`PodTemplateKey`] get equal answers from all plugins, so when the representative is rejected, each of the
-//! others would be. Events about nodes and pods with a node ask representatives only. As soon as a representative ends
-//! otherwise than by waiting again (it is placed, gated, deleted, changed, or rejected in another way), its group is
-//! **due**: the next pod becomes the representative and is woken.
+//! Pods of a [`PodTemplateKey`] get equal answers from all plugins: if the representative is rejected, every other pod
+//! of the group would be rejected. Events about nodes and pods with a node are evaluated only for representatives. When
+//! a representative ends otherwise than by waiting again (it is placed, gated, deleted, changed, or rejected in another
+//! way), its group is **due**: the next pod becomes the representative and is woken.
 //!
 //! **Architecture invariant:** a group with waiting pods has a representative that waits for events or is away (active,
 //! in backoff, in flight), or it is due.
@@ -22,18 +22,18 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Everything that plugins read of a pod, if it has no objects of its own (claims) and no nominated node.
+/// Everything that plugins read from a pod without its own objects (claims) and without a nominated node.
 ///
-/// It is hashed once: a pod that begins and ends to wait is looked up several times.
+/// The hash is stored: a pod that starts and stops waiting is looked up several times.
 #[derive(Debug, Clone)]
 pub struct PodTemplateKey {
     hash: u64,
-    /// One of the pods.
+    /// A pod of the template.
     pod: Arc<Pod>,
 }
 
 impl PodTemplateKey {
-    /// The template of a pod; `None` for a pod whose answers may differ from those of all others.
+    /// The template of a pod; `None` for a pod whose answers can differ from those of all other pods.
     pub fn of(pod: &Arc<Pod>) -> Option<Self> {
         if !pod.status.nominated_node_name.is_empty() || pod.has_claims() {
             return None;
@@ -73,9 +73,9 @@ impl Hash for PodTemplateKey {
 enum Representative {
     /// This waiting pod.
     Waits(EntryId),
-    /// A pod that was woken and whose attempt has not ended.
+    /// A woken pod whose attempt has not ended.
     IsAway,
-    /// The next pod is to be woken.
+    /// The next pod must be woken.
     IsDue,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct PodTemplates {
 }
 
 impl PodTemplates {
-    /// A pod begins to wait. Returns whether it waits for events on behalf of its group.
+    /// Adds a waiting pod. Returns whether it waits for events on behalf of its group.
     pub(super) fn join(
         &mut self,
         template: &Arc<PodTemplateKey>,
@@ -120,7 +120,7 @@ impl PodTemplates {
         is_back || is_new
     }
 
-    /// A pod waits no longer. A representative is away from now on.
+    /// Removes a waiting pod. A representative is away from now on.
     pub(super) fn leave(
         &mut self,
         template: &Arc<PodTemplateKey>,
@@ -154,7 +154,7 @@ impl PodTemplates {
         members.into_iter().flatten().map(|(_, id)| *id)
     }
 
-    /// A waiting pod becomes the representative of its group. Returns the one before.
+    /// Makes a waiting pod the representative of its group. Returns the previous representative.
     pub(super) fn appoint(
         &mut self,
         template: &Arc<PodTemplateKey>,
@@ -168,12 +168,12 @@ impl PodTemplates {
         }
     }
 
-    /// The template that a pod represents while it is away.
+    /// The template that an away pod represents.
     pub(super) fn represented_by(&self, uid: &str) -> Option<&Arc<PodTemplateKey>> {
         self.away.get(uid)
     }
 
-    /// A representative that is away has ended: its group is due. Does nothing for other pods.
+    /// The attempt of an away representative has ended: its group is due. Does nothing for other pods.
     pub(super) fn release(&mut self, uid: &str) {
         let Some(template) = self.away.remove(uid) else {
             return;
@@ -189,7 +189,7 @@ impl PodTemplates {
         }
     }
 
-    /// The next group that is due and has pods left.
+    /// The next due group with waiting pods.
     pub(super) fn take_due(&mut self) -> Option<Arc<PodTemplateKey>> {
         while let Some(template) = self.due.pop() {
             match self.groups.get(&template) {

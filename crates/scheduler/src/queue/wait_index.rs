@@ -1,9 +1,9 @@
-//! The index over waiting pods by what they wait for: from a registration and a key to the pods that an event may
-//! help, in the order of the amounts that they need.
+//! The index of waiting pods by what they wait for: from a registration and a key to the pods that an event can help,
+//! in the order of the amounts that they need.
 //!
-//! All keys are in one ordered set, mixed with where they belong (profile, gate, registration), so that a pod costs
-//! a few entries of 24 bytes and a key that no pod waits under costs nothing. Numbers that coincide make an event
-//! look at a pod too many, never at one too few: the caller checks that a pod is one of those that it means.
+//! All keys are in one ordered set, combined with their profile, gate and registration: a pod costs a few entries of 24
+//! bytes, and an unused key costs nothing. A hash collision makes an event examine an additional pod and never skips
+//! one: the caller checks each pod.
 
 use super::entry::{EntryId, QueuedPodInfo};
 use super::hooks::{ProfileId, QueueProfile};
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
-/// The drawer of pods of one registration: their profile, their gate, and the registration's place in the profile.
+/// The section of one registration: profile, gate, and the registration's index in the profile.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct Drawer<'a> {
     pub(super) profile: ProfileId,
@@ -23,13 +23,13 @@ pub(super) struct Drawer<'a> {
 }
 
 impl Drawer<'_> {
-    /// The number under which `key` is filed here; without one, that of pods that wait for anything.
+    /// The number of `key`; without a key, the number of pods that wait for anything.
     fn number(self, key: Option<u64>) -> u64 {
         FxBuildHasher.hash_one((self, key))
     }
 }
 
-/// One place where a pod is filed: a number and an amount.
+/// One index entry of a pod: a number and an amount.
 type Place = (u64, i64);
 
 /// Waiting pods by what they wait for.
@@ -62,7 +62,7 @@ impl WaitIndex {
         debug_assert_eq!(before, None, "a pod is filed once");
     }
 
-    /// Takes a pod out of every place where it is filed.
+    /// Removes all index entries of a pod.
     pub(super) fn remove(&mut self, id: EntryId) {
         let Some(places) = self.places.get_mut(id.index()).and_then(Option::take) else {
             return;
@@ -73,8 +73,8 @@ impl WaitIndex {
         }
     }
 
-    /// Calls `found` for the pods of a drawer that wait under a key that is touched, those of equal keys by amount. A
-    /// pod comes once for each such key.
+    /// Calls `found` for the pods of a section with an affected key, in the order of amounts for equal keys. A pod
+    /// occurs once per key.
     pub(super) fn find(
         &self,
         drawer: Drawer<'_>,
@@ -102,7 +102,7 @@ impl WaitIndex {
         self.filed.len()
     }
 
-    /// Checks that the places of a pod are those that its plugins name now, and that it is found in each.
+    /// Checks that the index entries of a pod equal those of its current plugins, and that it is found in each.
     pub(super) fn check(
         &self,
         id: EntryId,
@@ -124,7 +124,7 @@ impl WaitIndex {
     }
 }
 
-/// The places in which a pod is filed: sorted, each place once.
+/// The index entries of a pod, sorted, each once.
 fn places(
     profile: Option<(ProfileId, &QueueProfile)>,
     info: &QueuedPodInfo,

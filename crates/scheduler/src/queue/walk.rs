@@ -1,4 +1,4 @@
-//! A walk over the pods that an event may help.
+//! A walk over the pods that an event can help.
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy};
@@ -9,12 +9,12 @@ use super::wait_index::Drawer;
 use crate::log::Log;
 use berth_api::{Pod, Str};
 
-/// The pods that wait for events, by the numbers under which a [`Pool`] has them.
+/// The waiting pods, by their numbers in a [`Pool`].
 pub(super) trait WaitingPods {
-    /// A pod that waits, and its profile.
+    /// A waiting pod and its profile.
     fn waiting(&self, id: EntryId) -> Option<(&QueuedPodInfo, Option<ProfileId>)>;
 
-    /// The number of a pod, or of the entry that it belongs to.
+    /// The number of a pod, or of its entry.
     fn named(&self, namespace: &str, name: &str) -> Option<EntryId>;
 }
 
@@ -30,10 +30,10 @@ impl WaitingPods for QueuePlaces {
     }
 }
 
-/// The state that a walk keeps from one event to the next, for its memory.
+/// The state that is reused between walks, to avoid allocation.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
-    /// The number of the walk that last looked at each entry.
+    /// The number of the walk that last visited each entry.
     visited: Vec<u64>,
     number: u64,
     /// The number of pods that were asked in this walk.
@@ -41,17 +41,17 @@ pub(super) struct Walk {
     to_move: Vec<(EntryId, MoveStrategy)>,
 }
 
-/// The pods to which a question is put.
+/// The pods of a walk.
 pub(super) struct ExaminedPods<'a> {
     pub(super) profile: Option<ProfileId>,
-    /// They wait behind this gate, or behind none.
+    /// Pods behind this gate, or without a gate.
     pub(super) gate: Option<&'a str>,
-    /// Only pods that pass this are asked.
+    /// Only pods that pass this check.
     pub(super) pre_check: Option<&'a dyn Fn(&Pod) -> bool>,
 }
 
 impl Walk {
-    /// A walk begins.
+    /// Starts a walk.
     pub(super) fn begin(&mut self) {
         self.number += 1;
         self.examined = 0;
@@ -62,7 +62,7 @@ impl Walk {
         self.examined
     }
 
-    /// The walk is over: the pods to move, which are [given back](Self::keep) when that is done.
+    /// Ends the walk and returns the pods to move. [Return](Self::keep) the list after use.
     pub(super) fn end(&mut self) -> Vec<(EntryId, MoveStrategy)> {
         std::mem::take(&mut self.to_move)
     }
@@ -72,7 +72,7 @@ impl Walk {
         self.to_move = emptied;
     }
 
-    /// Puts a question to these pods of a pool, and notes which of them it helps.
+    /// Evaluates a question for these pods of a pool, and records the pods that it helps.
     pub(super) fn ask(
         &mut self,
         (question, pods): (&EventQuestion<'_>, &ExaminedPods<'_>),
@@ -158,7 +158,7 @@ impl Walk {
     }
 }
 
-/// Returns whether a pod waits behind `gate` (or behind none), rejected by `plugin`.
+/// Returns whether a pod waits behind `gate` (or without a gate) and `plugin` rejected it.
 fn waits_for(
     waiting: Option<(&QueuedPodInfo, Option<ProfileId>)>,
     gate: Option<&str>,
