@@ -159,15 +159,23 @@ fn the_files_that_the_documentation_goes_through_are_whole() {
     assert!(others.is_empty(), "no such files: {others:?}");
 }
 
-/// The paths in the manifest of a crate beside this repository are those of the crates here.
+/// The manifest of a crate outside of this repository names crates of this repository, by their paths and packages.
 #[test]
 fn the_manifest_of_a_crate_elsewhere_names_crates_of_this_repository() {
     let manifest = read(&example().join("outside.toml"));
-    let paths = manifest.split("path = \"../berth/").skip(1);
-    let paths: Vec<&str> = paths.filter_map(|rest| rest.split('"').next()).collect();
-    assert_eq!(paths.len(), 3, "{paths:?}");
-    for path in paths {
-        let crate_manifest = example().join("../..").join(path).join("Cargo.toml");
-        assert!(crate_manifest.is_file(), "{path} is no crate");
+    let mut dependencies = 0;
+    for line in manifest.lines() {
+        let Some((name, rest)) = line.split_once(" = { path = \"../berth/") else {
+            continue;
+        };
+        let path = rest.split('"').next().unwrap_or_default();
+        let package = rest.split("package = \"").nth(1);
+        let package = package.and_then(|rest| rest.split('"').next());
+        let package = package.unwrap_or(name);
+        let other = read(&example().join("../..").join(path).join("Cargo.toml"));
+        let head = format!("[package]\nname = \"{package}\"\n");
+        assert!(other.starts_with(&head), "{path} is no package {package}");
+        dependencies += 1;
     }
+    assert_eq!(dependencies, 3);
 }
