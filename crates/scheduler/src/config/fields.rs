@@ -54,7 +54,7 @@ pub const FIELDS: &[ConfigField] = &[
     works("delayCacheUntilActive", "Whether a standby watches nothing until it becomes the leader."),
     works("profiles[].schedulerName", "The name by which pods select this profile."),
     works("profiles[].percentageOfNodesToScore", "`percentageOfNodesToScore` of one profile."),
-    works("profiles[].plugins", "The plugins to enable and disable at each extension point. Plugins for placementGenerate and placementScore are rejected."),
+    works("profiles[].plugins", "The plugins to enable and disable at each extension point."),
     works("profiles[].pluginConfig", "The arguments of plugins."),
     works("extenders[].urlPrefix", "The address of the extender."),
     works("extenders[].filterVerb", "The path that filters nodes."),
