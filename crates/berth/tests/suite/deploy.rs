@@ -223,6 +223,26 @@ fn the_role_of_shadow_mode_only_reads() {
     assert!(!text.contains("has no effect"), "{text}");
 }
 
+/// The packing scheduler takes the place of the second scheduler: the same Lease and the same name.
+#[test]
+fn the_packing_variant_is_a_second_scheduler() {
+    assert_eq!(
+        read("packing/leader-election.yaml"),
+        read("second-scheduler/leader-election.yaml")
+    );
+    let config: Value = serde_saphyr::from_str(&read("packing/config.yaml")).expect("YAML");
+    assert_eq!(config["leaderElection"]["resourceName"], "berth-scheduler");
+    assert_eq!(config["profiles"][0]["schedulerName"], "berth-scheduler");
+    let scratch = Scratch::new("deploy-packing");
+    let file = directory().join("packing/config.yaml");
+    let text = check(
+        &scratch,
+        "berth-scheduler",
+        &[format!("--config={}", file.display())],
+    );
+    assert!(!text.contains("has no effect"), "{text}");
+}
+
 /// The Lease is restricted by name, and the configuration names the same one.
 #[test]
 fn each_variant_has_one_lease_and_one_profile() {
@@ -332,11 +352,11 @@ fn the_api_accepts_the_manifests() {
     let Some(kubectl) = Kubectl::find(&cluster) else {
         return;
     };
-    for (variant, ..) in VARIANTS {
+    for (variant, objects) in [("second-scheduler", 11), ("replacement", 11), ("packing", 13)] {
         let directory = directory().join(variant).display().to_string();
         let applied = kubectl.ok(&["apply", "-k", &directory]);
         let count = applied.lines().count();
-        assert_eq!(count, 11, "{variant}: {applied}");
+        assert_eq!(count, objects, "{variant}: {applied}");
     }
     let directory_of_shadow = directory().join("shadow").display().to_string();
     let applied = kubectl.ok(&["apply", "-k", &directory_of_shadow]);

@@ -223,3 +223,8 @@ fn ai_platforms_take_their_first_steps() {
 fn groups_of_pods_start_as_shown() {
     type_page("groups", "docs/use/groups.md");
 }
+
+#[test]
+fn packing_fills_one_node() {
+    type_page("packing", "docs/use/packing.md");
+}

@@ -18,8 +18,13 @@ app.kubernetes.io/name: {{ .Values.name }}
 {{- $profile := ternary "default-scheduler" .Values.name (eq .Values.mode "replacement") }}
 {{- $election := dict "leaderElect" true "resourceNamespace" "kube-system" "resourceName" $lease }}
 {{- $config := dict "apiVersion" "kubescheduler.config.k8s.io/v1" "kind" "KubeSchedulerConfiguration" }}
-{{- $_ := set $config "leaderElection" $election }}
+{{- if .Values.packing }}
+{{- $config = .Files.Get "files/packing.yaml" | fromYaml }}
+{{- $_ := set (first $config.profiles) "schedulerName" $profile }}
+{{- else }}
 {{- $_ := set $config "profiles" (list (dict "schedulerName" $profile)) }}
+{{- end }}
+{{- $_ := set $config "leaderElection" $election }}
 {{- toYaml (mergeOverwrite $config (deepCopy .Values.config)) }}
 {{- end }}
 

@@ -5,7 +5,6 @@ use super::{VARIANTS, directory, read};
 use crate::e2e::{Kubectl, Scratch};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::process::Command;
 
 const CHART: &str = "helm/berth-scheduler";
@@ -46,6 +45,7 @@ fn the_chart_has_the_version_of_berth_and_of_the_image() {
     for file in [
         "second-scheduler/kustomization.yaml",
         "replacement/kustomization.yaml",
+        "packing/kustomization.yaml",
         "shadow/kustomization.yaml",
     ] {
         let kustomization: Value = serde_saphyr::from_str(&read(file)).expect("YAML");
@@ -90,11 +90,14 @@ fn values_have_defaults_and_a_schema() {
     assert_eq!(*modes, variants);
 }
 
-/// The chart does not repeat the rules of the role, the alerts and the dashboard: it contains links to them.
+/// The chart does not repeat the rules of the role, the packing configuration, the alerts and the dashboard: it contains
+/// links to them.
 #[test]
-fn the_chart_has_the_rules_alerts_and_dashboard_of_the_manifests() {
+fn the_chart_has_files_of_the_manifests() {
     for (link, file) in [
         ("rbac.yaml", "base/rbac.yaml"),
+        ("packing.yaml", "packing/config.yaml"),
+        ("policy.yaml", "packing/policy.yaml"),
         ("prometheusrule.yaml", "monitoring/prometheusrule.yaml"),
         ("dashboard.json", "monitoring/dashboard.json"),
     ] {
@@ -162,25 +165,44 @@ fn objects(text: &str) -> BTreeMap<(String, String), Value> {
         .collect()
 }
 
+/// `helm template` with a name, for the oldest Kubernetes version that Berth supports: helm assumes its own otherwise.
+fn template(helm: &str, name: &str) -> Command {
+    let mut command = Command::new(helm);
+    command
+        .args(["template", name, "--kube-version", "1.36.0"])
+        .arg(directory().join(CHART));
+    command
+}
+
 #[test]
 fn helm_renders_the_manifests() {
     let (Some(helm), Some(kubectl)) = (helm(), Kubectl::program()) else {
         return;
     };
-    let chart: PathBuf = directory().join(CHART);
-    for (variant, ..) in VARIANTS {
-        let mut template = Command::new(&helm);
-        template
-            .args(["template", "berth-scheduler"])
-            .arg(&chart)
-            .args(["--namespace", "kube-system", "--set"])
-            .arg(format!("mode={variant}"));
-        let rendered = objects(&run(&mut template));
+    for (variant, values) in [
+        ("second-scheduler", "mode=second-scheduler"),
+        ("replacement", "mode=replacement"),
+        ("packing", "packing=true"),
+    ] {
+        let mut chart = template(&helm, "berth-scheduler");
+        chart.args(["--namespace", "kube-system", "--set", values]);
+        let rendered = objects(&run(&mut chart));
         let mut kustomize = Command::new(&kubectl);
         kustomize.arg("kustomize").arg(directory().join(variant));
         let plain = objects(&run(&mut kustomize));
         assert_eq!(rendered, plain, "{variant}");
     }
+    // Under another name, the Lease, the profile and the label of the namespaces follow.
+    let mut renamed = template(&helm, "fill");
+    renamed.args(["--set", "packing=true,name=fill"]);
+    let renamed = objects(&run(&mut renamed));
+    let object = |kind: &str, name: &str| &renamed[&(kind.to_owned(), name.to_owned())];
+    let config = &object("ConfigMap", "fill-config")["data"]["config.yaml"];
+    assert_eq!(config["leaderElection"]["resourceName"], "fill");
+    assert_eq!(config["profiles"][0]["schedulerName"], "fill");
+    let policy = &object("MutatingAdmissionPolicy", "fill")["spec"];
+    let labels = &policy["matchConstraints"]["namespaceSelector"]["matchLabels"];
+    assert_eq!(labels["scheduling.berth.dev/scheduler"], "fill");
     // The parts that are off by default.
     let scratch = Scratch::new("deploy-chart");
     let values = json!({
@@ -188,13 +210,9 @@ fn helm_renders_the_manifests() {
         "serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}, "dashboard": {"enabled": true},
     });
     let values = scratch.file("values.yaml", &values.to_string());
-    let mut template = Command::new(&helm);
-    template
-        .args(["template", "release"])
-        .arg(&chart)
-        .arg("--values")
-        .arg(values);
-    let rendered = objects(&run(&mut template));
+    let mut optional = template(&helm, "release");
+    optional.arg("--values").arg(values);
+    let rendered = objects(&run(&mut optional));
     for kind in ["ServiceMonitor", "PrometheusRule"] {
         let key = (kind.to_owned(), "other".to_owned());
         assert!(rendered.contains_key(&key), "{kind}");
@@ -204,8 +222,7 @@ fn helm_renders_the_manifests() {
     assert_eq!(config["clientConnection"]["qps"], 5);
     assert_eq!(config["profiles"][0]["schedulerName"], "other");
     // The schema rejects what the chart does not know.
-    let mut wrong = Command::new(&helm);
-    wrong.args(["template", "release"]).arg(&chart);
+    let mut wrong = template(&helm, "release");
     wrong.args(["--set", "mode=third"]);
     let output = wrong.output().expect("it runs");
     assert!(!output.status.success());
