@@ -1,5 +1,6 @@
 //! `berth what-if`: what the scheduler would do if the cluster were another one. Nothing is written to a cluster.
 
+mod buffers;
 mod changes;
 mod claims;
 mod daemons;
@@ -284,6 +285,7 @@ fn drained(
     }
     let balance = Balance::new(&before.places, &run, &lost(&displaced));
     let mut report = run.report(before.usage.clone(), displaced);
+    report.buffers = buffers::rooms(&changed.chunks, &run, &report);
     if let Some(template) = fit {
         report.fit = Some(run.fit(&template.pod, &template.claims, fit::PODS_MAX));
         report.notes.extend(template.notes);
@@ -309,6 +311,7 @@ fn consolidated(
     report.before = before.usage.clone();
     report.displaced.extend(changed.displaced.iter().cloned());
     report.balance = Balance::new(&before.places, &end, &lost(&report.displaced));
+    report.buffers = buffers::rooms(&changed.chunks, &end, &report);
     Ok(report)
 }
 

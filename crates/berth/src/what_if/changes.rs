@@ -1,5 +1,6 @@
 //! Changes of a cluster: objects that are added, changed or deleted.
 
+use super::buffers::{self, Buffers};
 use super::priorities::{self, Priorities};
 use super::read::documents;
 use super::{claims, daemons, nodes, quotas, strict, workloads};
@@ -33,6 +34,7 @@ pub(super) struct Others {
     pub(super) quotas: quotas::Quotas,
     pub(super) priorities: Priorities,
     pub(super) claims: claims::ClaimTemplates,
+    pub(super) buffers: Buffers,
     /// DaemonSets with the places where they were read.
     pub(super) daemons: Vec<(String, Value)>,
     pub(super) notes: Vec<String>,
@@ -46,6 +48,18 @@ impl Others {
         object: Value,
         done: Option<&mut Vec<String>>,
     ) -> Result<Option<Value>, CommandFailure> {
+        let is_change = done.is_some();
+        if self.buffers.take(place, &object, is_change)? {
+            if let Some(done) = done {
+                let kind = object["kind"].as_str().unwrap_or_default();
+                let name = name_of(&object).unwrap_or_default();
+                done.push(format!(
+                    "{kind} {}/{name}: set or deleted",
+                    namespace_of(&object)
+                ));
+            }
+            return Ok(None);
+        }
         // Priority classes have no namespace.
         let is_in_namespace = !priorities::is_one(&object);
         let is_one = quotas::is_one(&object) || claims::is_one(&object) || !is_in_namespace;
@@ -81,6 +95,8 @@ impl Others {
 pub(super) struct Changed {
     /// The file of a changed configuration.
     pub(super) config: Option<PathBuf>,
+    /// The chunks of CapacityBuffers, which are pods of the changed cluster.
+    pub(super) chunks: Vec<buffers::BufferChunks>,
     /// New pods that no quota admits.
     pub(super) not_admitted: Vec<PendingPod>,
     /// The pods of nodes that are deleted.
@@ -111,7 +127,11 @@ pub(super) fn change_all(
                 config = Some(configuration(file)?);
                 continue;
             }
-            strict::check(&place, &object)?;
+            if buffers::is_buffer(&object) {
+                buffers::check(&place, &object)?;
+            } else {
+                strict::check(&place, &object)?;
+            }
             if daemons::is_one(&object) {
                 daemons.push((place, object));
             } else if let Some(object) = others.take(&place, object, Some(&mut done))? {
@@ -150,12 +170,15 @@ pub(super) fn change_all(
             None => others.daemons.push((place, object)),
         }
     }
+    let (chunks, notes) = others.buffers.add_chunks(raw, &mut added);
+    others.notes.extend(notes);
     others.priorities.resolve(raw, &added)?;
     let notes = others.claims.make(raw, &added);
     others.notes.extend(notes);
     let not_admitted = quotas::admit(raw, &others.quotas, &added);
     Ok(Changed {
         config,
+        chunks,
         not_admitted,
         displaced,
         done,
@@ -247,7 +270,7 @@ fn change(
         return Err(CommandFailure::Usage(format!(
             "{place}: the scheduler does not read objects of kind {kind}; give the pods and nodes that follow from it, or \
              their Deployment, ReplicaSet, StatefulSet, ReplicationController, DaemonSet or Job, or a ResourceQuota, \
-             PriorityClass or ResourceClaimTemplate"
+             PriorityClass, ResourceClaimTemplate, CapacityBuffer or PodTemplate"
         )));
     };
     let shown = shown(&key);

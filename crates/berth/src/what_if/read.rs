@@ -1,5 +1,6 @@
 //! Reads the cluster: files, or the API.
 
+use super::buffers;
 use super::changes::{ClusterJson, Others};
 use crate::cli::WhatIfArgs;
 use crate::exit::CommandFailure;
@@ -143,19 +144,14 @@ pub(super) async fn list_all(
             Ok(()) => {}
         }
     }
+    list_buffers(&transport, others).await?;
     // They matter for new pods alone.
     if args.file.is_empty() && args.fit.is_none() && args.add_nodes.is_none() {
         return Ok(release);
     }
     for (resource, api_version, kind, what) in OTHERS {
-        let mut found = Vec::new();
-        let mut keep = |mut item: Value| {
-            item["apiVersion"] = api_version.into();
-            item["kind"] = kind.into();
-            found.push(item);
-        };
-        match list(&transport, resource, &mut keep).await {
-            Ok(()) => {
+        match items(&transport, resource, api_version, kind).await {
+            Ok(found) => {
                 for item in found {
                     others.take("the cluster", item, None)?;
                 }
@@ -212,6 +208,81 @@ const OTHERS: [(Resource, &str, &str, &str); 4] = [
         "new pods only get the priorities of PriorityClasses among the changes",
     ),
 ];
+
+/// Lists the CapacityBuffers in the newest version that is served, and the objects that define their chunks. Most clusters
+/// have none.
+async fn list_buffers(transport: &Transport, others: &mut Others) -> Result<(), CommandFailure> {
+    let mut listed = Ok(Vec::new());
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        let resource = Resource {
+            group: buffers::GROUP,
+            version,
+            plural: "capacitybuffers",
+        };
+        let api_version = format!("{}/{version}", buffers::GROUP);
+        listed = items(transport, resource, &api_version, "CapacityBuffer").await;
+        if !matches!(listed, Err(ApiError::Status { code: 404, .. })) {
+            break;
+        }
+    }
+    let found = match listed {
+        Ok(found) => found,
+        Err(ApiError::Status { code: 404, .. }) => return Ok(()),
+        Err(error) => {
+            others.notes.push(format!(
+                "objects of kind CapacityBuffer could not be listed ({error}), so only those among the changes keep room"
+            ));
+            return Ok(());
+        }
+    };
+    for buffer in found {
+        others.take("the cluster", buffer, None)?;
+    }
+    if others.buffers.is_empty() {
+        return Ok(());
+    }
+    for (group, version, plural, kind) in [
+        ("", "v1", "podtemplates", "PodTemplate"),
+        ("apps", "v1", "deployments", "Deployment"),
+        ("batch", "v1", "jobs", "Job"),
+    ] {
+        let resource = Resource {
+            group,
+            version,
+            plural,
+        };
+        let api_version = format!("{group}/{version}");
+        let api_version = api_version.trim_start_matches('/');
+        match items(transport, resource, api_version, kind).await {
+            Ok(found) => {
+                for item in found {
+                    others.take("the cluster", item, None)?;
+                }
+            }
+            Err(error) => others.notes.push(format!(
+                "objects of kind {kind} could not be listed ({error}), so CapacityBuffers that refer to one may keep no room"
+            )),
+        }
+    }
+    Ok(())
+}
+
+/// The objects of a kind, with their API version and kind, which lists omit.
+async fn items(
+    transport: &Transport,
+    resource: Resource,
+    api_version: &str,
+    kind: &str,
+) -> Result<Vec<Value>, ApiError> {
+    let mut found = Vec::new();
+    let mut keep = |mut item: Value| {
+        item["apiVersion"] = api_version.into();
+        item["kind"] = kind.into();
+        found.push(item);
+    };
+    list(transport, resource, &mut keep).await?;
+    Ok(found)
+}
 
 async fn list(
     transport: &Transport,

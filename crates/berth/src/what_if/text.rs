@@ -100,6 +100,7 @@ pub(super) fn report(args: &WhatIfArgs, report: &WhatIfReport) -> String {
             by_reason(&report.not_admitted),
         ),
         ("Pending", report.pending.len(), by_reason(&report.pending)),
+        ("Capacity buffers", report.buffers.len(), buffers(report)),
         (
             title_of_drained,
             report.drained.len(),
@@ -213,6 +214,22 @@ fn added(report: &WhatIfReport) -> Vec<String> {
         ),
     };
     vec![String::new(), text]
+}
+
+/// A row for each CapacityBuffer.
+fn buffers(report: &WhatIfReport) -> Vec<String> {
+    let rows = report.buffers.iter().map(|room| {
+        let text = format!(
+            "{}: room for {} of {} chunks",
+            room.buffer, room.fitting, room.chunks
+        );
+        if room.reason.is_empty() {
+            text
+        } else {
+            format!("{text}: {}", room.reason)
+        }
+    });
+    rows.collect()
 }
 
 fn title_of_displaced(report: &WhatIfReport) -> String {

@@ -352,7 +352,11 @@ fn the_api_accepts_the_manifests() {
     let Some(kubectl) = Kubectl::find(&cluster) else {
         return;
     };
-    for (variant, objects) in [("second-scheduler", 11), ("replacement", 11), ("packing", 13)] {
+    for (variant, objects) in [
+        ("second-scheduler", 11),
+        ("replacement", 11),
+        ("packing", 13),
+    ] {
         let directory = directory().join(variant).display().to_string();
         let applied = kubectl.ok(&["apply", "-k", &directory]);
         let count = applied.lines().count();

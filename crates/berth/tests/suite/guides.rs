@@ -228,3 +228,8 @@ fn groups_of_pods_start_as_shown() {
 fn packing_fills_one_node() {
     type_page("packing", "docs/use/packing.md");
 }
+
+#[test]
+fn capacity_buffers_count_in_plans() {
+    type_page("buffers", "docs/use/capacity-buffers.md");
+}

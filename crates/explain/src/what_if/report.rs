@@ -140,6 +140,20 @@ pub struct AddedNodes {
     pub is_limited: bool,
 }
 
+/// The room that is left for a CapacityBuffer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BufferRoom {
+    /// `namespace/name` of the buffer.
+    pub buffer: String,
+    /// The number of its chunks.
+    pub chunks: usize,
+    /// The chunks that fit at the same time as everything else.
+    pub fitting: usize,
+    /// The reason why another one does not fit; empty if all fit.
+    pub reason: String,
+}
+
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -178,6 +192,9 @@ pub struct WhatIfReport {
     /// The nodes that the waiting pods need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add_nodes: Option<AddedNodes>,
+    /// The room that is left for each CapacityBuffer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buffers: Vec<BufferRoom>,
     /// The parts that the report does not cover.
     pub notes: Vec<String>,
 }
