@@ -232,7 +232,7 @@ pub(crate) enum Command {
                       berth what-if --record /var/lib/berth/recordings --at 2026-01-31T12:00:00Z --drain node-3\n         \
                       berth what-if --consolidate -o json")]
     WhatIf(WhatIfArgs),
-    /// Replay recorded answers of the real components
+    /// Replay recorded answers of Kubernetes components
     #[command(
         after_help = "Example: berth conformance decisions conformance/vectors/decisions.jsonl.gz"
     )]
@@ -309,32 +309,32 @@ fn release(text: &str) -> Result<Release, String> {
 /// `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
-    /// Yes.
+    /// Enabled.
     On,
-    /// No.
+    /// Disabled.
     Off,
 }
 
 /// The output format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Output {
-    /// For people.
+    /// Readable text.
     #[default]
     Text,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
 /// The output format of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum ExplainOutput {
-    /// For people.
+    /// Readable text with tables.
     #[default]
     #[value(alias = "text")]
     Table,
-    /// The answer of the scheduler.
+    /// JSON.
     Json,
-    /// The same as YAML.
+    /// YAML.
     Yaml,
 }
 
