@@ -397,6 +397,8 @@ pub(crate) enum Explained {
     },
     /// List the waiting pods by reason and owner
     Queue,
+    /// List the skew of workloads with topology spread constraints, now and without pods of former revisions
+    Spread,
 }
 
 /// Options of the control plane.

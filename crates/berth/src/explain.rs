@@ -12,6 +12,7 @@ use berth_client::component::{self, Component, Find};
 use berth_client::request::{self, PODS, Resource};
 use berth_client::{ApiError, Transport, connect};
 use berth_explain::answer::{Gate, GateEvent, GroupAnswer, NodeAnswer, PodAnswer, QueueAnswer};
+use berth_explain::spread::SpreadAnswer;
 use berth_explain::text;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -65,6 +66,10 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), CommandFailure> {
         Explained::Queue => {
             let answer = asking.ask::<QueueAnswer>("/explain/queue").await?;
             show(&args, &answer, text::queue)
+        }
+        Explained::Spread => {
+            let answer = asking.ask::<SpreadAnswer>("/explain/spread").await?;
+            show(&args, &answer, text::spread)
         }
     }
 }

@@ -265,6 +265,12 @@ fn drained(
 ) -> WhatIfReport {
     run.run();
     let (mut displaced, mut drained) = (changed.displaced.clone(), Vec::new());
+    let mut spread = Vec::new();
+    if args.rebalance {
+        let (spreads, deleted) = run.rebalance();
+        spread = spreads;
+        displaced.extend(deleted);
+    }
     let (mut moved, mut blocked) = (Vec::new(), Vec::new());
     for node in &args.drain {
         let of_node = run.drain(node);
@@ -295,6 +301,7 @@ fn drained(
         blocked,
         drained,
         balance,
+        spread,
         ..report
     }
 }

@@ -18,11 +18,12 @@
 //! | `candidates`, `remedies` | which changes are tried, and which of them let the pod be scheduled |
 //! | `preemption`, `preempts` | what preemption would do, explained and compared |
 //! | `decision` | the scores of a decision, computed from its inputs |
-//! | `pod`, `group`, `node`, `queue` | the four explanations |
+//! | `pod`, `group`, `node`, `queue` | the explanations of single objects and of the queue |
 //! | `text` | the same for people |
 //! | `amounts` | the amounts of a resource that a pod wants and that a node has free |
 //! | `owner` | the pod group or the controller of a pod |
 //! | `waiting` | the waiting pods by the codes of their reasons and by owner |
+//! | `spread` | the spread of each workload over its domains, without former revisions |
 //! | `what_if` | the core over a changed copy of a cluster |
 //!
 //! **Architecture invariants:** no I/O, no clock, no thread. The work for one answer is bounded by the constants in
@@ -49,6 +50,7 @@ mod preempts;
 mod queue;
 mod remedies;
 mod snapshot;
+pub mod spread;
 pub mod text;
 mod waiting;
 pub mod what_if;
@@ -65,6 +67,7 @@ pub use pod::explain_pod;
 pub use preempts::Preempted;
 pub use queue::{QueueFacts, explain_queue, gate_text, placed_per_second};
 pub use snapshot::Snapshot;
+pub use spread::explain_spread;
 pub use waiting::{WaitingPods, waiting_pods};
 
 /// The limits of one explanation.

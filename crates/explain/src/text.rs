@@ -5,6 +5,7 @@ use crate::answer::{
     QueueAnswer, Reason,
 };
 use crate::pod::ago;
+use crate::spread::SpreadAnswer;
 use berth_framework::quantity;
 use std::fmt::Write as _;
 
@@ -27,6 +28,9 @@ pub use group::group;
 pub fn amount(resource: &str, amount: i64) -> String {
     quantity::amount(resource, amount)
 }
+
+/// The number of pods of a workload that are listed.
+const SPREAD_PODS_MAX: usize = 10;
 
 /// Rows in columns that are as wide as their longest cell.
 fn table(rows: &[Vec<String>], indent: &str) -> String {
@@ -564,6 +568,64 @@ fn gates_of_queue(text: &mut String, answer: &QueueAnswer) {
         "GATE", "PODS", "OLDEST", "REMOVALS", "MEDIAN", "P99", "ORPHANS",
     ];
     *text += &headed(&head, rows, "  ");
+}
+
+/// The spread of workloads.
+pub fn spread(answer: &SpreadAnswer) -> String {
+    if answer.workloads.is_empty() {
+        return "No workload has topology spread constraints.\n".to_owned();
+    }
+    let rows = answer.workloads.iter().map(|spread| {
+        let domains = spread.domains.iter();
+        let domains = domains.map(|domain| format!("{} {}", domain.domain, domain.after));
+        vec![
+            spread.workload.clone(),
+            spread.topology_key.clone(),
+            spread.max_skew.to_string(),
+            spread.skew.to_string(),
+            spread.skew_after.to_string(),
+            domains.collect::<Vec<_>>().join(", "),
+        ]
+    });
+    let head = [
+        "WORKLOAD",
+        "DOMAINS",
+        "ALLOWED",
+        "NOW",
+        "AFTER",
+        "PODS AFTER",
+    ];
+    let mut text = headed(&head, rows, "");
+    let exceeded = answer
+        .workloads
+        .iter()
+        .filter(|spread| spread.is_exceeded());
+    for spread in exceeded {
+        line!(text);
+        let pods = &spread.surplus;
+        if pods.is_empty() {
+            line!(
+                text,
+                "{} exceeds its skew over {}, and no deletion of its pods can help.",
+                spread.workload,
+                spread.topology_key
+            );
+            continue;
+        }
+        let (shown, more) = pods.split_at(pods.len().min(SPREAD_PODS_MAX));
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        line!(
+            text,
+            "{} has its skew over {} again after the deletion of {}{more}.",
+            spread.workload,
+            spread.topology_key,
+            shown.join(", ")
+        );
+    }
+    text
 }
 
 /// The explanation of the queue.

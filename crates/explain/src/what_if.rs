@@ -18,8 +18,8 @@ mod report;
 pub use balance::{Balance, PodPlace, PodPlaces};
 pub use drain::{CONSOLIDATION_NODES_MAX, consolidate};
 pub use report::{
-    AddedNodes, BufferRoom, DisplacedPod, Fate, Fit, NodeFit, PendingPod, PlacedPod, Usage,
-    WhatIfReport,
+    AddedNodes, BufferRoom, DisplacedPod, Fate, Fit, NodeFit, PendingPod, PlacedPod, Rebalance,
+    Usage, WhatIfReport,
 };
 
 use crate::change::{Edit, PodRef, released};

@@ -32,6 +32,10 @@ pub(crate) struct WhatIfArgs {
     /// Report which nodes are not needed, in the order in which they can be drained
     #[arg(long)]
     pub(crate) consolidate: bool,
+    /// Report the spread of each workload with topology spread constraints as it will be without pods of former revisions,
+    /// and the fewest pods whose deletion restores the allowed skew
+    #[arg(long, conflicts_with_all = ["consolidate", "drain", "fit", "add_nodes", "emulated_version"])]
+    pub(crate) rebalance: bool,
     /// Report the number of further pods of this template that fit, their nodes, and what the next pod lacks: a file
     /// with a Pod, a PodTemplate or a workload; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["consolidate", "emulated_version"])]

@@ -6,13 +6,14 @@
 //! | `/explain/podgroup/NAMESPACE/NAME`, `/explain/compositepodgroup/NAMESPACE/NAME` | [`GroupAnswer`](berth_explain::answer::GroupAnswer) |
 //! | `/explain/node/NAME` | [`NodeAnswer`](berth_explain::answer::NodeAnswer) |
 //! | `/explain/queue` | [`QueueAnswer`](berth_explain::answer::QueueAnswer) |
+//! | `/explain/spread` | [`SpreadAnswer`](berth_explain::spread::SpreadAnswer) |
 
 use super::CoreProbe;
 use crate::tasks;
 use berth_api::Time;
 use berth_explain::{
     Copied, GroupFacts, PodFacts, QueueFacts, Snapshot, explain_group, explain_node, explain_pod,
-    explain_queue,
+    explain_queue, explain_spread,
 };
 use berth_framework::cluster::GroupKind;
 use berth_scheduler::Scheduler;
@@ -112,10 +113,11 @@ impl Explainer {
                 }
                 ["node", name] => self.node(name).await,
                 ["queue"] => self.queue().await,
+                ["spread"] => self.spread().await,
                 _ => Some(refused(
                     StatusCode::NOT_FOUND,
                     "there are /explain/pod/NAMESPACE/NAME, /explain/podgroup/NAMESPACE/NAME, \
-                     /explain/compositepodgroup/NAMESPACE/NAME, /explain/node/NAME and /explain/queue",
+                     /explain/compositepodgroup/NAMESPACE/NAME, /explain/node/NAME, /explain/queue and /explain/spread",
                 )),
             }
         };
@@ -267,6 +269,18 @@ impl Explainer {
             Some(answer) => answered(&answer),
             None => refused(StatusCode::NOT_FOUND, &format!("there is no node {name}")),
         })
+    }
+
+    async fn spread(&self) -> Option<Explained> {
+        let mut copies = self.turn().await;
+        if !copies.is_kept(&copies.snapshot) {
+            self.renew(&mut copies, |_, _| ()).await?;
+        }
+        let snapshot = copies.snapshot.take()?;
+        let computed = copies.compute(move || (explain_spread(&snapshot.value), snapshot));
+        let (answer, snapshot) = computed.await?;
+        copies.snapshot = Some(snapshot);
+        Some(answered(&answer))
     }
 
     async fn queue(&self) -> Option<Explained> {

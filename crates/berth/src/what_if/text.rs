@@ -82,7 +82,7 @@ pub(super) fn report(args: &WhatIfArgs, report: &WhatIfReport) -> String {
     };
     section("Changes", report.changes.len(), report.changes.clone());
     let displaced = report.displaced.len();
-    section(&title_of_displaced(report), displaced, ends(report));
+    section(&title_of_displaced(args, report), displaced, ends(report));
     for (title, count, rows) in [
         (
             "Pending pods that get a node",
@@ -100,6 +100,7 @@ pub(super) fn report(args: &WhatIfArgs, report: &WhatIfReport) -> String {
             by_reason(&report.not_admitted),
         ),
         ("Pending", report.pending.len(), by_reason(&report.pending)),
+        ("Spread of workloads", report.spread.len(), spreads(report)),
         ("Capacity buffers", report.buffers.len(), buffers(report)),
         (
             title_of_drained,
@@ -216,6 +217,32 @@ fn added(report: &WhatIfReport) -> Vec<String> {
     vec![String::new(), text]
 }
 
+/// A row for each constraint of a workload.
+fn spreads(report: &WhatIfReport) -> Vec<String> {
+    let rows = report.spread.iter().map(|row| {
+        let spread = &row.spread;
+        let mut text = format!(
+            "{} over {}: skew {}, {} allowed",
+            spread.workload, spread.topology_key, spread.skew_after, spread.max_skew
+        );
+        if spread.skew != spread.skew_after {
+            let _ = write!(
+                text,
+                " when former revisions are gone ({} now)",
+                spread.skew
+            );
+        }
+        let domains = spread.domains.iter();
+        let domains = domains.map(|domain| format!("{} {}", domain.domain, domain.after));
+        let _ = write!(text, " ({})", domains.collect::<Vec<_>>().join(", "));
+        if !spread.surplus.is_empty() {
+            let _ = write!(text, "; {} after the deletion", row.skew_rebalanced);
+        }
+        text
+    });
+    rows.collect()
+}
+
 /// A row for each CapacityBuffer.
 fn buffers(report: &WhatIfReport) -> Vec<String> {
     let rows = report.buffers.iter().map(|room| {
@@ -232,7 +259,7 @@ fn buffers(report: &WhatIfReport) -> Vec<String> {
     rows.collect()
 }
 
-fn title_of_displaced(report: &WhatIfReport) -> String {
+fn title_of_displaced(args: &WhatIfArgs, report: &WhatIfReport) -> String {
     let counts = Fate::ALL.into_iter().filter_map(|fate| {
         let pods = report.displaced.iter().filter(|pod| pod.fate == fate);
         match pods.count() {
@@ -241,7 +268,12 @@ fn title_of_displaced(report: &WhatIfReport) -> String {
         }
     });
     let counts: Vec<String> = counts.collect();
-    format!("Pods of deleted and drained nodes: {}", counts.join(", "))
+    let what = if args.rebalance {
+        "Pods to delete"
+    } else {
+        "Pods of deleted and drained nodes"
+    };
+    format!("{what}: {}", counts.join(", "))
 }
 
 /// A row for each pod of a node that is deleted or drained.

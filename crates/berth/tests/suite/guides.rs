@@ -233,3 +233,8 @@ fn packing_fills_one_node() {
 fn capacity_buffers_count_in_plans() {
     type_page("buffers", "docs/use/capacity-buffers.md");
 }
+
+#[test]
+fn the_spread_of_a_workload_is_restored_by_one_deletion() {
+    type_page("spread", "docs/use/spread.md");
+}

@@ -1,6 +1,9 @@
 //! Draining nodes, and finding nodes that are not needed.
 
-use super::{CopiedObjects, DisplacedPod, Fate, PlacedPod, WhatIfReport, WhatIfWorld, pod_key};
+use super::{
+    CopiedObjects, DisplacedPod, Fate, PlacedPod, Rebalance, WhatIfReport, WhatIfWorld, pod_key,
+};
+use crate::spread::{WorkloadSpread, spreads};
 use berth_api::resources::{CPU, MEMORY};
 use berth_api::{Kind, Node, Object, Pod, Selector, Str};
 use std::collections::BTreeMap;
@@ -28,6 +31,42 @@ impl WhatIfWorld {
             .collect();
         let pods = on_node.iter().map(|pod| self.move_away(pod, name));
         pods.collect()
+    }
+
+    /// Deletes the pods with which each workload can have its allowed skew again, and lets their replacements be scheduled.
+    /// Disruption budgets and pods without a controller are respected as in a drain. Returns the spreads of all workloads
+    /// before it with the skews after it, and each deleted pod with its end.
+    pub fn rebalance(&mut self) -> (Vec<Rebalance>, Vec<DisplacedPod>) {
+        let before = spreads(self.scheduler.cache().cluster());
+        let mut displaced = Vec::new();
+        for name in before.iter().flat_map(|spread| &spread.surplus) {
+            let (namespace, pod) = name.split_once('/').unwrap_or_default();
+            // Another constraint of the same workload may have moved it already.
+            let is_moved = displaced
+                .iter()
+                .any(|moved: &DisplacedPod| moved.pod == *name);
+            if let Some(Object::Pod(pod)) = self.objects.get(&pod_key(namespace, pod))
+                && !is_moved
+            {
+                let (pod, from) = (pod.clone(), pod.spec.node_name.to_string());
+                displaced.push(self.move_away(&pod, &from));
+            }
+        }
+        let after = spreads(self.scheduler.cache().cluster());
+        let skew_of = |of: &WorkloadSpread| {
+            let is_same = |other: &&WorkloadSpread| {
+                (&other.workload, &other.topology_key) == (&of.workload, &of.topology_key)
+            };
+            after
+                .iter()
+                .find(is_same)
+                .map_or(0, |spread| spread.skew_after)
+        };
+        let rebalanced = before.into_iter().map(|spread| Rebalance {
+            skew_rebalanced: skew_of(&spread),
+            spread,
+        });
+        (rebalanced.collect(), displaced)
     }
 
     /// Evicts a pod from a node that is drained, and lets its replacement be scheduled.

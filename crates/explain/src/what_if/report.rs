@@ -2,6 +2,7 @@
 
 use super::balance::Balance;
 use crate::answer::Reason;
+use crate::spread::WorkloadSpread;
 use serde::{Deserialize, Serialize};
 
 /// A pod with its node.
@@ -154,6 +155,17 @@ pub struct BufferRoom {
     pub reason: String,
 }
 
+/// The spread of a workload, and the skew after the deletion of its surplus pods.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rebalance {
+    /// The spread before it.
+    #[serde(flatten)]
+    pub spread: WorkloadSpread,
+    /// The skew with the replacements on their nodes.
+    pub skew_rebalanced: usize,
+}
+
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -195,6 +207,9 @@ pub struct WhatIfReport {
     /// The room that is left for each CapacityBuffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferRoom>,
+    /// The spread of each workload with topology spread constraints, if they are rebalanced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<Rebalance>,
     /// The parts that the report does not cover.
     pub notes: Vec<String>,
 }
