@@ -4,7 +4,7 @@
 //! `BERTH_WRITE_DOCS=1 cargo test -p kube-berth docs` writes them; without the variable the tests compare.
 
 use crate::flags::{FLAGS, Flag, FlagEffect, Section};
-use crate::metrics::{EdgeMetric, HealthMetric, WaitingMetric};
+use crate::metrics::{EdgeMetric, HealthMetric, SpreadMetric, WaitingMetric};
 use crate::shadow::SHADOW_FAMILIES;
 use berth_api::Release;
 use berth_framework::Feature;
@@ -229,6 +229,7 @@ fn metrics_page() -> String {
         ("/metrics: scheduling", Metric::FAMILIES),
         ("/metrics: the process", EdgeMetric::FAMILIES),
         ("/metrics: waiting pods", WaitingMetric::FAMILIES),
+        ("/metrics: workloads", SpreadMetric::FAMILIES),
         ("/metrics/slis", HealthMetric::FAMILIES),
         ("/metrics: shadow mode", SHADOW_FAMILIES),
     ];

@@ -4,12 +4,16 @@
 mod filter;
 mod pods;
 mod process;
+mod spread;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
 pub(crate) use filter::MetricFilter;
 pub(crate) use pods::render as render_pods;
+#[cfg(test)]
+pub(crate) use spread::SpreadMetric;
+pub(crate) use spread::snapshot as spread_snapshot;
 #[cfg(test)]
 pub(crate) use waiting::WaitingMetric;
 pub(crate) use waiting::add as add_waiting;

@@ -390,6 +390,18 @@ async function openCalls() {
   body.push(rows, make("p", `${number(calls.retried)} repeated, ${number(calls.overwritten)} replaced by a later call before they were sent, ${number(calls.skipped)} skipped because they change nothing.`, "dim"));
   show("API calls", ...body);
 }
+async function openSpread() {
+  const answer = await explained("spread"), body = [], rows = make("div");
+  if (answer instanceof Node) return show("Spread of workloads", answer);
+  body.push(make("p", "The greatest difference between a domain and the domain with the fewest pods, now and without pods of former revisions."));
+  table(rows, ["Workload", "Domains", "#Allowed", "#Now", "#After", "Pods after", "Delete for the allowed skew"], answer.workloads.map(of => {
+    const [kind, key] = of.workload.split(" "), [namespace, name] = key.split("/"), pods = of.surplus;
+    return [ownerLink(namespace, kind + "/" + name), of.topologyKey, of.maxSkew, of.skew, of.skewAfter, of.domains.map(domain => domain.domain + ": " + domain.after).join("\n"),
+      pods.slice(0, 5).join("\n") + (pods.length > 5 ? `\nand ${number(pods.length - 5)} more` : "")];
+  }), "No workload has topology spread constraints.");
+  body.push(rows);
+  show("Spread of workloads", ...body);
+}
 async function openNode(name) {
   const node = await get("node", {name}), body = [];
   if (node.missing) return show("Node " + name, make("p", "This node does not exist any more."));
@@ -481,7 +493,7 @@ async function explainPod(namespace, {pod: key, group, node}, into) {
 }
 async function route() {
   const {parts} = address(), isPage = parts.length > 0, [kind, ...rest] = parts;
-  const page = {pod: openPod, node: openNode, group: openGroup, owner: openOwner, nodes: openNodes, pods: openPods, calls: openCalls}[kind];
+  const page = {pod: openPod, node: openNode, group: openGroup, owner: openOwner, nodes: openNodes, pods: openPods, calls: openCalls, spread: openSpread}[kind];
   $("overview").hidden = isPage; $("detail").hidden = !isPage;
   fill();
   // At first the refresh loads it.

@@ -11,6 +11,7 @@
 use super::CoreProbe;
 use crate::tasks;
 use berth_api::Time;
+use berth_explain::spread::{SpreadAnswer, WorkloadSpread};
 use berth_explain::{
     Copied, GroupFacts, PodFacts, QueueFacts, Snapshot, explain_group, explain_node, explain_pod,
     explain_queue, explain_spread,
@@ -20,7 +21,7 @@ use berth_scheduler::Scheduler;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -28,6 +29,8 @@ use tokio::sync::{Mutex, MutexGuard};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time for which copies are held after a question.
 const KEPT_FOR: Duration = Duration::from_secs(2);
+/// The time between two computations of the spreads for metrics.
+const SPREADS_EVERY: Duration = Duration::from_secs(60);
 /// The first part of the paths.
 pub(crate) const PREFIX: &str = "/explain";
 
@@ -36,6 +39,15 @@ pub(crate) const PREFIX: &str = "/explain";
 pub(crate) struct Explainer {
     probe: CoreProbe,
     copies: Arc<Mutex<Copies>>,
+    spreads: Arc<std::sync::Mutex<KnownSpreads>>,
+}
+
+/// The spreads of workloads as they were computed for metrics.
+#[derive(Default)]
+struct KnownSpreads {
+    /// The time at which they were asked for.
+    asked: Option<Instant>,
+    spreads: Arc<Vec<WorkloadSpread>>,
 }
 
 /// The last copies of the scheduler's state. They are used for further questions for a moment, so that many questions
@@ -79,6 +91,7 @@ impl Explainer {
         Self {
             probe,
             copies: Arc::default(),
+            spreads: Arc::default(),
         }
     }
 
@@ -271,7 +284,33 @@ impl Explainer {
         })
     }
 
+    /// The spreads of workloads for metrics. They are computed again in the background, at most once in
+    /// [`SPREADS_EVERY`], so that a scrape does not wait for a copy of the cluster.
+    pub(crate) fn known_spreads(&self) -> Arc<Vec<WorkloadSpread>> {
+        let mut known = self.spreads.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = known
+            .asked
+            .is_none_or(|asked| asked.elapsed() >= SPREADS_EVERY);
+        if is_due && self.probe.is_ready() {
+            known.asked = Some(Instant::now());
+            let explainer = self.clone();
+            tasks::spawn(async move {
+                let computed = tokio::time::timeout(PATIENCE, explainer.compute_spreads()).await;
+                if let Ok(Some(answer)) = computed {
+                    let spreads = &explainer.spreads;
+                    let mut known = spreads.lock().unwrap_or_else(PoisonError::into_inner);
+                    known.spreads = Arc::new(answer.workloads);
+                }
+            });
+        }
+        known.spreads.clone()
+    }
+
     async fn spread(&self) -> Option<Explained> {
+        Some(answered(&self.compute_spreads().await?))
+    }
+
+    async fn compute_spreads(&self) -> Option<SpreadAnswer> {
         let mut copies = self.turn().await;
         if !copies.is_kept(&copies.snapshot) {
             self.renew(&mut copies, |_, _| ()).await?;
@@ -280,7 +319,7 @@ impl Explainer {
         let computed = copies.compute(move || (explain_spread(&snapshot.value), snapshot));
         let (answer, snapshot) = computed.await?;
         copies.snapshot = Some(snapshot);
-        Some(answered(&answer))
+        Some(answer)
     }
 
     async fn queue(&self) -> Option<Explained> {

@@ -261,6 +261,8 @@ impl Pages {
             .snapshot(status, &self.probe().unreadable_objects());
         let mut families = core.families;
         families.extend(edge.families);
+        let spreads = self.explainer.known_spreads();
+        families.extend(crate::metrics::spread_snapshot(&spreads).families);
         if let Some(shadow) = &self.shown.shadow {
             families.extend(shadow.snapshot().families);
         }
