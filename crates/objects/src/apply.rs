@@ -1,21 +1,27 @@
-//! Server-side apply: who owns which fields of an object, and what an applied configuration makes of it.
+//! Server-side apply: the owners of the fields of an object, and the merge of an applied configuration.
 //!
 //! Ownership is stored in `metadata.managedFields`. An update takes over the fields that it changes; an applied
 //! configuration owns the fields that it sets, conflicts with other owners of fields that it changes, and removes what
 //! its manager applied before and no other manager owns. See KEP-555.
 
+mod conflicts;
 mod fields;
+mod last_applied;
 mod resource;
 mod typed;
 
+use crate::validation::errors::{json_text, struct_text};
 use crate::view::{FieldView, meta, meta_mut};
+pub use conflicts::{Conflict, conflict_message};
+use conflicts::{LostFields, conflicts};
 use fields::FieldSet;
+pub use last_applied::renew_last_applied;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 pub(crate) use typed::Typed;
 
-/// So many managers of updates are kept apart; the oldest beyond that are merged.
+/// At most 10 managers of updates have entries of their own; older ones are merged.
 const UPDATE_MANAGERS_MAX: usize = 10;
 /// The only form of fields that entries have.
 const FIELDS_TYPE: &str = "FieldsV1";
@@ -61,15 +67,6 @@ impl Author<'_> {
             _ => self.now.to_owned(),
         }
     }
-}
-
-/// A field that another manager owns and an applied configuration would change.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Conflict {
-    /// The owner as messages name it.
-    pub owner: String,
-    /// The path of the field.
-    pub field: String,
 }
 
 /// The reason why a configuration was not applied.
@@ -256,6 +253,22 @@ impl ManagerEntry {
             && self.set.is_same(&other.set)
     }
 
+    /// The text by which kube-apiserver identifies the manager, and sorts managers.
+    fn identity(&self) -> String {
+        let operation = if self.applied { "Apply" } else { "Update" };
+        let mut fields = vec![
+            ("manager", json_text(self.manager.as_str())),
+            ("operation", json_text(operation)),
+        ];
+        if !self.applied {
+            fields.push(("apiVersion", json_text(self.api_version.as_str())));
+        }
+        if !self.subresource.is_empty() {
+            fields.push(("subresource", json_text(self.subresource.as_str())));
+        }
+        struct_text(&fields)
+    }
+
     /// The manager as conflicts name it to an author. A scale shows the version of `Scale`.
     fn shown(&self, author: &Author<'_>) -> String {
         let mut text = format!("{:?}", self.manager);
@@ -273,7 +286,7 @@ impl ManagerEntry {
     }
 }
 
-/// The entries of an object's `managedFields` of which `fieldsV1` is known.
+/// The sets `fieldsV1` of the entries of an object's `managedFields`.
 fn field_sets(object: &mut Value) -> impl Iterator<Item = &mut Value> {
     let metadata = object.get_mut("metadata");
     let list = metadata.and_then(|metadata| metadata.get_mut("managedFields"));
@@ -489,19 +502,23 @@ pub fn apply(
     let mut changed = found.modified;
     changed.add(found.added);
     let changed = owned(changed, author);
-    let mut conflicts: Vec<Conflict> = Vec::new();
+    let mut lost = Vec::new();
     for entry in &mut managers {
-        let lost = entry.set.set().intersection(&changed);
-        conflicts.extend(lost.paths().into_iter().map(|field| Conflict {
+        lost.push(LostFields {
+            identity: entry.identity(),
             owner: entry.shown(author),
-            field,
-        }));
+            fields: entry.set.set().intersection(&changed),
+        });
         entry.set.subtract(&changed);
         entry.set.subtract(&found.removed);
     }
-    if !conflicts.is_empty() && !force {
-        conflicts.sort_by(|a, b| (&a.field, &a.owner).cmp(&(&b.field, &b.owner)));
-        return Err(ApplyError::Conflicts(conflicts));
+    lost.retain(|lost| !lost.fields.is_empty());
+    if !lost.is_empty() && !force {
+        let continued = last_applied::unchanged_fields(typed, live, author);
+        let conflicts = conflicts(lost, &continued.unwrap_or_default());
+        if !conflicts.is_empty() {
+            return Err(ApplyError::Conflicts(conflicts));
+        }
     }
     let unchanged = changed.is_empty() && found.removed.is_empty();
     let mut entry = ManagerEntry::new(author, true, set);
@@ -532,30 +549,6 @@ pub fn differ_in_times_only(one: &Value, other: &Value) -> bool {
         && metadata(one).eq(metadata(other))
         && before.len() == after.len()
         && before.iter().zip(after).all(is_same)
-}
-
-/// The message about conflicts.
-pub fn conflict_message(conflicts: &[Conflict]) -> String {
-    if let [one] = conflicts {
-        let Conflict { owner, field } = one;
-        return format!("Apply failed with 1 conflict: conflict with {owner}: {field}");
-    }
-    let mut lines: Vec<String> = Vec::new();
-    let mut last = "";
-    let mut by_owner: Vec<&Conflict> = conflicts.iter().collect();
-    by_owner.sort();
-    for conflict in by_owner {
-        if conflict.owner != last {
-            lines.push(format!("conflicts with {}:", conflict.owner));
-            last = &conflict.owner;
-        }
-        lines.push(format!("- {}", conflict.field));
-    }
-    format!(
-        "Apply failed with {} conflicts: {}",
-        conflicts.len(),
-        lines.join("\n")
-    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Server-side apply: PATCH with a configuration, and who owns the fields that a write changes.
+//! Server-side apply: PATCH with a configuration, and the owners of the fields that a write changes.
 
 use super::api::Api;
 use super::scale::set_replicas;
@@ -69,6 +69,7 @@ impl Api {
             _ => config,
         };
         let subject = meta(&config, "namespace").to_owned();
+        let given = config.clone();
         let config = addressed(resource, namespace, name, config)?;
         if let Some(field) = foreign_field(resource, &config) {
             let fault = format!(".{field}: field not declared in schema");
@@ -99,9 +100,10 @@ impl Api {
             };
             let live = resource.shown(live);
             let live = (&live, &blank);
-            apply::apply(resource.typed(), live, &config, &author, options.force)
-                .map(|merged| resource.stored(merged))
-                .map_err(|e| apply_error(resource, &subject, name, e))
+            let mut merged = apply::apply(resource.typed(), live, &config, &author, options.force)
+                .map_err(|e| apply_error(resource, &subject, name, e))?;
+            apply::renew_last_applied(&mut merged, &given, &author);
+            Ok(resource.stored(merged))
         };
         let mut last = ApiError::modified(resource.subject(name));
         for _ in 0..APPLY_ATTEMPTS_MAX {

@@ -90,7 +90,7 @@ async fn a_change_of_what_another_manager_owns_conflicts_unless_it_is_forced() {
     );
     assert_eq!(
         status["details"]["causes"][0],
-        json!({"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.a"})
+        json!({"reason": "FieldManagerConflict", "message": "conflict with \"maker\" using v1", "field": ".data.u"})
     );
     let reply = cluster
         .apply(MAP, "two", &map(json!({"a": "x", "b": "2"})))
@@ -106,6 +106,93 @@ async fn a_change_of_what_another_manager_owns_conflicts_unless_it_is_forced() {
         owner("maker", "Update", json!({"f:data": {}})),
     ];
     assert_eq!(owners(&forced), expect);
+}
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// A map as `kubectl apply` creates it.
+fn client_side(data: Value) -> Value {
+    let config = map(data);
+    let mut object = config.clone();
+    object["metadata"]["annotations"] = json!({LAST_APPLIED: format!("{config}\n")});
+    object
+}
+
+fn last_applied(object: &Value) -> Value {
+    let text = at(object, "/metadata/annotations")[LAST_APPLIED].as_str();
+    let text = text.unwrap_or_default();
+    assert!(text.ends_with("}\n"), "{text:?}");
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn kubectl_applies_on_the_server_what_it_applied_as_a_client() {
+    let cluster = Cluster::start().await;
+    let path = format!("{CONFIG_MAPS}?fieldManager=kubectl-client-side-apply");
+    let first = client_side(json!({"a": "1", "b": "2", "c": "3"}));
+    cluster.create(&path, &first).await;
+    // What another manager has changed since is not part of it.
+    let edit = format!("{MAP}?fieldManager=editor");
+    cluster.merge(&edit, &json!({"data": {"c": "x"}})).await;
+    let wanted = map(json!({"a": "10", "b": "2", "c": "30"}));
+    let reply = cluster.apply(MAP, "kubectl", &wanted).await;
+    let message = "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.c";
+    assert_eq!(
+        (reply.status, text(&reply.json(), "/message")),
+        (409, message)
+    );
+    // Other managers conflict with all.
+    let wanted = map(json!({"a": "10", "b": "2"}));
+    let reply = cluster.apply(MAP, "other", &wanted).await;
+    let message = "Apply failed with 1 conflict: conflict with \"kubectl-client-side-apply\" using v1: .data.a";
+    assert_eq!(
+        (reply.status, text(&reply.json(), "/message")),
+        (409, message)
+    );
+
+    let reply = cluster.apply(MAP, "kubectl", &wanted).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let applied = reply.json();
+    assert_eq!(applied["data"], json!({"a": "10", "b": "2", "c": "x"}));
+    assert_eq!(last_applied(&applied), wanted);
+    let annotation = json!({".": {}, format!("f:{LAST_APPLIED}"): {}});
+    let of_client = json!({
+        "f:data": {".": {}, "f:b": {}},
+        "f:metadata": {"f:annotations": annotation},
+    });
+    let expect = [
+        owner(
+            "kubectl",
+            "Apply",
+            json!({"f:data": {"f:a": {}, "f:b": {}}}),
+        ),
+        owner("editor", "Update", json!({"f:data": {"f:c": {}}})),
+        owner("kubectl-client-side-apply", "Update", of_client),
+    ];
+    let mut found = owners(&applied);
+    found.sort_by(|a, b| (&a.1, &a.0).cmp(&(&b.1, &b.0)));
+    assert_eq!(found, expect);
+    let again = cluster.apply(MAP, "kubectl", &wanted).await;
+    assert_eq!(again.json(), applied, "nothing changes");
+    // A later client-side apply compares with the configuration that was applied on the server.
+    let next = map(json!({"b": "3"}));
+    let reply = cluster.apply(MAP, "kubectl", &next).await.json();
+    assert_eq!(reply["data"], json!({"b": "3", "c": "x"}));
+    assert_eq!(last_applied(&reply), next);
+}
+
+#[tokio::test]
+async fn an_object_without_the_annotation_does_not_get_it() {
+    let cluster = Cluster::start().await;
+    let reply = cluster.apply(MAP, "kubectl", &map(json!({"a": "1"}))).await;
+    assert_eq!(reply.status, 201, "{}", reply.text());
+    assert!(reply.json()["metadata"].get("annotations").is_none());
+    // An annotation that is no configuration allows nothing.
+    let annotations = json!({"metadata": {"annotations": {LAST_APPLIED: "{"}}, "data": {"a": "2"}});
+    let edit = format!("{MAP}?fieldManager=editor");
+    cluster.merge(&edit, &annotations).await;
+    let reply = cluster.apply(MAP, "kubectl", &map(json!({"a": "1"}))).await;
+    assert_eq!(reply.status, 409, "{}", reply.text());
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAcces
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::fmt;
@@ -167,7 +168,8 @@ impl FieldSet {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The members as paths, such as `.spec.containers[name="c"].image`.
+    /// The members as paths, such as `.spec.containers[name="c"].image`, in the order of kube-apiserver: the members
+    /// among the elements of a node precede everything below these elements.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect("", &mut paths);
@@ -175,11 +177,16 @@ impl FieldSet {
     }
 
     fn collect(&self, prefix: &str, paths: &mut Vec<String>) {
-        if self.member {
-            paths.push(prefix.to_owned());
-        }
+        let mut children: Vec<(ElementOrder<'_>, String, &Self)> = Vec::new();
         for (element, child) in &self.children {
-            child.collect(&format!("{prefix}{}", shown(element)), paths);
+            let path = format!("{prefix}{}", shown(element));
+            children.push((ElementOrder::of(element), path, child));
+        }
+        children.sort_by(|(a, ..), (b, ..)| a.order(b));
+        let members = children.iter().filter(|(.., child)| child.member);
+        paths.extend(members.map(|(_, path, _)| path.clone()));
+        for (_, path, child) in children {
+            child.collect(&path, paths);
         }
     }
 }
@@ -307,6 +314,90 @@ impl<'a> Visitor<'_> for ElementOf<'a> {
     }
 }
 
+/// The place of an element among others: fields by name, then entries by the values of their keys, entries of sets by
+/// value, and entries by index.
+enum ElementOrder<'a> {
+    Field(&'a str),
+    Keys(Value),
+    Member(Value),
+    Index(Value),
+}
+
+impl<'a> ElementOrder<'a> {
+    fn of(element: &'a str) -> Self {
+        let value = |text: &str| serde_json::from_str(text).unwrap_or_default();
+        match element.split_once(':') {
+            Some(("f", name)) => Self::Field(name),
+            Some(("k", keys)) => Self::Keys(value(keys)),
+            Some(("v", member)) => Self::Member(value(member)),
+            Some((_, index)) => Self::Index(value(index)),
+            None => Self::Field(element),
+        }
+    }
+
+    fn rank(&self) -> usize {
+        match self {
+            Self::Field(_) => 0,
+            Self::Keys(_) => 1,
+            Self::Member(_) => 2,
+            Self::Index(_) => 3,
+        }
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Field(one), Self::Field(other)) => one.cmp(other),
+            (Self::Keys(one), Self::Keys(other))
+            | (Self::Member(one), Self::Member(other))
+            | (Self::Index(one), Self::Index(other)) => value_order(one, other),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+/// The order of values: numbers, strings, booleans, lists, objects by their sorted fields, null.
+fn value_order(one: &Value, other: &Value) -> Ordering {
+    fn rank(value: &Value) -> usize {
+        match value {
+            Value::Number(_) => 0,
+            Value::String(_) => 1,
+            Value::Bool(_) => 2,
+            Value::Array(_) => 3,
+            Value::Object(_) => 4,
+            Value::Null => 5,
+        }
+    }
+    fn sorted(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
+        let mut fields: Vec<_> = map.iter().collect();
+        fields.sort_by_key(|(name, _)| *name);
+        fields
+    }
+    fn first_difference(mut parts: impl Iterator<Item = Ordering>) -> Ordering {
+        parts.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    }
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
+            (Some(one), Some(other)) => one.cmp(&other),
+            _ => one
+                .as_f64()
+                .partial_cmp(&other.as_f64())
+                .unwrap_or(Ordering::Equal),
+        },
+        (Value::String(one), Value::String(other)) => one.cmp(other),
+        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
+        (Value::Array(one), Value::Array(other)) => {
+            first_difference(one.iter().zip(other).map(|(a, b)| value_order(a, b)))
+                .then(one.len().cmp(&other.len()))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let pairs = sorted(one).into_iter().zip(sorted(other));
+            first_difference(pairs.map(|(a, b)| a.0.cmp(b.0).then_with(|| value_order(a.1, b.1))))
+                .then(one.len().cmp(&other.len()))
+        }
+        _ => rank(one).cmp(&rank(other)),
+    }
+}
+
 /// An element as conflicts print it.
 pub(super) fn shown(element: &str) -> String {
     match element.split_once(':') {
@@ -375,16 +466,35 @@ mod tests {
     }
 
     #[test]
-    fn members_are_printed_as_paths() {
-        let paths = set(json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}},
-            "f:finalizers": {"v:\"x\"": {}}}}))
+    fn members_are_printed_as_paths_in_the_order_of_kube_apiserver() {
+        let paths = set(json!({
+            "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
+            "f:spec": {
+                "f:finalizers": {"v:\"x\"": {}},
+                "f:ports": {
+                    "k:{\"port\":443,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}},
+                    "k:{\"port\":80,\"protocol\":\"UDP\"}": {".": {}},
+                    "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:name": {}},
+                },
+                "f:replicas": {},
+            },
+            "f:data": {},
+        }))
         .paths();
         assert_eq!(
             paths,
             [
+                ".data",
+                ".metadata.labels",
+                ".metadata.labels.a",
+                ".spec.replicas",
                 ".spec.finalizers[=\"x\"]",
                 ".spec.ports[port=80,protocol=\"TCP\"]",
+                ".spec.ports[port=80,protocol=\"UDP\"]",
+                ".spec.ports[port=443,protocol=\"TCP\"]",
+                ".spec.ports[port=80,protocol=\"TCP\"].name",
                 ".spec.ports[port=80,protocol=\"TCP\"].port",
+                ".spec.ports[port=443,protocol=\"TCP\"].port",
             ]
         );
     }

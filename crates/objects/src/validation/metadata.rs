@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 /// The greatest size of all annotations of an object together, in bytes.
-const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
 /// Finalizers that need no domain.
 pub(super) const PLAIN_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
@@ -159,7 +159,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
         "deletionGracePeriodSeconds",
     ] {
         if new.field(name) != old.field(name) {
-            let shown = new.field(name).map_or_else(Shown::absent, Shown::from);
+            let shown = new.field(name).map_or_else(Shown::null, Shown::from);
             errors.invalid(&path.child(name), shown, IS_IMMUTABLE);
         }
     }
@@ -202,7 +202,7 @@ fn validate_common(errors: &mut Errors, meta: &Value, path: &ErrorPath) {
     if finalizers.contains(&"orphan") && finalizers.contains(&"foregroundDeletion") {
         let shown = meta
             .field("finalizers")
-            .map_or_else(Shown::absent, Shown::from);
+            .map_or_else(Shown::null, Shown::from);
         errors.invalid(
             &path,
             shown,
