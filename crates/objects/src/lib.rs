@@ -33,6 +33,7 @@ pub mod selectors;
 pub mod status;
 pub mod strategy;
 pub mod table;
+mod unified_diff;
 pub mod validation;
 pub mod view;
 pub mod well_known;

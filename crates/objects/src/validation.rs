@@ -21,6 +21,7 @@ pub mod events;
 mod flow_control;
 mod formats;
 mod groups;
+mod internal;
 mod job;
 mod job_status;
 pub mod later;

@@ -3,7 +3,7 @@
 //! The order of errors is that of the rules. What an update may not change is reported last, as upstream's
 //! functions for updates do.
 
-use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE};
 use super::markers;
 use super::owner::{Code, NamedEntries, Owner, Siblings};
 use crate::schema::GroupVersionKind;
@@ -301,11 +301,9 @@ impl RuleRun<'_> {
                     let name = field.map_or(rule.shown, |f| &*f.name);
                     let before = owner.old.map(|o| o.get(name).unwrap_or(&ABSENT));
                     if before.is_some_and(|before| before != value) {
-                        let shown = if value.is_null() {
-                            Shown::absent()
-                        } else {
-                            Shown::from(value)
-                        };
+                        // A field that is no pointer has its zero value.
+                        let zero = field.filter(|_| value.is_null()).and_then(ModelField::zero);
+                        let shown = zero.as_ref().unwrap_or(value);
                         self.immutable.invalid(path, shown, IS_IMMUTABLE);
                     }
                 }

@@ -118,12 +118,7 @@ impl std::fmt::Display for ErrorPath<'_> {
 pub(crate) struct Shown(pub(crate) String);
 
 impl Shown {
-    /// The way in which an absent pointer is printed.
-    pub(crate) fn absent() -> Self {
-        Self::from("null")
-    }
-
-    /// The text that Go prints for an absent list.
+    /// The text of an absent pointer or list, and of a value that the error does not state.
     pub(crate) fn null() -> Self {
         Self("null".to_owned())
     }
@@ -283,8 +278,8 @@ fn write_json(out: &mut String, value: &Value) {
     }
 }
 
-/// The texts of the errors of one object have about so many bytes at most. An error can show a whole list, and each entry
-/// of a list can have an error.
+/// The limit of the texts of the errors of one object together, in bytes. An error can show a whole list, and each entry of
+/// a list can have an error.
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Field errors in the order in which they were found.
@@ -522,6 +517,9 @@ mod tests {
             (json!("a\"b\n\u{1}é"), r#""a\"b\n\x01é""#),
             (json!(3), "3"),
             (json!(true), "true"),
+            (json!(null), "null"),
+            (json!([]), "[]"),
+            (json!({}), "{}"),
             (
                 json!({"b": "<x>", "a": [1, null]}),
                 r#"{"a":[1,null],"b":"\u003cx\u003e"}"#,

@@ -61,8 +61,8 @@ pub(super) fn scheduling_kept(
 ) {
     let path = path.child("scheduling");
     match (before.field("scheduling"), spec.field("scheduling")) {
-        (None, Some(_)) => errors.invalid(&path, Shown::absent(), NOT_SET_LATER),
-        (Some(_), None) => errors.invalid(&path, Shown::absent(), NOT_CLEARED),
+        (None, Some(_)) => errors.invalid(&path, Shown::null(), NOT_SET_LATER),
+        (Some(_), None) => errors.invalid(&path, Shown::null(), NOT_CLEARED),
         _ => {}
     }
 }
@@ -106,7 +106,7 @@ pub(crate) fn workload_templates(
     if let Some((first, rest)) = priorities.split_first()
         && rest.iter().any(|other| other != first)
     {
-        errors.invalid(path, Shown::absent(), SEVERAL_PRIORITIES);
+        errors.invalid(path, Shown::null(), SEVERAL_PRIORITIES);
     }
     with_children(errors, spec, path, 1);
 }

@@ -1,7 +1,9 @@
 //! Checks that releases after the oldest one have added. Each applies from its release on; a value that the stored
 //! object has already is accepted.
 
-use super::errors::{ErrorPath, Errors, Shown};
+use super::errors::{ErrorPath, Errors};
+use super::pod::update::node_selector_terms;
+use super::slice::ONE_TERM;
 use crate::access::GroupResource;
 use crate::field::FieldError;
 use crate::releases::ApiRelease;
@@ -45,10 +47,6 @@ fn slice_device(errors: &mut Errors, device: &Value, path: &ErrorPath) {
     if selector.items("nodeSelectorTerms").len() > 1 {
         let at = path.child("nodeSelector");
         let at = at.child("nodeSelectorTerms");
-        errors.invalid(
-            &at,
-            Shown::null(),
-            "must have exactly one node selector term",
-        );
+        errors.invalid(&at, node_selector_terms(selector), ONE_TERM);
     }
 }

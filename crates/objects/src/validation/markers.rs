@@ -1,6 +1,6 @@
 //! Declarative validation: objects are checked by the markers that Kubernetes publishes with the fields of their types.
 //!
-//! Errors come in the order in which the fields are declared, and at most one of the markers that end the checks of a
+//! Errors are in the order in which the fields are declared, and at most one of the markers that end the checks of a
 //! field reports. What an update leaves unchanged is not checked. The markers are those of KEP-5073.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
@@ -106,7 +106,7 @@ impl MarkerRun<'_> {
         if let Some(old) = old
             && let Some(detail) = refused_change(field, value, old)
         {
-            self.errors.invalid(path, Shown::absent(), detail);
+            self.errors.invalid(path, Shown::null(), detail);
             return;
         }
         let found = self.errors.len();
@@ -147,7 +147,7 @@ impl MarkerRun<'_> {
             for (i, entry) in new.iter().enumerate() {
                 if !known.contains_key(&identity(field, entry)) {
                     self.errors
-                        .invalid(&path.index(i), Shown::absent(), NOT_ADDED);
+                        .invalid(&path.index(i), Shown::null(), NOT_ADDED);
                 }
             }
         }
@@ -155,7 +155,7 @@ impl MarkerRun<'_> {
             let kept = by_identity(field, new);
             let gone = |entry: &&Value| !kept.contains_key(&identity(field, entry));
             for _ in before.iter().filter(gone) {
-                self.errors.invalid(path, Shown::absent(), NOT_REMOVED);
+                self.errors.invalid(path, Shown::null(), NOT_REMOVED);
             }
         }
     }

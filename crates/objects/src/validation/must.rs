@@ -115,10 +115,10 @@ impl Must {
         };
         match self.kind {
             CheckKind::Invalid => {
-                let shown = shown.map_or_else(Shown::absent, Shown::from);
+                let shown = shown.map_or_else(Shown::null, Shown::from);
                 errors.invalid(&path, shown, detail);
             }
-            CheckKind::InvalidNull => errors.invalid(&path, Shown::absent(), detail),
+            CheckKind::InvalidNull => errors.invalid(&path, Shown::null(), detail),
             CheckKind::Required => errors.required(&path, detail),
             CheckKind::Forbidden => errors.forbidden(&path, detail),
         }

@@ -2,7 +2,7 @@
 //! EndpointSlices.
 
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
-use super::errors::{ErrorPath, Errors, Shown};
+use super::errors::{ErrorPath, Errors};
 use super::names;
 use super::owner::Owner;
 use crate::enumerations::values;
@@ -25,7 +25,7 @@ pub(crate) fn ingress(e: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath)
     if spec.items("rules").is_empty() && spec.field("defaultBackend").is_none() {
         e.invalid(
             path,
-            Shown::null(),
+            spec.part("rules"),
             "either `defaultBackend` or `rules` must be specified",
         );
     }

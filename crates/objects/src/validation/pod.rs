@@ -18,7 +18,7 @@ pub(crate) mod scheduling;
 pub(super) mod security;
 pub(crate) mod spec;
 mod status;
-mod update;
+pub(super) mod update;
 pub(crate) mod volume_sources;
 pub(crate) mod volumes;
 

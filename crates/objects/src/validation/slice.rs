@@ -6,6 +6,7 @@ use super::engine::run_type;
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
 use super::owner::Owner;
+use super::pod::update::node_selector_terms;
 use crate::enumerations::values;
 use crate::view::FieldView;
 use serde_json::Value;
@@ -27,7 +28,22 @@ const VALUES: [&str; 8] = [
     "bool", "int", "string", "version", "bools", "ints", "strings", "versions",
 ];
 const PER_DEVICE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+/// The message about a node selector with another number of terms.
+pub(super) const ONE_TERM: &str = "must have exactly one node selector term";
 const NOT_PER_DEVICE: &str = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+
+/// The nodes of a slice are those of one term.
+pub(crate) fn one_node_selector_term(
+    errors: &mut Errors,
+    _: &Owner,
+    selector: &Value,
+    path: &ErrorPath,
+) {
+    if !selector.is_null() && selector.items("nodeSelectorTerms").len() != 1 {
+        let shown = node_selector_terms(selector);
+        errors.invalid(&path.child("nodeSelectorTerms"), shown, ONE_TERM);
+    }
+}
 
 pub(crate) fn slice_driver(e: &mut Errors, _: &Owner, driver: &Value, path: &ErrorPath) {
     validate_driver(e, driver.as_str().unwrap_or(""), path);
@@ -102,7 +118,7 @@ pub(crate) fn operations(errors: &mut Errors, _: &Owner, list: &Value, path: &Er
     let has = |operation: &str| named.contains(&operation);
     if has("NodePrepareResources") && !has("NodeUnprepareResources") && !has("*") {
         let detail = "`NodePrepareResources` requires `NodeUnprepareResources` or `*`";
-        errors.invalid(path, Shown::absent(), detail);
+        errors.invalid(path, Shown::null(), detail);
     }
 }
 
@@ -266,7 +282,7 @@ fn reach(errors: &mut Errors, owner: &Owner, device: &Value, per_device: bool, p
     // The slice states the nodes for all of its devices.
     if !per_device {
         if fields.iter().any(given) {
-            errors.invalid(path, Shown::absent(), NOT_PER_DEVICE);
+            errors.invalid(path, Shown::null(), NOT_PER_DEVICE);
         }
         return;
     }

@@ -3,6 +3,7 @@
 use super::differences::with_differences;
 use super::engine::{run_field, run_type};
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
+use super::internal::InternalPart;
 use super::owner::Owner;
 use super::{amounts, names};
 use crate::enumerations::values;
@@ -183,7 +184,12 @@ pub(crate) fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _:
     if rest != *old_spec {
         errors.forbidden(
             &path,
-            with_differences(CLAIM_FIXED, (old_spec, &rest), &path),
+            with_differences(
+                CLAIM_FIXED,
+                InternalPart::PersistentVolumeClaimSpec,
+                (old_spec, &rest),
+                &path,
+            ),
         );
     }
     let has = size(old.part("status"), "capacity");
@@ -323,7 +329,8 @@ pub(crate) fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, 
     let (new_source, old_source) = (source(spec, may_come), source(old, false));
     if new_source != old_source {
         let sources = (&old_source, &new_source);
-        let text = with_differences(SOURCE_FIXED, sources, &ErrorPath::new("spec"));
+        let part = InternalPart::PersistentVolumeSource;
+        let text = with_differences(SOURCE_FIXED, part, sources, &ErrorPath::new("spec"));
         errors.forbidden(&ErrorPath::new("spec.persistentvolumesource"), text);
     }
     if spec.field("volumeMode") != old.field("volumeMode") {

@@ -6,6 +6,7 @@
 use super::{annotations, scheduling};
 use crate::validation::differences::with_differences;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, list_text, struct_text};
+use crate::validation::internal::InternalPart;
 use crate::validation::names;
 use crate::view::{FieldView, copy_field, existing, items_mut, remove, set};
 use serde_json::{Map, Value};
@@ -56,7 +57,9 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
         validate_gated(&mut errors, &mut rest, old_spec, &path);
     }
     if rest != *old_spec {
-        errors.forbidden(&path, with_differences(IMMUTABLE, (old_spec, &rest), &path));
+        let specs = (old_spec, &rest);
+        let text = with_differences(IMMUTABLE, InternalPart::PodSpec, specs, &path);
+        errors.forbidden(&path, text);
     }
     errors
 }
@@ -87,7 +90,7 @@ fn validate_images(
     true
 }
 
-/// The deadline may be set once and then only come closer. Returns whether to go on.
+/// The deadline may be set once, and then only be shortened. Returns whether the other checks apply.
 fn validate_deadline(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPath) -> bool {
     let path = path.child("activeDeadlineSeconds");
     let before = old.maybe_int("activeDeadlineSeconds");
@@ -103,7 +106,7 @@ fn validate_deadline(errors: &mut Errors, new: &Value, old: &Value, path: &Error
         (None, Some(_)) => {
             errors.invalid(
                 &path,
-                Shown::absent(),
+                Shown::null(),
                 "must not update from a positive integer to nil value",
             );
             true
@@ -263,7 +266,7 @@ fn validate_node_affinity(
     if !before.is_empty() && before.len() != after.len() {
         errors.invalid(
             &path,
-            Shown(all(&new, "nodeSelectorTerms", term_text)),
+            node_selector_terms(&new),
             "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
         );
         return;
@@ -288,6 +291,11 @@ fn is_narrower(after: &Value, before: &Value) -> bool {
     lists
         .iter()
         .all(|l| after.items(l).starts_with(before.items(l)))
+}
+
+/// The terms of a node selector as kube-apiserver prints them.
+pub(in crate::validation) fn node_selector_terms(selector: &Value) -> Shown {
+    Shown(all(selector, "nodeSelectorTerms", term_text))
 }
 
 /// A node selector term as upstream prints it: with the names of its internal type (rule API-9a).

@@ -361,6 +361,63 @@ fn malformed_slices_are_named() {
     }
 }
 
+/// The texts are those of kube-apiserver 1.36, whose errors show values as Go's JSON encoder prints them. Until 1.33 an
+/// absent value was shown as `"null"`.
+#[test]
+fn errors_show_absent_and_empty_values_as_go_does() {
+    let changed = |kind, old: Value, new: Value| {
+        let errors = strategy(kind).validate_update(&new, &old, Subresource::Main);
+        printed(&errors)
+    };
+    let classes = gr("storage.k8s.io", "storageclasses");
+    let class = json!({"provisioner": "p", "parameters": {"a": "b"}, "reclaimPolicy": "Delete"});
+    let errors = changed(classes, class, json!({"reclaimPolicy": "Delete"}));
+    for expected in [
+        "parameters: Invalid value: null: field is immutable",
+        "provisioner: Invalid value: \"\": field is immutable",
+    ] {
+        assert!(errors.iter().any(|e| e == expected), "{errors:?}");
+    }
+    let deployments = gr("apps", "deployments");
+    let old = created(deployments, workload());
+    let without = with(&old, "/spec/selector", Value::Null);
+    let errors = changed(deployments, old.clone(), without);
+    let expected = "spec.selector: Invalid value: null: field is immutable";
+    assert!(errors.iter().any(|e| e == expected), "{errors:?}");
+    let empty = with(&old, "/spec/selector", json!({}));
+    let errors = changed(deployments, old, empty);
+    let expected = "spec.selector: Invalid value: {}: field is immutable";
+    assert!(errors.iter().any(|e| e == expected), "{errors:?}");
+
+    let ingresses = gr("networking.k8s.io", "ingresses");
+    let errors = strategy(ingresses).validate(&json!({"metadata": {"name": "i"}, "spec": {}}));
+    let expected =
+        "spec: Invalid value: null: either `defaultBackend` or `rules` must be specified";
+    assert_eq!(printed(&errors), [expected]);
+
+    let slices = gr("resource.k8s.io", "resourceslices");
+    let at = |terms: Value| {
+        let mut slice = with(&slice(), "/spec/nodeName", Value::Null);
+        slice["spec"]["nodeSelector"] = json!({"nodeSelectorTerms": terms});
+        printed(&strategy(slices).validate(&slice))
+    };
+    let term =
+        json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]});
+    let shown = r#"{"MatchExpressions":null,"MatchFields":[{"Key":"metadata.name","Operator":"In","Values":["n"]}]}"#;
+    let two = format!("[{shown},{shown}]");
+    for (terms, shown) in [
+        (Value::Null, "null"),
+        (json!([]), "[]"),
+        (json!([term, term]), &two),
+    ] {
+        let expected = format!(
+            "spec.nodeSelector.nodeSelectorTerms: Invalid value: {shown}: must have exactly one node selector term"
+        );
+        let errors = at(terms);
+        assert!(errors.contains(&expected), "{errors:?}");
+    }
+}
+
 #[test]
 fn a_slice_keeps_its_node_and_driver() {
     let slices = gr("resource.k8s.io", "resourceslices");

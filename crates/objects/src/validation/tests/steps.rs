@@ -125,7 +125,7 @@ fn cases() -> Vec<Steps> {
                 (
                     "/spec/csi/volumeHandle",
                     r#""i""#,
-                    "spec.persistentvolumesource: spec.persistentvolumesource is immutable after creation\n  spec.csi.volumeHandle: \"h\" -> \"i\"",
+                    "spec.persistentvolumesource: spec.persistentvolumesource is immutable after creation",
                 ),
                 (
                     "/spec/csi/controllerExpandSecretRef",
@@ -143,17 +143,17 @@ fn cases() -> Vec<Steps> {
                 (
                     "/spec/volumeAttributesClassName",
                     r#""a""#,
-                    "spec: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n  spec.volumeAttributesClassName: unset -> \"a\"",
+                    "spec: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
                 ),
                 (
                     "/spec/resources/requests/storage",
                     r#""2Gi""#,
-                    "spec: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n  spec.resources.requests.storage: \"1Gi\" -> \"2Gi\"",
+                    "spec: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
                 ),
                 (
                     "/spec/storageClassName",
                     r#""b""#,
-                    "spec: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n  spec.storageClassName: \"a\" -> \"b\"",
+                    "spec: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
                 ),
             ],
         ),
@@ -219,7 +219,14 @@ fn what_may_not_change_is_reported_as_by_kubernetes() {
             let errors = rules.validate_update(&new, &old, Subresource::Main);
             let errors: Vec<String> = errors
                 .into_iter()
-                .map(|e| format!("{}: {}", e.field, e.detail))
+                // The other lines are the differences, which have a test of their own.
+                .map(|e| {
+                    format!(
+                        "{}: {}",
+                        e.field,
+                        e.detail.lines().next().unwrap_or_default()
+                    )
+                })
                 .collect();
             let expect: Vec<&str> = [*expect].into_iter().filter(|e| !e.is_empty()).collect();
             assert_eq!(errors, expect, "{kind:?} {pointer}");

@@ -275,7 +275,7 @@ const DEADLINES: &[(&str, Apply, Option<&str>, bool)] = &[
         "none",
         |s| s["activeDeadlineSeconds"] = Value::Null,
         Some(
-            "spec.activeDeadlineSeconds: Invalid value: \"null\": must not update from a positive integer to nil value",
+            "spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value",
         ),
         true,
     ),
