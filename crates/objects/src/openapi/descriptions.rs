@@ -81,6 +81,35 @@ mod tests {
         assert_eq!(lines.count(), all().len(), "a key is there twice");
     }
 
+    /// The kinds that users explain first. Their fields are described down to what the specs contain.
+    #[test]
+    fn all_fields_of_common_kinds_are_described() {
+        let types = "core.v1.PodSpec core.v1.PodTemplateSpec core.v1.Service core.v1.ServiceSpec core.v1.ServicePort \
+            core.v1.ServiceStatus apps.v1.Deployment apps.v1.DeploymentSpec apps.v1.DeploymentStrategy \
+            apps.v1.RollingUpdateDeployment apps.v1.DeploymentStatus batch.v1.Job batch.v1.JobSpec batch.v1.JobStatus \
+            batch.v1.PodFailurePolicyRule batch.v1.SuccessPolicyRule batch.v1.CronJobSpec resource.v1.ResourceClaim \
+            resource.v1.ResourceClaimSpec resource.v1.ResourceClaimStatus resource.v1.DeviceClaim \
+            resource.v1.DeviceRequestAllocationResult apiextensions.v1.CustomResourceDefinition \
+            apiextensions.v1.CustomResourceDefinitionSpec apiextensions.v1.CustomResourceDefinitionNames \
+            apiextensions.v1.CustomResourceDefinitionVersion apiextensions.v1.CustomResourceDefinitionStatus";
+        let types: Vec<&str> = types.split_whitespace().collect();
+        let mut found = 0;
+        let mut missing = Vec::new();
+        for object_type in Schemas::get().model().object_types() {
+            if !types.contains(&&*object_type.name) {
+                continue;
+            }
+            found += 1;
+            for field in &object_type.fields {
+                if of_field(&object_type.name, &field.name, true) == ELSEWHERE {
+                    missing.push(format!("{}.{}", object_type.name, field.name));
+                }
+            }
+        }
+        assert_eq!(found, types.len());
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
     #[test]
     fn every_kind_is_described() {
         let kinds = Facts::get()
