@@ -4,6 +4,7 @@
 //! and validated, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources
 //! and keeps their conditions; `schema` checks the schemas themselves.
 
+mod compiled;
 pub mod conversion;
 mod correlation;
 pub mod definition;
@@ -23,9 +24,9 @@ mod values;
 pub(crate) use json_path::JsonPath;
 pub(crate) use values::ignored_formats;
 
+use self::compiled::CompiledSchema;
 use self::conversion::ConversionWebhook;
 use self::correlation::Counterpart;
-use self::rules::Rules;
 use self::scale::ScalePaths;
 use crate::field::FieldError;
 use crate::openapi::descriptions;
@@ -34,23 +35,13 @@ use crate::schema::model::{Model, TypeId};
 use crate::strategy::{CheckedUpdate, KindStrategy, Subresource};
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::view::{FieldView, copy_field, meta_mut, remove};
-use berth_cel::Pattern;
-use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The type of one version of a custom resource.
 #[derive(Debug, Clone)]
 pub struct CustomType {
-    /// The schema, as its definition states it.
-    schema: Value,
-    /// The same for server-side apply.
-    model: Model,
-    root: TypeId,
-    /// The compiled patterns of the schema.
-    patterns: FxHashMap<String, Pattern>,
-    /// The rules of the schema.
-    rules: Rules,
+    compiled: Arc<CompiledSchema>,
     /// Whether the status is a subresource.
     pub(crate) has_status: bool,
     /// The paths of the replicas and the selector of the subresource `scale`.
@@ -70,53 +61,63 @@ impl CustomType {
     fn new(version: &Value, stored_version: String) -> Self {
         let schema = version.part("schema").part("openAPIV3Schema");
         let subresources = version.part("subresources");
-        let (model, root) = model::of(schema);
         Self {
-            model,
-            root,
-            patterns: objects::patterns(schema),
-            rules: Rules::of(schema),
+            compiled: CompiledSchema::of(schema),
             has_status: subresources.field("status").is_some(),
             scale: ScalePaths::of(subresources),
             stored_version,
             stored_schema: None,
             converter: None,
             deprecated: None,
-            schema: schema.clone(),
         }
     }
 
     /// The faults of a new object.
     fn faults(&self, object: &Value) -> Vec<FieldError> {
-        let mut faults = values::faults(&self.schema, &self.patterns, object, "", None);
+        let mut faults = values::faults(
+            &self.compiled.schema,
+            &self.compiled.patterns,
+            object,
+            "",
+            None,
+        );
         if let Some(scale) = &self.scale {
             faults.extend(scale.faults_of_spec(object));
             faults.extend(scale.faults_of_status(object));
         }
         let mut errors = Errors::new();
         let path = ErrorPath::default();
-        embedded::check(&mut errors, &self.schema, object, &path);
-        uniqueness::check(&mut errors, &self.schema, object, &path);
+        embedded::check(&mut errors, &self.compiled.schema, object, &path);
+        uniqueness::check(&mut errors, &self.compiled.schema, object, &path);
         faults.extend(errors.into_vec());
-        let found = self.rules.validate(&self.schema, (object, None), &faults);
+        let found = self
+            .compiled
+            .rules
+            .validate(&self.compiled.schema, (object, None), &faults);
         faults.extend(found.errors);
         faults
     }
 
-    /// The faults of a change of an object. The faults of values that were not changed are accepted; those that rules find
-    /// in them are warnings.
+    /// The faults of a change of an object. The faults of values that were not changed are accepted; the faults that rules
+    /// find in them are warnings.
     fn faults_of_change(&self, object: &Value, old: &Value, part: Subresource) -> CheckedUpdate {
-        let before = Counterpart::new(&self.schema, object, old);
+        let before = Counterpart::new(&self.compiled.schema, object, old);
         let mut errors = Errors::new();
         let path = ErrorPath::default();
         let mut faults = if part == Subresource::Status {
             self.faults_of_status(object, &before)
         } else {
-            let mut faults = values::faults(&self.schema, &self.patterns, object, "", Some(before));
+            let mut faults = values::faults(
+                &self.compiled.schema,
+                &self.compiled.patterns,
+                object,
+                "",
+                Some(before),
+            );
             let scale = self.scale.iter();
             faults.extend(scale.flat_map(|scale| scale.faults_of_spec(object)));
             // The metadata of embedded objects is checked whether it was changed or not.
-            embedded::check(&mut errors, &self.schema, object, &path);
+            embedded::check(&mut errors, &self.compiled.schema, object, &path);
             faults
         };
         let scale = self.scale.iter();
@@ -125,7 +126,7 @@ impl CustomType {
         // An object with repeated entries may keep and add others.
         let repeated = |object: &Value| {
             let mut errors = Errors::new();
-            uniqueness::check(&mut errors, &self.schema, object, &path);
+            uniqueness::check(&mut errors, &self.compiled.schema, object, &path);
             errors.into_vec()
         };
         let new = repeated(object);
@@ -133,7 +134,10 @@ impl CustomType {
             faults.extend(new);
         }
         let object = (object, Some(old));
-        let mut checked = self.rules.validate(&self.schema, object, &faults);
+        let mut checked = self
+            .compiled
+            .rules
+            .validate(&self.compiled.schema, object, &faults);
         faults.append(&mut checked.errors);
         checked.errors = faults;
         checked
@@ -142,21 +146,21 @@ impl CustomType {
     /// The faults that the schema finds in a status. The schema is that of the status alone, so its messages name the
     /// fields below it.
     fn faults_of_status(&self, object: &Value, before: &Counterpart<'_>) -> Vec<FieldError> {
-        let schema = self.schema.part("properties").part("status");
+        let schema = self.compiled.schema.part("properties").part("status");
         let before = before.field("status");
         object.get("status").map_or_else(Vec::new, |status| {
-            values::faults(schema, &self.patterns, status, "status", before)
+            values::faults(schema, &self.compiled.patterns, status, "status", before)
         })
     }
 
     /// The model that server-side apply reads.
     pub(crate) fn model(&self) -> (&Model, TypeId) {
-        (&self.model, self.root)
+        (&self.compiled.model, self.compiled.root)
     }
 
     /// The schema as OpenAPI publishes it.
     pub(crate) fn published(&self, group_version_kind: Value, metadata: &Value) -> Value {
-        let mut schema = self.schema.clone();
+        let mut schema = self.compiled.schema.clone();
         publish_embedded(&mut schema, metadata);
         publish_object(&mut schema, metadata);
         schema["x-kubernetes-group-version-kind"] = json!([group_version_kind]);
@@ -173,10 +177,10 @@ impl CustomType {
         decoded.type_errors = type_errors;
         // Those of the metadata first, then the others by their paths.
         let mut pruned = Vec::new();
-        objects::prune(&self.schema, object, &mut pruned);
+        objects::prune(&self.compiled.schema, object, &mut pruned);
         pruned.sort();
         decoded.unknown_fields.append(&mut pruned);
-        embedded::normalize(&self.schema, object, &mut decoded);
+        embedded::normalize(&self.compiled.schema, object, &mut decoded);
         object["metadata"] = metadata;
         decoded
     }
@@ -201,9 +205,9 @@ impl CustomType {
             objects::fill_defaults(schema, &mut shown);
         }
         // The schema may have lost fields since the object was stored.
-        objects::prune(&self.schema, &mut shown, &mut Vec::new());
-        objects::drop_nulls(&self.schema, &mut shown);
-        objects::fill_defaults(&self.schema, &mut shown);
+        objects::prune(&self.compiled.schema, &mut shown, &mut Vec::new());
+        objects::drop_nulls(&self.compiled.schema, &mut shown);
+        objects::fill_defaults(&self.compiled.schema, &mut shown);
         shown["apiVersion"] = api_version.into();
         shown
     }
@@ -239,8 +243,8 @@ fn publish_embedded(schema: &mut Value, metadata: &Value) {
 
 impl KindStrategy for CustomType {
     fn default(&self, object: &mut Value) {
-        objects::drop_nulls(&self.schema, object);
-        objects::fill_defaults(&self.schema, object);
+        objects::drop_nulls(&self.compiled.schema, object);
+        objects::fill_defaults(&self.compiled.schema, object);
     }
 
     fn prepare_for_create(&self, object: &mut Value, _now: &str) {
