@@ -36,11 +36,12 @@ mod write;
 
 pub use api::{Api, ApiClock, ApiOptions};
 pub(crate) use conversion::{in_version, show};
+pub(crate) use evict::Eviction;
 pub use list::{ListPage, ListRequest, VersionMatch};
 pub use open::OpenError;
 pub use patch::RequestPatch;
 pub use request::{DeleteRequest, Deletion, Preconditions, WriteOptions, WriteResult};
-pub(crate) use request::{MANAGER_BYTES_MAX, Method, UpdateInputs};
+pub(crate) use request::{MANAGER_BYTES_MAX, Method, REMOVAL_DELAY, UpdateInputs};
 pub use requester::Requester;
 pub use reviews::review;
 pub use service_addresses::check_range as check_service_range;

@@ -5,6 +5,7 @@
 //! fields of every release. [`ApiRelease`] selects among them where objects of clients are read, published or listed.
 //! Objects of this process (controllers, the first objects) are read with [`ApiRelease::EVERY`].
 
+mod deprecated;
 pub mod fields;
 
 use berth_api::Release;

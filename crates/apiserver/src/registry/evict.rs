@@ -4,7 +4,7 @@ use super::api::Api;
 use super::list::ListRequest;
 use super::revise::WRITE_ATTEMPTS_MAX;
 use super::write::{action, check_namespace};
-use crate::registry::request::{DeleteRequest, Method, UpdateInputs, WriteOptions};
+use crate::registry::request::{DeleteRequest, Deletion, Method, UpdateInputs, WriteOptions};
 use crate::storage::ObjectVersion;
 use berth_objects::body::{Encoding, WriteBody};
 use berth_objects::catalog::ServedResource;
@@ -27,19 +27,30 @@ const RETRY_SECONDS: u32 = 10;
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
+/// An eviction that was admitted.
+#[derive(Debug)]
+pub(crate) struct Eviction {
+    /// The deletion of the pod, whose second step is left to the caller.
+    pub(crate) begun: Deletion,
+    /// The request for this deletion.
+    pub(crate) request: DeleteRequest,
+    /// The warnings for the client.
+    pub(crate) warnings: Vec<String>,
+}
+
 impl Api {
-    /// POST `…/eviction`. Returns warnings for the client.
+    /// POST `…/eviction`: the first step of the deletion of the pod.
     ///
     /// # Errors
     /// 400 and 404; 429 when the budget does not allow it; 500 when several budgets select the pod.
-    pub fn evict(
+    pub(crate) fn evict(
         &self,
         pods: &ServedResource,
         namespace: &str,
         name: &str,
         body: WriteBody<'_>,
         options: &WriteOptions,
-    ) -> Result<Vec<String>, ApiError> {
+    ) -> Result<Eviction, ApiError> {
         let kind = GroupVersionKind::new("policy", "v1", "Eviction");
         let (eviction, warnings) = decode::of_kind(kind, body, options.validation)?;
         if meta(&eviction, "name") != name {
@@ -56,7 +67,7 @@ impl Api {
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(pods, namespace, name)?;
             let guard = guard(self, namespace, &current, request.dry_run)?;
-            // The eviction depends on the state of the pod: if it changes meanwhile, it is judged again.
+            // The eviction depends on the state of the pod. If the pod has changed, the eviction is judged again.
             let pin = (guard != Guard::Free).then(|| current.revision());
             match disrupt(self, pods, (namespace, name), pin, request.clone()) {
                 Err(e) if e.is_conflict() && pin.is_some() && !is_pinned(&request) => {
@@ -65,7 +76,13 @@ impl Api {
                         return Err(out_of_date(&budget));
                     }
                 }
-                result => return result.map(|()| warnings),
+                result => {
+                    return result.map(|(begun, request)| Eviction {
+                        begun,
+                        request,
+                        warnings,
+                    });
+                }
             }
         }
         Err(ApiError::modified(pods.subject(name)))
@@ -138,14 +155,14 @@ fn guard(
     Err(ApiError::modified(budgets.subject(name)))
 }
 
-/// Records in the status of a pod that it is evicted, and deletes it. `pin` is the revision that it must have.
+/// Records in the status of a pod that it is evicted, and begins its deletion. `pin` is the revision that it must have.
 fn disrupt(
     api: &Api,
     pods: &ServedResource,
     (namespace, name): (&str, &str),
     pin: Option<u64>,
     mut request: DeleteRequest,
-) -> Result<(), ApiError> {
+) -> Result<(Deletion, DeleteRequest), ApiError> {
     let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
     let mark = |current: Arc<ObjectVersion>| {
         let evicted = &*current.object();
@@ -182,7 +199,8 @@ fn disrupt(
         request.preconditions.resource_version = Some(revision.to_string());
     }
     request.is_admitted = true;
-    api.delete(pods, namespace, name, &request).map(|_| ())
+    let begun = api.begin_deletion(pods, namespace, name, &request)?;
+    Ok((begun, request))
 }
 
 /// The object that protects a pod from its eviction.

@@ -1,11 +1,13 @@
 //! [`Access`] for the controllers and kubelets of this process: the pipeline of HTTP requests without the socket.
 //!
-//! Bodies are not checked against the schemas: they come from this program, not from the network.
+//! Bodies are not checked against the schemas: this program made them.
 
 use super::api::Api;
 use super::list::ListRequest;
 use super::requester::Requester;
-use crate::registry::request::{DeleteRequest, Method, Preconditions, UpdateInputs, WriteOptions};
+use crate::registry::request::{
+    DeleteRequest, Method, Preconditions, REMOVAL_DELAY, UpdateInputs, WriteOptions,
+};
 use crate::server::stopped;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
 use berth_objects::access::{
@@ -169,8 +171,20 @@ impl Access for InProcess {
             requester: Arc::clone(&self.options.requester),
             is_admitted: false,
         };
-        self.api
-            .delete(&*self.resource(kind)?, namespace, name, &request)?;
+        let resource = self.resource(kind)?;
+        let begun = self
+            .api
+            .begin_deletion(&resource, namespace, name, &request)?;
+        if begun.is_removed_next {
+            let api = Arc::clone(&self.api);
+            self.runtime.spawn(async move {
+                tokio::time::sleep(REMOVAL_DELAY).await;
+                // The object stays marked if this fails, and its controller finds it again.
+                if let Err(error) = api.end_deletion(&resource, begun, &request) {
+                    tracing::debug!(%error, "failed to remove a deleted object");
+                }
+            });
+        }
         Ok(())
     }
 

@@ -13,8 +13,9 @@ use berth_objects::strategy::Subresource;
 use berth_objects::view::{FieldView, meta};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// The name of a field manager has so many bytes at most.
+/// The maximum length of the name of a field manager, in bytes.
 pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 
 /// The options of a write.
@@ -131,6 +132,10 @@ pub struct DeleteRequest {
     /// Whether webhooks have admitted the request that causes the deletion, such as an eviction.
     pub is_admitted: bool,
 }
+
+/// The time between the two writes of a deletion without grace, which clients and controllers of kube-apiserver see: it
+/// stores the mark, then removes the object. Controllers that act on `deletionTimestamp` read the object in between.
+pub(crate) const REMOVAL_DELAY: Duration = Duration::from_millis(2);
 
 /// The progress of a deletion.
 #[derive(Debug, Clone)]

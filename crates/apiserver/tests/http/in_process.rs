@@ -80,6 +80,40 @@ async fn controllers_see_and_do_what_clients_do() {
     assert_eq!((nodes, events), (1, 1));
 }
 
+/// As with deletions by clients, other controllers read the pod before it is gone.
+#[tokio::test]
+async fn a_pod_that_a_controller_removes_is_marked_first() {
+    let cluster = Cluster::start().await;
+    let api = cluster.server.api("test");
+    let pods = gr("", "pods");
+    cluster.create(PODS, &pod("p")).await;
+    let mut changes = api.watch(pods);
+    let now = DeleteOptions {
+        grace_period_seconds: Some(0),
+        ..DeleteOptions::default()
+    };
+    assert!(api.delete(pods, "default", "p", &now).is_ok());
+    // Nothing is awaited here, so that the second step has not run yet.
+    let Ok(marked) = api.get(pods, "default", "p") else {
+        panic!("it is there for a moment");
+    };
+    assert_eq!(
+        at(&marked, "/metadata/deletionGracePeriodSeconds"),
+        &json!(0)
+    );
+    loop {
+        match timeout(PATIENCE, changes.next()).await {
+            Ok(Some(WatchedChange::Deleted(_))) => break,
+            Ok(Some(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(
+        api.get(pods, "default", "p")
+            .is_err_and(|e| e.is_not_found())
+    );
+}
+
 #[tokio::test]
 async fn the_two_halves_of_an_object_are_written_apart() {
     let cluster = Cluster::start().await;

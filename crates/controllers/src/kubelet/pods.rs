@@ -32,6 +32,8 @@ use std::time::Duration;
 const BACK_OFF_SECONDS_MAX: u64 = 300;
 /// The time for which kubelets report that an image cannot be pulled before they report that they wait.
 const PULL_BACK_OFF: Duration = Duration::from_secs(10);
+/// A pod that is still there after this time is deleted again.
+const DELETED_AGAIN: Duration = Duration::from_secs(1);
 /// Pods get addresses from 10.0.0.0/8, in turn.
 const POD_NETWORK: u32 = u32::from_be_bytes([10, 0, 0, 0]);
 const POD_ADDRESSES: u32 = 1 << 24;
@@ -55,6 +57,8 @@ struct PodRecord {
     pull_failed_at: Option<Timestamp>,
     is_admitted: bool,
     stop_at: Option<Timestamp>,
+    /// The time at which the kubelet deleted the pod. The API server removes it a moment later.
+    deleted_at: Option<Timestamp>,
     /// The part of the node that the pod uses, with the resource version for which that was read.
     taken: Option<(String, Arc<NodeShare>)>,
 }
@@ -228,7 +232,7 @@ fn deadline(pod: &Value) -> Option<Timestamp> {
     Some(after(start, Duration::from_secs(seconds)))
 }
 
-/// The containers have come to their end by themselves.
+/// The containers have ended by themselves.
 fn end(pod: &Value, record: &mut PodRecord, host_ip: &str, now: Timestamp) -> PodStep {
     let place = PodAddress {
         host_ip,
@@ -242,7 +246,7 @@ fn end(pod: &Value, record: &mut PodRecord, host_ip: &str, now: Timestamp) -> Po
         (Some("Never"), true) => "Failed",
         _ => {
             let times = restarts(pod);
-            // The first restart comes at once, then after 10, 20, 40, … seconds.
+            // The first restart is immediate, the next ones after 10, 20, 40, … seconds.
             let delay = match u32::try_from(times) {
                 Ok(0) => 0,
                 Ok(n) => (10u64 << (n - 1).min(10)).min(BACK_OFF_SECONDS_MAX),
@@ -345,7 +349,13 @@ fn stop(
     if grace == 0 && is_held {
         return PodStep::Nothing;
     }
-    PodStep::Delete
+    match record.deleted_at.map(|at| after(at, DELETED_AGAIN)) {
+        Some(again) if again > now => PodStep::WaitUntil(again),
+        _ => {
+            record.deleted_at = Some(now);
+            PodStep::Delete
+        }
+    }
 }
 
 /// See the module.
@@ -377,7 +387,7 @@ impl KubeletPods {
         Ipv4Addr::from(POD_NETWORK | self.addresses).to_string()
     }
 
-    /// Reports the annotations of a pod that cannot be read, when it comes to its node and when they change.
+    /// Reports the annotations of a pod that cannot be read, when the pod is bound and when they change.
     fn report_wrong_annotations(
         &self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -507,7 +517,7 @@ impl Controller for KubeletPods {
             }
             return;
         }
-        // A kubelet that comes, or speaks again, looks at its pods.
+        // A kubelet that is new, or no longer silent, reconciles its pods.
         let serves = |node: &Option<StoredObject>| {
             node.as_ref()
                 .is_some_and(|n| is_simulated(n) && !is_silent(n))

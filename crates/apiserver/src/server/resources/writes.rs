@@ -1,0 +1,213 @@
+//! POST, PUT, PATCH and DELETE of objects.
+
+use super::ObjectRequest;
+use crate::registry::{
+    self, DeleteRequest, Deletion, ListPage, REMOVAL_DELAY, RequestPatch, WriteOptions,
+    WriteResult, update_scale,
+};
+use crate::server::encode::ObjectView;
+use crate::server::handle::{self, AnswerBody, Received};
+use berth_api::Release;
+use berth_objects::body::WriteBody;
+use berth_objects::field::ErrorType;
+use berth_objects::patch::PatchType;
+use berth_objects::status::{ApiError, bad_option};
+use berth_objects::{catalog, status};
+use bytes::Bytes;
+use http::Response;
+use std::sync::Arc;
+
+impl ObjectRequest<'_> {
+    pub(super) async fn create(
+        &self,
+        received: Received<'_>,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let options = self.write_options("CreateOptions")?;
+        let body = handle::read(received.body).await?;
+        let body = self.body(&body)?;
+        let resource = self.resource();
+        if resource.store.is_some() {
+            let api = &self.state.api;
+            let written = api.create_from(resource, self.namespace(), body, &options)?;
+            return self.object(201, written);
+        }
+        if resource.kind == "Binding" {
+            return self.bind("", body, &options);
+        }
+        if self.answer.shape().view != ObjectView::Object {
+            return Err(ApiError::not_acceptable());
+        }
+        let (review, warnings) = registry::review(
+            &self.state.api,
+            resource,
+            &received.user,
+            &self.state.authenticator,
+            body,
+            &options,
+        )?;
+        Ok(self.plain(201, &review, &warnings))
+    }
+    pub(super) fn bind(
+        &self,
+        name: &str,
+        body: WriteBody<'_>,
+        options: &WriteOptions,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let pods = catalog::find("", "pods").ok_or_else(ApiError::no_such_resource)?;
+        let api = &self.state.api;
+        let written = api.bind(pods, self.namespace(), name, body, options)?;
+        let mut status = status::success(201);
+        let revision = written.version.revision();
+        if self.state.release >= Release::V1_38 && revision > 0 {
+            // Clients that follow pods know by it when they see the pod on its node.
+            status["metadata"]["resourceVersion"] = revision.to_string().into();
+        }
+        Ok(self.plain(201, &status, &written.warnings))
+    }
+
+    pub(super) fn update(
+        &self,
+        name: &str,
+        sub: Option<&str>,
+        body: &Bytes,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let options = self.write_options("UpdateOptions")?;
+        let body = self.body(body)?;
+        let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
+        if sub == Some("scale") {
+            let written = update_scale(api, resource, namespace, name, body, &options)?;
+            return self.object(200, written);
+        }
+        let (written, created) = api.update_from(resource, namespace, name, sub, body, &options)?;
+        self.object(if created { 201 } else { 200 }, written)
+    }
+
+    pub(super) fn patch(
+        &self,
+        name: &str,
+        sub: Option<&str>,
+        patch_type: PatchType,
+        body: &Bytes,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let options = self.write_options("PatchOptions")?;
+        if self.query.find("force").is_some() {
+            return Err(bad_option(
+                "PatchOptions",
+                "force",
+                ErrorType::Forbidden,
+                None,
+                "may not be specified for non-apply patch",
+            ));
+        }
+        let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
+        let patch = RequestPatch {
+            patch_type,
+            bytes: body,
+        };
+        let written = api.patch(resource, namespace, name, sub, patch, &options)?;
+        self.object(200, written)
+    }
+
+    pub(super) fn apply(
+        &self,
+        name: &str,
+        sub: Option<&str>,
+        body: &Bytes,
+        options: &WriteOptions,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
+        let (written, created) = api.apply(resource, namespace, name, sub, body, options)?;
+        self.object(if created { 201 } else { 200 }, written)
+    }
+
+    pub(super) fn delete_request(&self, body: &Bytes) -> Result<DeleteRequest, ApiError> {
+        let body = if body.is_empty() {
+            None
+        } else {
+            Some(self.body(body)?)
+        };
+        let request = DeleteRequest::parse(body, |name| {
+            self.query
+                .find(name)
+                .filter(|v| !v.is_empty())
+                .map(str::to_owned)
+        })?;
+        Ok(DeleteRequest {
+            requester: Arc::clone(&self.requester),
+            ..request
+        })
+    }
+
+    pub(super) async fn delete(
+        &self,
+        name: &str,
+        body: &Bytes,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let request = self.delete_request(body)?;
+        let (api, resource) = (&self.state.api, self.resource());
+        // The answer shows the object: one that cannot be converted is not deleted.
+        if resource
+            .custom
+            .as_ref()
+            .is_some_and(|c| c.converter.is_some())
+        {
+            let found = api.get(resource, self.namespace(), name)?;
+            registry::in_version(api, resource, vec![found])?;
+        }
+        let begun = api.begin_deletion(resource, self.namespace(), name, &request)?;
+        let mut ended = self.end_deletions(vec![begun], request).await?;
+        let deletion = ended.pop().ok_or_else(ApiError::no_such_resource)?;
+        if deletion.gone && !resource.returns_deleted {
+            let object = deletion.version.object();
+            let uid = berth_objects::view::meta(&object, "uid");
+            return Ok(self.plain(200, &status::deleted(resource.subject(name), uid), &[]));
+        }
+        let written = WriteResult {
+            version: deletion.version,
+            warnings: Vec::new(),
+        };
+        self.object(200, written)
+    }
+
+    /// Removes the objects that were only marked so far. The rest happens even if the client does not wait for it.
+    pub(super) async fn end_deletions(
+        &self,
+        begun: Vec<Deletion>,
+        request: DeleteRequest,
+    ) -> Result<Vec<Deletion>, ApiError> {
+        if !begun.iter().any(|deletion| deletion.is_removed_next) {
+            return Ok(begun);
+        }
+        let (api, resource) = (
+            Arc::clone(&self.state.api),
+            Arc::clone(&self.target.resource),
+        );
+        let end = async move {
+            tokio::time::sleep(REMOVAL_DELAY).await;
+            let end = |deletion| api.end_deletion(&resource, deletion, &request);
+            begun.into_iter().map(end).collect()
+        };
+        let ended = tokio::spawn(end).await;
+        ended.unwrap_or_else(|e| Err(ApiError::internal(e.to_string())))
+    }
+
+    pub(super) async fn delete_collection(
+        &self,
+        body: &Bytes,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let request = self.delete_request(body)?;
+        let begun = {
+            let list = self.list_request()?;
+            self.state
+                .api
+                .begin_deletions(self.resource(), &list, &request)?
+        };
+        let api = &self.state.api;
+        let ended = self.end_deletions(begun, request).await?;
+        self.listed(ListPage {
+            items: ended.into_iter().map(|deletion| deletion.version).collect(),
+            revision: api.revision(),
+            ..ListPage::default()
+        })
+    }
+}
