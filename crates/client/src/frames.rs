@@ -1,4 +1,4 @@
-//! The events of a watch as they come: lines of JSON, or frames of protobuf behind their length.
+//! The events of a watch as they are sent: lines of JSON, or frames of protobuf behind their length.
 
 use crate::ApiError;
 use crate::content::{Format, utf_8};
@@ -40,9 +40,19 @@ impl Frames {
         self.format
     }
 
-    /// The connection that the events come over; `None` without HTTP/2.
+    /// The connection of the watch; `None` without HTTP/2.
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         self.connection
+    }
+
+    /// Whether a part of an event has arrived whose rest has not.
+    pub(crate) fn has_partial_event(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// Whether the server has ended the stream.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// The next event, without its line end or length; `None` when the stream has ended.
@@ -137,7 +147,7 @@ mod tests {
     use http_body_util::StreamBody;
     use tower::BoxError;
 
-    /// The events of a stream whose bytes come in chunks of a size, and the error at its end.
+    /// The events of a stream whose bytes arrive in chunks of a size, and the error at its end.
     async fn events(format: Format, bytes: &[u8], size: usize) -> (Vec<Vec<u8>>, Option<String>) {
         let chunks: Vec<_> = bytes
             .chunks(size)

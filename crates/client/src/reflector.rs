@@ -1,11 +1,12 @@
-//! Keeps a consumer up to date with all objects of a kind: a list, then every change, a new list when the server
-//! no longer knows what came in between.
+//! Keeps a consumer up to date with all objects of a kind: a list, then every change, and a new list when the server
+//! no longer has the changes since a version.
 //!
 //! The list is streamed by the watch itself (KEP-3157, WatchList) where the server offers that, which costs it less
 //! memory than a list does. Otherwise it is read page by page.
 
 mod availability;
 mod backoff;
+mod list;
 
 pub use availability::Availability;
 
@@ -17,27 +18,21 @@ use crate::request::{self, ApiRequest, Resource};
 use crate::store::SeenStore;
 use crate::{ApiError, Transport};
 use backoff::Backoff;
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use list::{ListVersion, ListedObjects, VersionMeta, list};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-/// Objects a page.
-const PAGE: u32 = 500;
-/// The number of times that a list that expires half-way is started again before it counts as a failure.
-const RELISTS_MAX: usize = 5;
 /// A watch is asked to end after this long, and so is renewed.
 const WATCH_SECONDS: u32 = 290;
 /// A watch that has sent nothing for longer than its lifetime counts as closed.
 const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
-/// A streaming list that sends nothing for this long is given up.
-const STREAMED_LIST_SILENCE: Duration = Duration::from_secs(30);
-/// The annotation of the bookmark that ends a streaming list.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// A watch that ends sooner and without an event counts as a failure, as in client-go. Any other one resets the pause.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// The longest pause, without jitter, after watches that end within their first event. The server and the connection work,
+/// and a longer pause, 30 s in client-go, would delay the pods that are created during the pause.
+const PARTIAL_EVENT_PAUSE: Duration = Duration::from_secs(2);
 
 /// The updates that the consumer receives.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +56,7 @@ pub struct Followed {
     pub field_selector: &'static str,
     /// The effect of missing objects.
     pub need: Need,
-    /// Whether the objects must come as JSON.
+    /// Whether the objects must be sent as JSON.
     pub json_only: bool,
 }
 
@@ -186,7 +181,7 @@ pub async fn follow<T, D>(
                 Err(error) if followed.need.is_met_by_none(&error) => {
                     followed = wanted;
                     other_versions = wanted.other_versions.iter();
-                    // It may come later, with an upgrade of the server or a role: asked again, but seldom.
+                    // An upgrade of the server or a new role may add it: it is requested again, at long intervals.
                     if !reported_missing {
                         reported_missing = true;
                         availability.missing(followed.resource, &error);
@@ -234,6 +229,7 @@ pub async fn follow<T, D>(
         }
         let is_expired_again = std::mem::replace(&mut was_expired, false) && !has_worked;
         let (at, is_same) = (progress.at, progress.is_same);
+        let has_partial_event = progress.has_partial_event;
         match end {
             WatchEnd::Closed(over) => {
                 version = Some(at);
@@ -260,7 +256,11 @@ pub async fn follow<T, D>(
             WatchEnd::Broken(error) => {
                 tracing::debug!(kind = followed.resource.plural, %error, "the watch broke; trying again");
                 version = Some(at);
-                pause.wait().await;
+                if has_partial_event {
+                    pause.wait_at_most(PARTIAL_EVENT_PAUSE).await;
+                } else {
+                    pause.wait().await;
+                }
             }
             WatchEnd::HungUp => return,
         }
@@ -286,6 +286,8 @@ struct WatchProgress {
     is_same: bool,
     /// Whether it has delivered an event, a bookmark included.
     has_events: bool,
+    /// Whether it has ended within an event.
+    has_partial_event: bool,
 }
 
 impl WatchProgress {
@@ -294,6 +296,7 @@ impl WatchProgress {
             at: from,
             is_same: true,
             has_events: false,
+            has_partial_event: false,
         }
     }
 }
@@ -302,7 +305,7 @@ impl WatchProgress {
 enum WatchEnd {
     /// In good order. The connection; `None` without HTTP/2.
     Closed(Option<ConnectionId>),
-    /// It would use another connection than the one that it is to use.
+    /// It would use another connection than the required one.
     Elsewhere,
     /// The server has forgotten the version, or never had it: list again.
     Expired,
@@ -312,15 +315,6 @@ enum WatchEnd {
     Broken(ApiError),
     /// The consumer was dropped.
     HungUp,
-}
-
-/// All objects of a kind.
-struct ListedObjects<T> {
-    objects: Vec<T>,
-    /// The version that they were listed at.
-    at: String,
-    /// The watch that they came from and that goes on, if they were streamed.
-    frames: Option<Frames>,
 }
 
 /// The way in which the objects of a kind are read.
@@ -364,177 +358,6 @@ impl<D> Reading<'_, D> {
             }
         }
     }
-}
-
-/// Lists, streaming where the server offers it. `streams` is switched off for good when it does not.
-async fn list<T, D>(
-    transport: &Transport,
-    reading: Reading<'_, D>,
-    streams: &mut bool,
-) -> Result<ListedObjects<T>, ApiError>
-where
-    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
-{
-    let followed = reading.followed;
-    reading.availability.list_begins(followed.resource);
-    let listed = listed(transport, reading, streams).await?;
-    reading.availability.list_ends(followed.resource);
-    Ok(listed)
-}
-
-async fn listed<T, D>(
-    transport: &Transport,
-    reading: Reading<'_, D>,
-    streams: &mut bool,
-) -> Result<ListedObjects<T>, ApiError>
-where
-    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
-{
-    let followed = reading.followed;
-    if *streams {
-        match stream_list(transport, reading).await {
-            Err(error) if matches!(error.code(), Some(400 | 422)) => *streams = false,
-            // A server that does not know the parameter, or is too slow for it.
-            Err(ApiError::Decode { .. }) => *streams = false,
-            answer => return answer,
-        }
-        tracing::debug!(
-            kind = followed.resource.plural,
-            "the API server does not stream lists; listing by pages"
-        );
-    }
-    let (objects, at) = list_all(transport, reading).await?;
-    let frames = None;
-    Ok(ListedObjects {
-        objects,
-        at,
-        frames,
-    })
-}
-
-/// Reads the events of a watch until the bookmark that marks that all objects have been sent.
-async fn stream_list<T, D>(
-    transport: &Transport,
-    reading: Reading<'_, D>,
-) -> Result<ListedObjects<T>, ApiError>
-where
-    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
-{
-    let followed = reading.followed;
-    let request = followed.request(request::watch_list(
-        followed.resource,
-        followed.field_selector,
-        WATCH_SECONDS,
-    ));
-    let unfinished = |reason: &str| ApiError::Decode {
-        request: request.describe(),
-        reason: reason.to_owned(),
-    };
-    let mut frames = transport.stream(&request).await?;
-    // By namespace and name: an object may change or go while the list is sent.
-    let mut objects = BTreeMap::new();
-    loop {
-        let bytes = match timeout(STREAMED_LIST_SILENCE, frames.next()).await {
-            Ok(bytes) => bytes?,
-            Err(_) => return Err(unfinished("the list did not go on")),
-        };
-        let bytes = bytes.ok_or_else(|| unfinished("the list ended early"))?;
-        let event = Event::read(frames.format(), &bytes).map_err(|e| unfinished(&e.to_string()))?;
-        let metadata = ListVersion::of(event.object).metadata;
-        match event.kind {
-            "ADDED" | "MODIFIED" => {
-                if let Some(object) = reading.decoded(event.object) {
-                    objects.insert((metadata.namespace, metadata.name), object);
-                }
-            }
-            "DELETED" => {
-                objects.remove(&(metadata.namespace, metadata.name));
-            }
-            "BOOKMARK" if ends_list(event.object) => {
-                return Ok(ListedObjects {
-                    objects: objects.into_values().collect(),
-                    at: metadata.resource_version,
-                    frames: Some(frames),
-                });
-            }
-            "ERROR" => {
-                let status: StatusBody = event.object.decode().unwrap_or_default();
-                return Err(status.into_error(500));
-            }
-            _ => {}
-        }
-    }
-}
-
-async fn list_all<T, D>(
-    transport: &Transport,
-    reading: Reading<'_, D>,
-) -> Result<(Vec<T>, String), ApiError>
-where
-    D: Fn(Payload<'_>) -> Result<T, DecodeError>,
-{
-    let followed = reading.followed;
-    let mut relists = 0;
-    'list: loop {
-        let mut objects = Vec::new();
-        let mut token = String::new();
-        loop {
-            let request = request::list(followed.resource, followed.field_selector, PAGE, &token);
-            let request = followed.request(request);
-            let page = match transport.answer(&request).await {
-                Err(error) if error.is_expired() && relists < RELISTS_MAX => {
-                    relists += 1;
-                    continue 'list;
-                }
-                answer => answer?,
-            };
-            let metadata = page.list(|item| objects.extend(reading.decoded(item)));
-            let metadata = metadata.map_err(|e| ApiError::from((&request, e)))?;
-            match metadata.continue_token.filter(|t| !t.is_empty()) {
-                Some(next) => token = next,
-                None => return Ok((objects, metadata.resource_version)),
-            }
-        }
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ListVersion {
-    metadata: VersionMeta,
-}
-
-impl ListVersion {
-    fn of(object: Payload<'_>) -> Self {
-        object.decode().unwrap_or_default()
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct VersionMeta {
-    namespace: String,
-    name: String,
-    resource_version: String,
-}
-
-/// Returns whether a bookmark marks that all objects have been sent.
-fn ends_list(bookmark: Payload<'_>) -> bool {
-    #[derive(Deserialize)]
-    struct Bookmark {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    struct Metadata {
-        #[serde(default)]
-        annotations: BTreeMap<String, serde::de::IgnoredAny>,
-    }
-    bookmark.decode::<Bookmark>().is_ok_and(|bookmark| {
-        bookmark
-            .metadata
-            .annotations
-            .contains_key(INITIAL_EVENTS_END)
-    })
 }
 
 async fn watch<T, D>(
@@ -588,10 +411,18 @@ where
         let bytes = match next {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return WatchEnd::Closed(frames.connection()),
-            Err(error) => return WatchEnd::Broken(error),
+            Err(error) => {
+                progress.has_partial_event = frames.has_partial_event();
+                return WatchEnd::Broken(error);
+            }
         };
         let event = match Event::read(frames.format(), &bytes) {
             Ok(event) => event,
+            // Lines of JSON do not show whether the last one is complete.
+            Err(error) if frames.has_ended() => {
+                progress.has_partial_event = true;
+                return WatchEnd::Broken((&request, error).into());
+            }
             Err(error) => return WatchEnd::Unreadable((&request, error).into()),
         };
         if event.kind == "ERROR" {

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 /// The first and the longest pause after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// Pauses that double, with jitter so that many clients do not come back together.
+/// Pauses that double, with jitter so that clients do not retry at the same time.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
@@ -31,6 +31,12 @@ impl Backoff {
         let pause = self.next.mul_f64(1.0 + self.jitter.f64());
         self.next = (self.next * 2).min(BACKOFF.1);
         sleep(pause).await;
+    }
+
+    /// As [`Backoff::wait`], but the pauses grow to `longest` at most.
+    pub(super) async fn wait_at_most(&mut self, longest: Duration) {
+        self.next = self.next.min(longest);
+        self.wait().await;
     }
 
     /// The longest pause, cut short when the consumer hangs up.
