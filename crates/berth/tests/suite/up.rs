@@ -2,6 +2,7 @@
 
 mod clusters;
 mod envtest;
+mod jobs;
 
 use crate::BINARY;
 use crate::e2e::{Api, Cluster, Scratch, eventually, scheduled};

@@ -1,0 +1,91 @@
+//! Jobs in a whole cluster: API server, controllers, scheduler and kubelets.
+
+use crate::e2e::{Api, Cluster, eventually};
+use berth_client::request::{self, Body, PODS, Resource};
+use serde_json::{Value, json};
+
+const JOBS: Resource = Resource {
+    group: "batch",
+    version: "v1",
+    plural: "jobs",
+};
+
+/// The numbers of active, failed and terminating pods that a Job reports.
+fn counts(api: &Api, name: &str) -> [i64; 3] {
+    let job = api.send(&request::get(JOBS, "default", name));
+    ["active", "failed", "terminating"].map(|field| job["status"][field].as_i64().unwrap_or(0))
+}
+
+/// Deletes a pod with seconds of grace.
+fn delete(api: &Api, name: &str, grace: u32) {
+    let mut request = request::delete(PODS, "default", name, &json!({}));
+    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace});
+    request.body = Body::Value(options);
+    api.send(&request);
+}
+
+/// The names of the pods that run and are not being deleted.
+fn running(api: &Api) -> Vec<String> {
+    let mut pods = api.pods();
+    pods.retain(|pod| {
+        pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
+    });
+    let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
+    names
+        .map(|name| name.unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// The pod does not end by itself and uses its grace period up, so that each state lasts until the test continues.
+#[test]
+fn a_job_replaces_pods_only_after_they_have_failed_if_its_policy_says_so() {
+    let cluster = Cluster::up("up-replacement", &["--nodes", "1"]);
+    let api = Api::of(&cluster);
+    let annotations = json!({"berth.dev/run-seconds": "3600", "berth.dev/stop-seconds": "3600"});
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"},
+        "spec": {
+            "podReplacementPolicy": "Failed", "backoffLimit": 1,
+            "template": {
+                "metadata": {"annotations": annotations},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "c", "image": "registry.example/c:1"}],
+                },
+            },
+        },
+    });
+    api.send(&request::create(JOBS, "default", &job));
+    let first = eventually("the pod runs", || running(&api).pop());
+
+    delete(&api, &first, 1800);
+    eventually("the Job waits for the end of its pod", || {
+        (counts(&api, "train") == [0, 0, 1]).then_some(())
+    });
+    let pods = api.pods();
+    assert_eq!(pods.len(), 1, "{pods:?}");
+    assert_eq!(pods[0]["status"]["phase"], "Running");
+
+    // The process does not end on SIGTERM: it is killed after a second, and the pod has failed.
+    delete(&api, &first, 1);
+    eventually("the failed pod is replaced", || {
+        (counts(&api, "train") == [1, 1, 0]).then_some(())
+    });
+    let second = eventually("the second pod runs", || running(&api).pop());
+    assert_ne!(second, first);
+
+    let ends = json!({"metadata": {"annotations": {"berth.dev/run-seconds": "0"}}});
+    api.send(&request::merge_patch(PODS, "default", &second, &ends));
+    let job = eventually("the Job is complete", || {
+        let job = api.send(&request::get(JOBS, "default", "train"));
+        let conditions = job["status"]["conditions"].as_array().cloned();
+        let conditions = conditions.unwrap_or_default();
+        let is_complete = |c: &Value| c["type"] == "Complete" && c["status"] == "True";
+        conditions.iter().any(is_complete).then_some(job)
+    });
+    let status = &job["status"];
+    assert_eq!(
+        (&status["succeeded"], &status["failed"]),
+        (&json!(1), &json!(1))
+    );
+}
