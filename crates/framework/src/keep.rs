@@ -16,7 +16,6 @@ use crate::pod_info::PodInfo;
 use crate::state::CycleState;
 use crate::status::Status;
 use crate::table::{PodMarks, Slot};
-use berth_api::Str;
 use smallvec::SmallVec;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -149,9 +148,6 @@ pub struct FeasibleClass<'a> {
     pub nodes: usize,
 }
 
-/// The topology keys whose domains distinguish nodes. A node without the label is in a domain of its own kind.
-pub type TopologyKeys = SmallVec<[Str; 2]>;
-
 /// A plugin that judges nodes by what runs in their topology domains, and can keep its counts pod by pod.
 ///
 /// The ledger replaces PreFilter, Filter, PreScore and Score of the plugin, and must give the same answers.
@@ -208,22 +204,6 @@ pub trait Ledger: Send + fmt::Debug {
     /// The normalised scores of the feasible nodes, by class, into `scores`; false when the plugin has no preference
     /// (as when PreScore returns Skip), whatever the classes; `scores` has no meaning then.
     fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool;
-
-    /// Returns the outline of the classes, if few nodes differ from those around them: nodes that are in the same domains of
-    /// these keys have equal classes, but for the exceptions.
-    fn outline(&self, _cx: &Context<'_>) -> Option<TopologyKeys> {
-        None
-    }
-
-    /// Adds the exceptions from the outline, in any order; nodes that do not differ may be among them. Called only when
-    /// there is an outline.
-    fn push_exceptions(&self, _cx: &Context<'_>, _nodes: &mut Vec<Slot>) {}
-
-    /// Returns whether a node that exists is one of the exceptions. With the same outline, this changes only for nodes
-    /// that are reported as changed, unless their class is that of the nodes around them.
-    fn is_exception(&self, _cx: &Context<'_>, _node: Slot) -> bool {
-        false
-    }
 
     /// Returns whether `pod` would change an answer if it were added to some node.
     fn concerns(&self, cx: &Context<'_>, pod: &PodInfo) -> bool;

@@ -9,7 +9,6 @@
 //! ([`stage`]); the edge does the I/O.
 
 pub mod allocator;
-pub mod amounts;
 pub mod call;
 pub mod cluster;
 pub mod event;

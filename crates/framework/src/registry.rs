@@ -1,6 +1,5 @@
 //! The registration of plugins: by name, with a factory that reads their arguments.
 
-use crate::amounts::ByAmounts;
 use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, FragmentVersion, Keep};
 use crate::plugin::{
@@ -62,8 +61,6 @@ pub struct Extensions {
     pub events: Option<Arc<dyn EnqueueExtensions>>,
     /// The answers about nodes that may be kept.
     pub keep: Option<Arc<dyn Keep>>,
-    /// Which of its answers about nodes follow from amounts of resources.
-    pub by_amounts: Option<Arc<dyn ByAmounts>>,
     /// Its ledgers, if its answers go by topology domains.
     pub domains: Option<Arc<dyn Domains>>,
     /// The version of its fragments, by which they are remembered; without one they are written for each pod.
@@ -195,7 +192,6 @@ points! {
     post_bind: PostBind,
     events: EnqueueExtensions,
     keep: Keep,
-    by_amounts: ByAmounts,
     domains: Domains,
 }
 

@@ -32,7 +32,6 @@ pub(crate) use writes::CALLS;
 
 use crate::extended_resources::without_backing_classes;
 use berth_api::{Kind, Pod, Str};
-use berth_framework::amounts::ByAmounts;
 use berth_framework::cluster::GroupKey;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{FollowOutcome, Fragment, Keep, Kept};
@@ -77,7 +76,6 @@ pub fn registration() -> Registration {
             .pre_bind()
             .events()
             .keep()
-            .by_amounts()
             .calls(CALLS)
             .fragment_version(without_backing_classes)
             .build())
@@ -230,13 +228,6 @@ impl Score for DynamicResources {
     ) -> Status {
         default_normalize(MAX_NODE_SCORE, false, scores);
         Status::success()
-    }
-}
-
-impl ByAmounts for DynamicResources {
-    fn is_indifferent(&self, state: &CycleState) -> bool {
-        let mut state = state.read::<ClaimsState>().into_iter();
-        state.all(|state| !state.has_lists && state.preference == 0)
     }
 }
 

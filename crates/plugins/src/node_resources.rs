@@ -3,7 +3,6 @@
 //! - [`fit`]: `NodeResourcesFit`, the filter and the score by one of three strategies;
 //! - [`balanced_allocation`]: `NodeResourcesBalancedAllocation`, the score that keeps resources evenly used;
 //! - [`amounts`]: what both read of a pod and a node;
-//! - `by_amounts`: both for many nodes at once, by bounds;
 //! - `devices`: resources that devices provide;
 //! - `room`: the filter for many nodes at once;
 //! - [`strategy`] and [`shape`]: the formulas.
@@ -11,7 +10,6 @@
 pub mod amounts;
 mod args;
 pub mod balanced_allocation;
-mod by_amounts;
 mod devices;
 pub mod fit;
 mod hints;

@@ -19,40 +19,6 @@ pub(crate) use berth_framework::testing::Recorder;
 /// The answer of a filter for a node: nothing when the pod fits, else the code and the reasons.
 pub(crate) type Answer = Option<(Code, Vec<String>)>;
 
-/// Checks that nodes in the same domains have the same class by the outline of a ledger, with the exceptions that it names.
-/// Returns the number of exceptions; `None` if there is no outline.
-pub(crate) fn check_outline(ledger: &dyn Ledger, cx: &Context<'_>) -> Option<usize> {
-    let keys = ledger.outline(cx)?;
-    let nodes = &cx.cluster.nodes;
-    let topologies: Vec<_> = keys.iter().map(|key| nodes.topology(key)).collect();
-    let mut exceptions = Vec::new();
-    ledger.push_exceptions(cx, &mut exceptions);
-    let exceptions: BTreeSet<Slot> = exceptions.into_iter().collect();
-    let mut class_of: BTreeMap<Vec<Option<u32>>, (Slot, Class)> = BTreeMap::new();
-    for slot in nodes.occupied() {
-        let is_exception = exceptions.contains(&slot);
-        assert_eq!(
-            ledger.is_exception(cx, slot),
-            is_exception,
-            "{slot:?} of {ledger:#?}"
-        );
-        if is_exception {
-            continue;
-        }
-        let mut class = Class::new();
-        ledger.class(slot, &mut class);
-        let domains = topologies.iter().map(|topology| topology.domain(slot));
-        let (first, of_first) = class_of
-            .entry(domains.collect())
-            .or_insert_with(|| (slot, class.clone()));
-        assert_eq!(
-            *of_first, class,
-            "{first:?} and {slot:?} are in the same domains of {keys:?}: {ledger:#?}"
-        );
-    }
-    Some(exceptions.len())
-}
-
 /// A rejection that preemption may turn.
 pub(crate) fn unschedulable(reason: &str) -> Answer {
     Some((Code::Unschedulable, vec![reason.to_owned()]))

@@ -202,7 +202,6 @@ impl FakePlugin {
             post_bind: point!(post_bind),
             events: point!(events),
             keep: point!(keep),
-            by_amounts: None,
             domains: None,
             fragment_version: None,
             calls,

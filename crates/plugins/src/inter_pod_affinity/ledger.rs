@@ -18,9 +18,7 @@ use super::incoming::{self, Incoming};
 use super::score::PointRange;
 use super::terms::verdict;
 use berth_api::Str;
-use berth_framework::keep::{
-    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, TopologyKeys,
-};
+use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
 use berth_framework::plugin::Context;
 use berth_framework::table::{Mark, PodMarks};
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
@@ -208,10 +206,6 @@ impl AffinityLedger {
         }
     }
 
-    fn folded(&self) -> impl Iterator<Item = &Book> {
-        self.books.iter().filter(|book| book.column.is_none())
-    }
-
     /// The books with a column, and their entries for the domain that a node of the class is in.
     fn columns_of<'a>(&'a self, class: &'a [i64]) -> impl Iterator<Item = (&'a Book, Sums)> {
         self.books.iter().filter_map(|book| {
@@ -360,34 +354,6 @@ impl Ledger for AffinityLedger {
             *score = range.scale(self.points(class.class));
         }
         true
-    }
-
-    /// The few nodes with pods that count differ from the others, where each node is a domain of its own. A book with a
-    /// column distinguishes nodes by their domains.
-    fn outline(&self, cx: &Context<'_>) -> Option<TopologyKeys> {
-        let mut keys = TopologyKeys::new();
-        for book in self.books.iter() {
-            if book.column.is_some() {
-                keys.push(book.key.clone());
-                continue;
-            }
-            // A required term rejects the nodes without the label.
-            let has_all = !book.is_wanted_near || book.topology.nodes() == cx.cluster.nodes.len();
-            if !has_all || !book.distinguishes_nodes() {
-                return None;
-            }
-        }
-        Some(keys)
-    }
-
-    fn push_exceptions(&self, _cx: &Context<'_>, nodes: &mut Vec<Slot>) {
-        for book in self.folded() {
-            book.push_distinguished(nodes);
-        }
-    }
-
-    fn is_exception(&self, _cx: &Context<'_>, node: Slot) -> bool {
-        self.folded().any(|book| book.is_distinguished(node))
     }
 
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {

@@ -5,14 +5,12 @@
 
 use super::amounts::{CountedResources, FOR_BALANCE, Scored, ScoredColumns, requested};
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
-use super::by_amounts::Pair;
 use super::strategy::Share;
 use crate::extended_resources::without_backing_classes;
-use berth_framework::amounts::{Amounts, ByAmounts, ScoresByAmounts};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::requirement::{NodeScore, preferred};
-use berth_framework::{CycleState, NodeTable, PodInfo, Slot, Status};
+use berth_framework::requirement::NodeScore;
+use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use smallvec::SmallVec;
 
 /// The plugin's name.
@@ -84,66 +82,6 @@ fn balance(fractions: &[f64]) -> i64 {
     i64::from(((1.0 - deviation) * MAX_NODE_SCORE as f64) as i32)
 }
 
-/// Bounds of the score of some nodes, which are equal for nodes that hold exactly the same.
-#[inline]
-fn score_bounds(pair: &Pair, nodes: &Amounts<'_>) -> (i64, i64) {
-    let least = pair.least(nodes);
-    if least[0].allocatable <= 0 || least[1].allocatable <= 0 {
-        // Resources that a node does not offer are left out.
-        return (0, MAX_NODE_SCORE);
-    }
-    if nodes.are_exact() {
-        let score = score(balances_of_pair(least));
-        return (score, score);
-    }
-    bounds_between(least, pair.most(nodes))
-}
-
-/// Bounds of the score of nodes whose use of two resources is between the shares of `least` and of `most`.
-fn bounds_between(least: [Share; 2], most: [Share; 2]) -> (i64, i64) {
-    let least = [fractions(least[0]), fractions(least[1])];
-    let most = [fractions(most[0]), fractions(most[1])];
-    // The difference by which more of the first resource is used. Rounding keeps the order of numbers, so these are exact bounds.
-    let with = balance_bounds(least[0].0 - most[1].0, most[0].0 - least[1].0);
-    let without = balance_bounds(least[0].1 - most[1].1, most[0].1 - least[1].1);
-    let (mut low, mut high) = (with.0 - without.1, with.1 - without.0);
-    // Unless a resource is used up, the pod adds the same to each node: the gain rises or falls from one end to the other.
-    if most.iter().all(|(with, _)| *with < 1.0) {
-        let added = [0, 1].map(|at| least[at].0 - least[at].1);
-        let shift = added[0] - added[1];
-        let half = MAX_NODE_SCORE as f64 / 2.0;
-        let gain = |difference: f64| (difference.abs() - (difference + shift).abs()) * half;
-        let ends = [least[0].1 - most[1].1, most[0].1 - least[1].1].map(gain);
-        // Each balance is rounded down: less than 1 is lost of each.
-        low = low.max((ends[0].min(ends[1]) - GAIN_ERROR).floor() as i64);
-        high = high.min((ends[0].max(ends[1]) + GAIN_ERROR).ceil() as i64);
-    }
-    (score((low, 0)), score((high, 0)))
-}
-
-/// More than what is lost by rounding in a few sums of fractions.
-const GAIN_ERROR: f64 = 1e-6;
-
-/// Bounds of the balance of two resources, of which one is used more than the other by a fraction from `from` to `to`.
-fn balance_bounds(from: f64, to: f64) -> (i64, i64) {
-    let (from_size, to_size) = (from.abs(), to.abs());
-    let nearest = if from <= 0.0 && to >= 0.0 {
-        0.0
-    } else {
-        from_size.min(to_size)
-    };
-    let balance = |difference: f64| balance(&[difference, 0.0]);
-    (balance(from_size.max(to_size)), balance(nearest))
-}
-
-impl ByAmounts for NodeResourcesBalancedAllocation {
-    fn scores<'a>(&'a self, state: &'a CycleState) -> Option<ScoresByAmounts<'a>> {
-        let scored = preferred::<Self>(state)?;
-        let pair = Pair::new(&self.resources, scored, CountedResources::Requested)?;
-        Some(Box::new(move |nodes| score_bounds(&pair, nodes)))
-    }
-}
-
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
     Registration::new(NAME, |cx| {
@@ -151,7 +89,6 @@ pub fn registration() -> Registration {
         Ok(Extensions::of(NodeResourcesBalancedAllocation::new(args))
             .pre_score()
             .node_score()
-            .by_amounts()
             .fragment_version(without_backing_classes)
             .build())
     })

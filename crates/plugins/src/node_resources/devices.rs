@@ -79,11 +79,6 @@ impl DeviceAmounts {
         }
     }
 
-    /// Whether devices provide none of the scored resources.
-    pub(super) fn is_empty(&self) -> bool {
-        self.resources.is_empty()
-    }
-
     /// The number of devices of the scored resource at `index` on a node, and the number of allocated ones; `None` if
     /// devices do not provide the resource.
     pub(super) fn column(&self, index: usize) -> Option<&[(i64, i64)]> {

@@ -12,23 +12,22 @@ use super::amounts::{CountedResources, FOR_FIT, Scored, ScoredColumns, is_fresh,
 use super::args::{FitArgs, ScoredResource, complete_fit};
 use super::room::Room;
 use super::strategy::ScoringStrategy;
-use super::{by_amounts, hints, keys};
+use super::{hints, keys};
 use crate::extended_resources::{class_of, without_backing_classes};
 use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{SumOptions, pod_resources};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::{Pod, Resources, Str};
-use berth_framework::amounts::{ByAmounts, FitsByAmounts, ScoresByAmounts};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, GroupPlacement, GroupProposal, MAX_NODE_SCORE, PlacementScore,
+    Context, EnqueueExtensions, GroupPlacement, GroupProposal, PlacementScore,
     Plugin,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::requirement::{NodeFilter, NodeScore, preferred, required};
+use berth_framework::requirement::{NodeFilter, NodeScore};
 use berth_framework::table::ResourceId;
 use berth_framework::{
-    Code, CycleState, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Reason,
+    Code, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Reason,
     ReasonCode, Slot, Status,
 };
 use smallvec::SmallVec;
@@ -214,7 +213,6 @@ pub fn registration() -> Registration {
             .node_filter()
             .pre_score()
             .node_score()
-            .by_amounts()
             .placement_score()
             .events()
             .judges_resizes()
@@ -336,40 +334,6 @@ fn sum_of_pods(cx: &Context<'_>, resources: &[ScoredResource], pods: &[&PodInfo]
         }
     }
     Scored::new(cx, resources, sums.into_iter().collect())
-}
-
-impl ByAmounts for NodeResourcesFit {
-    fn fits<'a>(&'a self, state: &'a CycleState) -> Option<FitsByAmounts<'a>> {
-        let requests = required::<Self>(state)?;
-        // A pod that is resized is counted on its node already.
-        let is_new = requests.resized.is_none();
-        is_new.then(|| -> FitsByAmounts<'a> { Box::new(|nodes| by_amounts::fits(requests, nodes)) })
-    }
-
-    fn scores<'a>(&'a self, state: &'a CycleState) -> Option<ScoresByAmounts<'a>> {
-        let FitArgs {
-            resources,
-            strategy,
-            ..
-        } = &self.args;
-        let least_and_most = strategy.by_bounds()?;
-        let pair = by_amounts::Pair::new(
-            resources,
-            preferred::<Self>(state)?,
-            CountedResources::NonZero,
-        )?;
-        Some(Box::new(move |nodes| {
-            let least = pair.least(nodes);
-            if least[0].allocatable < 0 || least[1].allocatable < 0 {
-                return (0, MAX_NODE_SCORE);
-            }
-            if nodes.are_exact() {
-                let score = strategy.score(least);
-                return (score, score);
-            }
-            least_and_most([least, pair.most(nodes)])
-        }))
-    }
 }
 
 impl PlacementScore for NodeResourcesFit {

@@ -67,26 +67,6 @@ impl ScoringStrategy {
     }
 }
 
-/// Bounds of the scores of nodes whose shares are between the least and the most.
-pub type Bounds = fn([[Share; 2]; 2]) -> (i64, i64);
-
-impl ScoringStrategy {
-    /// The bounds of scores, if these rise or fall with the shares.
-    pub fn by_bounds(&self) -> Option<Bounds> {
-        match self {
-            Self::LeastAllocated => Some(|[least, most]| {
-                let score = |shares| Self::LeastAllocated.score(shares);
-                (score(most), score(least))
-            }),
-            Self::MostAllocated => Some(|[least, most]| {
-                let score = |shares| Self::MostAllocated.score(shares);
-                (score(least), score(most))
-            }),
-            Self::RequestedToCapacityRatio(_) => None,
-        }
-    }
-}
-
 /// The free part of the resource, in percent.
 #[inline]
 fn least(share: &Share) -> i64 {

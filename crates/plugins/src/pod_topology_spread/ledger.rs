@@ -21,9 +21,7 @@ use super::score::{normalized, weight};
 use super::tally::{SelectorTally, Tallies};
 use berth_api::Pod;
 use berth_api::selector::SelectorError;
-use berth_framework::keep::{
-    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement, TopologyKeys,
-};
+use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
 use berth_framework::plugin::Context;
 use berth_framework::table::{PodMarks, Topology};
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
@@ -212,28 +210,11 @@ impl SpreadLedger {
         score.round() as i64
     }
 
-    /// The pods by which single nodes are distinguished. See the outline.
-    fn tallies_of_single_nodes(&self, nodes: &NodeTable) -> impl Iterator<Item = &SelectorTally> {
-        let hard = self.hard.iter();
-        let hard = hard.filter(|hard| is_of_single_nodes(&hard.constraint, nodes));
-        let soft = self.soft.iter().filter(|soft| soft.is_per_host());
-        let tallies = hard
-            .map(|hard| hard.tally)
-            .chain(soft.map(|soft| soft.tally));
-        tallies.map(|tally| &self.tallies[tally])
-    }
-
     /// The numbers of the soft constraints; nothing for nodes that do not score.
     fn scoring<'a>(&self, class: &'a [i64]) -> Option<&'a [i64]> {
         let class = class.get(self.hard.len()..)?;
         (class.first() != Some(&IGNORED)).then_some(class)
     }
-}
-
-/// Returns whether each node is a domain of its own for a constraint.
-fn is_of_single_nodes(constraint: &Constraint, nodes: &NodeTable) -> bool {
-    let topology = nodes.topology(&constraint.topology_key);
-    [topology.nodes(), topology.domains()] == [nodes.len(); 2]
 }
 
 impl Ledger for SpreadLedger {
@@ -386,38 +367,6 @@ impl Ledger for SpreadLedger {
             };
         }
         true
-    }
-
-    /// Hosts are distinguished by their pods, as are other domains of one node each for hard constraints: those with pods
-    /// that count differ. Otherwise nodes differ by their domains.
-    fn outline(&self, cx: &Context<'_>) -> Option<TopologyKeys> {
-        let nodes = &cx.cluster.nodes;
-        let mut keys = TopologyKeys::new();
-        for hard in &self.hard {
-            if !is_of_single_nodes(&hard.constraint, nodes) {
-                keys.push(hard.constraint.topology_key.clone());
-            }
-        }
-        for soft in &self.soft {
-            let key = &soft.constraint.topology_key;
-            if !soft.is_per_host() {
-                keys.push(key.clone());
-            } else if nodes.topology(key).nodes() != nodes.len() {
-                return None;
-            }
-        }
-        Some(keys)
-    }
-
-    fn push_exceptions(&self, cx: &Context<'_>, nodes: &mut Vec<Slot>) {
-        for tally in self.tallies_of_single_nodes(&cx.cluster.nodes) {
-            tally.push_counted(nodes);
-        }
-    }
-
-    fn is_exception(&self, cx: &Context<'_>, node: Slot) -> bool {
-        let mut tallies = self.tallies_of_single_nodes(&cx.cluster.nodes);
-        tallies.any(|tally| tally.count(node) > 0)
     }
 
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {

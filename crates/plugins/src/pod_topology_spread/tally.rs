@@ -68,13 +68,6 @@ impl SelectorTally {
         self.selector.matches(labels)
     }
 
-    /// Adds the nodes with pods that count to `nodes`.
-    pub(super) fn push_counted(&self, nodes: &mut Vec<Slot>) {
-        let counts = self.counts.iter().zip(0..);
-        let counted = counts.filter(|(count, _)| **count > 0);
-        nodes.extend(counted.map(|(_, slot)| Slot::from_index(slot)));
-    }
-
     pub(super) fn count(&self, slot: Slot) -> i64 {
         self.counts.get(slot.index()).map_or(0, |n| i64::from(*n))
     }

@@ -14,7 +14,6 @@
 //! for them. [`EvaluatorKind::Compared`] makes every decision twice; so does every debug build.
 
 mod answer;
-mod by_amounts;
 mod classes;
 mod examine;
 mod fragments;
@@ -36,7 +35,6 @@ use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::work::may_keep;
 use berth_framework::{Code, Slot, Work};
-use by_amounts::{Indexes, KeptCounts};
 use fragments::RememberedFragments;
 use node_answers::NodeAnswers;
 use plan::{Group, Plan};
@@ -62,12 +60,6 @@ impl Limit {
         entries: 1024,
         bytes_per_node: 400,
         bytes_at_least: 32 << 20,
-    };
-    /// Of the domain counts without a shape.
-    const DOMAIN_COUNTS: Self = Self {
-        entries: 2048,
-        bytes_per_node: 200,
-        bytes_at_least: 16 << 20,
     };
     const SHAPES: Self = Self {
         entries: 4096,
@@ -134,8 +126,6 @@ impl FromStr for EvaluatorKind {
 pub struct AnswerCacheCounts {
     /// Decisions from kept answers.
     pub kept: u64,
-    /// Those of them for which nodes were found by their amounts.
-    pub by_amounts: u64,
     /// Decisions left to the plain evaluator.
     pub plain: u64,
     /// The number of times that a group of plugins evaluated all nodes: for pods unlike all before, or after too much
@@ -151,12 +141,9 @@ pub struct AnswerCache {
     plans: Vec<(Str, Option<Plan>)>,
     group_answers: NodeAnswerStores,
     shapes: Store<Shape>,
-    /// Domain counts for pods whose nodes are found by amounts.
-    domain_counts: Store<KeptCounts>,
     /// The keys by which the pod at hand equals others: for the two groups of plugins, and in all.
     fragments: [Fragment; 3],
     remembered: RememberedFragments,
-    indexes: Indexes,
     scratch: Scratch,
     counts: AnswerCacheCounts,
 }
@@ -242,8 +229,7 @@ impl AnswerCache {
     /// About how much memory the kept answers take, in bytes.
     pub fn bytes(&self) -> usize {
         let group_answers = self.group_answers.node.bytes() + self.group_answers.pods.bytes();
-        let found_by_amounts = self.domain_counts.bytes() + self.indexes.bytes();
-        self.shapes.bytes() + group_answers + found_by_amounts
+        self.shapes.bytes() + group_answers
     }
 
     /// The number of shapes that are kept.
@@ -264,16 +250,7 @@ impl AnswerCache {
         let Some(plan) = self.prepare(evaluator) else {
             return self.leave_to_plain(evaluator);
         };
-        let mut opened = None;
-        // The index holds all nodes.
-        if scope.is_none()
-            && search.0.is_none()
-            && let Some(found) = self.find_by_amounts(evaluator, (plan, &mut opened), rng)
-        {
-            *search.1 %= evaluator.cluster.nodes.len().max(1);
-            return Some(found);
-        }
-        let found = self.with_shape(evaluator, (plan, opened), |evaluator, kept| {
+        let found = self.with_shape(evaluator, plan, |evaluator, kept| {
             let filtered = evaluator.stopwatch.nanos();
             let found = match scope {
                 None => decide(evaluator, kept, search, rng),
@@ -363,12 +340,11 @@ impl AnswerCache {
     }
 
     /// Brings everything about the shape of the evaluator's pod up to date, and hands it over: after
-    /// [`AnswerCache::prepare`], with the plan's place and the domain counts if these were opened. `None` when the plain
-    /// evaluator has to decide.
+    /// [`AnswerCache::prepare`], with the plan's place. `None` when the plain evaluator has to decide.
     fn with_shape<T>(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        (plan, opened): (usize, Option<Vec<DomainCounts>>),
+        plan: usize,
         then: impl FnOnce(&mut Evaluator<'_>, KeptFor<'_>) -> T,
     ) -> Option<T> {
         let plan = self.plans[plan].1.as_ref()?;
@@ -398,7 +374,7 @@ impl AnswerCache {
             store::Found::Unkeepable => return None,
             store::Found::Missing => {
                 counts.built += 1;
-                let opened = opened.unwrap_or_else(|| DomainCounts::open(evaluator, plan));
+                let opened = DomainCounts::open(evaluator, plan);
                 let shape = Shape::build(evaluator, opened, &group_answers).ok();
                 let limit = Limit::SHAPES.with(evaluator.cluster.nodes.slots());
                 shapes.insert(key, shape.map(Box::new), limit);

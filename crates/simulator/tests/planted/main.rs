@@ -226,7 +226,6 @@ fn each_resource_is_counted() {
             Extensions {
                 filter: lenient.filter,
                 keep: None,
-                by_amounts: None,
                 domains: None,
                 ..inner
             }
@@ -271,7 +270,6 @@ fn blind(name: &'static str) -> Subject {
             pre_filter: blind.pre_filter,
             filter: blind.filter,
             keep: None,
-            by_amounts: None,
             domains: None,
             ..inner
         }

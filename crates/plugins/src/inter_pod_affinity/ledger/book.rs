@@ -43,10 +43,6 @@ impl Sums {
         *self == Self::default()
     }
 
-    fn look_different(&self) -> bool {
-        self.aspect() != Self::default().aspect()
-    }
-
     /// The number that distinguishes nodes when these are the sums of their domain.
     fn aspect(&self) -> (bool, bool, bool, i64) {
         (
@@ -172,26 +168,6 @@ impl Book {
                 counted.map(|counted| counted.sums).unwrap_or_default()
             }
         }
-    }
-
-    /// Whether each domain is one node, or no pod counts: few nodes look different then.
-    pub(super) fn distinguishes_nodes(&self) -> bool {
-        has_nodes_as_domains(&self.topology) || self.counted.is_empty()
-    }
-
-    /// Whether the node's domain looks different from one without pods that count.
-    pub(super) fn is_distinguished(&self, node: Slot) -> bool {
-        let domain = self.topology.domain(node);
-        domain.is_some_and(|domain| self.sums_around(node, domain).look_different())
-    }
-
-    /// Adds the nodes with pods that count whose domain is distinguished.
-    pub(super) fn push_distinguished(&self, nodes: &mut Vec<Slot>) {
-        let counted = self.counted.iter();
-        let counted = counted.map(|(slot, counted)| (Slot::from_index(*slot), counted.domain));
-        let differing =
-            counted.filter(|(slot, domain)| self.sums_around(*slot, *domain).look_different());
-        nodes.extend(differing.map(|(slot, _)| slot));
     }
 
     /// Keeps the sums by domain from now on.

@@ -24,7 +24,7 @@ impl AnswerCache {
     /// nomination is not taken into account.
     pub fn examine(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Examined> {
         let plan = self.prepare(evaluator)?;
-        self.with_shape(evaluator, (plan, None), |evaluator, kept| {
+        self.with_shape(evaluator, plan, |evaluator, kept| {
             examine(evaluator, kept).ok()
         })?
     }
