@@ -1,12 +1,12 @@
 //! Kept answers laid open node by node and plugin by plugin, to be compared with what is known.
 
-use super::AnswerCache;
-use super::KeptFor;
-use super::shape::Unkeepable;
+use super::shape::Parts;
+use super::{AnswerCache, Kept, Unkeepable};
 use crate::evaluator::{Evaluator, PluginScores, Scores};
 use crate::profile::PluginId;
 use berth_framework::Slot;
-use berth_framework::plugin::{Context, NodeStatuses};
+use berth_framework::plugin::NodeStatuses;
+use std::sync::Arc;
 
 /// The statement of the kept answers about a pod.
 #[derive(Debug)]
@@ -24,69 +24,47 @@ impl AnswerCache {
     /// nomination is not taken into account.
     pub fn examine(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Examined> {
         let plan = self.prepare(evaluator)?;
-        self.with_shape(evaluator, plan, |evaluator, kept| {
+        self.with_shape(evaluator, plan, false, |evaluator, kept| {
             examine(evaluator, kept).ok()
         })?
     }
 }
 
-fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unkeepable> {
-    let KeptFor {
-        plan,
-        shape,
-        group_answers,
-        ..
+fn examine(evaluator: &Evaluator<'_>, kept: Kept<'_>) -> Result<Examined, Unkeepable> {
+    let Kept {
+        plan, shape, parts, ..
     } = kept;
     if shape.is_entangled() {
         return Err(Unkeepable);
     }
-    let live = shape.live(plan)?;
+    let live = shape.live(plan, parts)?;
     let mut examined = Examined {
-        statuses: NodeStatuses::kept(shape.statuses(plan)),
+        statuses: NodeStatuses::kept(Arc::new(shape.statuses(plan, parts))),
         feasible: Vec::new(),
         scores: Scores::default(),
     };
     if live.nodes == 0 {
         return Ok(examined);
     }
-    let class_scores = shape.class_scores(evaluator, plan, group_answers, &live)?;
-    // By node: its slot and the place of its class among the live ones.
-    let mut nodes: Vec<(Slot, usize)> = Vec::with_capacity(live.nodes);
-    for (at, (id, _)) in live.classes.iter().enumerate() {
-        let set = shape.classes.get(*id);
-        nodes.extend(set.feasible_nodes().map(|slot| (slot, at)));
+    let class_scores = shape.class_scores(evaluator, plan, parts, &live)?;
+    let sums = shape.class_sums(evaluator, &live, &class_scores);
+    // By node: the place of its class among the live ones.
+    let mut places = Vec::with_capacity(live.nodes);
+    for (slot, class) in (0..).map(Slot::from_index).zip(shape.class_of.iter()) {
+        let place = live.classes.iter().position(|(id, _)| id == class);
+        let (Some(place), Some(of_class)) = (place, sums.of(*class)) else {
+            continue;
+        };
+        places.push(place);
+        examined.feasible.push(slot);
+        let total = i64::from(parts.sum(slot)) + of_class;
+        examined.scores.nodes.push((slot, total));
     }
-    nodes.sort_unstable();
-    examined.feasible = nodes.iter().map(|(slot, _)| *slot).collect();
-    let totals = nodes.iter().map(|(slot, class)| {
-        let of_class = class_scores
-            .iter()
-            .map(|(scorer, scores)| evaluator.profile.score[*scorer].weight * scores[*class]);
-        (
-            *slot,
-            i64::from(shape.scores[slot.index()]) + of_class.sum::<i64>(),
-        )
-    });
-    examined.scores.nodes = totals.collect();
-    let cx = Context {
-        now: evaluator.now,
-        cluster: evaluator.cluster,
-        features: evaluator.features,
-        work: evaluator.work,
-    };
-    let is_skipped = |id: PluginId| {
-        let mut skipped = group_answers
-            .both()
-            .map(|node_answers| node_answers.evaluation.skip_score)
-            .into_iter();
-        skipped.all(|skipped| skipped.contains(id))
-    };
     for member in &evaluator.profile.pre_score {
         let scorers = &evaluator.profile.score;
-        let by_class = class_scores
-            .iter()
-            .any(|(scorer, _)| scorers[*scorer].member.id == member.id);
-        if is_skipped(member.id) && !by_class {
+        let mut by_class = class_scores.iter();
+        let is_by_class = by_class.any(|(scorer, _)| scorers[*scorer].member.id == member.id);
+        if is_skipped(parts, member.id) && !is_by_class {
             examined.scores.skipped.push(member.name.clone());
         }
     }
@@ -94,20 +72,18 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
         let by_class = class_scores.iter().find(|(scorer, _)| *scorer == at);
         let mut raw = Vec::new();
         if let Some((_, scores)) = by_class {
-            raw.extend(nodes.iter().map(|(_, class)| scores[*class]));
+            raw.extend(places.iter().map(|place| scores[*place]));
         } else {
-            let id = scorer.member.id;
-            let of_group = group_answers
-                .both()
-                .into_iter()
-                .find(|node_answers| node_answers.is_scored_by(at));
-            let Some(node_answers) = of_group.filter(|_| !is_skipped(id)) else {
+            let mut columns = parts.columns().into_iter();
+            let column = columns.find(|column| column.is_scored_by(at));
+            let Some(column) = column.filter(|_| !is_skipped(parts, scorer.member.id)) else {
                 continue;
             };
-            let state = &node_answers.evaluation.state;
+            let state = &column.evaluation.state;
+            let cx = evaluator.context();
             let plugin = &scorer.member.plugin;
             plugin
-                .score_many(&cx, state, &node_answers.pod, &examined.feasible, &mut raw)
+                .score_many(&cx, state, &column.pod, &examined.feasible, &mut raw)
                 .map_err(|_| Unkeepable)?;
         }
         examined.scores.plugins.push(PluginScores {
@@ -118,4 +94,10 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
         });
     }
     Ok(examined)
+}
+
+/// Returns whether PreScore of a plugin returned Skip, in whichever group it is.
+fn is_skipped(parts: &Parts, id: PluginId) -> bool {
+    let mut columns = parts.columns().into_iter();
+    columns.all(|column| column.evaluation.skip_score.contains(id))
 }

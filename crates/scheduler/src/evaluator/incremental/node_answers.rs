@@ -4,10 +4,10 @@
 //! those that read its pods as well. Pods of many shapes share them: all that tolerate the same taints, for example, or
 //! all that request the same.
 
-use super::classes::{FEASIBLE, NO_NODE, NodeAnswer, Sum};
+use super::changes::Changes;
 use super::plan::{Group, Plan};
 use super::scratch::{Note, Scratch};
-use super::shape::Unkeepable;
+use super::Unkeepable;
 use crate::evaluator::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
 use berth_framework::keep::{Class, FollowOutcome, Keep};
@@ -15,15 +15,29 @@ use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
 use berth_framework::table::TableChange;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The number of different statuses of the nodes, and of different raw scores. Beyond that keeping
 /// answers is no gain.
-const STATUSES_MAX: usize = 4096;
-const GRADES_MAX: usize = 4096;
-/// The number of changes that are remembered for the shapes that follow them.
-const CHANGES_MAX: usize = 16 * 1024;
+const DIFFERENT_MAX: usize = 4096;
+
+/// The answer of a node, as an index into the known statuses; see [`FEASIBLE`] and [`NO_NODE`].
+pub(super) type NodeAnswer = u16;
+
+/// The answer of a node that no filter rejected.
+pub(super) const FEASIBLE: NodeAnswer = 0;
+
+/// There is no node.
+pub(super) const NO_NODE: NodeAnswer = NodeAnswer::MAX;
+
+/// A sum of weighted scores.
+pub(super) type Sum = i32;
+
+/// A sum, so small that two of them can be added.
+fn small(sum: i64) -> Result<Sum, Unkeepable> {
+    let is_small = sum.unsigned_abs() < u64::from(Sum::MAX.unsigned_abs() / 2);
+    Sum::try_from(sum).ok().filter(|_| is_small).ok_or(Unkeepable)
+}
 
 /// The raw scores of a node from the plugins whose scores are normalised.
 pub(super) type Grade = u16;
@@ -111,7 +125,10 @@ pub(super) struct NodeAnswers {
     special: SpecialNodes,
     /// The position in the changes of the table, and in those of the nominations.
     seen: (u64, u64),
-    changes: Changes,
+    /// Nodes that answered for one pod alone: to be looked at again.
+    again: Vec<Slot>,
+    /// The nodes that were looked at again.
+    pub(super) changes: Changes,
 }
 
 fn note_row(table: &NodeTable, scratch: &mut Scratch, node: &Str) {
@@ -139,40 +156,13 @@ impl Grades {
         if let Some(id) = self.ids.get(&raw) {
             return Ok(*id);
         }
-        if self.raw.len() > GRADES_MAX {
+        if self.raw.len() > DIFFERENT_MAX {
             return Err(Unkeepable);
         }
         let id = self.raw.len() as Grade;
         self.raw.push(raw.clone());
         self.ids.insert(raw, id);
         Ok(id)
-    }
-}
-
-/// The nodes that were looked at again, the last [`CHANGES_MAX`] of them.
-#[derive(Default)]
-struct Changes {
-    slots: VecDeque<Slot>,
-    /// The number of the first of them.
-    first: u64,
-}
-
-impl Changes {
-    fn push(&mut self, slot: Slot) {
-        if self.slots.len() >= CHANGES_MAX {
-            self.slots.pop_front();
-            self.first += 1;
-        }
-        self.slots.push_back(slot);
-    }
-
-    fn end(&self) -> u64 {
-        self.first + self.slots.len() as u64
-    }
-
-    fn since(&self, since: u64) -> Option<impl Iterator<Item = Slot>> {
-        let skipped = usize::try_from(since.checked_sub(self.first)?).ok()?;
-        (skipped <= self.slots.len()).then(|| self.slots.range(skipped..).copied())
     }
 }
 
@@ -199,6 +189,7 @@ impl NodeAnswers {
             grades: Grades::new(),
             special: SpecialNodes::default(),
             seen: (table.log().end(), evaluator.nominated.changes_end()),
+            again: Vec::new(),
             changes: Changes::default(),
         };
         node_answers.prepare(evaluator, plan)?;
@@ -211,12 +202,7 @@ impl NodeAnswers {
     /// Runs what runs once: PreFilter and PreScore.
     fn prepare(&mut self, evaluator: &Evaluator<'_>, plan: &Plan) -> Result<(), Unkeepable> {
         let profile = evaluator.profile;
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-            work: evaluator.work,
-        };
+        let cx = evaluator.context();
         let Evaluation {
             state,
             skip_filter,
@@ -288,7 +274,7 @@ impl NodeAnswers {
         let table = &evaluator.cluster.nodes;
         let nominated = evaluator.nominated;
         let seen = (table.log().end(), nominated.changes_end());
-        if seen == self.seen && self.followers.plugins.is_empty() {
+        if seen == self.seen && self.followers.plugins.is_empty() && self.again.is_empty() {
             return Ok(());
         }
         let changes = table.log().since(self.seen.0).ok_or(Unkeepable)?;
@@ -327,7 +313,8 @@ impl NodeAnswers {
                 return Err(Unkeepable);
             }
         }
-        for slot in self.follow(evaluator)? {
+        let followed = self.follow(evaluator)?;
+        for slot in followed.into_iter().chain(std::mem::take(&mut self.again)) {
             scratch.note(slot, Note::Row);
         }
         self.seen = seen;
@@ -347,12 +334,7 @@ impl NodeAnswers {
     /// The nodes about which the plugins may answer otherwise because of what many nodes share.
     fn follow(&mut self, evaluator: &Evaluator<'_>) -> Result<Vec<Slot>, Unkeepable> {
         let mut changed = Vec::new();
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-            work: evaluator.work,
-        };
+        let cx = evaluator.context();
         for keep in &self.followers.plugins {
             let state = &mut self.evaluation.state;
             match keep.follow(&cx, state, &mut changed) {
@@ -449,11 +431,22 @@ impl NodeAnswers {
         has_nominations
     }
 
-    /// The answer of the filters about a node for one of the pods, whose own nomination does not count; and whether the
-    /// node is rejected although it passes with the other pods that are nominated to it.
-    pub(super) fn ask_for(&mut self, evaluator: &mut Evaluator<'_>, slot: Slot) -> (Status, bool) {
-        let pod = evaluator.pod.clone();
-        own_evaluator(&pod, &mut self.evaluation, evaluator).filter_in_passes(slot)
+    /// Lets a node answer for the evaluator's pod alone, whose own nomination does not count; it is asked again for the
+    /// next.
+    pub(super) fn answer_for_now(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        scratch: &mut Scratch,
+        slot: Slot,
+    ) -> Result<(), Unkeepable> {
+        scratch.begin(self.cells.len());
+        scratch.note(slot, Note::Row);
+        let of_all = std::mem::replace(&mut self.pod, evaluator.pod.clone());
+        let asked = self.ask(evaluator, scratch, false);
+        self.pod = of_all;
+        self.again.push(slot);
+        self.changes.push(slot);
+        asked
     }
 
     /// Asks the filters about nodes; those that are rejected go among the answered.
@@ -545,59 +538,10 @@ impl NodeAnswers {
             self.cells[slot.index()] = Cell {
                 answer: FEASIBLE,
                 grade: latest.1,
-                score: Sum::try_from(*score).map_err(|_| Unkeepable)?,
+                score: small(*score)?,
             };
         }
         Ok(())
-    }
-
-    /// The state that would be kept of a node with this answer; nothing is kept.
-    pub(super) fn cell_for(
-        &mut self,
-        evaluator: &Evaluator<'_>,
-        slot: Slot,
-        status: &Status,
-    ) -> Result<Cell, Unkeepable> {
-        if status.is_rejected() {
-            return Ok(Cell {
-                answer: self.answer_of(evaluator, status)?,
-                ..Cell::NOTHING
-            });
-        }
-        if !status.is_success() {
-            return Err(Unkeepable);
-        }
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-            work: evaluator.work,
-        };
-        let score = |at: usize| {
-            let plugin = &evaluator.profile.score[at].member.plugin;
-            let mut scores = Vec::new();
-            let state = &self.evaluation.state;
-            plugin
-                .score_many(&cx, state, evaluator.pod, &[slot], &mut scores)
-                .map_err(|_| Unkeepable)?;
-            scores.first().copied().ok_or(Unkeepable)
-        };
-        let mut sum = 0;
-        for at in &self.scorers.local {
-            sum += score(*at)? * evaluator.profile.score[*at].weight;
-        }
-        let raw = self.scorers.scales.iter().map(|at| score(*at));
-        let raw = raw.collect::<Result<Class, Unkeepable>>()?;
-        let grade = if raw.is_empty() {
-            0
-        } else {
-            self.grades.of(raw)?
-        };
-        Ok(Cell {
-            answer: FEASIBLE,
-            grade,
-            score: Sum::try_from(sum).map_err(|_| Unkeepable)?,
-        })
     }
 
     /// The answer for a status.
@@ -609,7 +553,7 @@ impl NodeAnswers {
         if let Some(at) = self.known.iter().position(|k| k.status == *status) {
             return Ok(at as NodeAnswer);
         }
-        if self.known.len() >= STATUSES_MAX {
+        if self.known.len() >= DIFFERENT_MAX {
             return Err(Unkeepable);
         }
         let plugin = status.plugin().ok_or(Unkeepable)?;
@@ -653,21 +597,11 @@ impl NodeAnswers {
         !self.special.broken.is_empty()
     }
 
-    /// The end of the changes.
-    pub(super) fn changes_end(&self) -> u64 {
-        self.changes.end()
-    }
-
-    /// The nodes that were looked at since the changes ended at `since`; `None` when that is too long ago.
-    pub(super) fn changes_since(&self, since: u64) -> Option<impl Iterator<Item = Slot>> {
-        self.changes.since(since)
-    }
-
     /// About how much memory they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.cells.capacity() * size_of::<Cell>()
-            + self.changes.slots.capacity() * size_of::<Slot>()
+            + self.changes.bytes()
     }
 }
 

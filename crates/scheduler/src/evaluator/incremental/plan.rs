@@ -28,6 +28,11 @@ pub(super) enum Group {
     Pods,
 }
 
+impl Group {
+    /// Stands for the ledgers where the groups have numbers.
+    const OF_LEDGERS: u8 = 2;
+}
+
 /// The plan of a profile.
 pub(super) struct Plan {
     keeps: Vec<(Group, Arc<dyn Keep>)>,
@@ -136,20 +141,20 @@ impl Plan {
         versions.map(|version| version(cx)).sum()
     }
 
-    /// Writes all fragments of a pod: of the two groups of plugins, and of the shape. False when the answers about this
+    /// Writes all fragments of a pod: of the two groups of plugins, and of the ledgers. False when the answers about this
     /// pod cannot be kept.
     pub(super) fn write(
         &self,
         profile: &Profile,
         cx: &Context<'_>,
         pod: &PodInfo,
-        [of_node, of_pods, of_shape]: &mut [Fragment; 3],
+        [of_node, of_pods, of_ledgers]: &mut [Fragment; 3],
     ) -> bool {
-        of_shape.clear();
-        of_shape.put(&profile.name);
+        of_ledgers.clear();
+        of_ledgers.put(&(&profile.name, Group::OF_LEDGERS));
         self.fragment(Group::Node, profile, cx, pod, of_node)
             && self.fragment(Group::Pods, profile, cx, pod, of_pods)
-            && self.ledger_fragment(cx, pod, of_shape)
+            && self.ledger_fragment(cx, pod, of_ledgers)
     }
 
     /// Writes what makes pods alike to a group of plugins; false when the answers about this one cannot be kept.
@@ -162,8 +167,7 @@ impl Plan {
         fragment: &mut Fragment,
     ) -> bool {
         fragment.clear();
-        fragment.put(&profile.name);
-        fragment.put(&(group == Group::Pods));
+        fragment.put(&(&profile.name, group as u8));
         if group == Group::Pods {
             // The set of nominations that count depends on it.
             fragment.put(&pod.pod.priority());

@@ -1,93 +1,103 @@
-//! The kept state for all pods of one shape: every node's answer and score, taken from the node answers that the shape
-//! shares with others, and its class, with the domain counts.
+//! The shape of a pod: what is kept for all pods with the same fragments, beside the columns and ledgers that they share
+//! with pods of other shapes.
+//!
+//! Each node is in a class by its raw scores, its answer and the numbers of the ledgers. The sum of the other scores is in
+//! the columns. Of each block of 64 nodes the shape knows the greatest sum in each class, so that a decision reads blocks
+//! instead of nodes. A change of a node makes its block be read again.
 
-use super::classes::{ClassId, FEASIBLE, Filling, NO_NODE, NodeAnswer, NodeClasses, Sum};
-use super::node_answers::{Cell, Grade, Known, NodeAnswers, neutral};
+use super::classes::{ClassId, Classes, NO_CLASS};
+use super::ledgers::Ledgers;
+use super::node_answers::{FEASIBLE, Grade, Known, NO_NODE, NodeAnswer, NodeAnswers, Sum};
 use super::plan::Plan;
 use super::scratch::{Note, Scratch};
+use super::Unkeepable;
 use crate::evaluator::{Evaluator, Memos};
 use berth_framework::Slot;
-use berth_framework::keep::{Class, Ledger, Movement};
-use berth_framework::plugin::Context;
-use berth_framework::table::TableChange;
+use berth_framework::keep::Class;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A class begins with the grades of the two groups.
-pub(super) const GRADES: usize = 2;
+/// The number of nodes of a block: so many are read again when one has changed, and one entry for so many is read in each
+/// decision.
+const BLOCK: usize = 64;
 
-/// The reason why no answers are kept for a shape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unkeepable;
+/// The first numbers of a class: the grades of both groups, and the [code](Shape::code) of the answer.
+const ANSWER: usize = 2;
+/// The start of the numbers of the ledgers in a class.
+const OF_LEDGERS: usize = 3;
 
-/// The node answers of a shape: of the plugins that read nodes alone, and of those that read their pods as well.
-pub(super) struct GroupAnswers<'a> {
-    pub(super) node: &'a mut NodeAnswers,
-    pub(super) pods: &'a mut NodeAnswers,
+/// The columns and the ledgers for a pod, up to date.
+pub(super) struct Parts {
+    pub(super) node: Box<NodeAnswers>,
+    pub(super) pods: Box<NodeAnswers>,
+    pub(super) ledgers: Box<Ledgers>,
 }
 
-impl GroupAnswers<'_> {
-    pub(super) fn both(&self) -> [&NodeAnswers; GRADES] {
-        [self.node, self.pods]
+impl Parts {
+    /// The columns of both groups of plugins.
+    pub(super) fn columns(&self) -> [&NodeAnswers; 2] {
+        [&self.node, &self.pods]
+    }
+
+    fn changes_ends(&self) -> [u64; 3] {
+        [&self.node.changes, &self.pods.changes, &self.ledgers.changes].map(|of| of.end())
+    }
+
+    /// The sum of the scores of a feasible node that need no scale, weights included.
+    pub(super) fn sum(&self, slot: Slot) -> Sum {
+        self.node.cell(slot).score + self.pods.cell(slot).score
     }
 }
 
-/// A ledger with its plugin's place among the plan's.
-#[derive(Debug)]
-pub(super) struct DomainCounts {
-    pub(super) member: usize,
-    pub(super) ledger: Box<dyn Ledger>,
-    /// The start of the numbers of the ledger in a class.
-    pub(super) offset: usize,
+/// The feasible nodes of one class in a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockBest {
+    pub(super) class: ClassId,
+    /// The greatest sum.
+    pub(super) sum: Sum,
+    /// How many nodes have it.
+    pub(super) nodes: u16,
 }
 
-/// The kept state of every node, by slot.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Columns {
-    /// The answer of the plugins that judge nodes one by one.
-    pub(super) answers: Vec<NodeAnswer>,
-    /// The class.
-    pub(super) class_of: Vec<ClassId>,
-}
-
-impl Columns {
-    fn resize(&mut self, slots: usize) {
-        self.answers.resize(slots, NO_NODE);
-        self.class_of.resize(slots, ClassId::MAX);
+impl BlockBest {
+    fn none(class: ClassId) -> Self {
+        Self {
+            class,
+            sum: Sum::MIN,
+            nodes: 0,
+        }
     }
 
-    /// The answer of a node; `None` where there is none.
-    pub(super) fn answer(&self, slot: Slot) -> Option<NodeAnswer> {
-        let answer = self.answers.get(slot.index()).copied();
-        answer.filter(|answer| *answer != NO_NODE)
+    #[inline]
+    fn add(&mut self, sum: Sum) {
+        if sum > self.sum {
+            (self.sum, self.nodes) = (sum, 1);
+        } else if sum == self.sum {
+            self.nodes += 1;
+        }
     }
-}
-
-/// The position in the changes of the table and of the node answers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    table: u64,
-    group_answers: [u64; GRADES],
 }
 
 /// See the [module](self).
+#[derive(Debug, Default)]
 pub(super) struct Shape {
-    pub(super) domain_counts: Vec<DomainCounts>,
-    seen: Seen,
-    pub(super) columns: Arc<Columns>,
-    /// By slot: the sum of the scores that need no scale, weights included.
-    pub(super) scores: Vec<Sum>,
-    pub(super) classes: NodeClasses,
-    /// Answers; the first means [`FEASIBLE`].
-    pub(super) known: Arc<Vec<Known>>,
-    /// For each group: the shape's numbers of its answers.
-    answers_of: [Vec<NodeAnswer>; GRADES],
-    /// The number of nodes.
-    pub(super) nodes: usize,
+    /// The position in the changes of the columns and of the ledgers; `None` at first.
+    seen: Option<[u64; 3]>,
+    pub(super) classes: Classes,
+    /// By slot. Shared with the statuses that were given away.
+    pub(super) class_of: Arc<Vec<ClassId>>,
+    pub(super) blocks: Vec<SmallVec<[BlockBest; 2]>>,
+    /// The number of entries of all blocks.
+    entries: usize,
+    /// A bit for each block that is to be read again.
+    stale: Vec<u64>,
+    /// The answers of ledgers about nodes with the pods that are nominated to them.
+    with_nominated: Vec<Known>,
     /// Nodes with nominated pods that would change the answer of a ledger, or the order in which filters are asked.
     entangled: FxHashSet<Slot>,
     /// Nodes that answered for one pod alone: to be looked at again.
-    stale: Vec<Slot>,
+    again: Vec<Slot>,
     /// The findings of PostFilter; lent out with the verdict that a pod fits nowhere.
     memos: Memos,
     /// Counts the changes of the shape.
@@ -95,338 +105,228 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Puts every node into its class for the evaluator's pod, with domain counts that were just opened. The node answers
-    /// are up to date.
-    pub(super) fn build(
-        evaluator: &Evaluator<'_>,
-        domain_counts: Vec<DomainCounts>,
-        group_answers: &GroupAnswers<'_>,
-    ) -> Result<Self, Unkeepable> {
-        let table = &evaluator.cluster.nodes;
-        let slots = table.slots();
-        let mut columns = Columns::default();
-        columns.resize(slots);
-        let mut shape = Self {
-            domain_counts,
-            seen: Seen {
-                table: table.log().end(),
-                group_answers: group_answers.both().map(NodeAnswers::changes_end),
-            },
-            columns: Arc::new(columns),
-            scores: vec![0; slots],
-            classes: NodeClasses::default(),
-            known: Arc::new(vec![Known::feasible()]),
-            answers_of: [vec![FEASIBLE], vec![FEASIBLE]],
-            nodes: 0,
-            entangled: FxHashSet::default(),
-            stale: Vec::new(),
-            memos: Memos::default(),
-            state: 0,
-        };
-        if evaluator.nominated.is_empty() {
-            shape.fill(evaluator, group_answers)?;
-        } else {
-            shape.take_in(evaluator, group_answers, table.occupied())?;
-        }
-        Ok(shape)
-    }
-
-    /// Puts all nodes of a new shape into their classes when no pod is nominated: the same as [`Shape::take_in`], with
-    /// as little as possible per node.
-    fn fill(
-        &mut self,
-        evaluator: &Evaluator<'_>,
-        group_answers: &GroupAnswers<'_>,
-    ) -> Result<(), Unkeepable> {
-        self.learn(group_answers)?;
-        let mut shared = std::mem::take(&mut self.columns);
-        let columns = Arc::make_mut(&mut shared);
-        let mut filling = Filling::default();
-        let mut class = Class::new();
-        let mut domains = self.domain_counts.iter();
-        let is_uniform = domains.all(|domain| domain.ledger.is_uniform());
-        let mut selected = None;
-        let [a, b] = group_answers.both().map(NodeAnswers::cells);
-        for (at, (a, b)) in a.iter().zip(b).enumerate() {
-            if a.answer == NO_NODE || b.answer == NO_NODE {
-                continue;
-            }
-            let slot = Slot::from_index(at as u32);
-            let (answer, score) = self.joined([*a, *b])?;
-            let grades = match answer {
-                FEASIBLE => [a.grade, b.grade],
-                _ => [0; GRADES],
-            };
-            if !is_uniform || selected != Some(grades) {
-                class.clear();
-                class.extend(grades.into_iter().map(i64::from));
-                for domain in &self.domain_counts {
-                    domain.ledger.class(slot, &mut class);
-                }
-                let classes = &mut self.classes;
-                filling.select(classes, &class).ok_or(Unkeepable)?;
-                selected = Some(grades);
-            }
-            let id = filling.add(&mut self.classes, slot, answer, score);
-            let id = id.ok_or(Unkeepable)?;
-            self.scores[at] = score;
-            columns.answers[at] = answer;
-            columns.class_of[at] = id;
-        }
-        filling.finish(&mut self.classes);
-        self.columns = shared;
-        self.nodes = evaluator.cluster.nodes.len();
-        Ok(())
-    }
-
-    /// Takes in what has changed since the shape was used last; the node answers have done so. After an error the shape
-    /// is of no use.
+    /// Takes in what has changed since the shape was used last: everything at first. After an error the shape is of no use.
     pub(super) fn catch_up(
         &mut self,
         evaluator: &Evaluator<'_>,
-        group_answers: &GroupAnswers<'_>,
+        parts: &Parts,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-            work: evaluator.work,
-        };
-        let table = &cx.cluster.nodes;
-        let seen = Seen {
-            table: table.log().end(),
-            group_answers: group_answers.both().map(NodeAnswers::changes_end),
-        };
-        if seen == self.seen && self.stale.is_empty() {
+        let seen = parts.changes_ends();
+        if self.seen == Some(seen) && self.again.is_empty() {
             return Ok(());
         }
-        let slots = table.slots();
+        let slots = evaluator.cluster.nodes.slots();
         scratch.begin(slots);
-        if self.scores.len() < slots {
-            Arc::make_mut(&mut self.columns).resize(slots);
-            self.scores.resize(slots, 0);
-        }
-        DomainCounts::follow_all(&mut self.domain_counts, &cx, self.seen.table, scratch)?;
-        for (node_answers, seen) in group_answers
-            .both()
-            .into_iter()
-            .zip(self.seen.group_answers)
-        {
-            for slot in node_answers.changes_since(seen).ok_or(Unkeepable)? {
+        if let Some([node, pods, ledgers]) = self.seen {
+            let changes = [
+                (&parts.node.changes, node),
+                (&parts.pods.changes, pods),
+                (&parts.ledgers.changes, ledgers),
+            ];
+            for (changes, seen) in changes {
+                for slot in changes.since(seen).ok_or(Unkeepable)? {
+                    scratch.note(slot, Note::Row);
+                }
+            }
+            for slot in std::mem::take(&mut self.again) {
                 scratch.note(slot, Note::Row);
             }
+        } else {
+            scratch.dirty.extend(evaluator.cluster.nodes.occupied());
         }
-        for slot in std::mem::take(&mut self.stale) {
-            scratch.note(slot, Note::Row);
-        }
-        self.seen = seen;
-        self.take_in(evaluator, group_answers, scratch.noted().iter().copied())
+        self.seen = Some(seen);
+        self.state += 1;
+        self.place_all(evaluator, parts, slots, scratch.noted())?;
+        self.read_blocks(parts);
+        Ok(())
     }
 
-    /// Looks anew at nodes.
-    fn take_in(
+    /// Puts nodes into the classes in which they belong now.
+    fn place_all(
         &mut self,
         evaluator: &Evaluator<'_>,
-        group_answers: &GroupAnswers<'_>,
-        nodes: impl Iterator<Item = Slot>,
+        parts: &Parts,
+        slots: usize,
+        nodes: &[Slot],
     ) -> Result<(), Unkeepable> {
-        self.state += 1;
-        self.learn(group_answers)?;
-        let may_have_nominations =
-            !evaluator.nominated.is_empty() && !self.domain_counts.is_empty();
-        let mut shared = std::mem::take(&mut self.columns);
-        let columns = Arc::make_mut(&mut shared);
+        let mut shared = std::mem::take(&mut self.class_of);
+        let class_of = Arc::make_mut(&mut shared);
+        if class_of.len() < slots {
+            class_of.resize(slots, NO_CLASS);
+            self.blocks.resize(slots.div_ceil(BLOCK), SmallVec::new());
+            self.stale.resize(self.blocks.len().div_ceil(BLOCK), 0);
+        }
+        let has_nominations = !evaluator.nominated.is_empty();
+        let are_uniform = parts.ledgers.are_uniform();
+        // The class of the node before, and what it was made of.
+        let mut latest = (None, NO_CLASS);
         let mut class = Class::new();
         for slot in nodes {
-            self.memos.forget(slot);
+            self.memos.forget(*slot);
             if !self.entangled.is_empty() {
-                self.entangled.remove(&slot);
+                self.entangled.remove(slot);
             }
-            let mut cells = group_answers
-                .both()
-                .map(|node_answers| node_answers.cell(slot));
-            if cells.iter().any(|cell| cell.answer == NO_NODE) {
-                self.take_out(columns, slot);
-                continue;
+            if has_nominations {
+                self.note_entangled(evaluator, parts, *slot);
             }
-            if may_have_nominations {
-                self.note_entangled(evaluator, group_answers, slot);
-            }
-            // With the nominated pods, which are counted first, only the first group rejects it.
-            if cells[0].answer != FEASIBLE && group_answers.pods.needs_nominated(slot) {
-                cells[1].answer = FEASIBLE;
-            }
-            let (answer, score) = self.joined(cells)?;
-            class.clear();
-            class.extend(cells.iter().map(|cell| i64::from(cell.grade)));
-            self.put(columns, slot, answer, score, &mut class)?;
-        }
-        self.columns = shared;
-        self.nodes = evaluator.cluster.nodes.len();
-        Ok(())
-    }
-
-    /// Numbers the answers that are new in the node answers.
-    fn learn(&mut self, group_answers: &GroupAnswers<'_>) -> Result<(), Unkeepable> {
-        for (node_answers, answers) in group_answers.both().into_iter().zip(&mut self.answers_of) {
-            for known in &node_answers.known[answers.len()..] {
-                let answer = NodeAnswer::try_from(self.known.len()).map_err(|_| Unkeepable)?;
-                if answer == NO_NODE {
-                    return Err(Unkeepable);
+            let answer = self.answer(parts, *slot);
+            let id = match answer {
+                None => NO_CLASS,
+                Some(_) if are_uniform && answer == latest.0 => {
+                    self.classes.add_to(latest.1);
+                    latest.1
                 }
-                Arc::make_mut(&mut self.known).push(known.clone());
-                answers.push(answer);
-            }
+                Some(numbers) => {
+                    class.clear();
+                    class.extend_from_slice(&numbers);
+                    parts.ledgers.class(*slot, &mut class);
+                    self.classes.add(&class)?
+                }
+            };
+            latest = (answer, id);
+            self.put(class_of, *slot, id);
         }
+        self.class_of = shared;
         Ok(())
     }
 
-    /// The answer of both groups together: that of the first filter that rejected the node.
-    #[inline]
-    fn joined(&self, cells: [Cell; GRADES]) -> Result<(NodeAnswer, Sum), Unkeepable> {
-        let [first, second] = cells;
-        let score = first.score.checked_add(second.score);
-        if first.answer == FEASIBLE && second.answer == FEASIBLE {
-            return Ok((FEASIBLE, score.ok_or(Unkeepable)?));
+    /// The node of a slot is in this class from now on, which counts it already.
+    fn put(&mut self, class_of: &mut [ClassId], slot: Slot, id: ClassId) {
+        let before = std::mem::replace(&mut class_of[slot.index()], id);
+        if before != NO_CLASS {
+            self.classes.remove(before);
         }
-        let a = self.answers_of[0][usize::from(first.answer)];
-        let b = self.answers_of[1][usize::from(second.answer)];
-        let answer = match (a, b) {
-            (FEASIBLE, b) => b,
-            (a, FEASIBLE) => a,
-            (a, b) => {
-                let place = |answer: NodeAnswer| self.known[usize::from(answer)].filter;
-                if place(a) < place(b) { a } else { b }
-            }
+        let block = slot.index() / BLOCK;
+        self.stale[block / BLOCK] |= 1 << (block % BLOCK);
+    }
+
+    /// The grades of a node and the code of its answer; `None` without a node.
+    #[inline]
+    fn answer(&self, parts: &Parts, slot: Slot) -> Option<[i64; OF_LEDGERS]> {
+        let first = parts.node.cell(slot);
+        let mut second = parts.pods.cell(slot);
+        if first.answer == NO_NODE || second.answer == NO_NODE {
+            return None;
+        }
+        if first.answer == FEASIBLE && second.answer == FEASIBLE {
+            return Some([i64::from(first.grade), i64::from(second.grade), 0]);
+        }
+        // With the nominated pods, which are counted first, only the first group rejects it.
+        if first.answer != FEASIBLE && parts.pods.needs_nominated(slot) {
+            second.answer = FEASIBLE;
+        }
+        let filter = |of: &NodeAnswers, answer: NodeAnswer| of.known[usize::from(answer)].filter;
+        // The first filter that rejects a node decides. A node that was rejected has no grade.
+        let is_first = filter(&parts.node, first.answer) < filter(&parts.pods, second.answer);
+        let code = if is_first {
+            Self::code(0, first.answer.into())
+        } else {
+            Self::code(1, second.answer.into())
         };
-        Ok((answer, 0))
+        Some([0, 0, code])
+    }
+
+    /// The number that stands for an answer in a class: where it is known, and its place there. Zero means feasible.
+    fn code(origin: usize, answer: usize) -> i64 {
+        (answer << 2 | origin) as i64
+    }
+
+    /// The answer of the nodes of a class, with the ledgers' left out; `None` if they are feasible.
+    pub(super) fn answer_of<'a>(&'a self, parts: &'a Parts, id: ClassId) -> Option<&'a Known> {
+        let code = self.classes.get(id).key[ANSWER];
+        let answer = usize::try_from(code >> 2).ok()?;
+        let known = match code & 3 {
+            _ if code == 0 => return None,
+            0 => &parts.node.known,
+            1 => &parts.pods.known,
+            _ => &self.with_nominated,
+        };
+        known.get(answer)
+    }
+
+    /// Returns whether the nodes of a class are feasible, as far as the ledgers do not reject them.
+    #[inline]
+    pub(super) fn is_feasible(&self, id: ClassId) -> bool {
+        id != NO_CLASS && self.classes.get(id).key[ANSWER] == 0
+    }
+
+    /// The numbers of the ledgers in a class.
+    pub(super) fn numbers(&self, id: ClassId) -> &[i64] {
+        &self.classes.get(id).key[OF_LEDGERS..]
+    }
+
+    /// The raw score that a class got from a plugin whose scores are brought to scale.
+    pub(super) fn raw(&self, parts: &Parts, id: ClassId, group: usize, scale: usize) -> i64 {
+        let grade = Grade::try_from(self.classes.get(id).key[group]).unwrap_or(0);
+        let raw = parts.columns()[group].grade(grade);
+        raw.get(scale).copied().unwrap_or(0)
+    }
+
+    /// Reads the blocks again in which a node has changed.
+    fn read_blocks(&mut self, parts: &Parts) {
+        for word in 0..self.stale.len() {
+            let mut blocks = std::mem::take(&mut self.stale[word]);
+            while blocks != 0 {
+                let block = word * BLOCK + blocks.trailing_zeros() as usize;
+                blocks &= blocks - 1;
+                self.read_block(parts, block);
+            }
+        }
+    }
+
+    fn read_block(&mut self, parts: &Parts, block: usize) {
+        let mut best = std::mem::take(&mut self.blocks[block]);
+        self.entries -= best.len();
+        best.clear();
+        let start = block * BLOCK;
+        let [node, pods] = parts.columns().map(|column| &column.cells()[start..]);
+        let cells = node.iter().zip(pods);
+        // The class of the node before, and its place in the block if its nodes are feasible.
+        let (mut latest, mut place) = (NO_CLASS, None);
+        for (class, (node, pods)) in self.class_of[start..].iter().zip(cells).take(BLOCK) {
+            if *class != latest {
+                latest = *class;
+                place = self.is_feasible(latest).then(|| {
+                    let known = best.iter().position(|of: &BlockBest| of.class == latest);
+                    known.unwrap_or_else(|| {
+                        best.push(BlockBest::none(latest));
+                        best.len() - 1
+                    })
+                });
+            }
+            if let Some(place) = place {
+                best[place].add(node.score + pods.score);
+            }
+        }
+        self.entries += best.len();
+        self.blocks[block] = best;
+    }
+
+    /// The slots of a block with their classes.
+    pub(super) fn nodes_of(&self, block: usize) -> impl Iterator<Item = (Slot, ClassId)> {
+        let start = block * BLOCK;
+        let classes = self.class_of[start..].iter().take(BLOCK);
+        (start as u32..)
+            .map(Slot::from_index)
+            .zip(classes.copied())
     }
 
     /// Notes whether pods are nominated to a node that concern a ledger, or without which a filter rejects the node: a
     /// ledger that rejects it anyway is asked before.
-    fn note_entangled(
-        &mut self,
-        evaluator: &Evaluator<'_>,
-        group_answers: &GroupAnswers<'_>,
-        slot: Slot,
-    ) {
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-            work: evaluator.work,
-        };
+    fn note_entangled(&mut self, evaluator: &Evaluator<'_>, parts: &Parts, slot: Slot) {
+        let cx = evaluator.context();
         let Some(view) = cx.cluster.nodes.get(slot) else {
             return;
         };
-        let mut is_entangled = group_answers.pods.needs_nominated(slot);
-        let priority = group_answers.pods.pod.pod.priority();
+        let mut is_entangled = parts.pods.needs_nominated(slot);
+        let priority = parts.pods.pod.pod.priority();
         evaluator.nominated.on_node(view.name(), &mut |pod| {
-            let concerns = || {
-                self.domain_counts
-                    .iter()
-                    .any(|b| b.ledger.concerns(&cx, pod))
-            };
-            is_entangled |= pod.pod.priority() >= priority && concerns();
+            is_entangled |= pod.pod.priority() >= priority && parts.ledgers.concern(&cx, pod);
         });
         if is_entangled {
             self.entangled.insert(slot);
         }
-    }
-
-    /// Puts a node into the class that begins with `class`. A node that was rejected has no grade.
-    fn put(
-        &mut self,
-        columns: &mut Columns,
-        slot: Slot,
-        answer: NodeAnswer,
-        score: Sum,
-        class: &mut Class,
-    ) -> Result<(), Unkeepable> {
-        if answer != FEASIBLE {
-            class.iter_mut().for_each(|grade| *grade = 0);
-        }
-        for domain in &self.domain_counts {
-            domain.ledger.class(slot, class);
-        }
-        let at = slot.index();
-        if let Some(before) = columns.answer(slot) {
-            let id = columns.class_of[at];
-            let same_class = self.classes.get(id).key == *class;
-            if same_class {
-                let score_before = std::mem::replace(&mut self.scores[at], score);
-                if before != answer || score_before != score {
-                    let answers = (before, answer);
-                    self.classes.change(id, slot, answers, &self.scores);
-                    columns.answers[at] = answer;
-                }
-                return Ok(());
-            }
-            self.classes.remove(id, slot, before, &self.scores);
-        }
-        let id = self.classes.id(class).ok_or(Unkeepable)?;
-        self.scores[at] = score;
-        self.classes.add(id, slot, answer, score);
-        columns.answers[at] = answer;
-        columns.class_of[at] = id;
-        Ok(())
-    }
-
-    /// Takes a node out of its class.
-    fn take_out(&mut self, columns: &mut Columns, slot: Slot) {
-        if let Some(answer) = columns.answer(slot) {
-            let id = columns.class_of[slot.index()];
-            self.classes.remove(id, slot, answer, &self.scores);
-            columns.answers[slot.index()] = NO_NODE;
-        }
-    }
-
-    /// Lets a node answer to one pod alone, whose own nomination does not count; it is looked at again for the next.
-    pub(super) fn answer_for_now(
-        &mut self,
-        evaluator: &mut Evaluator<'_>,
-        group_answers: &mut GroupAnswers<'_>,
-        slot: Slot,
-    ) -> Result<(), Unkeepable> {
-        self.stale.push(slot);
-        self.memos.forget(slot);
-        let (status, needs_nominated) = group_answers.pods.ask_for(evaluator, slot);
-        if needs_nominated {
-            self.entangled.insert(slot);
-        }
-        let kept = group_answers.pods.cell(slot);
-        let was = group_answers.pods.known.get(usize::from(kept.answer));
-        if was.is_some_and(|known| known.status == status) {
-            return Ok(());
-        }
-        let own = group_answers.pods.cell_for(evaluator, slot, &status)?;
-        self.learn(group_answers)?;
-        let cells = [group_answers.node.cell(slot), own];
-        if cells.iter().any(|cell| cell.answer == NO_NODE) {
-            return Err(Unkeepable);
-        }
-        let (answer, score) = self.joined(cells)?;
-        let class = cells.iter().map(|cell| i64::from(cell.grade)).collect();
-        self.put_for_now(slot, answer, score, class)
-    }
-
-    /// Puts one node into the class that begins with `class`. After an error the shape is of no use.
-    fn put_for_now(
-        &mut self,
-        slot: Slot,
-        answer: NodeAnswer,
-        score: Sum,
-        mut class: Class,
-    ) -> Result<(), Unkeepable> {
-        let mut shared = std::mem::take(&mut self.columns);
-        let columns = Arc::make_mut(&mut shared);
-        let put = self.put(columns, slot, answer, score, &mut class);
-        self.columns = shared;
-        if put.is_err() {
-            self.seen.table = u64::MAX;
-        }
-        put
     }
 
     /// Rejects the nodes that a ledger rejects with the pods that are nominated to them (C-18). That holds for the
@@ -435,61 +335,52 @@ impl Shape {
         &mut self,
         evaluator: &Evaluator<'_>,
         plan: &Plan,
+        parts: &mut Parts,
     ) -> Result<(), Unkeepable> {
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-            work: evaluator.work,
-        };
+        if self.entangled.is_empty() {
+            return Ok(());
+        }
+        let mut shared = std::mem::take(&mut self.class_of);
+        let class_of = Arc::make_mut(&mut shared);
         let entangled: Vec<Slot> = self.entangled.iter().copied().collect();
-        for slot in entangled {
-            let nominated = evaluator.nominated_to(slot);
-            let mut rejection = None;
-            for counts in &mut self.domain_counts {
-                let Some(filter) = plan.domains[counts.member].filter else {
-                    continue;
-                };
-                let result = counts.ledger.filter_with(&cx, slot, &nominated);
-                if let Err(status) = result.ok_or(Unkeepable)? {
-                    rejection = Some(Known { status, filter });
-                    break;
-                }
-            }
-            let Some(known) = rejection else {
-                continue;
+        let counted = entangled.into_iter().try_for_each(|slot| {
+            let ledgers = &mut parts.ledgers;
+            let Some(known) = ledgers.rejection_with_nominated(evaluator, plan, slot)? else {
+                return Ok(());
             };
             if !known.status.is_rejected() {
                 return Err(Unkeepable);
             }
-            let answer = self.answer_of(known)?;
-            self.stale.push(slot);
-            self.put_for_now(slot, answer, 0, [0; GRADES].into_iter().collect())?;
-        }
-        Ok(())
+            let place = self.with_nominated.iter().position(|other| *other == known);
+            let place = place.unwrap_or_else(|| {
+                self.with_nominated.push(known);
+                self.with_nominated.len() - 1
+            });
+            let mut class: Class = [0, 0, Self::code(2, place)].into_iter().collect();
+            ledgers.class(slot, &mut class);
+            let id = self.classes.add(&class)?;
+            self.again.push(slot);
+            self.put(class_of, slot, id);
+            Ok(())
+        });
+        self.class_of = shared;
+        self.read_blocks(parts);
+        counted
     }
 
-    /// The number of an answer.
-    fn answer_of(&mut self, known: Known) -> Result<NodeAnswer, Unkeepable> {
-        let place = self.known.iter().position(|other| *other == known);
-        let answer =
-            NodeAnswer::try_from(place.unwrap_or(self.known.len())).map_err(|_| Unkeepable)?;
-        if answer == NO_NODE {
-            return Err(Unkeepable);
-        }
-        if place.is_none() {
-            Arc::make_mut(&mut self.known).push(known);
-        }
-        Ok(answer)
+    /// Returns whether pods are nominated that would change the answer of a ledger about their node.
+    pub(super) fn is_entangled(&self) -> bool {
+        !self.entangled.is_empty()
     }
 
     /// Lends out what PostFilter found, if it holds; see [`Shape::revert`].
-    pub(super) fn lend_memos(&mut self, shape: &[u8], version: u64) -> Option<Memos> {
-        if !self
-            .domain_counts
-            .iter()
-            .all(|domain| domain.ledger.is_indifferent())
-        {
+    pub(super) fn lend_memos(
+        &mut self,
+        ledgers: &Ledgers,
+        shape: &[u8],
+        version: u64,
+    ) -> Option<Memos> {
+        if !ledgers.are_indifferent() {
             self.memos.clear();
             return None;
         }
@@ -512,116 +403,12 @@ impl Shape {
         }
     }
 
-    /// Returns whether pods are nominated that would change the answer of a ledger about their node.
-    pub(super) fn is_entangled(&self) -> bool {
-        !self.entangled.is_empty()
-    }
-
-    /// The raw score that a class got from a plugin whose scores are brought to scale.
-    pub(super) fn raw(
-        &self,
-        group_answers: &GroupAnswers<'_>,
-        id: ClassId,
-        node_answers: usize,
-        scale: usize,
-    ) -> i64 {
-        let grade = self.classes.get(id).key[node_answers];
-        let raw = group_answers.both()[node_answers].grade(Grade::try_from(grade).unwrap_or(0));
-        raw.get(scale).copied().unwrap_or(0)
-    }
-
     /// About how much memory the shape takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let per_slot = size_of::<NodeAnswer>() + size_of::<ClassId>() + size_of::<Sum>();
-        let domain_counts: usize = self.domain_counts.iter().map(|b| b.ledger.bytes()).sum();
-        size_of::<Self>() + self.scores.capacity() * per_slot + self.classes.bytes() + domain_counts
-    }
-}
-
-impl DomainCounts {
-    /// Counts domains for the evaluator's pod.
-    pub(super) fn open(evaluator: &Evaluator<'_>, plan: &Plan) -> Vec<Self> {
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-            work: evaluator.work,
-        };
-        let pod = neutral(evaluator.pod);
-        let mut offset = GRADES;
-        let opened = plan.domains.iter().enumerate().filter_map(|(member, of)| {
-            let ledger = of.plugin.open(&cx, &pod)?;
-            let width = ledger.width();
-            offset += width;
-            Some(Self {
-                member,
-                ledger,
-                offset: offset - width,
-            })
-        });
-        opened.collect()
-    }
-
-    /// Passes the changes of the table since `seen` to ledgers, and notes the nodes that have changed, or whose class may
-    /// have.
-    pub(super) fn follow_all(
-        all: &mut [Self],
-        cx: &Context<'_>,
-        seen: u64,
-        scratch: &mut Scratch,
-    ) -> Result<(), Unkeepable> {
-        let log = cx.cluster.nodes.log();
-        let changes = log.since(seen).ok_or(Unkeepable)?;
-        if log.has_node_change(seen) {
-            for change in changes {
-                if let TableChange::Node(slot) = change {
-                    scratch.note(*slot, Note::Node);
-                }
-            }
-        }
-        all.iter_mut()
-            .try_for_each(|domain| domain.follow(cx, seen, scratch))
-    }
-
-    /// Passes the changes since `seen` to the ledger, and notes the nodes whose class may have changed. The nodes
-    /// that have changed themselves are noted already: each is counted anew, as it is by now.
-    fn follow(
-        &mut self,
-        cx: &Context<'_>,
-        seen: u64,
-        scratch: &mut Scratch,
-    ) -> Result<(), Unkeepable> {
-        let mut moved = std::mem::take(&mut scratch.moved);
-        moved.clear();
-        let changes = cx.cluster.nodes.log().with_marks_since(seen);
-        for (marks, change) in changes.ok_or(Unkeepable)? {
-            if !self.ledger.may_count(marks) {
-                continue;
-            }
-            let (slot, pod, movement) = match change {
-                TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
-                    continue;
-                }
-                TableChange::PodAdded(slot, pod) => (*slot, pod, Movement::PodAdded),
-                TableChange::PodRemoved(slot, pod) => (*slot, pod, Movement::PodRemoved),
-            };
-            if scratch.note_of(slot) != Note::Node {
-                let ledger = &mut self.ledger;
-                ledger.pod_moved(cx, slot, pod, movement, &mut moved);
-            }
-        }
-        for slot in scratch.noted() {
-            if scratch.note_of(*slot) == Note::Node {
-                self.ledger.node_changed(cx, *slot, &mut moved);
-            }
-        }
-        for slot in &moved {
-            scratch.note(*slot, Note::Row);
-        }
-        scratch.moved = moved;
-        if self.ledger.is_stale() {
-            return Err(Unkeepable);
-        }
-        Ok(())
+        size_of::<Self>()
+            + self.class_of.capacity() * size_of::<ClassId>()
+            + self.blocks.capacity() * size_of::<SmallVec<[BlockBest; 2]>>()
+            + self.entries * size_of::<BlockBest>()
+            + self.classes.bytes()
     }
 }

@@ -1,27 +1,57 @@
-//! The kept entries, by fragment, within bounds: the entry that was not used for longest goes first.
+//! Everything that is kept, by fragment, within a limit of memory: what was not used for longest goes first.
 
+use super::ledgers::Ledgers;
+use super::node_answers::NodeAnswers;
+use super::shape::Shape;
 use lru::LruCache;
 use rustc_hash::FxBuildHasher;
 
-/// Something that is kept.
-pub(super) trait Kept {
-    /// About how much memory it takes, in bytes.
-    fn bytes(&self) -> usize;
+/// The memory that all entries may take, in bytes for each node of the cluster: entries grow with it. Five hundred shapes of
+/// 2.4 bytes for each node fit, with their ledgers (`many-shapes` at 100,000 nodes).
+const BYTES_PER_NODE: usize = 1_400;
+
+/// The memory that they may take in a small cluster. Five hundred shapes with spread constraints fit at 5,000 nodes.
+const BYTES_AT_LEAST: usize = 96 << 20;
+
+/// The most bytes for a number of nodes.
+pub(super) fn limit(nodes: usize) -> usize {
+    BYTES_PER_NODE.saturating_mul(nodes).max(BYTES_AT_LEAST)
 }
 
-struct StoreEntry<T> {
-    /// Absent when nothing can be kept.
-    value: Option<Box<T>>,
+/// Something that is kept.
+pub(super) enum Entry {
+    Answers(Box<NodeAnswers>),
+    Ledgers(Box<Ledgers>),
+    Shape(Box<Shape>),
+    /// It is known that nothing can be kept.
+    Nothing,
+}
+
+impl Entry {
+    /// About how much memory it takes, in bytes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Answers(answers) => answers.bytes(),
+            Self::Ledgers(ledgers) => ledgers.bytes(),
+            Self::Shape(shape) => shape.bytes(),
+            Self::Nothing => 0,
+        }
+    }
+}
+
+struct StoreEntry {
+    /// Absent while it is lent.
+    entry: Option<Entry>,
     bytes: usize,
 }
 
 /// See the [module](self).
-pub(super) struct Store<T> {
-    entries: LruCache<Box<[u8]>, StoreEntry<T>, FxBuildHasher>,
+pub(super) struct Store {
+    entries: LruCache<Box<[u8]>, StoreEntry, FxBuildHasher>,
     bytes: usize,
 }
 
-impl<T> Default for Store<T> {
+impl Default for Store {
     fn default() -> Self {
         Self {
             entries: LruCache::unbounded_with_hasher(FxBuildHasher),
@@ -30,85 +60,53 @@ impl<T> Default for Store<T> {
     }
 }
 
-/// The entry under a fragment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Something.
-    Kept,
-    /// Nothing yet.
-    Missing,
-    /// It is known that nothing can be kept.
-    Unkeepable,
-}
-
-impl<T: Kept> Store<T> {
-    /// The number of entries.
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
+impl Store {
     /// About how much memory the entries take, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Looks something up for use, and brings it up to date; what cannot be is dropped.
-    pub(super) fn refresh<E>(
-        &mut self,
-        key: &[u8],
-        catch_up: impl FnOnce(&mut T) -> Result<(), E>,
-    ) -> Found {
-        let Some(entry) = self.entries.get_mut(key) else {
-            return Found::Missing;
-        };
-        let Some(value) = &mut entry.value else {
-            return Found::Unkeepable;
-        };
-        if catch_up(value).is_err() {
-            self.remove(key);
-            return Found::Missing;
-        }
-        self.bytes = self.bytes.saturating_sub(entry.bytes);
-        entry.bytes = value.bytes();
-        self.bytes += entry.bytes;
-        Found::Kept
+    /// The number of shapes.
+    pub(super) fn shapes(&self) -> usize {
+        let entries = self.entries.iter();
+        let shapes = entries.filter(|(_, of)| matches!(of.entry, Some(Entry::Shape(_))));
+        shapes.count()
     }
 
-    /// Keeps something, or that nothing can be kept. While there is more than `entries` or `bytes`, others go.
-    pub(super) fn insert(
-        &mut self,
-        key: &[u8],
-        value: Option<Box<T>>,
-        (entries, bytes): (usize, usize),
-    ) {
-        let size = value.as_ref().map_or(0, |value| value.bytes());
-        self.remove(key);
-        while self.entries.len() >= entries || self.bytes + size > bytes {
+    /// Lends something out for use, to be brought up to date and [put](Store::put) back.
+    pub(super) fn lend(&mut self, key: &[u8]) -> Option<Entry> {
+        self.entries.get_mut(key)?.entry.take()
+    }
+
+    /// Keeps something. While all entries take more than `limit` bytes, others go.
+    pub(super) fn put(&mut self, key: &[u8], entry: Entry, limit: usize) {
+        let bytes = size_of::<StoreEntry>() + key.len() + entry.bytes();
+        let kept = StoreEntry {
+            entry: Some(entry),
+            bytes,
+        };
+        self.bytes += bytes;
+        match self.entries.peek_mut(key) {
+            Some(known) => {
+                self.bytes -= known.bytes;
+                *known = kept;
+            }
+            None => drop(self.entries.put(key.into(), kept)),
+        }
+        while self.bytes > limit && self.entries.len() > 1 {
             let Some((_, oldest)) = self.entries.pop_lru() else {
                 break;
             };
-            self.bytes = self.bytes.saturating_sub(oldest.bytes);
+            self.bytes -= oldest.bytes;
         }
-        self.bytes += size;
-        let entry = StoreEntry { value, bytes: size };
-        self.entries.put(key.into(), entry);
     }
 
-    /// Forgets something.
-    pub(super) fn remove(&mut self, key: &[u8]) {
-        self.take(key);
-    }
-
-    /// Takes something out.
-    pub(super) fn take(&mut self, key: &[u8]) -> Option<Box<T>> {
-        let entry = self.entries.pop(key)?;
-        self.bytes = self.bytes.saturating_sub(entry.bytes);
-        entry.value
-    }
-
-    /// The kept entry; this is no use of it.
-    pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
-        self.entries.peek_mut(key)?.value.as_deref_mut()
+    /// A kept shape; this is no use of it.
+    pub(super) fn shape(&mut self, key: &[u8]) -> Option<&mut Shape> {
+        match self.entries.peek_mut(key)?.entry.as_mut()? {
+            Entry::Shape(shape) => Some(shape),
+            _ => None,
+        }
     }
 }
 
@@ -116,43 +114,30 @@ impl<T: Kept> Store<T> {
 mod tests {
     use super::*;
 
-    struct Sized(usize);
-
-    impl Kept for Sized {
-        fn bytes(&self) -> usize {
-            self.0
-        }
+    /// An entry that takes `bytes` with its key of one byte.
+    fn put(store: &mut Store, key: &[u8], limit: usize) {
+        store.put(key, Entry::Shape(Box::default()), limit);
     }
 
     #[test]
     fn what_was_not_used_for_longest_goes_first() {
         let mut store = Store::default();
-        let fresh = |_: &mut Sized| Ok::<(), ()>(());
-        for key in [b"a", b"b", b"c"] {
-            store.insert(key, Some(Box::new(Sized(10))), (9, 30));
-        }
-        assert_eq!(store.refresh(b"a", fresh), Found::Kept);
-        store.insert(b"d", Some(Box::new(Sized(10))), (9, 30));
-        assert_eq!(store.refresh(b"b", fresh), Found::Missing);
-        assert_eq!((store.len(), store.bytes()), (3, 30));
-        store.insert(b"e", None, (3, 99));
-        assert_eq!(store.refresh(b"e", fresh), Found::Unkeepable);
-        assert_eq!(store.refresh(b"c", fresh), Found::Missing);
-        assert_eq!(store.refresh(b"a", |_| Err(())), Found::Missing);
-        assert_eq!((store.len(), store.bytes()), (2, 10));
-    }
-
-    #[test]
-    fn what_grows_is_counted() {
-        let mut store = Store::default();
-        store.insert(b"a", Some(Box::new(Sized(1))), (9, 99));
-        store.refresh(b"a", |sized| {
-            sized.0 = 50;
-            Ok::<(), ()>(())
-        });
-        assert_eq!(store.bytes(), 50);
-        assert_eq!(store.get_mut(b"a").map(|sized| sized.0), Some(50));
-        store.remove(b"a");
-        assert_eq!((store.len(), store.bytes()), (0, 0));
+        put(&mut store, b"a", usize::MAX);
+        let each = store.bytes();
+        put(&mut store, b"b", 2 * each);
+        assert_eq!((store.shapes(), store.bytes()), (2, 2 * each));
+        let lent = store.lend(b"a").expect("it is kept");
+        assert!(store.lend(b"a").is_none(), "it is lent");
+        store.put(b"a", lent, 2 * each);
+        assert_eq!((store.shapes(), store.bytes()), (2, 2 * each));
+        put(&mut store, b"c", 2 * each);
+        assert!(store.shape(b"b").is_none());
+        assert!(store.shape(b"a").is_some() && store.shape(b"c").is_some());
+        // One entry is kept, however large.
+        put(&mut store, b"d", 0);
+        assert_eq!((store.shapes(), store.bytes()), (1, each));
+        store.put(b"d", Entry::Nothing, usize::MAX);
+        assert!(matches!(store.lend(b"d"), Some(Entry::Nothing)));
+        assert!(store.bytes() < each);
     }
 }
