@@ -219,8 +219,9 @@ impl ScoredPair<'_> {
     /// The shares of one node, if it offers both.
     #[inline]
     pub fn of(&self, node: Slot) -> Option<[Share; 2]> {
-        let pair = self.0.map(|column| column.of(node));
-        (pair[0].allocatable != 0 && pair[1].allocatable != 0).then_some(pair)
+        // Without `map`, which is not inlined: this is read for each node.
+        let (first, second) = (self.0[0].of(node), self.0[1].of(node));
+        (first.allocatable != 0 && second.allocatable != 0).then_some([first, second])
     }
 }
 

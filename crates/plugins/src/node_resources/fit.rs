@@ -319,7 +319,7 @@ impl NodeScore for NodeResourcesFit {
         let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::NonZero);
         let pair = columns.pair();
         move |slot| match pair.and_then(|pair| pair.of(slot)) {
-            Some(shares) => strategy.score(shares),
+            Some(shares) => strategy.score_of_pair(shares),
             None => strategy.score(columns.of(slot)),
         }
     }

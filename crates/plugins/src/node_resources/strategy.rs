@@ -52,6 +52,20 @@ fn percent(amount: i64, whole: i64) -> i64 {
 }
 
 impl ScoringStrategy {
+    /// The score of a node that offers both of two resources.
+    #[inline]
+    pub fn score_of_pair(&self, [first, second]: [Share; 2]) -> i64 {
+        let mean = |of_first: i64, of_second: i64| {
+            let total = of_first * first.weight + of_second * second.weight;
+            weighted_mean(total, first.weight + second.weight)
+        };
+        match self {
+            Self::LeastAllocated => mean(least(&first), least(&second)),
+            Self::MostAllocated => mean(most(&first), most(&second)),
+            Self::RequestedToCapacityRatio(_) => self.score([first, second]),
+        }
+    }
+
     /// The score of a node, 0 to 100.
     #[inline]
     pub fn score(&self, shares: impl IntoIterator<Item = Share>) -> i64 {
@@ -79,6 +93,7 @@ fn least(share: &Share) -> i64 {
 }
 
 /// The used part of the resource, in percent.
+#[inline]
 fn most(share: &Share) -> i64 {
     percent(share.requested.min(share.allocatable), share.allocatable)
 }
@@ -103,6 +118,11 @@ fn sums(scores: impl Iterator<Item = (i64, i64)>) -> (i64, i64) {
 #[inline]
 fn mean(scores: impl Iterator<Item = (i64, i64)>) -> i64 {
     let (total, weights) = sums(scores);
+    weighted_mean(total, weights)
+}
+
+#[inline]
+fn weighted_mean(total: i64, weights: i64) -> i64 {
     match (u32::try_from(total), u32::try_from(weights)) {
         (_, Ok(0)) => 0,
         // The division of 32 bits takes less time.
@@ -193,11 +213,13 @@ mod tests {
             ("near the limit", vec![(0, i64::MAX, 100)], 100),
             ("less than nothing held", vec![(i64::MIN, i64::MAX, 1)], 100),
         ] {
-            assert_eq!(
-                ScoringStrategy::LeastAllocated.score(shares(&amounts)),
-                score,
-                "{name}"
-            );
+            let strategy = ScoringStrategy::LeastAllocated;
+            assert_eq!(strategy.score(shares(&amounts)), score, "{name}");
+            if let [first, second] = shares(&amounts)[..]
+                && first.allocatable != 0
+            {
+                assert_eq!(strategy.score_of_pair([first, second]), score, "{name}");
+            }
         }
     }
 
@@ -232,11 +254,11 @@ mod tests {
                 75,
             ),
         ] {
-            assert_eq!(
-                ScoringStrategy::MostAllocated.score(shares(&amounts)),
-                score,
-                "{name}"
-            );
+            let strategy = ScoringStrategy::MostAllocated;
+            assert_eq!(strategy.score(shares(&amounts)), score, "{name}");
+            if let [first, second] = shares(&amounts)[..] {
+                assert_eq!(strategy.score_of_pair([first, second]), score, "{name}");
+            }
         }
     }
 
