@@ -130,13 +130,34 @@ pub trait Keep: Send + Sync + 'static {
 /// The numbers by which a ledger distinguishes nodes: nodes with equal numbers get equal answers.
 pub type Class = SmallVec<[i64; 4]>;
 
-/// Whether a pod was added to a node or removed from it.
+/// A change of a node that a ledger follows.
+#[derive(Debug, Clone, Copy)]
+pub enum LedgerChange<'a> {
+    /// It was added, deleted or changed: it is counted again with all pods on it.
+    Node,
+    /// A pod was added to it or removed from it; the node itself did not change.
+    Pod {
+        /// The pod.
+        pod: &'a PodInfo,
+        /// Its marks. By them, most pods that do not count are known without reading them.
+        marks: &'a PodMarks,
+        /// Whether it was added.
+        is_added: bool,
+    },
+}
+
+/// The state of a ledger, beside its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Movement {
-    /// It was added.
-    PodAdded,
-    /// It was removed.
-    PodRemoved,
+pub struct LedgerState {
+    /// Whether all nodes have the same class now, as when nothing is counted.
+    pub is_uniform: bool,
+    /// Whether the plugin accepts every node and prefers none, also if any of the current pods were removed. Results about
+    /// one node then do not depend on the pods of other nodes.
+    pub is_indifferent: bool,
+    /// Whether the ledger should be opened again: its answers are right, but slow.
+    pub is_stale: bool,
+    /// About how much memory it takes, in bytes.
+    pub bytes: usize,
 }
 
 /// Feasible nodes of one class.
@@ -164,35 +185,20 @@ pub trait Domains: Plugin {
 ///
 /// Changes arrive in order, each once: either the pods of a node one by one, or the node as a whole.
 pub trait Ledger: Send + fmt::Debug {
-    /// Returns whether a pod with these marks may count. [`Ledger::pod_moved`] is not called for others.
-    fn may_count(&self, _pod: &PodMarks) -> bool {
-        true
-    }
-
-    /// A pod was added to a node or removed from it; the node itself did not change. Adds the nodes whose class may
-    /// have changed to `changed`.
-    fn pod_moved(
+    /// Takes in a change of a node. Adds the nodes whose class may have changed to `changed`; the node itself need not be
+    /// among them if it changed as a whole.
+    fn follow(
         &mut self,
         cx: &Context<'_>,
         node: Slot,
-        pod: &PodInfo,
-        movement: Movement,
+        change: LedgerChange<'_>,
         changed: &mut Vec<Slot>,
     );
 
-    /// A node was added, deleted or changed: it is counted again with all pods on it. Adds the *other* nodes whose
-    /// class may have changed to `changed`.
-    fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>);
+    /// The state.
+    fn state(&self) -> LedgerState;
 
-    /// Returns whether all nodes have the same class now, as when nothing is counted.
-    fn is_uniform(&self) -> bool {
-        false
-    }
-
-    /// The number of numbers in a class; always the same for one ledger.
-    fn width(&self) -> usize;
-
-    /// Appends the class of a node that exists.
+    /// Appends the class of a node that exists: always as many numbers.
     fn class(&self, node: Slot, class: &mut Class);
 
     /// The answer of Filter for the nodes of a class.
@@ -221,20 +227,6 @@ pub trait Ledger: Send + fmt::Debug {
     ) -> Option<Result<(), Status>> {
         None
     }
-
-    /// Returns whether the plugin accepts every node and prefers none, also if any of the current pods were removed.
-    /// Results about one node then do not depend on the pods of other nodes.
-    fn is_indifferent(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the ledger should be opened again: its answers are right, but slow.
-    fn is_stale(&self) -> bool {
-        false
-    }
-
-    /// About how much memory the ledger takes, in bytes.
-    fn bytes(&self) -> usize;
 }
 
 #[cfg(test)]

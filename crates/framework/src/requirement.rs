@@ -113,6 +113,19 @@ pub trait NodeScore: Plugin {
         preference: &'a Self::Preference,
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a;
+
+    /// The raw scores of several nodes, appended to `scores` in their order. An override, for columns of amounts that can be
+    /// read many at a time, must give the same scores as [`NodeScore::rate`].
+    fn rate_many(
+        &self,
+        preference: &Self::Preference,
+        nodes: &NodeTable,
+        slots: &[Slot],
+        scores: &mut Vec<i64>,
+    ) {
+        let rate = self.rate(preference, nodes);
+        scores.extend(slots.iter().map(|slot| rate(*slot)));
+    }
 }
 
 /// The requirement of the cycle's pod, from PreFilter to Filter.
@@ -295,10 +308,7 @@ impl<P: NodeScore> Score for P {
             }
         };
         match preference {
-            Some(preference) => {
-                let rate = self.rate(preference, table);
-                scores.extend(nodes.iter().map(|slot| rate(*slot)));
-            }
+            Some(preference) => self.rate_many(preference, table, nodes, scores),
             None => scores.resize(scores.len() + nodes.len(), 0),
         }
         Ok(())

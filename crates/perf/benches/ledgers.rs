@@ -75,7 +75,7 @@ fn measure(name: &str, cluster: &Cluster, plugin: &dyn Domains, pod: &Arc<PodInf
         let began = Instant::now();
         let ledger = plugin.open(&cx, pod);
         micros.push(began.elapsed().as_secs_f64() * 1e6);
-        bytes = ledger.map_or(0, |ledger| ledger.bytes());
+        bytes = ledger.map_or(0, |ledger| ledger.state().bytes);
     }
     micros.sort_by(f64::total_cmp);
     println!("{name:45} {:9.1} µs {bytes:9} bytes", micros[TIMES / 2]);

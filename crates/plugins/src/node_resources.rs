@@ -3,6 +3,7 @@
 //! - [`fit`]: `NodeResourcesFit`, the filter and the score by one of three strategies;
 //! - [`balanced_allocation`]: `NodeResourcesBalancedAllocation`, the score that keeps resources evenly used;
 //! - [`amounts`]: what both read of a pod and a node;
+//! - `batch`: two resources of many nodes at once;
 //! - `devices`: resources that devices provide;
 //! - `room`: the filter for many nodes at once;
 //! - [`strategy`] and [`shape`]: the formulas.
@@ -10,6 +11,7 @@
 pub mod amounts;
 mod args;
 pub mod balanced_allocation;
+mod batch;
 mod devices;
 pub mod fit;
 mod hints;

@@ -4,14 +4,13 @@ use berth_api::{CsiNode, Node, Object, Pod, Time};
 use berth_framework::event::{
     ActionType, Change, ClusterEvent, EventResource, Hint, HintError, HintFn,
 };
-use berth_framework::keep::{Class, Ledger};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
+    EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
 use berth_framework::testing::{NodeBuilder, PodBuilder};
 use berth_framework::{Code, CycleState, Lack, PodInfo, Reason, ReasonCode, Slot, Status};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) use berth_framework::testing::Recorder;

@@ -58,12 +58,17 @@ impl PodMarks {
         of_terms: [Mark::IMPOSSIBLE; 2],
     };
 
+    /// Those of a pod.
+    pub fn of_pod(pod: &PodInfo) -> Self {
+        Self {
+            own: pod.mark(),
+            of_terms: pod.matched_by_terms,
+        }
+    }
+
     fn of(change: &TableChange) -> Self {
         match change {
-            TableChange::PodAdded(_, pod) | TableChange::PodRemoved(_, pod) => Self {
-                own: pod.mark(),
-                of_terms: pod.matched_by_terms,
-            },
+            TableChange::PodAdded(_, pod) | TableChange::PodRemoved(_, pod) => Self::of_pod(pod),
             TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
                 Self::NONE
             }

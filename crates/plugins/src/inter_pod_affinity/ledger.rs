@@ -4,12 +4,12 @@
 //! fixed for the ledger: the terms of the pods that it is for, and the labels that other pods' terms may look at. So
 //! whatever a pod has added when it came is taken away, to the number, when it goes.
 //!
-//! One [book](Book) is kept per topology key that matters. A key with few large domains (zones) has a **column** in the
+//! [Counts](KeyCounts) are kept for each topology key that matters. A key with few large domains (zones) has a **column** in the
 //! class of a node, which holds the node's domain: what happens in a domain changes no node's class, and is looked up
-//! when the class is judged. A key with many small domains (hosts) is **folded**: the sums of its domains are worked
+//! when the class is judged. A key with many small domains (hosts) has none: the sums of its domains are worked
 //! into two numbers of the class, and the few nodes of a domain get another class when they change.
 
-mod book;
+mod key_counts;
 #[cfg(test)]
 mod tests;
 
@@ -18,36 +18,38 @@ use super::incoming::{self, Incoming};
 use super::score::PointRange;
 use super::terms::verdict;
 use berth_api::Str;
-use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
+use berth_framework::keep::{
+    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, LedgerChange, LedgerState,
+};
 use berth_framework::plugin::Context;
-use berth_framework::table::{Mark, PodMarks};
+use berth_framework::table::Mark;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
-use book::{Book, Sums};
+use key_counts::{KeyCounts, Sums};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// The node lacks the topology key of a required affinity term.
-const LACKS_KEY: i64 = 1;
-/// Nothing is there, in some folded domain, that a required affinity term wants near.
-const LONELY: i64 = 2;
-/// Something is there, in some folded domain, that the pod does not want near.
-const CROWDED: i64 = 4;
-/// Something is there, in some folded domain, that does not want the pod near.
-const UNWELCOME: i64 = 8;
+const MISSING_KEY: i64 = 1;
+/// Nothing is there, in some domain without a column, that a required affinity term wants near.
+const NO_AFFINITY: i64 = 2;
+/// Something is there, in some domain without a column, that the pod does not want near.
+const ANTI_AFFINITY: i64 = 4;
+/// Something is there, in some domain without a column, that does not want the pod near.
+const EXISTING_ANTI_AFFINITY: i64 = 8;
 
 /// The place of these marks in a class.
 const MARKS: usize = 0;
-/// The place of the points of the folded domains in a class.
+/// The place of the points of domains without a column in a class.
 const POINTS: usize = 1;
 /// The index of the first column.
 const COLUMNS: usize = 2;
 /// The value of a column for a node in no domain.
 const NOWHERE: i64 = -1;
 
-/// The number of idle books that are kept open.
-const IDLE_BOOKS_MAX: usize = 8;
+/// The number of topology keys whose counts are kept although no pod counts.
+const IDLE_KEYS_MAX: usize = 8;
 
 /// The topology keys that have a column of their own.
 #[derive(Debug, Clone, Copy)]
@@ -72,24 +74,24 @@ impl Default for Layout {
 }
 
 impl Layout {
-    fn has_column(&self, book: &Book) -> bool {
-        let (nodes, domains) = (book.topology.nodes(), book.topology.domains());
+    fn has_column(&self, counts: &KeyCounts) -> bool {
+        let (nodes, domains) = (counts.topology.nodes(), counts.topology.domains());
         domains <= self.few_domains
             || (domains <= self.many_domains
                 && nodes >= domains.saturating_mul(self.nodes_per_domain))
     }
 
     /// Returns whether it should be the other way round by now, and clearly so.
-    fn is_wrong(&self, book: &Book) -> bool {
-        let (nodes, domains) = (book.topology.nodes(), book.topology.domains());
+    fn is_wrong(&self, counts: &KeyCounts) -> bool {
+        let (nodes, domains) = (counts.topology.nodes(), counts.topology.domains());
         let expected = domains.saturating_mul(self.nodes_per_domain);
-        match book.column {
+        match counts.column {
             Some(_) => {
                 domains > self.many_domains.saturating_mul(2)
                     || (domains > self.few_domains.saturating_mul(8) && nodes < expected / 2)
             }
             None => {
-                !book.is_idle()
+                !counts.is_idle()
                     && domains <= self.many_domains / 2
                     && nodes >= expected.saturating_mul(2).max(1)
             }
@@ -113,104 +115,104 @@ impl Domains for InterPodAffinity {
 #[derive(Debug)]
 struct AffinityLedger {
     incoming: Incoming,
-    books: Books,
+    counts: CountsByKey,
     columns: usize,
-    /// Over all books.
+    /// Over all topology keys.
     total: Sums,
     layout: Layout,
     /// See [`Incoming::marks`].
     marks: SmallVec<[Mark; 4]>,
 }
 
-/// The number of books that are searched one by one.
+/// The number of topology keys that are searched one by one.
 const FEW: usize = 8;
 
-/// The books by topology key. A pod can have thousands of terms, each with a key of its own.
+/// The counts by topology key. A pod can have thousands of terms, each with a key of its own.
 #[derive(Debug, Default)]
-struct Books {
-    all: Vec<Book>,
-    /// The places of the books.
+struct CountsByKey {
+    all: Vec<KeyCounts>,
+    /// Their places.
     places: FxHashMap<Str, usize>,
 }
 
-impl Books {
-    /// The book of a topology key; opened, folded, when it is new.
-    fn of(&mut self, key: &Str, nodes: &NodeTable) -> &mut Book {
+impl CountsByKey {
+    /// The counts of a topology key; opened, without a column, when it is new.
+    fn of(&mut self, key: &Str, nodes: &NodeTable) -> &mut KeyCounts {
         let at = if self.all.len() <= FEW {
-            self.all.iter().position(|book| book.key == *key)
+            self.all.iter().position(|counts| counts.key == *key)
         } else {
             self.places.get(key).copied()
         };
         let at = at.unwrap_or_else(|| {
             self.places.insert(key.clone(), self.all.len());
-            self.all.push(Book::open(key, nodes));
+            self.all.push(KeyCounts::open(key, nodes));
             self.all.len() - 1
         });
         &mut self.all[at]
     }
 
-    fn close(&mut self, is_closed: impl Fn(&Book) -> bool) {
-        self.all.retain(|book| !is_closed(book));
-        let keys = self.all.iter().map(|book| book.key.clone());
+    fn close(&mut self, is_closed: impl Fn(&KeyCounts) -> bool) {
+        self.all.retain(|counts| !is_closed(counts));
+        let keys = self.all.iter().map(|counts| counts.key.clone());
         self.places = keys.zip(0..).collect();
     }
 }
 
-impl Deref for Books {
-    type Target = [Book];
-    fn deref(&self) -> &[Book] {
+impl Deref for CountsByKey {
+    type Target = [KeyCounts];
+    fn deref(&self) -> &[KeyCounts] {
         &self.all
     }
 }
 
-impl DerefMut for Books {
-    fn deref_mut(&mut self) -> &mut [Book] {
+impl DerefMut for CountsByKey {
+    fn deref_mut(&mut self) -> &mut [KeyCounts] {
         &mut self.all
     }
 }
 
 impl AffinityLedger {
     fn open(incoming: Incoming, nodes: &NodeTable, layout: Layout) -> Self {
-        let mut books = Books::default();
+        let mut counts = CountsByKey::default();
         let mut total = Sums::default();
         for (key, is_wanted_near) in incoming.topology_keys() {
-            let book = books.of(key, nodes);
-            book.is_own = true;
-            book.is_wanted_near |= is_wanted_near;
+            let counts = counts.of(key, nodes);
+            counts.is_own = true;
+            counts.is_wanted_near |= is_wanted_near;
         }
         incoming.all_effects(nodes, |key, effect, crowd| {
-            total += books.of(key, nodes).add(effect, crowd);
+            total += counts.of(key, nodes).add(effect, crowd);
         });
         let mut columns = 0;
-        for book in books.iter_mut() {
-            if layout.has_column(book) {
-                book.set_column(columns);
+        for counts in counts.iter_mut() {
+            if layout.has_column(counts) {
+                counts.column = Some(columns);
                 columns += 1;
             }
         }
         Self {
             marks: incoming.marks().collect(),
             incoming,
-            books,
+            counts,
             columns,
             total,
             layout,
         }
     }
 
-    /// Closes empty books if there are many.
-    fn close_idle_books(&mut self) {
-        let is_idle = |book: &Book| !book.is_own && book.column.is_none() && book.is_idle();
-        if self.books.iter().filter(|book| is_idle(book)).count() > IDLE_BOOKS_MAX {
-            self.books.close(is_idle);
+    /// Closes the counts of topology keys for which no pod counts, if there are many.
+    fn close_idle_keys(&mut self) {
+        let is_idle = |counts: &KeyCounts| !counts.is_own && counts.column.is_none() && counts.is_idle();
+        if self.counts.iter().filter(|counts| is_idle(counts)).count() > IDLE_KEYS_MAX {
+            self.counts.close(is_idle);
         }
     }
 
-    /// The books with a column, and their entries for the domain that a node of the class is in.
-    fn columns_of<'a>(&'a self, class: &'a [i64]) -> impl Iterator<Item = (&'a Book, Sums)> {
-        self.books.iter().filter_map(|book| {
-            let domain = class[COLUMNS + book.column?];
-            Some((book, book.sums(u32::try_from(domain).ok()?)))
+    /// The counts with a column, and their entries for the domain that a node of the class is in.
+    fn columns_of<'a>(&'a self, class: &'a [i64]) -> impl Iterator<Item = (&'a KeyCounts, Sums)> {
+        self.counts.iter().filter_map(|counts| {
+            let domain = class[COLUMNS + counts.column?];
+            Some((counts, counts.sums(u32::try_from(domain).ok()?)))
         })
     }
 
@@ -221,63 +223,82 @@ impl AffinityLedger {
             points.saturating_add(sums.points)
         })
     }
-}
 
-impl Ledger for AffinityLedger {
-    /// By its labels if the terms match them, or by its own terms if they match the pods of the ledger.
-    fn may_count(&self, pod: &PodMarks) -> bool {
-        let mut marks = self.marks.iter();
-        marks.any(|mark| mark.is_in(pod.own)) || self.incoming.may_be_matched_by(pod)
-    }
-
+    /// Counts a pod that was added to a node (`sign` is 1) or removed (-1).
     fn pod_moved(
         &mut self,
         cx: &Context<'_>,
         node: Slot,
         pod: &PodInfo,
-        movement: Movement,
+        sign: i32,
         changed: &mut Vec<Slot>,
     ) {
-        let sign = match movement {
-            Movement::PodAdded => 1,
-            Movement::PodRemoved => -1,
-        };
-        let (books, total) = (&mut self.books, &mut self.total);
+        let (counts, total) = (&mut self.counts, &mut self.total);
         self.incoming.effects(pod, |key, effect| {
-            let book = books.of(key, &cx.cluster.nodes);
+            let counts = counts.of(key, &cx.cluster.nodes);
             let amount = Sums::of(effect, sign);
-            if book.add_and_report(node, amount, changed) {
+            if counts.add_and_report(node, amount, changed) {
                 *total += amount;
             }
         });
     }
 
+    /// Counts all pods of a node again.
     fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>) {
         let nodes = &cx.cluster.nodes;
-        self.close_idle_books();
+        self.close_idle_keys();
         let view = nodes.get(node);
-        for book in self.books.iter_mut() {
-            book.begin_recount(nodes);
+        for counts in self.counts.iter_mut() {
+            counts.begin_recount(nodes);
         }
-        let books = &mut self.books;
+        let counts = &mut self.counts;
         if let Some(view) = view {
             for other in self.incoming.received(&view) {
                 self.incoming.effects(other, |key, effect| {
-                    books.of(key, nodes).recounted += Sums::of(effect, 1);
+                    counts.of(key, nodes).recounted += Sums::of(effect, 1);
                 });
             }
         }
-        for book in self.books.iter_mut() {
-            self.total += book.end_recount(node, changed);
+        for counts in self.counts.iter_mut() {
+            self.total += counts.end_recount(node, changed);
+        }
+    }
+}
+
+impl Ledger for AffinityLedger {
+    fn follow(
+        &mut self,
+        cx: &Context<'_>,
+        node: Slot,
+        change: LedgerChange<'_>,
+        changed: &mut Vec<Slot>,
+    ) {
+        match change {
+            LedgerChange::Node => self.node_changed(cx, node, changed),
+            LedgerChange::Pod {
+                pod,
+                marks,
+                is_added,
+            } => {
+                // By its labels if the terms match them, or by its own terms if they match the pods of the ledger.
+                let mut own = self.marks.iter();
+                if own.any(|mark| mark.is_in(marks.own)) || self.incoming.may_be_matched_by(marks) {
+                    let sign = if is_added { 1 } else { -1 };
+                    self.pod_moved(cx, node, pod, sign, changed);
+                }
+            }
         }
     }
 
-    fn is_uniform(&self) -> bool {
-        self.books.is_empty()
-    }
-
-    fn width(&self) -> usize {
-        COLUMNS + self.columns
+    fn state(&self) -> LedgerState {
+        let mut counts = self.counts.iter();
+        LedgerState {
+            is_uniform: self.counts.is_empty(),
+            // The pod has no affinity, and no pod counts: removed pods cannot change that.
+            is_indifferent: counts.all(|counts| !counts.is_wanted_near && counts.is_idle()),
+            is_stale: self.counts.iter().any(|counts| self.layout.is_wrong(counts)),
+            bytes: size_of::<Self>() + self.counts.iter().map(KeyCounts::bytes).sum::<usize>(),
+        }
     }
 
     fn class(&self, node: Slot, class: &mut Class) {
@@ -289,22 +310,22 @@ impl Ledger for AffinityLedger {
         }
         let own = &mut class[start..];
         let (mut marks, mut points) = (0, 0_i64);
-        for book in self.books.iter() {
-            let Some(domain) = book.topology.domain(node) else {
-                if book.is_wanted_near {
-                    marks |= LACKS_KEY;
+        for counts in self.counts.iter() {
+            let Some(domain) = counts.topology.domain(node) else {
+                if counts.is_wanted_near {
+                    marks |= MISSING_KEY;
                 }
                 continue;
             };
-            if let Some(column) = book.column {
+            if let Some(column) = counts.column {
                 own[COLUMNS + column] = i64::from(domain);
                 continue;
             }
-            let sums = book.sums_around(node, domain);
+            let sums = counts.sums(domain);
             for (is_so, mark) in [
-                (book.is_wanted_near && sums.affinity <= 0, LONELY),
-                (sums.anti_affinity > 0, CROWDED),
-                (sums.existing_anti_affinity > 0, UNWELCOME),
+                (counts.is_wanted_near && sums.affinity <= 0, NO_AFFINITY),
+                (sums.anti_affinity > 0, ANTI_AFFINITY),
+                (sums.existing_anti_affinity > 0, EXISTING_ANTI_AFFINITY),
             ] {
                 if is_so {
                     marks |= mark;
@@ -313,11 +334,11 @@ impl Ledger for AffinityLedger {
             points = points.saturating_add(sums.points);
         }
         // Nodes that are rejected in any case are not distinguished further.
-        if marks & LACKS_KEY != 0 {
-            marks = LACKS_KEY;
+        if marks & MISSING_KEY != 0 {
+            marks = MISSING_KEY;
             own[COLUMNS..].fill(NOWHERE);
         }
-        if marks & (LACKS_KEY | CROWDED | UNWELCOME) != 0 {
+        if marks & (MISSING_KEY | ANTI_AFFINITY | EXISTING_ANTI_AFFINITY) != 0 {
             points = 0;
         }
         (own[MARKS], own[POINTS]) = (marks, points);
@@ -325,18 +346,18 @@ impl Ledger for AffinityLedger {
 
     fn filter(&self, class: &[i64]) -> Result<(), Status> {
         let has = |mark: i64| class[MARKS] & mark != 0;
-        let in_columns = |is_so: fn(&Book, Sums) -> bool| {
+        let in_columns = |is_so: fn(&KeyCounts, Sums) -> bool| {
             let mut columns = self.columns_of(class);
-            columns.any(|(book, sums)| is_so(book, sums))
+            columns.any(|(counts, sums)| is_so(counts, sums))
         };
         let is_alone =
-            || has(LONELY) || in_columns(|book, sums| book.is_wanted_near && sums.affinity <= 0);
+            || has(NO_AFFINITY) || in_columns(|counts, sums| counts.is_wanted_near && sums.affinity <= 0);
         // The first pod of a series.
         let may_be_first = || self.total.affinity == 0 && self.incoming.is_meant_by_itself;
         let status = verdict(
-            !has(LACKS_KEY) && (!is_alone() || may_be_first()),
-            || !has(CROWDED) && !in_columns(|_, sums| sums.anti_affinity > 0),
-            || !has(UNWELCOME) && !in_columns(|_, sums| sums.existing_anti_affinity > 0),
+            !has(MISSING_KEY) && (!is_alone() || may_be_first()),
+            || !has(ANTI_AFFINITY) && !in_columns(|_, sums| sums.anti_affinity > 0),
+            || !has(EXISTING_ANTI_AFFINITY) && !in_columns(|_, sums| sums.existing_anti_affinity > 0),
         );
         if status.is_success() {
             Ok(())
@@ -376,27 +397,13 @@ impl Ledger for AffinityLedger {
         let mut changed = Vec::new();
         let mut class = Class::new();
         for other in pods {
-            self.pod_moved(cx, node, other, Movement::PodAdded, &mut changed);
+            self.pod_moved(cx, node, other, 1, &mut changed);
         }
         self.class(node, &mut class);
         let result = self.filter(&class);
         for other in pods {
-            self.pod_moved(cx, node, other, Movement::PodRemoved, &mut changed);
+            self.pod_moved(cx, node, other, -1, &mut changed);
         }
         Some(result)
-    }
-
-    /// The pod has no affinity, and all books are empty: removed pods cannot change that.
-    fn is_indifferent(&self) -> bool {
-        let mut books = self.books.iter();
-        books.all(|book| !book.is_wanted_near && book.is_idle())
-    }
-
-    fn is_stale(&self) -> bool {
-        self.books.iter().any(|book| self.layout.is_wrong(book))
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.books.iter().map(Book::bytes).sum::<usize>()
     }
 }

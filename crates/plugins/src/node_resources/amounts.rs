@@ -99,11 +99,11 @@ pub fn requested(
 
 /// One scored resource of all nodes.
 #[derive(Debug, Clone, Copy)]
-struct ScoredColumn<'a> {
-    allocatable: &'a [i64],
-    held: &'a [i64],
-    own: i64,
-    weight: i64,
+pub struct ScoredColumn<'a> {
+    pub(super) allocatable: &'a [i64],
+    pub(super) held: &'a [i64],
+    pub(super) own: i64,
+    pub(super) weight: i64,
 }
 
 /// The scored resources of all nodes, with what a pod would add.
@@ -213,7 +213,7 @@ impl<'a> ScoredColumns<'a> {
 
 /// Two scored resources of all nodes.
 #[derive(Debug, Clone, Copy)]
-pub struct ScoredPair<'a>([ScoredColumn<'a>; 2]);
+pub struct ScoredPair<'a>(pub(super) [ScoredColumn<'a>; 2]);
 
 impl ScoredPair<'_> {
     /// The shares of one node, if it offers both.

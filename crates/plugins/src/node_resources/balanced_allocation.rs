@@ -5,6 +5,7 @@
 
 use super::amounts::{CountedResources, FOR_BALANCE, Scored, ScoredColumns, requested};
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
+use super::batch::{ExactShare, floor};
 use super::strategy::Share;
 use crate::extended_resources::without_backing_classes;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
@@ -48,6 +49,20 @@ fn fractions(share: Share) -> (f64, f64) {
 fn score((with, without): (i64, i64)) -> i64 {
     let half = MAX_NODE_SCORE / 2;
     half + (half + with - without) / 2
+}
+
+/// The same as [`score`] of [`balances_of_pair`], in a form that is vectorised.
+#[inline(always)]
+fn exact_score([a, b]: [ExactShare; 2]) -> f64 {
+    let fraction = |held: f64, share: ExactShare| {
+        let fraction = held / share.allocatable;
+        if fraction > 1.0 { 1.0 } else { fraction }
+    };
+    let max = MAX_NODE_SCORE as f64;
+    let balance = |a: f64, b: f64| floor((1.0 - ((a - b) / 2.0).abs()) * max);
+    let with = balance(fraction(a.requested, a), fraction(b.requested, b));
+    let without = balance(fraction(a.without, a), fraction(b.without, b));
+    max / 2.0 + floor((max / 2.0 + with - without) / 2.0)
 }
 
 /// The balance with the pod and without it, for two resources.
@@ -125,6 +140,22 @@ impl NodeScore for NodeResourcesBalancedAllocation {
                 Some(shares) => balances_of_pair(shares),
                 None => balances_of_any(&columns, slot),
             })
+        }
+    }
+
+    fn rate_many(
+        &self,
+        requested: &Scored,
+        nodes: &NodeTable,
+        slots: &[Slot],
+        scores: &mut Vec<i64>,
+    ) {
+        let resources = &self.resources;
+        let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::Requested);
+        let rate = self.rate(requested, nodes);
+        match columns.pair() {
+            Some(pair) => pair.rate_many(slots, scores, exact_score, rate),
+            None => scores.extend(slots.iter().map(|slot| rate(*slot))),
         }
     }
 }

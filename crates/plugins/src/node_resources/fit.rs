@@ -323,6 +323,26 @@ impl NodeScore for NodeResourcesFit {
             None => strategy.score(columns.of(slot)),
         }
     }
+
+    fn rate_many(
+        &self,
+        requested: &Scored,
+        nodes: &NodeTable,
+        slots: &[Slot],
+        scores: &mut Vec<i64>,
+    ) {
+        let FitArgs {
+            resources,
+            strategy,
+            ..
+        } = &self.args;
+        let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::NonZero);
+        let rate = self.rate(requested, nodes);
+        match columns.pair() {
+            Some(pair) => strategy.score_many(&pair, slots, scores, rate),
+            None => scores.extend(slots.iter().map(|slot| rate(*slot))),
+        }
+    }
 }
 
 /// The sum of the requests of the pods for the scored resources.

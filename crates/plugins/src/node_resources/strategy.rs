@@ -3,7 +3,10 @@
 //! Per resource an integer score of 0 to 100, and their mean weighted by the resources' weights. Products are
 //! computed with 128 bits where 64 do not suffice, so that amounts near the limit do not wrap.
 
+use super::amounts::ScoredPair;
+use super::batch::{ExactShare, floor};
 use super::shape::ScoreShape;
+use berth_framework::Slot;
 use berth_framework::plugin::MAX_NODE_SCORE;
 
 /// The use of one resource of a node, with the pod.
@@ -63,6 +66,42 @@ impl ScoringStrategy {
             Self::LeastAllocated => mean(least(&first), least(&second)),
             Self::MostAllocated => mean(most(&first), most(&second)),
             Self::RequestedToCapacityRatio(_) => self.score([first, second]),
+        }
+    }
+
+    /// Appends the scores of nodes, of which two resources are scored; `rate` is the score of one.
+    pub(super) fn score_many(
+        &self,
+        pair: &ScoredPair<'_>,
+        slots: &[Slot],
+        scores: &mut Vec<i64>,
+        rate: impl Fn(Slot) -> i64,
+    ) {
+        // Weights are at most 100.
+        let [a, b] = pair.0.map(|column| column.weight as f64);
+        let mean = move |of_a: f64, of_b: f64| floor((of_a * a + of_b * b) / (a + b));
+        match self {
+            Self::LeastAllocated if a + b > 0.0 => {
+                let least = |share: ExactShare| {
+                    let free = share.allocatable - share.requested;
+                    let free = if free < 0.0 { 0.0 } else { free };
+                    floor(free * 100.0 / share.allocatable)
+                };
+                pair.rate_many(slots, scores, |[a, b]| mean(least(a), least(b)), rate);
+            }
+            Self::MostAllocated if a + b > 0.0 => {
+                let most = |share: ExactShare| {
+                    let is_full = share.requested > share.allocatable;
+                    let used = if is_full {
+                        share.allocatable
+                    } else {
+                        share.requested
+                    };
+                    floor(used * 100.0 / share.allocatable)
+                };
+                pair.rate_many(slots, scores, |[a, b]| mean(most(a), most(b)), rate);
+            }
+            _ => scores.extend(slots.iter().map(|slot| rate(*slot))),
         }
     }
 

@@ -21,9 +21,11 @@ use super::score::{normalized, weight};
 use super::tally::{SelectorTally, Tallies};
 use berth_api::Pod;
 use berth_api::selector::SelectorError;
-use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
+use berth_framework::keep::{
+    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, LedgerChange, LedgerState,
+};
 use berth_framework::plugin::Context;
-use berth_framework::table::{PodMarks, Topology};
+use berth_framework::table::Topology;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use hard::Hard;
 use places::{DomainPlaces, NodeEntry, Number, Place};
@@ -217,20 +219,9 @@ impl SpreadLedger {
     }
 }
 
-impl Ledger for SpreadLedger {
-    fn may_count(&self, pod: &PodMarks) -> bool {
-        let mut tallies = self.tallies.iter();
-        tallies.any(|tally| tally.mark.is_in(pod.own))
-    }
-
-    fn pod_moved(
-        &mut self,
-        _cx: &Context<'_>,
-        node: Slot,
-        pod: &PodInfo,
-        movement: Movement,
-        changed: &mut Vec<Slot>,
-    ) {
+impl SpreadLedger {
+    /// Counts pods that were added to a node (`pods` is 1) or removed (-1).
+    fn pod_moved(&mut self, node: Slot, pod: &PodInfo, pods: i32, changed: &mut Vec<Slot>) {
         if self.presence(node) == Presence::Absent {
             return;
         }
@@ -238,10 +229,6 @@ impl Ledger for SpreadLedger {
         if !counted.contains(&true) {
             return;
         }
-        let pods = match movement {
-            Movement::PodAdded => 1,
-            Movement::PodRemoved => -1,
-        };
         for (tally, counted) in self.tallies.iter_mut().zip(&counted) {
             if *counted {
                 let count = &mut tally.counts[node.index()];
@@ -261,6 +248,7 @@ impl Ledger for SpreadLedger {
         }
     }
 
+    /// Counts all pods of a node again.
     fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>) {
         self.grow(node.index() + 1);
         let before: SmallVec<[i64; 4]> = self.tallies.iter().map(|t| t.count(node)).collect();
@@ -310,9 +298,45 @@ impl Ledger for SpreadLedger {
             Some(_) => Presence::Ignored,
         };
     }
+}
 
-    fn width(&self) -> usize {
-        self.hard.len() + self.soft.len()
+impl Ledger for SpreadLedger {
+    fn follow(
+        &mut self,
+        cx: &Context<'_>,
+        node: Slot,
+        change: LedgerChange<'_>,
+        changed: &mut Vec<Slot>,
+    ) {
+        match change {
+            LedgerChange::Node => self.node_changed(cx, node, changed),
+            LedgerChange::Pod {
+                pod,
+                marks,
+                is_added,
+            } => {
+                let mut tallies = self.tallies.iter();
+                if tallies.any(|tally| tally.mark.is_in(marks.own)) {
+                    let pods = if is_added { 1 } else { -1 };
+                    self.pod_moved(node, pod, pods, changed);
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> LedgerState {
+        let tallies = self.tallies.iter();
+        let tallies = tallies.map(|tally| tally.counts.capacity() * size_of::<u32>());
+        LedgerState {
+            is_uniform: false,
+            is_indifferent: false,
+            is_stale: false,
+            bytes: size_of::<Self>()
+                + tallies.sum::<usize>()
+                + self.hard.iter().map(Hard::bytes).sum::<usize>()
+                + self.soft.iter().map(Soft::bytes).sum::<usize>()
+                + self.presence.capacity(),
+        }
     }
 
     fn class(&self, node: Slot, class: &mut Class) {
@@ -400,18 +424,6 @@ impl Ledger for SpreadLedger {
             hard.pod_moved(node, -added, &mut changed);
         }
         Some(result)
-    }
-
-    fn bytes(&self) -> usize {
-        let tallies = self
-            .tallies
-            .iter()
-            .map(|t| t.counts.capacity() * size_of::<u32>());
-        size_of::<Self>()
-            + tallies.sum::<usize>()
-            + self.hard.iter().map(Hard::bytes).sum::<usize>()
-            + self.soft.iter().map(Soft::bytes).sum::<usize>()
-            + self.presence.capacity()
     }
 }
 

@@ -37,6 +37,7 @@ impl Memos {
         self.results = Some(results);
     }
 
+    #[inline]
     pub(super) fn forget(&mut self, node: Slot) {
         if self.results.is_none() {
             return;

@@ -5,7 +5,7 @@ use crate::inter_pod_affinity::InterPodAffinityArgs;
 use crate::testing::{full_pod, node};
 use berth_api::{Kind, Time};
 use berth_framework::plugin::{Filter, PreFilter, PreFilterResult, PreScore, Score};
-use berth_framework::table::TableChange;
+use berth_framework::table::{PodMarks, TableChange};
 use berth_framework::{Cluster, CycleState, FeatureGates};
 use fastrand::Rng;
 use rustc_hash::FxHashMap;
@@ -342,7 +342,7 @@ impl Follower {
     ) -> Self {
         let incoming = Incoming::new(&plugin.args, cx.cluster, pod);
         let ledger = AffinityLedger::open(incoming, &cx.cluster.nodes, layout);
-        assert!(!ledger.is_stale(), "just opened");
+        assert!(!ledger.state().is_stale, "just opened");
         let mut follower = Self {
             ledger,
             classes: FxHashMap::default(),
@@ -359,7 +359,7 @@ impl Follower {
         if cx.cluster.nodes.get(slot).is_some() {
             let mut class = Class::new();
             self.ledger.class(slot, &mut class);
-            assert_eq!(class.len(), self.ledger.width());
+            assert_eq!(class.len(), COLUMNS + self.ledger.columns);
             self.classes.insert(slot, class);
         }
     }
@@ -379,19 +379,25 @@ impl Follower {
         recounted.dedup();
         let mut changed = Vec::new();
         for change in log {
-            let (slot, pod, movement) = match change {
+            let (slot, pod, is_added) = match change {
                 TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
                     continue;
                 }
-                TableChange::PodAdded(slot, pod) => (*slot, pod, Movement::PodAdded),
-                TableChange::PodRemoved(slot, pod) => (*slot, pod, Movement::PodRemoved),
+                TableChange::PodAdded(slot, pod) => (*slot, pod, true),
+                TableChange::PodRemoved(slot, pod) => (*slot, pod, false),
             };
             if !recounted.contains(&slot) {
-                self.ledger.pod_moved(cx, slot, pod, movement, &mut changed);
+                let change = LedgerChange::Pod {
+                    pod,
+                    marks: &PodMarks::of_pod(pod),
+                    is_added,
+                };
+                self.ledger.follow(cx, slot, change, &mut changed);
             }
         }
         for slot in &recounted {
-            self.ledger.node_changed(cx, *slot, &mut changed);
+            let change = LedgerChange::Node;
+            self.ledger.follow(cx, *slot, change, &mut changed);
         }
         for slot in recounted.into_iter().chain(changed) {
             self.read(cx, slot);
@@ -505,7 +511,7 @@ fn ledgers_answer_as_the_plain_plugin() {
                     opener.pod.name(),
                     follower = follower.ledger,
                 );
-                if follower.ledger.is_stale() {
+                if follower.ledger.state().is_stale {
                     followers.swap_remove(at);
                 }
             }
@@ -576,7 +582,7 @@ fn indifferent_ledgers_stay_so_when_pods_go() {
             let cx = context(&scene.cluster, &features);
             Follower::open(&plugin, &cx, &pod, Layout::default())
         };
-        let at_first = follower.ledger.is_indifferent();
+        let at_first = follower.ledger.state().is_indifferent;
         loop {
             let cx = context(&scene.cluster, &features);
             follower.catch_up(&cx);
@@ -585,7 +591,7 @@ fn indifferent_ledgers_stay_so_when_pods_go() {
                 .statuses
                 .iter()
                 .all(|(_, status)| status.is_success());
-            if follower.ledger.is_indifferent() {
+            if follower.ledger.state().is_indifferent {
                 assert!(
                     all_pass && answers.scores.is_none(),
                     "seed {seed}: {answers:?}"

@@ -21,17 +21,6 @@ pub(super) struct Live {
     pub(super) nodes: usize,
 }
 
-/// The sums of some classes of a shape.
-pub(super) struct ClassSums(Vec<Option<i64>>);
-
-impl ClassSums {
-    /// The sum of a class, if it is one of these.
-    #[inline]
-    pub(super) fn of(&self, id: ClassId) -> Option<i64> {
-        self.0.get(id as usize).copied().flatten()
-    }
-}
-
 impl Shape {
     /// The classes whose nodes are feasible.
     ///
@@ -70,7 +59,7 @@ impl Shape {
         let mut all = Vec::new();
         let cx = evaluator.context();
         for (group, column) in parts.columns().into_iter().enumerate() {
-            for (scale, scorer) in column.scorers.scales.iter().enumerate() {
+            for (scale, scorer) in column.scales.iter().enumerate() {
                 // By class: no plugin reads which node has a score.
                 let raw = live.classes.iter().map(|(id, _)| {
                     let class = Slot::from_index(u32::from(*id));
@@ -118,13 +107,13 @@ impl Shape {
         }
     }
 
-    /// The weighted sum of these scores for each of the live classes.
+    /// The weighted sum of these scores by class; `None` for those that are not live.
     pub(super) fn class_sums(
         &self,
         evaluator: &Evaluator<'_>,
         live: &Live,
         scores: &[(usize, Vec<i64>)],
-    ) -> ClassSums {
+    ) -> Vec<Option<i64>> {
         let mut sums = vec![None; self.classes.len()];
         for (at, (id, _)) in live.classes.iter().enumerate() {
             let weighted = scores
@@ -132,7 +121,7 @@ impl Shape {
                 .map(|(scorer, scores)| evaluator.profile.score[*scorer].weight * scores[at]);
             sums[*id as usize] = Some(weighted.sum());
         }
-        ClassSums(sums)
+        sums
     }
 
     /// A node with the greatest total, each of several with the same chance: the one that the plain evaluator
@@ -155,7 +144,7 @@ impl Shape {
         let sums = self.class_sums(evaluator, live, &scores);
         let (mut greatest, mut nodes) = (i64::MIN, 0);
         for best in self.blocks.iter().flatten() {
-            let Some(of_class) = sums.of(best.class) else {
+            let Some(of_class) = sums[best.class as usize] else {
                 continue;
             };
             let total = i64::from(best.sum) + of_class;
@@ -168,7 +157,7 @@ impl Shape {
         let mut chosen = break_tie(nodes, rng);
         for (at, block) in self.blocks.iter().enumerate() {
             let is_best = |class: ClassId, sum: i32| {
-                let of_class = sums.of(class);
+                let of_class = sums.get(class as usize).copied().flatten();
                 of_class.is_some_and(|of_class| i64::from(sum) + of_class == greatest)
             };
             let best = block.iter().filter(|of| is_best(of.class, of.sum));
@@ -238,7 +227,7 @@ impl Shape {
         let scores = self.class_scores(evaluator, plan, parts, &some)?;
         let sums = self.class_sums(evaluator, &some, &scores);
         let total = |(slot, class): &(Slot, ClassId)| {
-            let of_class = sums.of(*class).unwrap_or(0);
+            let of_class = sums[*class as usize].unwrap_or(0);
             (*slot, i64::from(parts.sum(*slot)) + of_class)
         };
         let totals: Vec<(Slot, i64)> = found.iter().map(total).collect();

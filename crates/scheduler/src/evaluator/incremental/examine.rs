@@ -52,7 +52,7 @@ fn examine(evaluator: &Evaluator<'_>, kept: Kept<'_>) -> Result<Examined, Unkeep
     let mut places = Vec::with_capacity(live.nodes);
     for (slot, class) in (0..).map(Slot::from_index).zip(shape.class_of.iter()) {
         let place = live.classes.iter().position(|(id, _)| id == class);
-        let (Some(place), Some(of_class)) = (place, sums.of(*class)) else {
+        let Some((place, of_class)) = place.zip(sums.get(*class as usize).copied().flatten()) else {
             continue;
         };
         places.push(place);

@@ -6,7 +6,7 @@ use super::plan::Plan;
 use super::scratch::{Note, Scratch};
 use super::Unkeepable;
 use crate::evaluator::Evaluator;
-use berth_framework::keep::{Class, Ledger, Movement};
+use berth_framework::keep::{Class, Ledger, LedgerChange, LedgerState};
 use berth_framework::plugin::Context;
 use berth_framework::table::TableChange;
 use berth_framework::{PodInfo, Slot};
@@ -38,15 +38,15 @@ impl Ledgers {
     pub(super) fn open(id: u64, evaluator: &Evaluator<'_>, plan: &Plan) -> Self {
         let cx = evaluator.context();
         let pod = neutral(evaluator.pod);
-        let mut end = 0;
+        let mut numbers = Class::new();
         let opened = plan.domains.iter().enumerate().filter_map(|(member, of)| {
             let ledger = of.plugin.open(&cx, &pod)?;
-            let start = end;
-            end += ledger.width();
+            let start = numbers.len();
+            ledger.class(cx.cluster.nodes.occupied().next()?, &mut numbers);
             Some(OpenLedger {
                 member,
                 ledger,
-                numbers: start..end,
+                numbers: start..numbers.len(),
             })
         });
         Self {
@@ -81,14 +81,14 @@ impl Ledgers {
         }
         self.seen = log.end();
         for slot in scratch.noted() {
-            self.changes.push(*slot);
+            self.changes.push(*slot, Note::Row);
         }
         Ok(())
     }
 
     /// Returns whether all nodes have the same numbers now.
     pub(super) fn are_uniform(&self) -> bool {
-        self.all.iter().all(|of| of.ledger.is_uniform())
+        self.all.iter().all(|of| of.ledger.state().is_uniform)
     }
 
     /// Appends the numbers of a node.
@@ -140,12 +140,12 @@ impl Ledgers {
 
     /// Returns whether the plugins accept every node and prefer none, also if any of the current pods were removed.
     pub(super) fn are_indifferent(&self) -> bool {
-        self.all.iter().all(|of| of.ledger.is_indifferent())
+        self.all.iter().all(|of| of.ledger.state().is_indifferent)
     }
 
     /// About how much memory they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let ledgers = self.all.iter().map(|of| of.ledger.bytes());
+        let ledgers = self.all.iter().map(|of| of.ledger.state().bytes);
         size_of::<Self>() + ledgers.sum::<usize>() + self.changes.bytes()
     }
 }
@@ -163,33 +163,35 @@ impl OpenLedger {
         moved.clear();
         let changes = cx.cluster.nodes.log().with_marks_since(seen);
         for (marks, change) in changes.ok_or(Unkeepable)? {
-            if !self.ledger.may_count(marks) {
-                continue;
-            }
-            let (slot, pod, movement) = match change {
+            let (slot, pod, is_added) = match change {
+                TableChange::PodAdded(slot, pod) => (*slot, pod, true),
+                TableChange::PodRemoved(slot, pod) => (*slot, pod, false),
                 TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
                     continue;
                 }
-                TableChange::PodAdded(slot, pod) => (*slot, pod, Movement::PodAdded),
-                TableChange::PodRemoved(slot, pod) => (*slot, pod, Movement::PodRemoved),
             };
             if scratch.note_of(slot) != Note::Node {
-                let ledger = &mut self.ledger;
-                ledger.pod_moved(cx, slot, pod, movement, &mut moved);
+                let change = LedgerChange::Pod {
+                    pod,
+                    marks,
+                    is_added,
+                };
+                self.ledger.follow(cx, slot, change, &mut moved);
             }
         }
         for slot in scratch.noted() {
             if scratch.note_of(*slot) == Note::Node {
-                self.ledger.node_changed(cx, *slot, &mut moved);
+                self.ledger
+                    .follow(cx, *slot, LedgerChange::Node, &mut moved);
             }
         }
         for slot in &moved {
             scratch.note(*slot, Note::Row);
         }
         scratch.moved = moved;
-        if self.ledger.is_stale() {
-            return Err(Unkeepable);
+        match self.ledger.state() {
+            LedgerState { is_stale: true, .. } => Err(Unkeepable),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }

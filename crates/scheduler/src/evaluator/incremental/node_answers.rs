@@ -15,6 +15,7 @@ use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
 use berth_framework::table::TableChange;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The number of different statuses of the nodes, and of different raw scores. Beyond that keeping
@@ -79,32 +80,6 @@ impl Cell {
     };
 }
 
-/// The scorers of a group, by their places in the profile.
-#[derive(Debug, Default)]
-pub(super) struct Scorers {
-    /// Those whose scores are added up.
-    local: Vec<usize>,
-    /// Those whose raw scores make up the grades.
-    pub(super) scales: Vec<usize>,
-}
-
-/// Nodes whose kept answer does not suffice.
-#[derive(Debug, Default)]
-struct SpecialNodes {
-    /// Those for which a filter broke.
-    broken: FxHashSet<Slot>,
-    /// Those that are rejected although they pass with the pods that are nominated to them.
-    needs_nominated: FxHashSet<Slot>,
-}
-
-/// The plugins whose answers depend on what many nodes share.
-#[derive(Default)]
-struct Followers {
-    plugins: Vec<Arc<dyn Keep>>,
-    /// The number of changes that they have followed.
-    changes: u64,
-}
-
 /// See the [module](self).
 pub(super) struct NodeAnswers {
     /// Never given to another set of node answers.
@@ -114,15 +89,24 @@ pub(super) struct NodeAnswers {
     pub(super) pod: Arc<PodInfo>,
     /// The kept state of the plugins; those of the other group are left out.
     pub(super) evaluation: Evaluation,
-    pub(super) scorers: Scorers,
-    followers: Followers,
+    /// The scorers whose scores are added up, by their places in the profile.
+    local: Vec<usize>,
+    /// The scorers whose raw scores make up the grades.
+    pub(super) scales: Vec<usize>,
+    /// The plugins whose answers depend on what many nodes share.
+    followers: Vec<Arc<dyn Keep>>,
+    /// The number of changes that they have followed.
+    followed: u64,
     /// Whether a plugin reads the pod again for each node, because its PreFilter or PreScore is not in the profile.
     reads_pod_again: bool,
     cells: Vec<Cell>,
     /// Answers; the first means [`FEASIBLE`].
     pub(super) known: Vec<Known>,
     grades: Grades,
-    special: SpecialNodes,
+    /// The nodes for which a filter broke.
+    broken: FxHashSet<Slot>,
+    /// The nodes that are rejected although they pass with the pods that are nominated to them.
+    needs_nominated: FxHashSet<Slot>,
     /// The position in the changes of the table, and in those of the nominations.
     seen: (u64, u64),
     /// Nodes that answered for one pod alone: to be looked at again.
@@ -181,20 +165,22 @@ impl NodeAnswers {
             group,
             pod: neutral(evaluator.pod),
             evaluation: Evaluation::default(),
-            scorers: Scorers::default(),
-            followers: Followers::default(),
+            local: Vec::new(),
+            scales: Vec::new(),
+            followers: Vec::new(),
+            followed: 0,
             reads_pod_again: false,
             cells: vec![Cell::NOTHING; table.slots()],
             known: vec![Known::feasible()],
             grades: Grades::new(),
-            special: SpecialNodes::default(),
+            broken: FxHashSet::default(),
+            needs_nominated: FxHashSet::default(),
             seen: (table.log().end(), evaluator.nominated.changes_end()),
             again: Vec::new(),
             changes: Changes::default(),
         };
         node_answers.prepare(evaluator, plan)?;
-        scratch.begin(table.slots());
-        scratch.dirty.extend(table.occupied());
+        scratch.begin_with_all(table);
         node_answers.ask(evaluator, scratch, true)?;
         Ok(node_answers)
     }
@@ -224,7 +210,7 @@ impl NodeAnswers {
             match keep.follow(&cx, state, &mut Vec::new()) {
                 FollowOutcome::Nothing => {}
                 FollowOutcome::Same | FollowOutcome::Changes => {
-                    self.followers.plugins.push(keep.clone());
+                    self.followers.push(keep.clone());
                 }
                 FollowOutcome::Lost => return Err(Unkeepable),
             }
@@ -257,9 +243,9 @@ impl NodeAnswers {
             let is_prepared = profile.pre_score.iter().any(|member| member.id == id);
             self.reads_pod_again |= !is_prepared;
             if plan.normalizes(id) {
-                self.scorers.scales.push(at);
+                self.scales.push(at);
             } else {
-                self.scorers.local.push(at);
+                self.local.push(at);
             }
         }
         Ok(())
@@ -274,7 +260,7 @@ impl NodeAnswers {
         let table = &evaluator.cluster.nodes;
         let nominated = evaluator.nominated;
         let seen = (table.log().end(), nominated.changes_end());
-        if seen == self.seen && self.followers.plugins.is_empty() && self.again.is_empty() {
+        if seen == self.seen && self.followers.is_empty() && self.again.is_empty() {
             return Ok(());
         }
         let changes = table.log().since(self.seen.0).ok_or(Unkeepable)?;
@@ -324,9 +310,17 @@ impl NodeAnswers {
         if is_read_again && !self.pod.pod.reads_as(&evaluator.pod.pod) {
             self.pod = neutral(evaluator.pod);
         }
+        let before: SmallVec<[Cell; 16]> = scratch.noted().iter().map(|s| self.cell(*s)).collect();
         self.ask(evaluator, scratch, false)?;
-        for slot in scratch.noted() {
-            self.changes.push(*slot);
+        let has_nominations = !evaluator.nominated.is_empty();
+        for (slot, before) in scratch.noted().iter().zip(before) {
+            let now = self.cell(*slot);
+            let is_same = (now.answer, now.grade) == (before.answer, before.grade);
+            let note = match is_same && !has_nominations {
+                true => Note::Score,
+                false => Note::Row,
+            };
+            self.changes.push(*slot, note);
         }
         Ok(())
     }
@@ -335,11 +329,11 @@ impl NodeAnswers {
     fn follow(&mut self, evaluator: &Evaluator<'_>) -> Result<Vec<Slot>, Unkeepable> {
         let mut changed = Vec::new();
         let cx = evaluator.context();
-        for keep in &self.followers.plugins {
+        for keep in &self.followers {
             let state = &mut self.evaluation.state;
             match keep.follow(&cx, state, &mut changed) {
                 FollowOutcome::Nothing | FollowOutcome::Same => {}
-                FollowOutcome::Changes => self.followers.changes += 1,
+                FollowOutcome::Changes => self.followed += 1,
                 FollowOutcome::Lost => return Err(Unkeepable),
             }
         }
@@ -349,7 +343,7 @@ impl NodeAnswers {
     /// Grows with each change of what many nodes share. Nodes that were not reported answer the same, but perhaps not in
     /// a dry run, in which they are not rejected for another reason before.
     pub(super) fn followed(&self) -> u64 {
-        self.followers.changes
+        self.followed
     }
 
     /// Asks about every node that was noted; `are_there` when all of them are known to exist, and nothing is kept of
@@ -377,11 +371,11 @@ impl NodeAnswers {
             &scratch.dirty[..]
         };
         for slot in one_by_one {
-            if !self.special.broken.is_empty() {
-                self.special.broken.remove(slot);
+            if !self.broken.is_empty() {
+                self.broken.remove(slot);
             }
-            if !self.special.needs_nominated.is_empty() {
-                self.special.needs_nominated.remove(slot);
+            if !self.needs_nominated.is_empty() {
+                self.needs_nominated.remove(slot);
             }
             match evaluator.cluster.nodes.get(*slot) {
                 None => self.cells[slot.index()] = Cell::NOTHING,
@@ -398,7 +392,7 @@ impl NodeAnswers {
             let mut own = own_evaluator(&self.pod, &mut self.evaluation, evaluator);
             let (status, needs_nominated) = own.filter_in_passes(*slot);
             if needs_nominated {
-                self.special.needs_nominated.insert(*slot);
+                self.needs_nominated.insert(*slot);
             }
             if status.is_success() {
                 left.push(*slot);
@@ -410,7 +404,7 @@ impl NodeAnswers {
             let answer = if status.is_rejected() {
                 self.answer_of(evaluator, status)?
             } else {
-                self.special.broken.insert(*slot);
+                self.broken.insert(*slot);
                 NO_NODE
             };
             self.cells[slot.index()] = Cell {
@@ -445,7 +439,7 @@ impl NodeAnswers {
         let asked = self.ask(evaluator, scratch, false);
         self.pod = of_all;
         self.again.push(slot);
-        self.changes.push(slot);
+        self.changes.push(slot, Note::Row);
         asked
     }
 
@@ -500,8 +494,8 @@ impl NodeAnswers {
         raw.clear();
         // First the sums, then the raw scores of each plugin that are brought to scale.
         raw.resize(left.len(), 0);
-        let scales = self.scorers.scales.iter().map(|scorer| (*scorer, true));
-        let local = self.scorers.local.iter().map(|scorer| (*scorer, false));
+        let scales = self.scales.iter().map(|scorer| (*scorer, true));
+        let local = self.local.iter().map(|scorer| (*scorer, false));
         for (at, is_raw) in local.chain(scales) {
             let scorer = &evaluator.profile.score[at];
             let began = raw.len();
@@ -526,14 +520,16 @@ impl NodeAnswers {
             raw.truncate(began);
         }
         let (sums, scaled) = raw.split_at(left.len());
+        // Mostly the raw scores of all nodes are equal.
+        let are_equal = |scores: &[i64]| scores.iter().fold(0, |bits, s| bits | (s ^ scores[0])) == 0;
+        let is_uniform = scaled.chunks(left.len()).all(are_equal);
+        let of_node = |at: usize| scaled[at..].iter().step_by(left.len());
         let mut latest = (Class::new(), 0);
         for (at, (slot, score)) in left.iter().zip(sums).enumerate() {
-            if !scaled.is_empty() {
-                let of_node = scaled[at..].iter().step_by(left.len());
-                if !of_node.clone().eq(latest.0.iter()) {
-                    let grade: Class = of_node.copied().collect();
-                    latest = (grade.clone(), self.grades.of(grade)?);
-                }
+            let is_known = at > 0 && (is_uniform || of_node(at).eq(latest.0.iter()));
+            if !is_known && !scaled.is_empty() {
+                let grade: Class = of_node(at).copied().collect();
+                latest = (grade.clone(), self.grades.of(grade)?);
             }
             self.cells[slot.index()] = Cell {
                 answer: FEASIBLE,
@@ -577,24 +573,24 @@ impl NodeAnswers {
         &self.cells
     }
 
-    /// The raw scores that a grade means, in the order of [`Scorers::scales`].
+    /// The raw scores that a grade means, in the order of [`NodeAnswers::scales`].
     pub(super) fn grade(&self, grade: Grade) -> &[i64] {
         self.grades.raw.get(grade as usize).map_or(&[], |raw| raw)
     }
 
     /// Returns whether a scorer, by its place, adds to the sums.
     pub(super) fn is_scored_by(&self, scorer: usize) -> bool {
-        self.scorers.local.contains(&scorer)
+        self.local.contains(&scorer)
     }
 
     /// Returns whether a node is rejected although it passes with the pods that are nominated to it.
     pub(super) fn needs_nominated(&self, slot: Slot) -> bool {
-        self.special.needs_nominated.contains(&slot)
+        self.needs_nominated.contains(&slot)
     }
 
     /// Returns whether a filter broke on some node: the plain evaluator has to determine the result.
     pub(super) fn is_broken(&self) -> bool {
-        !self.special.broken.is_empty()
+        !self.broken.is_empty()
     }
 
     /// About how much memory they take, in bytes.

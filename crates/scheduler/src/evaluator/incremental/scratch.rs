@@ -1,12 +1,14 @@
 //! Room to work in, shared by everything that is kept.
 
-use berth_framework::{Slot, Status};
+use berth_framework::{NodeTable, Slot, Status};
 
 /// The reason why a node has to be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Note {
     #[default]
     None,
+    /// The sum of its scores may have changed, and nothing else.
+    Score,
     /// Something about it has changed.
     Row,
     /// The node itself has changed.
@@ -35,6 +37,17 @@ impl Scratch {
         self.dirty.clear();
         if self.notes.len() < slots {
             self.notes.resize(slots, (0, Note::None));
+        }
+    }
+
+    /// Forgets all notes. All nodes are looked at, without a note.
+    pub(super) fn begin_with_all(&mut self, table: &NodeTable) {
+        self.begin(table.slots());
+        self.dirty.reserve(table.slots());
+        for (slot, is_node) in (0..).zip(table.is_node()) {
+            if *is_node {
+                self.dirty.push(Slot::from_index(slot));
+            }
         }
     }
 

@@ -125,19 +125,19 @@ impl Shape {
                 (&parts.ledgers.changes, ledgers),
             ];
             for (changes, seen) in changes {
-                for slot in changes.since(seen).ok_or(Unkeepable)? {
-                    scratch.note(slot, Note::Row);
+                for (slot, note) in changes.since(seen).ok_or(Unkeepable)? {
+                    scratch.note(slot, note);
                 }
             }
             for slot in std::mem::take(&mut self.again) {
                 scratch.note(slot, Note::Row);
             }
         } else {
-            scratch.dirty.extend(evaluator.cluster.nodes.occupied());
+            scratch.begin_with_all(&evaluator.cluster.nodes);
         }
         self.seen = Some(seen);
         self.state += 1;
-        self.place_all(evaluator, parts, slots, scratch.noted())?;
+        self.place_all(evaluator, parts, slots, scratch)?;
         self.read_blocks(parts);
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Shape {
         evaluator: &Evaluator<'_>,
         parts: &Parts,
         slots: usize,
-        nodes: &[Slot],
+        scratch: &Scratch,
     ) -> Result<(), Unkeepable> {
         let mut shared = std::mem::take(&mut self.class_of);
         let class_of = Arc::make_mut(&mut shared);
@@ -162,8 +162,12 @@ impl Shape {
         // The class of the node before, and what it was made of.
         let mut latest = (None, NO_CLASS);
         let mut class = Class::new();
-        for slot in nodes {
+        for slot in scratch.noted() {
             self.memos.forget(*slot);
+            if scratch.note_of(*slot) == Note::Score && self.entangled.is_empty() {
+                self.mark_stale(*slot);
+                continue;
+            }
             if !self.entangled.is_empty() {
                 self.entangled.remove(slot);
             }
@@ -197,6 +201,12 @@ impl Shape {
         if before != NO_CLASS {
             self.classes.remove(before);
         }
+        self.mark_stale(slot);
+    }
+
+    /// The block of a node is to be read again.
+    #[inline]
+    fn mark_stale(&mut self, slot: Slot) {
         let block = slot.index() / BLOCK;
         self.stale[block / BLOCK] |= 1 << (block % BLOCK);
     }

@@ -13,6 +13,9 @@ const BYTES_PER_NODE: usize = 1_400;
 /// The memory that they may take in a small cluster. Five hundred shapes with spread constraints fit at 5,000 nodes.
 const BYTES_AT_LEAST: usize = 96 << 20;
 
+/// The memory of an entry beside its key and its value.
+const PER_ENTRY: usize = size_of::<(Box<[u8]>, Option<Entry>, usize)>() + 4 * size_of::<usize>();
+
 /// The most bytes for a number of nodes.
 pub(super) fn limit(nodes: usize) -> usize {
     BYTES_PER_NODE.saturating_mul(nodes).max(BYTES_AT_LEAST)
@@ -39,15 +42,10 @@ impl Entry {
     }
 }
 
-struct StoreEntry {
-    /// Absent while it is lent.
-    entry: Option<Entry>,
-    bytes: usize,
-}
-
 /// See the [module](self).
 pub(super) struct Store {
-    entries: LruCache<Box<[u8]>, StoreEntry, FxBuildHasher>,
+    /// Each absent while it is lent, with its memory in bytes.
+    entries: LruCache<Box<[u8]>, (Option<Entry>, usize), FxBuildHasher>,
     bytes: usize,
 }
 
@@ -69,41 +67,37 @@ impl Store {
     /// The number of shapes.
     pub(super) fn shapes(&self) -> usize {
         let entries = self.entries.iter();
-        let shapes = entries.filter(|(_, of)| matches!(of.entry, Some(Entry::Shape(_))));
+        let shapes = entries.filter(|(_, of)| matches!(of.0, Some(Entry::Shape(_))));
         shapes.count()
     }
 
     /// Lends something out for use, to be brought up to date and [put](Store::put) back.
     pub(super) fn lend(&mut self, key: &[u8]) -> Option<Entry> {
-        self.entries.get_mut(key)?.entry.take()
+        self.entries.get_mut(key)?.0.take()
     }
 
     /// Keeps something. While all entries take more than `limit` bytes, others go.
     pub(super) fn put(&mut self, key: &[u8], entry: Entry, limit: usize) {
-        let bytes = size_of::<StoreEntry>() + key.len() + entry.bytes();
-        let kept = StoreEntry {
-            entry: Some(entry),
-            bytes,
-        };
+        let bytes = PER_ENTRY + key.len() + entry.bytes();
         self.bytes += bytes;
         match self.entries.peek_mut(key) {
             Some(known) => {
-                self.bytes -= known.bytes;
-                *known = kept;
+                self.bytes -= known.1;
+                *known = (Some(entry), bytes);
             }
-            None => drop(self.entries.put(key.into(), kept)),
+            None => drop(self.entries.put(key.into(), (Some(entry), bytes))),
         }
         while self.bytes > limit && self.entries.len() > 1 {
             let Some((_, oldest)) = self.entries.pop_lru() else {
                 break;
             };
-            self.bytes -= oldest.bytes;
+            self.bytes -= oldest.1;
         }
     }
 
     /// A kept shape; this is no use of it.
     pub(super) fn shape(&mut self, key: &[u8]) -> Option<&mut Shape> {
-        match self.entries.peek_mut(key)?.entry.as_mut()? {
+        match self.entries.peek_mut(key)?.0.as_mut()? {
             Entry::Shape(shape) => Some(shape),
             _ => None,
         }

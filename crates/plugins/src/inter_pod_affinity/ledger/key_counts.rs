@@ -89,18 +89,9 @@ struct NodeSums {
     sums: Sums,
 }
 
-/// The sums of domains.
-#[derive(Debug)]
-enum DomainSums {
-    /// Each domain is one node: its sums are those of the node.
-    OfNodes,
-    /// By domain; zeroes are left out.
-    ByDomain(FxHashMap<u32, Sums>),
-}
-
 /// The counts of one topology key.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct KeyCounts {
     pub(super) key: Str,
     /// The domains as of the last node that has changed.
     pub(super) topology: Arc<Topology>,
@@ -112,27 +103,22 @@ pub(super) struct Book {
     pub(super) column: Option<usize>,
     /// By slot; nodes whose pods do not count are left out.
     counted: FxHashMap<u32, NodeSums>,
-    sums: DomainSums,
+    /// By domain; zeroes are left out.
+    sums: FxHashMap<u32, Sums>,
     /// The sums of the pods of the node that is being counted again.
     pub(super) recounted: Sums,
 }
 
-impl Book {
+impl KeyCounts {
     pub(super) fn open(key: &Str, nodes: &NodeTable) -> Self {
-        let topology = nodes.topology(key);
-        let sums = if has_nodes_as_domains(&topology) {
-            DomainSums::OfNodes
-        } else {
-            DomainSums::ByDomain(FxHashMap::default())
-        };
         Self {
             key: key.clone(),
-            topology,
+            topology: nodes.topology(key),
             is_own: false,
             is_wanted_near: false,
             column: None,
             counted: FxHashMap::default(),
-            sums,
+            sums: FxHashMap::default(),
             recounted: Sums::default(),
         }
     }
@@ -142,65 +128,23 @@ impl Book {
         self.counted.is_empty()
     }
 
-    /// Gives the book a column in classes. The sums are looked up by domain then.
-    pub(super) fn set_column(&mut self, column: usize) {
-        self.column = Some(column);
-        self.sum_by_domain();
-    }
-
-    /// The sums of a domain of a book with a column.
+    /// The sums of a domain.
     pub(super) fn sums(&self, domain: u32) -> Sums {
-        match &self.sums {
-            DomainSums::ByDomain(sums) => sums.get(&domain).copied().unwrap_or_default(),
-            DomainSums::OfNodes => {
-                debug_assert!(false, "the sums of a book with a column are by domain");
-                Sums::default()
-            }
-        }
-    }
-
-    /// The sums of the domain that a node is in.
-    pub(super) fn sums_around(&self, node: Slot, domain: u32) -> Sums {
-        match &self.sums {
-            DomainSums::ByDomain(_) => self.sums(domain),
-            DomainSums::OfNodes => {
-                let counted = self.counted.get(&(node.index() as u32));
-                counted.map(|counted| counted.sums).unwrap_or_default()
-            }
-        }
-    }
-
-    /// Keeps the sums by domain from now on.
-    fn sum_by_domain(&mut self) {
-        if matches!(self.sums, DomainSums::ByDomain(_)) {
-            return;
-        }
-        let mut sums: FxHashMap<u32, Sums> = FxHashMap::default();
-        for counted in self.counted.values() {
-            *sums.entry(counted.domain).or_default() += counted.sums;
-        }
-        sums.retain(|_, sums| !sums.is_zero());
-        self.sums = DomainSums::ByDomain(sums);
+        self.sums.get(&domain).copied().unwrap_or_default()
     }
 
     /// Adds to the sums of a node's domain, whose own sums were `before` and are `after`. Returns whether the nodes of the
     /// domain look different by that.
     fn post(&mut self, domain: u32, before: Sums, after: Sums) -> bool {
-        let (before, after) = match &mut self.sums {
-            DomainSums::OfNodes => (before.aspect(), after.aspect()),
-            DomainSums::ByDomain(by_domain) => {
-                let sums = by_domain.entry(domain).or_default();
-                let aspect = sums.aspect();
-                *sums += after;
-                *sums += -before;
-                let after = sums.aspect();
-                if sums.is_zero() {
-                    by_domain.remove(&domain);
-                }
-                (aspect, after)
-            }
-        };
-        self.column.is_none() && before != after
+        let sums = self.sums.entry(domain).or_default();
+        let aspect = sums.aspect();
+        *sums += after;
+        *sums += -before;
+        let is_other = sums.aspect() != aspect;
+        if sums.is_zero() {
+            self.sums.remove(&domain);
+        }
+        self.column.is_none() && is_other
     }
 
     fn add_at(&mut self, slot: Slot, amount: Sums) -> Option<(u32, bool)> {
@@ -223,10 +167,9 @@ impl Book {
     /// Adds what pods count for, and returns the part in domains.
     pub(super) fn add(&mut self, effect: PodEffect, crowd: &Crowd) -> Sums {
         self.counted.reserve(crowd.len());
-        if let DomainSums::ByDomain(sums) = &mut self.sums {
-            let domains = self.topology.domains().min(crowd.len());
-            sums.reserve(domains.saturating_sub(sums.len()));
-        }
+        let domains = self.topology.domains().min(crowd.len());
+        self.sums
+            .reserve(domains.saturating_sub(self.sums.len()));
         let mut total = Sums::default();
         for (slot, pods) in crowd {
             let amount = Sums::of(effect, i32::try_from(*pods).unwrap_or(i32::MAX));
@@ -274,9 +217,6 @@ impl Book {
     /// Begins to count a node anew that is elsewhere, perhaps, by now.
     pub(super) fn begin_recount(&mut self, nodes: &NodeTable) {
         self.topology = nodes.topology(&self.key);
-        if !has_nodes_as_domains(&self.topology) {
-            self.sum_by_domain();
-        }
         self.recounted = Sums::default();
     }
 
@@ -313,15 +253,8 @@ impl Book {
     pub(super) fn bytes(&self) -> usize {
         let per_node = size_of::<(u32, NodeSums)>() + 1;
         let per_domain = size_of::<(u32, Sums)>() + 1;
-        let domains = match &self.sums {
-            DomainSums::OfNodes => 0,
-            DomainSums::ByDomain(sums) => sums.capacity(),
-        };
-        size_of::<Self>() + self.counted.capacity() * per_node + domains * per_domain
+        size_of::<Self>()
+            + self.counted.capacity() * per_node
+            + self.sums.capacity() * per_domain
     }
-}
-
-/// Whether each domain is one node.
-fn has_nodes_as_domains(topology: &Topology) -> bool {
-    topology.nodes() == topology.domains()
 }

@@ -1,0 +1,197 @@
+//! Two scored resources of many nodes at once, as floating-point numbers: the compiler turns the loops into vector
+//! instructions, with which a score takes a third of the time.
+
+use super::amounts::{ScoredColumn, ScoredPair};
+use berth_framework::Slot;
+
+/// Up to these amounts, sums, and percentages that are rounded down, are exact: see `strategy`.
+const EXACT_MAX: u64 = 1 << 46;
+/// The numbers from this one to its double are whole.
+const WHOLE_FROM: f64 = (1_u64 << 52) as f64;
+/// The number of nodes that are scored together.
+const RUN: usize = 64;
+
+/// The use of one resource of a node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExactShare {
+    /// The requested amount without the pod.
+    pub(super) without: f64,
+    /// The same with the pod.
+    pub(super) requested: f64,
+    /// The amount that the node offers.
+    pub(super) allocatable: f64,
+}
+
+impl ExactShare {
+    #[inline(always)]
+    fn new(allocatable: i64, held: i64, own: i64) -> Self {
+        Self {
+            without: exact(held),
+            requested: exact(held) + exact(own),
+            allocatable: exact(allocatable),
+        }
+    }
+}
+
+/// An amount from 0 to [`EXACT_MAX`]. Unlike the conversion by `as`, this is vectorised.
+#[inline(always)]
+fn exact(amount: i64) -> f64 {
+    f64::from_bits(amount.cast_unsigned() | WHOLE_FROM.to_bits()) - WHOLE_FROM
+}
+
+/// The greatest whole number that is not above a small one. Unlike `floor`, this is vectorised.
+#[inline(always)]
+pub(super) fn floor(number: f64) -> f64 {
+    let rounded = (number + WHOLE_FROM) - WHOLE_FROM;
+    if rounded > number { rounded - 1.0 } else { rounded }
+}
+
+impl ScoredPair<'_> {
+    /// Appends the scores of nodes: by `score`, or by `rate` where amounts are too large for that, or a node does not offer
+    /// both resources.
+    #[inline(always)]
+    pub(super) fn rate_many(
+        &self,
+        slots: &[Slot],
+        scores: &mut Vec<i64>,
+        score: impl Fn([ExactShare; 2]) -> f64,
+        rate: impl Fn(Slot) -> i64,
+    ) {
+        let runs = slots.chunk_by(|slot, next| slot.index() + 1 == next.index());
+        for run in runs.flat_map(|run| run.chunks(RUN)) {
+            if !self.rate_run(run, scores, &score) {
+                scores.extend(run.iter().map(|slot| rate(*slot)));
+            }
+        }
+    }
+
+    /// The same for nodes that are side by side; false if `score` does not suffice.
+    #[inline(always)]
+    fn rate_run(
+        &self,
+        run: &[Slot],
+        scores: &mut Vec<i64>,
+        score: &impl Fn([ExactShare; 2]) -> f64,
+    ) -> bool {
+        let [a, b] = &self.0;
+        let (Some((offered_a, held_a)), Some((offered_b, held_b))) = (a.run(run), b.run(run)) else {
+            return false;
+        };
+        let mut found = [0.0; RUN];
+        let (mut bits, mut is_none_offered) = (a.own | b.own, false);
+        let first = offered_a.iter().zip(held_a);
+        let second = offered_b.iter().zip(held_b);
+        for (found, ((offered_a, held_a), (offered_b, held_b))) in
+            found.iter_mut().zip(first.zip(second))
+        {
+            bits |= offered_a | held_a | offered_b | held_b;
+            is_none_offered |= (*offered_a == 0) | (*offered_b == 0);
+            *found = score([
+                ExactShare::new(*offered_a, *held_a, a.own),
+                ExactShare::new(*offered_b, *held_b, b.own),
+            ]);
+        }
+        let is_exact = bits.cast_unsigned() < EXACT_MAX && !is_none_offered;
+        if is_exact {
+            scores.extend(found[..run.len()].iter().map(|score| i64::from(*score as i32)));
+        }
+        is_exact
+    }
+}
+
+impl ScoredColumn<'_> {
+    /// What nodes that are side by side offer, and the requests of their pods.
+    #[inline(always)]
+    fn run(&self, run: &[Slot]) -> Option<(&[i64], &[i64])> {
+        let first = run.first()?.index();
+        let range = first..first + run.len();
+        Some((
+            self.allocatable.get(range.clone())?,
+            self.held.get(range)?,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node_resources::{
+        BalancedAllocationArgs, FitArgs, NodeResourcesBalancedAllocation, NodeResourcesFit,
+    };
+    use crate::testing::{node, pod, pod_info};
+    use berth_framework::plugin::{Context, PreScore, Score};
+    use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, Slot};
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn requesting(rng: &mut fastrand::Rng, most: u64) -> Value {
+        let (cpu, memory) = (rng.u64(..4_000), rng.u64(..most));
+        let requests = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
+        json!({"containers": [{"name": "c", "resources": {"requests": requests}}]})
+    }
+
+    /// Some nodes offer nothing, or more than floating-point numbers can count; some slots are free.
+    fn cluster(rng: &mut fastrand::Rng) -> Cluster {
+        let mut cluster = Cluster::default();
+        let most = [1 << 12, 1 << 34, 1 << 60][rng.usize(..3)];
+        for at in 0..rng.usize(1..200) {
+            let cpu = if rng.u8(..20) == 0 { 0 } else { rng.u32(1..9) };
+            let memory = if rng.u8(..20) == 0 { 0 } else { rng.u64(1..most) };
+            let allocatable = json!({"cpu": cpu, "memory": memory.to_string(), "pods": 5});
+            let name = format!("n{at}");
+            let fields = json!({"status": {"allocatable": allocatable}});
+            let slot = cluster.nodes.set_node(Arc::new(node(&name, fields)));
+            for number in 0..rng.usize(..3) {
+                let pod = pod(&format!("p{at}-{number}"), requesting(rng, most));
+                let pod = Arc::new(PodInfo::new(Arc::new(pod)));
+                cluster.nodes.add_pod_at(slot, pod);
+            }
+        }
+        cluster
+    }
+
+    fn check<P: PreScore + Score>(
+        plugin: &P,
+        cx: &Context<'_>,
+        pod: &PodInfo,
+        slots: &[Slot],
+        seed: u64,
+    ) {
+        let mut state = CycleState::default();
+        plugin.pre_score(cx, &mut state, pod, &[]);
+        let mut scores = Vec::new();
+        let scored = plugin.score_many(cx, &state, pod, slots, &mut scores);
+        assert!(scored.is_ok() && scores.len() == slots.len(), "seed {seed}");
+        for (slot, score) in slots.iter().zip(scores) {
+            let view = cx.cluster.nodes.get(*slot).expect("a node");
+            let expected = plugin.score(cx, &state, pod, view).expect("a score");
+            assert_eq!(score, expected, "seed {seed}, {slot:?} for {:?}", pod.requests);
+        }
+    }
+
+    #[test]
+    fn many_nodes_score_as_each_of_them() {
+        let features = FeatureGates::default();
+        for seed in 0..600 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let cluster = cluster(&mut rng);
+            let most = [1 << 12, 1 << 34, 1 << 60][rng.usize(..3)];
+            let pod = pod_info("p", requesting(&mut rng, most));
+            let all = cluster.nodes.occupied();
+            let slots: Vec<Slot> = all.filter(|_| seed % 2 == 0 || rng.u8(..9) > 0).collect();
+            let cx = Context {
+                now: berth_api::Time::from_secs(0),
+                cluster: &cluster,
+                features: &features,
+                work: None,
+            };
+            let strategy = ["LeastAllocated", "MostAllocated"][rng.usize(..2)];
+            let args = json!({"scoringStrategy": {"type": strategy, "resources": [
+                {"name": "cpu", "weight": rng.u8(1..101)}, {"name": "memory", "weight": rng.u8(1..4)}]}});
+            let fit = FitArgs::decode(&args).expect("arguments");
+            check(&NodeResourcesFit::new(fit), &cx, &pod, &slots, seed);
+            let balanced = BalancedAllocationArgs::decode(&json!(null)).expect("arguments");
+            let balanced = NodeResourcesBalancedAllocation::new(balanced);
+            check(&balanced, &cx, &pod, &slots, seed);
+        }
+    }
+}
