@@ -202,7 +202,8 @@ impl AffinityLedger {
 
     /// Closes the counts of topology keys for which no pod counts, if there are many.
     fn close_idle_keys(&mut self) {
-        let is_idle = |counts: &KeyCounts| !counts.is_own && counts.column.is_none() && counts.is_idle();
+        let is_idle =
+            |counts: &KeyCounts| !counts.is_own && counts.column.is_none() && counts.is_idle();
         if self.counts.iter().filter(|counts| is_idle(counts)).count() > IDLE_KEYS_MAX {
             self.counts.close(is_idle);
         }
@@ -296,7 +297,10 @@ impl Ledger for AffinityLedger {
             is_uniform: self.counts.is_empty(),
             // The pod has no affinity, and no pod counts: removed pods cannot change that.
             is_indifferent: counts.all(|counts| !counts.is_wanted_near && counts.is_idle()),
-            is_stale: self.counts.iter().any(|counts| self.layout.is_wrong(counts)),
+            is_stale: self
+                .counts
+                .iter()
+                .any(|counts| self.layout.is_wrong(counts)),
             bytes: size_of::<Self>() + self.counts.iter().map(KeyCounts::bytes).sum::<usize>(),
         }
     }
@@ -350,14 +354,19 @@ impl Ledger for AffinityLedger {
             let mut columns = self.columns_of(class);
             columns.any(|(counts, sums)| is_so(counts, sums))
         };
-        let is_alone =
-            || has(NO_AFFINITY) || in_columns(|counts, sums| counts.is_wanted_near && sums.affinity <= 0);
+        let is_alone = || {
+            has(NO_AFFINITY)
+                || in_columns(|counts, sums| counts.is_wanted_near && sums.affinity <= 0)
+        };
         // The first pod of a series.
         let may_be_first = || self.total.affinity == 0 && self.incoming.is_meant_by_itself;
         let status = verdict(
             !has(MISSING_KEY) && (!is_alone() || may_be_first()),
             || !has(ANTI_AFFINITY) && !in_columns(|_, sums| sums.anti_affinity > 0),
-            || !has(EXISTING_ANTI_AFFINITY) && !in_columns(|_, sums| sums.existing_anti_affinity > 0),
+            || {
+                !has(EXISTING_ANTI_AFFINITY)
+                    && !in_columns(|_, sums| sums.existing_anti_affinity > 0)
+            },
         );
         if status.is_success() {
             Ok(())

@@ -43,7 +43,11 @@ fn exact(amount: i64) -> f64 {
 #[inline(always)]
 pub(super) fn floor(number: f64) -> f64 {
     let rounded = (number + WHOLE_FROM) - WHOLE_FROM;
-    if rounded > number { rounded - 1.0 } else { rounded }
+    if rounded > number {
+        rounded - 1.0
+    } else {
+        rounded
+    }
 }
 
 impl ScoredPair<'_> {
@@ -74,7 +78,8 @@ impl ScoredPair<'_> {
         score: &impl Fn([ExactShare; 2]) -> f64,
     ) -> bool {
         let [a, b] = &self.0;
-        let (Some((offered_a, held_a)), Some((offered_b, held_b))) = (a.run(run), b.run(run)) else {
+        let (Some((offered_a, held_a)), Some((offered_b, held_b))) = (a.run(run), b.run(run))
+        else {
             return false;
         };
         let mut found = [0.0; RUN];
@@ -93,7 +98,11 @@ impl ScoredPair<'_> {
         }
         let is_exact = bits.cast_unsigned() < EXACT_MAX && !is_none_offered;
         if is_exact {
-            scores.extend(found[..run.len()].iter().map(|score| i64::from(*score as i32)));
+            scores.extend(
+                found[..run.len()]
+                    .iter()
+                    .map(|score| i64::from(*score as i32)),
+            );
         }
         is_exact
     }
@@ -105,10 +114,7 @@ impl ScoredColumn<'_> {
     fn run(&self, run: &[Slot]) -> Option<(&[i64], &[i64])> {
         let first = run.first()?.index();
         let range = first..first + run.len();
-        Some((
-            self.allocatable.get(range.clone())?,
-            self.held.get(range)?,
-        ))
+        Some((self.allocatable.get(range.clone())?, self.held.get(range)?))
     }
 }
 
@@ -135,7 +141,11 @@ mod tests {
         let most = [1 << 12, 1 << 34, 1 << 60][rng.usize(..3)];
         for at in 0..rng.usize(1..200) {
             let cpu = if rng.u8(..20) == 0 { 0 } else { rng.u32(1..9) };
-            let memory = if rng.u8(..20) == 0 { 0 } else { rng.u64(1..most) };
+            let memory = if rng.u8(..20) == 0 {
+                0
+            } else {
+                rng.u64(1..most)
+            };
             let allocatable = json!({"cpu": cpu, "memory": memory.to_string(), "pods": 5});
             let name = format!("n{at}");
             let fields = json!({"status": {"allocatable": allocatable}});
@@ -164,7 +174,11 @@ mod tests {
         for (slot, score) in slots.iter().zip(scores) {
             let view = cx.cluster.nodes.get(*slot).expect("a node");
             let expected = plugin.score(cx, &state, pod, view).expect("a score");
-            assert_eq!(score, expected, "seed {seed}, {slot:?} for {:?}", pod.requests);
+            assert_eq!(
+                score, expected,
+                "seed {seed}, {slot:?} for {:?}",
+                pod.requests
+            );
         }
     }
 

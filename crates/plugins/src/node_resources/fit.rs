@@ -20,15 +20,14 @@ use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::{Pod, Resources, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, GroupPlacement, GroupProposal, PlacementScore,
-    Plugin,
+    Context, EnqueueExtensions, GroupPlacement, GroupProposal, PlacementScore, Plugin,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore};
 use berth_framework::table::ResourceId;
 use berth_framework::{
-    Code, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Reason,
-    ReasonCode, Slot, Status,
+    Code, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Reason, ReasonCode, Slot,
+    Status,
 };
 use smallvec::SmallVec;
 use std::borrow::Cow;

@@ -41,16 +41,12 @@ use berth_framework::{Code, Slot};
 use fragments::RememberedFragments;
 use ledgers::Ledgers;
 use node_answers::NodeAnswers;
-use plan::{Group, Plan};
+use plan::{Group, Plan, Unkeepable};
 use scratch::Scratch;
 use shape::{Parts, Shape};
 use std::fmt;
 use std::str::FromStr;
 use store::{Entry, Store};
-
-/// The reason why nothing is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Unkeepable;
 
 /// The evaluator that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -362,9 +358,10 @@ impl AnswerCache {
         let key = key.as_bytes();
         let is_ready = !for_pod || answer_for_own_nomination(evaluator, keeper, &mut parts).is_ok();
         let is_broken = parts.columns().iter().any(|column| column.is_broken());
-        let shape = match is_ready && !is_broken {
-            true => keeper.shape(key, evaluator, &parts),
-            false => None,
+        let shape = if is_ready && !is_broken {
+            keeper.shape(key, evaluator, &parts)
+        } else {
+            None
         };
         let result = shape.map(|mut shape| {
             let kept = Kept {

@@ -168,8 +168,7 @@ impl KeyCounts {
     pub(super) fn add(&mut self, effect: PodEffect, crowd: &Crowd) -> Sums {
         self.counted.reserve(crowd.len());
         let domains = self.topology.domains().min(crowd.len());
-        self.sums
-            .reserve(domains.saturating_sub(self.sums.len()));
+        self.sums.reserve(domains.saturating_sub(self.sums.len()));
         let mut total = Sums::default();
         for (slot, pods) in crowd {
             let amount = Sums::of(effect, i32::try_from(*pods).unwrap_or(i32::MAX));
@@ -253,8 +252,6 @@ impl KeyCounts {
     pub(super) fn bytes(&self) -> usize {
         let per_node = size_of::<(u32, NodeSums)>() + 1;
         let per_domain = size_of::<(u32, Sums)>() + 1;
-        size_of::<Self>()
-            + self.counted.capacity() * per_node
-            + self.sums.capacity() * per_domain
+        size_of::<Self>() + self.counted.capacity() * per_node + self.sums.capacity() * per_domain
     }
 }

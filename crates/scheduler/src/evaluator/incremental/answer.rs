@@ -1,8 +1,7 @@
 //! From the classes and blocks of a shape to a decision.
 
-use super::Unkeepable;
 use super::classes::{ClassId, NO_CLASS};
-use super::plan::Plan;
+use super::plan::{Plan, Unkeepable};
 use super::shape::{Parts, Shape};
 use crate::evaluator::{Diagnosis, Evaluator, break_tie, choose};
 use berth_framework::keep::FeasibleClass;

@@ -1,6 +1,6 @@
 //! The nodes that get equal answers and equal normalised scores: a number for each such class.
 
-use super::Unkeepable;
+use super::plan::Unkeepable;
 use berth_framework::keep::Class;
 use rustc_hash::FxHashMap;
 
@@ -42,7 +42,9 @@ impl Classes {
     /// When there are too many classes.
     #[inline]
     pub(super) fn add(&mut self, key: &Class) -> Result<ClassId, Unkeepable> {
-        let bits = key.iter().fold(0, |bits: i64, number| bits.wrapping_add(*number));
+        let bits = key
+            .iter()
+            .fold(0, |bits: i64, number| bits.wrapping_add(*number));
         let recent = bits as usize % RECENT;
         if let Some(class) = self.all.get_mut(self.recent[recent] as usize)
             && class.nodes > 0

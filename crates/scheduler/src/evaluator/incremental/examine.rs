@@ -1,7 +1,8 @@
 //! Kept answers laid open node by node and plugin by plugin, to be compared with what is known.
 
+use super::plan::Unkeepable;
 use super::shape::Parts;
-use super::{AnswerCache, Kept, Unkeepable};
+use super::{AnswerCache, Kept};
 use crate::evaluator::{Evaluator, PluginScores, Scores};
 use crate::profile::PluginId;
 use berth_framework::Slot;
@@ -52,7 +53,8 @@ fn examine(evaluator: &Evaluator<'_>, kept: Kept<'_>) -> Result<Examined, Unkeep
     let mut places = Vec::with_capacity(live.nodes);
     for (slot, class) in (0..).map(Slot::from_index).zip(shape.class_of.iter()) {
         let place = live.classes.iter().position(|(id, _)| id == class);
-        let Some((place, of_class)) = place.zip(sums.get(*class as usize).copied().flatten()) else {
+        let Some((place, of_class)) = place.zip(sums.get(*class as usize).copied().flatten())
+        else {
             continue;
         };
         places.push(place);

@@ -2,9 +2,8 @@
 
 use super::changes::Changes;
 use super::node_answers::{Known, neutral};
-use super::plan::Plan;
+use super::plan::{Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
-use super::Unkeepable;
 use crate::evaluator::Evaluator;
 use berth_framework::keep::{Class, Ledger, LedgerChange, LedgerState};
 use berth_framework::plugin::Context;

@@ -5,9 +5,8 @@
 //! all that request the same.
 
 use super::changes::Changes;
-use super::plan::{Group, Plan};
+use super::plan::{Group, Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
-use super::Unkeepable;
 use crate::evaluator::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
 use berth_framework::keep::{Class, FollowOutcome, Keep};
@@ -37,7 +36,10 @@ pub(super) type Sum = i32;
 /// A sum, so small that two of them can be added.
 fn small(sum: i64) -> Result<Sum, Unkeepable> {
     let is_small = sum.unsigned_abs() < u64::from(Sum::MAX.unsigned_abs() / 2);
-    Sum::try_from(sum).ok().filter(|_| is_small).ok_or(Unkeepable)
+    Sum::try_from(sum)
+        .ok()
+        .filter(|_| is_small)
+        .ok_or(Unkeepable)
 }
 
 /// The raw scores of a node from the plugins whose scores are normalised.
@@ -316,9 +318,10 @@ impl NodeAnswers {
         for (slot, before) in scratch.noted().iter().zip(before) {
             let now = self.cell(*slot);
             let is_same = (now.answer, now.grade) == (before.answer, before.grade);
-            let note = match is_same && !has_nominations {
-                true => Note::Score,
-                false => Note::Row,
+            let note = if is_same && !has_nominations {
+                Note::Score
+            } else {
+                Note::Row
             };
             self.changes.push(*slot, note);
         }
@@ -521,7 +524,8 @@ impl NodeAnswers {
         }
         let (sums, scaled) = raw.split_at(left.len());
         // Mostly the raw scores of all nodes are equal.
-        let are_equal = |scores: &[i64]| scores.iter().fold(0, |bits, s| bits | (s ^ scores[0])) == 0;
+        let are_equal =
+            |scores: &[i64]| scores.iter().fold(0, |bits, s| bits | (s ^ scores[0])) == 0;
         let is_uniform = scaled.chunks(left.len()).all(are_equal);
         let of_node = |at: usize| scaled[at..].iter().step_by(left.len());
         let mut latest = (Class::new(), 0);
@@ -595,9 +599,7 @@ impl NodeAnswers {
 
     /// About how much memory they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.cells.capacity() * size_of::<Cell>()
-            + self.changes.bytes()
+        size_of::<Self>() + self.cells.capacity() * size_of::<Cell>() + self.changes.bytes()
     }
 }
 

@@ -8,6 +8,10 @@ use berth_framework::plugin::Context;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// The reason why nothing is kept about a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unkeepable;
+
 /// A plugin that judges by domains.
 pub(super) struct DomainMember {
     pub(super) id: PluginId,

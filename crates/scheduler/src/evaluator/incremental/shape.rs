@@ -8,9 +8,8 @@
 use super::classes::{ClassId, Classes, NO_CLASS};
 use super::ledgers::Ledgers;
 use super::node_answers::{FEASIBLE, Grade, Known, NO_NODE, NodeAnswer, NodeAnswers, Sum};
-use super::plan::Plan;
+use super::plan::{Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
-use super::Unkeepable;
 use crate::evaluator::{Evaluator, Memos};
 use berth_framework::Slot;
 use berth_framework::keep::Class;
@@ -41,7 +40,12 @@ impl Parts {
     }
 
     fn changes_ends(&self) -> [u64; 3] {
-        [&self.node.changes, &self.pods.changes, &self.ledgers.changes].map(|of| of.end())
+        [
+            &self.node.changes,
+            &self.pods.changes,
+            &self.ledgers.changes,
+        ]
+        .map(|of| of.end())
     }
 
     /// The sum of the scores of a feasible node that need no scale, weights included.
@@ -158,9 +162,9 @@ impl Shape {
             self.stale.resize(self.blocks.len().div_ceil(BLOCK), 0);
         }
         let has_nominations = !evaluator.nominated.is_empty();
-        let are_uniform = parts.ledgers.are_uniform();
-        // The class of the node before, and what it was made of.
-        let mut latest = (None, NO_CLASS);
+        let is_plain = parts.ledgers.are_uniform() && !has_nominations && self.entangled.is_empty();
+        // The answers of the node before, and its class.
+        let mut latest = None;
         let mut class = Class::new();
         for slot in scratch.noted() {
             self.memos.forget(*slot);
@@ -174,25 +178,39 @@ impl Shape {
             if has_nominations {
                 self.note_entangled(evaluator, parts, *slot);
             }
-            let answer = self.answer(parts, *slot);
-            let id = match answer {
-                None => NO_CLASS,
-                Some(_) if are_uniform && answer == latest.0 => {
-                    self.classes.add_to(latest.1);
-                    latest.1
+            let (first, second) = (parts.node.cell(*slot), parts.pods.cell(*slot));
+            let answers = (first.answer, first.grade, second.answer, second.grade);
+            let id = match latest {
+                Some((known, id)) if is_plain && known == answers => {
+                    self.classes.add_to(id);
+                    id
                 }
-                Some(numbers) => {
+                _ => {
                     class.clear();
-                    class.extend_from_slice(&numbers);
-                    parts.ledgers.class(*slot, &mut class);
-                    self.classes.add(&class)?
+                    let id = self.class_for(parts, *slot, &mut class)?;
+                    latest = Some((answers, id)).filter(|_| id != NO_CLASS);
+                    id
                 }
             };
-            latest = (answer, id);
             self.put(class_of, *slot, id);
         }
         self.class_of = shared;
         Ok(())
+    }
+
+    /// Adds a node to the class in which it belongs, whose numbers are left in `class`.
+    fn class_for(
+        &mut self,
+        parts: &Parts,
+        slot: Slot,
+        class: &mut Class,
+    ) -> Result<ClassId, Unkeepable> {
+        let Some(numbers) = self.answer(parts, slot) else {
+            return Ok(NO_CLASS);
+        };
+        class.extend_from_slice(&numbers);
+        parts.ledgers.class(slot, class);
+        self.classes.add(class)
     }
 
     /// The node of a slot is in this class from now on, which counts it already.
@@ -317,9 +335,7 @@ impl Shape {
     pub(super) fn nodes_of(&self, block: usize) -> impl Iterator<Item = (Slot, ClassId)> {
         let start = block * BLOCK;
         let classes = self.class_of[start..].iter().take(BLOCK);
-        (start as u32..)
-            .map(Slot::from_index)
-            .zip(classes.copied())
+        (start as u32..).map(Slot::from_index).zip(classes.copied())
     }
 
     /// Notes whether pods are nominated to a node that concern a ledger, or without which a filter rejects the node: a
