@@ -1,5 +1,8 @@
 //! Schemas of custom resources with what is compiled from them.
 
+// The schemas in use are kept behind a lock that is held for one lookup.
+#![allow(clippy::disallowed_types)]
+
 use super::model;
 use super::objects::patterns;
 use super::rules::Rules;

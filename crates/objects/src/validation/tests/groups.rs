@@ -4,7 +4,7 @@ use super::*;
 
 const NOT_SET: &str = "field cannot be set once created";
 const NOT_CLEARED: &str = "field cannot be cleared once set";
-const IMMUTABLE: &str = r#"Invalid value: "null": field is immutable"#;
+const IMMUTABLE: &str = r#"Invalid value: null: field is immutable"#;
 
 fn of(plural: &'static str) -> &'static dyn KindStrategy {
     strategy(gr("scheduling.k8s.io", plural))
@@ -192,7 +192,7 @@ fn only_the_counts_of_gangs_may_change() {
     let count = |n: i64| json!({"schedulingPolicy": {"gang": {"minCount": n}}});
     let basic = json!({"schedulingPolicy": {"basic": {}}});
     let policy = |field: &str, text: &str| {
-        format!(r#"spec.schedulingPolicy.{field}: Invalid value: "null": {text}"#)
+        format!(r#"spec.schedulingPolicy.{field}: Invalid value: null: {text}"#)
     };
     let immutable = |field: &str| format!("spec.{field}: {IMMUTABLE}");
     let plain = |text: &str| format!("spec.{text}");
@@ -345,7 +345,7 @@ fn the_templates_of_a_workload_are_a_tree_of_limited_depth_with_one_priority() {
         (
             "two priorities",
             json!({"podGroupTemplates": [leaf("a"), urgent]}),
-            r#"spec: Invalid value: "null": all priority and priorityClassName values must be identical, detected multiple values"#,
+            r#"spec: Invalid value: null: all priority and priorityClassName values must be identical, detected multiple values"#,
         ),
         (
             "no children",
@@ -380,12 +380,12 @@ fn the_templates_of_a_workload_stay_the_same_but_for_counts() {
         (
             "one more",
             json!([a, b, leaf("c")]),
-            vec![path(r#"[2]: Invalid value: "null": item may not be added"#)],
+            vec![path(r#"[2]: Invalid value: null: item may not be added"#)],
         ),
         (
             "one less",
             json!([a]),
-            vec![path(r#": Invalid value: "null": item may not be removed"#)],
+            vec![path(r#": Invalid value: null: item may not be removed"#)],
         ),
     ];
     for (name, new, expected) in cases {
@@ -529,7 +529,7 @@ fn the_scheduling_of_a_job_stays_but_for_the_count() {
     };
     let null = |field: &str, text: &str| {
         vec![format!(
-            r#"spec.scheduling{field}: Invalid value: "null": {text}"#
+            r#"spec.scheduling{field}: Invalid value: null: {text}"#
         )]
     };
     let all = with(count(2), json!({"disruptionMode": {"all": {}}}));

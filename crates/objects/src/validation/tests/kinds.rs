@@ -378,17 +378,6 @@ fn errors_show_absent_and_empty_values_as_go_does() {
     ] {
         assert!(errors.iter().any(|e| e == expected), "{errors:?}");
     }
-    let deployments = gr("apps", "deployments");
-    let old = created(deployments, workload());
-    let without = with(&old, "/spec/selector", Value::Null);
-    let errors = changed(deployments, old.clone(), without);
-    let expected = "spec.selector: Invalid value: null: field is immutable";
-    assert!(errors.iter().any(|e| e == expected), "{errors:?}");
-    let empty = with(&old, "/spec/selector", json!({}));
-    let errors = changed(deployments, old, empty);
-    let expected = "spec.selector: Invalid value: {}: field is immutable";
-    assert!(errors.iter().any(|e| e == expected), "{errors:?}");
-
     let ingresses = gr("networking.k8s.io", "ingresses");
     let errors = strategy(ingresses).validate(&json!({"metadata": {"name": "i"}, "spec": {}}));
     let expected =
