@@ -35,6 +35,7 @@ mod node;
 mod pods;
 mod resize;
 mod status;
+mod steps;
 
 pub use self::devices::{DEVICES_MAX, DRIVER};
 pub use self::node::SimulatedNodeShape;
