@@ -237,11 +237,11 @@ pub(crate) enum Command {
         after_help = "Example: berth conformance decisions conformance/vectors/decisions.jsonl.gz"
     )]
     Conformance(ConformanceArgs),
-    /// Run the core in a simulated world and check its invariants
+    /// Test the core: run it in seeded simulated clusters with faults, and check its invariants
     #[command(
-        after_help = "Example: berth simulate --seeds 2000 --steps 500\n         berth simulate --seed 42 --faults calls,failovers --trace"
+        after_help = "Example: berth campaign --seeds 2000 --steps 500\n         berth campaign --seed 42 --faults calls,failovers --trace"
     )]
-    Simulate(SimulateArgs),
+    Campaign(CampaignArgs),
     /// Run the core over a recording of its inputs, and compare its decisions and calls with the recorded ones
     #[command(
         after_help = "Example: berth scheduler --record /var/lib/berth/recordings\n         \
@@ -643,9 +643,9 @@ pub(crate) struct ConformanceArgs {
     pub(crate) evaluator: Option<EvaluatorArg>,
 }
 
-/// `berth simulate`.
+/// `berth campaign`.
 #[derive(Debug, Args)]
-pub(crate) struct SimulateArgs {
+pub(crate) struct CampaignArgs {
     /// Run this one seed (replays a failure); with --seeds, so many from this one on
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

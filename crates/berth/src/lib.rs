@@ -9,6 +9,7 @@
 mod apiserver;
 mod apply;
 mod availability;
+mod campaign;
 mod cli;
 mod clusters;
 mod conformance;
@@ -42,7 +43,6 @@ mod serving;
 mod settings;
 mod shadow;
 mod signal;
-mod simulate;
 mod tasks;
 mod traces;
 mod up;
@@ -129,7 +129,7 @@ impl Berth {
             Command::Apiserver(args) => run(apiserver::run(args)),
             Command::Conformance(args) => conformance::run(&args),
             Command::Perf(args) => perf::run(&args, &self.registry),
-            Command::Simulate(args) => simulate::run(&args),
+            Command::Campaign(args) => campaign::run(&args),
             Command::Replay(args) => replay::run(&args, &self.registry),
             Command::Shadow(args) => run(shadow::run(args)),
             Command::Envtest(args) => envtest::assets::run(&args),

@@ -1,6 +1,6 @@
-//! `berth simulate`: the core in a seeded world, judged by an independent checker.
+//! `berth campaign`: the core in a seeded world, judged by an independent checker.
 
-use crate::cli::{Output, SimulateArgs};
+use crate::cli::{Output, CampaignArgs};
 use crate::exit::CommandFailure;
 use crate::print::{self, print_line};
 use berth_simulator::{Campaign, FailingSeed, Progress, Subject, Tally, notify};
@@ -17,7 +17,7 @@ const RANDOM_SEED_BOUND: u64 = 1 << 40;
 ///
 /// # Errors
 /// When a run shows a violation; the seed and a short script are printed.
-pub(crate) fn run(args: &SimulateArgs) -> Result<(), CommandFailure> {
+pub(crate) fn run(args: &CampaignArgs) -> Result<(), CommandFailure> {
     let subject = Subject::in_tree().map_err(CommandFailure::environment)?;
     let campaign = campaign_of(args);
     if args.random {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), CommandFailure> {
     outcome.map(|_| ()).map_err(|_| CommandFailure::Check)
 }
 
-fn campaign_of(args: &SimulateArgs) -> Campaign {
+fn campaign_of(args: &CampaignArgs) -> Campaign {
     let alone = if args.seed.is_some() { 1 } else { SEEDS };
     let first = if args.random {
         RandomState::new().hash_one(()) % RANDOM_SEED_BOUND
