@@ -1,6 +1,6 @@
 //! `berth campaign`: the core in a seeded world, judged by an independent checker.
 
-use crate::cli::{Output, CampaignArgs};
+use crate::cli::{CampaignArgs, Output};
 use crate::exit::CommandFailure;
 use crate::print::{self, print_line};
 use berth_simulator::{Campaign, FailingSeed, Progress, Subject, Tally, notify};

@@ -3,11 +3,13 @@
 mod cluster;
 mod perf;
 mod recording;
+mod simulate;
 mod what_if;
 
 pub(crate) use cluster::*;
 pub(crate) use perf::*;
 pub(crate) use recording::{ExplainedAt, Moment};
+pub(crate) use simulate::{SimulateArgs, SimulateOutput};
 pub(crate) use what_if::WhatIfArgs;
 
 use crate::discovery::KubeconfigArgs;
@@ -237,6 +239,12 @@ pub(crate) enum Command {
         after_help = "Example: berth conformance decisions conformance/vectors/decisions.jsonl.gz"
     )]
     Conformance(ConformanceArgs),
+    /// Simulate a cluster over days, in virtual time: pods that arrive and end, nodes that join and leave
+    #[command(after_help = "Example: berth simulate trace.csv --nodes 10\n         \
+                      berth simulate trace.yaml --config default --config most-allocated.yaml --seeds 10\n         \
+                      berth simulate recordings --remove-nodes 2\n         \
+                      kubectl get nodes,pods -A -o yaml | berth simulate - --durations 'exponential(2h)' -o csv")]
+    Simulate(Box<SimulateArgs>),
     /// Test the core: run it in seeded simulated clusters with faults, and check its invariants
     #[command(
         after_help = "Example: berth campaign --seeds 2000 --steps 500\n         berth campaign --seed 42 --faults calls,failovers --trace"

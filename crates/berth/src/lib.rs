@@ -43,6 +43,7 @@ mod serving;
 mod settings;
 mod shadow;
 mod signal;
+mod simulate;
 mod tasks;
 mod traces;
 mod up;
@@ -130,6 +131,7 @@ impl Berth {
             Command::Conformance(args) => conformance::run(&args),
             Command::Perf(args) => perf::run(&args, &self.registry),
             Command::Campaign(args) => campaign::run(&args),
+            Command::Simulate(args) => simulate::run(&args, &self.registry),
             Command::Replay(args) => replay::run(&args, &self.registry),
             Command::Shadow(args) => run(shadow::run(args)),
             Command::Envtest(args) => envtest::assets::run(&args),

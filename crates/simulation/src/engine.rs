@@ -212,6 +212,12 @@ impl Simulation {
             namespace.metadata.name = name;
             self.set(Object::Namespace(Arc::new(namespace)));
         }
+        // Versions grow, also those of objects that a cluster had.
+        let versions = trace.objects.iter().filter_map(|object| {
+            let version = &object.metadata().resource_version;
+            version.parse::<u64>().ok()
+        });
+        self.version = self.version.max(versions.max().unwrap_or(0));
         for object in &trace.objects {
             self.set(object.clone());
         }
@@ -249,10 +255,13 @@ impl Simulation {
                 self.advance_to(until);
                 break;
             }
-            self.advance_to(next);
             if event.is_some_and(|at| at <= next) {
+                self.advance_to(next);
                 self.last_event = next;
                 self.happen();
+            } else {
+                // An attempt alone changes nothing that is measured: if nothing follows, the simulation has ended.
+                self.now = next;
             }
             wake = self.schedule();
             steps += 1;

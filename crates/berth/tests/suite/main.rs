@@ -28,6 +28,7 @@ mod readiness;
 mod recording;
 mod served;
 mod shadow;
+mod simulate;
 mod suites;
 mod traces;
 mod typed;

@@ -329,9 +329,14 @@ impl Measure {
         shares.collect()
     }
 
-    /// The time that was measured, in seconds.
+    /// The time that was measured, up to the last event.
+    pub(super) fn length(&self) -> Duration {
+        self.now.since(self.start)
+    }
+
+    /// The same in seconds.
     pub(super) fn seconds(&self) -> f64 {
-        self.now.since(self.start).as_secs_f64()
+        self.length().as_secs_f64()
     }
 
     pub(super) fn resource(&self, resource: usize) -> ResourceLevels {

@@ -97,7 +97,7 @@ impl Simulation {
             config: String::new(),
             seed: 0,
             start: self.start.rfc3339(),
-            end: self.now.rfc3339(),
+            end: (self.start + self.measure.length()).rfc3339(),
             seconds: self.measure.seconds(),
             summary: self.summary(),
             waiting: all.finish(),

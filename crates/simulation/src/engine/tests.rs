@@ -323,17 +323,26 @@ fn a_node_group_grows_for_pods_that_wait_and_shrinks_when_nodes_are_idle() {
     assert_eq!((run.summary.nodes_max, run.summary.finished), (2, 2));
     for name in ["a", "b"] {
         let row = row(&run, name);
-        assert!(row.bound.is_some_and(|at| (70.0..72.0).contains(&at)), "{row:?}");
+        assert!(
+            row.bound.is_some_and(|at| (70.0..81.0).contains(&at)),
+            "{row:?}"
+        );
     }
-    // Each exists for 0.02 + 1 + 600 + 300 seconds, at 3.6 an hour, and up to two seconds of backoff.
+    // Each exists for 0.02 + 1 + 600 + 300 seconds, at 3.6 an hour, and up to ten seconds of backoff: without any node,
+    // attempts fail with an error.
     let cost = run.summary.cost;
-    assert!((1.802..1.807).contains(&cost), "{cost}");
+    assert!((1.802..1.823).contains(&cost), "{cost}");
     // The largest number is a limit.
     of.node_groups = vec![group_of(0, 1)];
     let run = play(&of);
     assert_eq!((run.summary.nodes_max, run.summary.finished), (1, 2));
     // Pods that fit on one new node cause one.
-    of = trace(&[], (0..3).map(|n| pod(&format!("p{n}"), "600m", 5, 600)).collect());
+    of = trace(
+        &[],
+        (0..3)
+            .map(|n| pod(&format!("p{n}"), "600m", 5, 600))
+            .collect(),
+    );
     of.node_groups = vec![group_of(0, 5)];
     assert_eq!(play(&of).summary.nodes_added, 1);
 }
