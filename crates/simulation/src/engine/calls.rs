@@ -3,7 +3,7 @@
 use super::Simulation;
 use super::events::{CallAnswer, Event, PodIndex};
 use super::pods::{Phase, set_condition};
-use berth_api::{Object, Pod, Str};
+use berth_api::{Kind, Object, Pod, Str};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, ConditionPatch, PodRef, Response};
 use berth_framework::write::{Action, Write};
@@ -138,6 +138,9 @@ impl Simulation {
     /// Another object looks as the write states.
     fn write(&mut self, write: &Write) {
         let object = write.object();
+        if object.kind == Kind::Pod {
+            return self.write_pod(write);
+        }
         let key = (object.kind, object.namespace.clone(), object.name.clone());
         if matches!(write.action(), Action::Delete) {
             if let Some(object) = self.objects.remove(&key) {
@@ -149,6 +152,19 @@ impl Simulation {
         if let Some(written) = stored.map(|stored| write.applied_to(stored)) {
             self.set(written);
         }
+    }
+
+    /// A pod looks as the write of a plugin states: one that writes a label, for instance.
+    fn write_pod(&mut self, write: &Write) {
+        let Some(index) = self.pods.index_of(write.uid()) else {
+            return;
+        };
+        self.change_pod(index, |pod| {
+            let written = write.applied_to(&Object::Pod(Arc::new(pod.clone())));
+            if let Object::Pod(written) = written {
+                *pod = Arc::unwrap_or_clone(written);
+            }
+        });
     }
 
     /// Stores an object other than a pod or node, and notifies the scheduler.
