@@ -3,10 +3,12 @@
 
 mod compare;
 mod csv;
+mod page;
 mod stats;
 
 pub use compare::{Comparison, METRICS, Metric, Spread};
 pub use csv::{pods_csv, series_csv};
+pub use page::page;
 pub use stats::{Quantiles, jain, quantiles};
 
 use serde::{Deserialize, Serialize};
