@@ -60,7 +60,7 @@ const FORBIDDEN_IN_OBJECTS: [&str; 7] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 23] = [
+const DIRECTIONS: [(&str, &[&str]); 24] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -164,6 +164,16 @@ const DIRECTIONS: [(&str, &[&str]); 23] = [
     (
         "custom-scheduler",
         &["berth-api", "berth-framework", "kube-berth"],
+    ),
+    (
+        "gpu-fragmentation",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-plugins",
+            "berth-scheduler",
+            "berth-simulation",
+        ],
     ),
     ("quota-gate", &["berth-client"]),
     ("berth-test", &["kube-berth"]),

@@ -118,7 +118,9 @@ impl<'b> Reader<'b> {
     /// An unsigned number of `count` bytes, the most significant first.
     fn unsigned(&mut self, count: usize) -> Result<u64, PackError> {
         let bytes = self.take(count)?;
-        Ok(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+        Ok(bytes
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
     fn length(&mut self, count: usize) -> Result<usize, PackError> {
@@ -239,10 +241,22 @@ mod tests {
         for (bytes, wanted) in [
             (&[][..], "byte 0: the file ends within a value"),
             (&[0xa5, b'h'], "byte 1: the file ends within a value"),
-            (&[0xdf, 0xff, 0xff, 0xff, 0xff], "byte 5: the file ends within a value"),
-            (&[0x92, 0x01, 0xc1], "byte 2: no value of a trace begins with this byte"),
-            (&[0x01, 0x02], "byte 1: the value ends here, and the file does not"),
-            (&[0xa1, 0xff], "byte 2: the text before this byte is no UTF-8"),
+            (
+                &[0xdf, 0xff, 0xff, 0xff, 0xff],
+                "byte 5: the file ends within a value",
+            ),
+            (
+                &[0x92, 0x01, 0xc1],
+                "byte 2: no value of a trace begins with this byte",
+            ),
+            (
+                &[0x01, 0x02],
+                "byte 1: the value ends here, and the file does not",
+            ),
+            (
+                &[0xa1, 0xff],
+                "byte 2: the text before this byte is no UTF-8",
+            ),
             (&deep, "byte 97: values are nested too deeply"),
         ] {
             let error = unpack(bytes).map_err(|error| error.to_string());

@@ -94,11 +94,13 @@ pub fn read_simkube(bytes: &[u8]) -> Result<Imported, SimkubeError> {
     match file.get("version").map(Packed::number) {
         Some(Some(VERSION)) => {}
         Some(Some(other)) => {
-            let message = format!("is {other}; only version {VERSION} can be read, export the trace again");
+            let message =
+                format!("is {other}; only version {VERSION} can be read, export the trace again");
             return Err(error("version", message));
         }
         _ => {
-            let message = "there is no version; a trace of SimKube before 1.2 must be exported again";
+            let message =
+                "there is no version; a trace of SimKube before 1.2 must be exported again";
             return Err(error("version", message));
         }
     }
@@ -114,7 +116,12 @@ pub fn read_simkube(bytes: &[u8]) -> Result<Imported, SimkubeError> {
     let mut first = None;
     for (number, event) in events.iter().enumerate() {
         let ts = event.get("ts").and_then(Packed::number);
-        let ts = ts.ok_or_else(|| error(format!("events[{number}].ts"), "is no whole number of seconds"))?;
+        let ts = ts.ok_or_else(|| {
+            error(
+                format!("events[{number}].ts"),
+                "is no whole number of seconds",
+            )
+        })?;
         let first = *first.get_or_insert(ts);
         let offset = u64::try_from(ts - first).map_err(|_| {
             let message = "is before the first event; events must be in the order of their time";
@@ -135,7 +142,9 @@ fn paths(file: &Packed) -> BTreeMap<String, Vec<String>> {
     let tracked = config["trackedObjects"].as_object();
     let of_kind = |(kind, config): (&String, &Value)| {
         let paths = config["podSpecTemplatePaths"].as_array()?;
-        let paths = paths.iter().filter_map(|path| path.as_str().map(str::to_owned));
+        let paths = paths
+            .iter()
+            .filter_map(|path| path.as_str().map(str::to_owned));
         Some((kind.clone(), paths.collect()))
     };
     tracked.into_iter().flatten().filter_map(of_kind).collect()
@@ -152,8 +161,12 @@ fn durations(file: &Packed) -> BTreeMap<OwnerKey, Vec<Option<Duration>>> {
             continue;
         };
         let lifecycles = by_hash.entries().unwrap_or_default();
-        let lifecycles = lifecycles.iter().flat_map(|(_, list)| list.list().unwrap_or_default());
-        let known = durations.entry((kind.to_owned(), name.to_owned())).or_default();
+        let lifecycles = lifecycles
+            .iter()
+            .flat_map(|(_, list)| list.list().unwrap_or_default());
+        let known = durations
+            .entry((kind.to_owned(), name.to_owned()))
+            .or_default();
         known.extend(lifecycles.map(finished));
     }
     durations
@@ -175,7 +188,9 @@ fn kind_of(object: &Value) -> Option<String> {
 }
 
 fn namespace(object: &Value) -> &str {
-    object["metadata"]["namespace"].as_str().unwrap_or("default")
+    object["metadata"]["namespace"]
+        .as_str()
+        .unwrap_or("default")
 }
 
 /// The number of pods of each template.
@@ -197,8 +212,11 @@ impl Importer {
             for (place, object) in objects.iter().enumerate() {
                 let object = object.json();
                 let place = format!("events[{number}].{list}[{place}]");
-                let (Some(kind), Some(name)) = (kind_of(&object), object["metadata"]["name"].as_str()) else {
-                    let message = "is no Kubernetes object: it needs apiVersion, kind and metadata.name";
+                let (Some(kind), Some(name)) =
+                    (kind_of(&object), object["metadata"]["name"].as_str())
+                else {
+                    let message =
+                        "is no Kubernetes object: it needs apiVersion, kind and metadata.name";
                     return Err(error(place, message));
                 };
                 let key = (kind, format!("{}/{name}", namespace(&object)));
@@ -218,9 +236,10 @@ impl Importer {
         let configured = self.paths.get(kind);
         let usual = match kind {
             "v1.Pod" => "",
-            "apps/v1.Deployment" | "apps/v1.ReplicaSet" | "apps/v1.StatefulSet" | "batch/v1.Job" => {
-                "/spec/template"
-            }
+            "apps/v1.Deployment"
+            | "apps/v1.ReplicaSet"
+            | "apps/v1.StatefulSet"
+            | "batch/v1.Job" => "/spec/template",
             // Its jobs are objects of their own, and the number of its pods follows the nodes.
             "batch/v1.CronJob" | "apps/v1.DaemonSet" => return None,
             _ => {
@@ -248,14 +267,19 @@ impl Importer {
         if owner.templates != templates {
             // A rollout, taken as one step.
             let before = std::mem::take(&mut owner.pods);
-            before.into_iter().flatten().for_each(|pod| end(&mut self.trace, pod, at));
+            before
+                .into_iter()
+                .flatten()
+                .for_each(|pod| end(&mut self.trace, pod, at));
             owner.pods = vec![Vec::new(); templates.len()];
         }
         let recreated = key.0 != "v1.Pod";
         let (_, name) = key.1.split_once('/').unwrap_or_default();
         for (template, pods) in templates.iter().zip(&mut owner.pods) {
             while pods.len() > wanted {
-                pods.pop().into_iter().for_each(|pod| end(&mut self.trace, pod, at));
+                pods.pop()
+                    .into_iter()
+                    .for_each(|pod| end(&mut self.trace, pod, at));
             }
             if pods.len() == wanted {
                 continue;

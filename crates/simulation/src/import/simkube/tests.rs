@@ -72,8 +72,14 @@ fn pods(imported: &Imported) -> Vec<(String, u64, Option<u64>)> {
         _ => None,
     };
     let pods = imported.trace.pods.iter();
-    pods.map(|pod| (pod.name.to_string(), pod.arrival.as_secs(), seconds(&pod.duration)))
-        .collect()
+    pods.map(|pod| {
+        (
+            pod.name.to_string(),
+            pod.arrival.as_secs(),
+            seconds(&pod.duration),
+        )
+    })
+    .collect()
 }
 
 #[test]
@@ -90,11 +96,19 @@ fn a_workload_is_scaled_rolled_out_and_deleted() {
     }))
     .expect("a trace");
     let of = |name: &str, at, duration| (format!("web-{name}"), at, Some(duration));
-    let expected = [of("0", 0, 180), of("1", 0, 120), of("2", 60, 60), of("3", 180, 120)];
+    let expected = [
+        of("0", 0, 180),
+        of("1", 0, 120),
+        of("2", 60, 60),
+        of("3", 180, 120),
+    ];
     assert_eq!(pods(&imported), expected);
     assert_eq!(imported.trace.start, Some(Time::from_secs(1_000)));
     let pod = &imported.trace.pods[3];
-    assert_eq!((pod.pod.namespace().as_str(), pod.pod.labels().get("app")), ("shop", Some("web")));
+    assert_eq!(
+        (pod.pod.namespace().as_str(), pod.pod.labels().get("app")),
+        ("shop", Some("web"))
+    );
     assert!(pod.recreated && pod.pod.spec.node_name.is_empty());
     let cpu = pod.pod.spec.containers[0].resources.requests.get("cpu");
     assert_eq!(cpu.map(|cpu| cpu.value()), Some(2));
@@ -137,16 +151,28 @@ fn pods_run_as_long_as_those_of_the_trace() {
         of("r-1", None),
     ];
     assert_eq!(pods(&imported), expected);
-    assert_eq!(imported.left_out, BTreeMap::from([("v1.Service".to_owned(), 2)]));
+    assert_eq!(
+        imported.left_out,
+        BTreeMap::from([("v1.Service".to_owned(), 2)])
+    );
 }
 
 #[test]
 fn mistakes_have_a_place_and_a_way_out() {
     for (file, wanted) in [
-        (json!([]), "version: there is no version; a trace of SimKube before 1.2 must be exported again"),
-        (json!({"version": 1}), "version: is 1; only version 2 can be read"),
+        (
+            json!([]),
+            "version: there is no version; a trace of SimKube before 1.2 must be exported again",
+        ),
+        (
+            json!({"version": 1}),
+            "version: is 1; only version 2 can be read",
+        ),
         (json!({"version": 2}), "events: there is no list of events"),
-        (json!({"version": 2, "events": [{}]}), "events[0].ts: is no whole number of seconds"),
+        (
+            json!({"version": 2, "events": [{}]}),
+            "events[0].ts: is no whole number of seconds",
+        ),
         (
             json!({"version": 2, "events": [event(5, &[], &[]), event(4, &[], &[])]}),
             "events[1].ts: is before the first event",
@@ -164,5 +190,7 @@ fn mistakes_have_a_place_and_a_way_out() {
         assert!(error.starts_with(wanted), "{error}");
     }
     let error = read_simkube(b"{\"version\": 2}").map_err(|e| e.to_string());
-    assert!(error.is_err_and(|e| e.starts_with("byte 1: ") && e.ends_with("is one MessagePack map")));
+    assert!(
+        error.is_err_and(|e| e.starts_with("byte 1: ") && e.ends_with("is one MessagePack map"))
+    );
 }
