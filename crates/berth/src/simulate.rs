@@ -18,7 +18,7 @@ use berth_framework::registry::Registry;
 use berth_recording::Start;
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::config::Config;
-use berth_simulation::report::{pods_csv, series_csv};
+use berth_simulation::report::{page, pods_csv, series_csv};
 use berth_simulation::{Progress, Report, Run, SimulationOptions, Trace, simulate};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::num::NonZeroUsize;
@@ -71,6 +71,9 @@ pub(crate) fn run(args: &SimulateArgs, registry: &Registry) -> Result<(), Comman
     )?;
     let took = began.elapsed();
     let report = Report::new(runs);
+    if let Some(file) = &args.html {
+        write_page(file, &report)?;
+    }
     match args.output {
         SimulateOutput::Table => {
             print::text(text::report(&report))?;
@@ -88,6 +91,14 @@ pub(crate) fn run(args: &SimulateArgs, registry: &Registry) -> Result<(), Comman
         SimulateOutput::Csv => print::text(series_csv(&report)),
         SimulateOutput::PodsCsv => print::text(pods_csv(&report)),
     }
+}
+
+/// Writes the report as a page.
+fn write_page(file: &Path, report: &Report) -> Result<(), CommandFailure> {
+    let page = page(report).map_err(CommandFailure::environment)?;
+    std::fs::write(file, page).map_err(|e| {
+        CommandFailure::Environment(format!("failed to write {}: {e}", file.display()))
+    })
 }
 
 /// The gates of the command line or of the recording. Groups of pods are scheduled as such if there are some, unless the

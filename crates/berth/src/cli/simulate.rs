@@ -11,7 +11,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
     /// Pods that arrive and end, and nodes: a trace as CSV or YAML (CSV also with gzip), the objects of a cluster as
-    /// kubectl get -A -o yaml prints them, or the directory of a recording; - is standard input, a trace as YAML
+    /// kubectl get -A -o yaml prints them, the directory of a recording, a file of the openb trace of Alibaba (CSV), or a
+    /// trace of SimKube (.sktrace); - is standard input, a trace as YAML
     #[arg(value_name = "TRACE", required = true)]
     pub(crate) trace: Vec<PathBuf>,
     /// Nodes: a file with nodes (CSV, a trace as YAML, Node objects), a number of nodes of 4 CPU and 32Gi, or
@@ -59,6 +60,9 @@ pub(crate) struct SimulateArgs {
     /// The JSON has each pod, too
     #[arg(long)]
     pub(crate) pods: bool,
+    /// Also write the report as one HTML page with charts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// The format of the report
     #[arg(short, long, value_enum, default_value_t = SimulateOutput::Table)]
     pub(crate) output: SimulateOutput,

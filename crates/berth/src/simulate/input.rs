@@ -5,6 +5,7 @@ use crate::cli::SimulateArgs;
 use crate::exit::CommandFailure;
 use berth_api::{Kind, Node, Object, Pod, Quantity, ResourceList};
 use berth_simulation::Trace;
+use berth_simulation::import::{is_openb, read_openb, read_simkube};
 use berth_simulation::text::{TextError, read_csv, read_yaml};
 use berth_simulation::trace::{NodeShape, TraceNode};
 use std::io::Read as _;
@@ -68,11 +69,22 @@ pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
     Ok(input)
 }
 
-/// The text of a file; `-` is standard input, `.gz` is decompressed.
+/// The text of a file; see [`bytes_of`].
 fn text_of(file: &Path) -> Result<String, CommandFailure> {
+    String::from_utf8(bytes_of(file)?).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        CommandFailure::Usage(format!(
+            "failed to read {}: byte {at} is no UTF-8; a trace of SimKube needs the ending .sktrace",
+            file.display()
+        ))
+    })
+}
+
+/// The content of a file; `-` is standard input, `.gz` is decompressed.
+fn bytes_of(file: &Path) -> Result<Vec<u8>, CommandFailure> {
     let shown = file.display();
     let failed = |e: std::io::Error| CommandFailure::Usage(format!("failed to read {shown}: {e}"));
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let is_compressed = file.extension().is_some_and(|ending| ending == "gz");
     let reader: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
@@ -84,24 +96,30 @@ fn text_of(file: &Path) -> Result<String, CommandFailure> {
             Box::new(opened)
         }
     };
-    let read = reader.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    let read = reader.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     read.map_err(failed)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
+    if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(CommandFailure::Usage(format!(
             "failed to read {shown}: it has more than {FILE_BYTES_MAX} bytes"
         )));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
-/// A trace as CSV or YAML, or the objects of a cluster.
+/// A trace as CSV or YAML, the objects of a cluster, or the trace of another tool.
 fn trace_of(file: &Path, notes: &mut Vec<String>) -> Result<Trace, CommandFailure> {
-    let text = text_of(file)?;
     let name = file.to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
+    if name.ends_with(".sktrace") {
+        return simkube(file, notes);
+    }
+    let text = text_of(file)?;
     let placed = |error: TextError| CommandFailure::Usage(format!("{}: {error}", file.display()));
     // Templates are found beside the trace.
     let mut load = |path: &str| template(&file.with_file_name(path));
+    if name.ends_with(".csv") && is_openb(&text) {
+        return read_openb(&text).map_err(placed);
+    }
     if name.ends_with(".csv") {
         return read_csv(&text, &mut load).map_err(placed);
     }
@@ -109,6 +127,18 @@ fn trace_of(file: &Path, notes: &mut Vec<String>) -> Result<Trace, CommandFailur
         return cluster::read(file, &text, notes);
     }
     read_yaml(&text, &mut load).map_err(placed)
+}
+
+/// A trace of SimKube.
+fn simkube(file: &Path, notes: &mut Vec<String>) -> Result<Trace, CommandFailure> {
+    let imported = read_simkube(&bytes_of(file)?);
+    let imported =
+        imported.map_err(|e| CommandFailure::Usage(format!("{}: {e}", file.display())))?;
+    let left_out = imported.left_out.iter();
+    notes.extend(left_out.map(|(kind, count)| {
+        format!("{count} objects of the kind {kind} are left out: their pods are not known")
+    }));
+    Ok(imported.trace)
 }
 
 /// The pod of a file: a Pod, a PodTemplate or a workload with a template.

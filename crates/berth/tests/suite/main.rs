@@ -29,6 +29,7 @@ mod recording;
 mod served;
 mod shadow;
 mod simulate;
+mod simulate_page;
 mod suites;
 mod traces;
 mod typed;
