@@ -3,11 +3,13 @@
 mod cluster;
 mod perf;
 mod recording;
+mod simulate;
 mod what_if;
 
 pub(crate) use cluster::*;
 pub(crate) use perf::*;
 pub(crate) use recording::{ExplainedAt, Moment};
+pub(crate) use simulate::{SimulateArgs, SimulateOutput};
 pub(crate) use what_if::WhatIfArgs;
 
 use crate::discovery::KubeconfigArgs;
@@ -237,11 +239,17 @@ pub(crate) enum Command {
         after_help = "Example: berth conformance decisions conformance/vectors/decisions.jsonl.gz"
     )]
     Conformance(ConformanceArgs),
-    /// Run the core in seeded simulated clusters and check its invariants
+    /// Simulate a cluster over days, in virtual time: pods that arrive and end, nodes that join and leave
+    #[command(after_help = "Example: berth simulate trace.csv --nodes 10\n         \
+                      berth simulate trace.yaml --config default --config most-allocated.yaml --seeds 10\n         \
+                      berth simulate recordings --remove-nodes 2\n         \
+                      kubectl get nodes,pods -A -o yaml | berth simulate - --durations 'exponential(2h)' -o csv")]
+    Simulate(Box<SimulateArgs>),
+    /// Run the core in seeded simulated clusters with faults and check its invariants
     #[command(
-        after_help = "Example: berth simulate --seeds 2000 --steps 500\n         berth simulate --seed 42 --faults calls,failovers --trace"
+        after_help = "Example: berth campaign --seeds 2000 --steps 500\n         berth campaign --seed 42 --faults calls,failovers --trace"
     )]
-    Simulate(SimulateArgs),
+    Campaign(CampaignArgs),
     /// Run the core over a recording of its inputs, and compare its decisions and calls with the recording
     #[command(
         after_help = "Example: berth scheduler --record /var/lib/berth/recordings\n         \
@@ -643,9 +651,9 @@ pub(crate) struct ConformanceArgs {
     pub(crate) evaluator: Option<EvaluatorArg>,
 }
 
-/// `berth simulate`.
+/// `berth campaign`.
 #[derive(Debug, Args)]
-pub(crate) struct SimulateArgs {
+pub(crate) struct CampaignArgs {
     /// Run this seed, for example to replay a failure; with --seeds, the first of several seeds
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

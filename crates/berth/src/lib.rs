@@ -9,6 +9,7 @@
 mod apiserver;
 mod apply;
 mod availability;
+mod campaign;
 mod cli;
 mod clusters;
 mod conformance;
@@ -129,7 +130,8 @@ impl Berth {
             Command::Apiserver(args) => run(apiserver::run(args)),
             Command::Conformance(args) => conformance::run(&args),
             Command::Perf(args) => perf::run(&args, &self.registry),
-            Command::Simulate(args) => simulate::run(&args),
+            Command::Campaign(args) => campaign::run(&args),
+            Command::Simulate(args) => simulate::run(&args, &self.registry),
             Command::Replay(args) => replay::run(&args, &self.registry),
             Command::Shadow(args) => run(shadow::run(args)),
             Command::Envtest(args) => envtest::assets::run(&args),

@@ -1,122 +1,242 @@
-//! `berth simulate`: the core in a seeded world, judged by an independent checker.
+//! `berth simulate`: what a cluster does over days, in virtual time.
 
-use crate::cli::{Output, SimulateArgs};
+mod cluster;
+mod input;
+mod recording;
+mod text;
+
+use crate::cli::{SimulateArgs, SimulateOutput};
 use crate::exit::CommandFailure;
-use crate::print::{self, print_line};
-use berth_simulator::{Campaign, FailingSeed, Progress, Subject, Tally, notify};
+use crate::print;
+use crate::record::{options_with, recorded_gates, versions_of};
+use crate::scheduler::with_groups;
+use crate::settings;
+use berth_api::Release;
+use berth_framework::FeatureGates;
+use berth_framework::features::Versions;
+use berth_framework::registry::Registry;
+use berth_recording::Start;
+use berth_scheduler::SchedulerOptions;
+use berth_scheduler::config::Config;
+use berth_simulation::report::{page, pods_csv, series_csv};
+use berth_simulation::{Progress, Report, Run, SimulationOptions, Trace, simulate};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
-use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-/// The number of seeds that are run by default.
-const SEEDS: u64 = 100;
-/// Random seeds are below this bound, so that they are short enough to be read and typed.
-const RANDOM_SEED_BOUND: u64 = 1 << 40;
+/// The steps of the progress bar for each simulation.
+const BAR_STEPS: u64 = 1_000;
+/// Extenders cannot be asked about a cluster that does not exist.
+const NO_EXTENDERS: &str = "the configuration has extenders, which simulations do not call; give one without extenders with --config";
+/// The name of the configuration without a file.
+const DEFAULT: &str = "default";
 
-/// Runs the seeds until one fails.
+/// A trace with the options of the scheduler that it was recorded with, if it is a recording.
+pub(crate) struct Input {
+    pub(crate) trace: Trace,
+    pub(crate) recorded: Option<Box<Start>>,
+    /// The parts that the trace lacks.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Reads, simulates and prints.
 ///
 /// # Errors
-/// When a run shows a violation; the seed and a short script are printed.
-pub(crate) fn run(args: &SimulateArgs) -> Result<(), CommandFailure> {
-    let subject = Subject::in_tree().map_err(CommandFailure::environment)?;
-    let campaign = campaign_of(args);
-    if args.random {
-        let (first, seeds) = (campaign.first, campaign.seeds);
-        print::remark(format_args!(
-            "seeds {first} to {}",
-            first + seeds.max(1) - 1
-        ));
+/// When a file cannot be read or is wrong.
+pub(crate) fn run(args: &SimulateArgs, registry: &Registry) -> Result<(), CommandFailure> {
+    let input = input::read(args)?;
+    let configs: Vec<&Path> = match &args.config[..] {
+        [] => vec![Path::new(DEFAULT)],
+        some => some.iter().map(AsRef::as_ref).collect(),
+    };
+    let gates = gates(args, &input)?;
+    // Every configuration is checked before the first simulation begins.
+    for config in &configs {
+        options(config, gates, &input, registry)?;
     }
-    if args.trace {
-        // The result is computed again below.
-        let mut listener = |line: &str| print::remark(line);
-        let _ = notify(&subject, &campaign.script(campaign.first), &mut listener);
+    let last = args.seed.saturating_add(args.seeds.get() as u64 - 1);
+    let jobs: Vec<(&Path, u64)> = configs
+        .iter()
+        .flat_map(|config| (args.seed..=last).map(|seed| (*config, seed)))
+        .collect();
+    let began = Instant::now();
+    let runs = all_runs(
+        args,
+        &input,
+        &jobs,
+        |config| options(config, gates, &input, registry),
+        registry,
+    )?;
+    let took = began.elapsed();
+    let report = Report::new(runs);
+    if let Some(file) = &args.html {
+        write_page(file, &report)?;
     }
-    let bar = ProgressBar::new(campaign.seeds);
-    if let Ok(style) = ProgressStyle::with_template("seeds {bar:30} {pos}/{len} {elapsed}") {
-        bar.set_style(style);
-    }
-    let outcome = campaign.play(&subject, |progress| match progress {
-        Progress::Passed(_) => bar.inc(1),
-        Progress::Slow(seed) => {
-            bar.suspend(|| print::remark(format_args!("seed {seed} takes very long")))
+    match args.output {
+        SimulateOutput::Table => {
+            print::text(text::report(&report))?;
+            for note in &input.notes {
+                print::remark(format_args!("note: {note}"));
+            }
+            let attempts = report.runs.iter().map(|run| run.summary.attempts).sum();
+            print::remark(text::speed(&report, attempts, took));
+            Ok(())
         }
-        // Should the search for a short script be cut off, this much is known.
-        Progress::Failed(seed, failure) => {
-            bar.suspend(|| print::remark(format_args!("seed {seed}, {failure}")))
+        SimulateOutput::Json => {
+            let json = serde_json::to_string_pretty(&report);
+            print::text(json.map_err(CommandFailure::environment)? + "\n")
         }
+        SimulateOutput::Csv => print::text(series_csv(&report)),
+        SimulateOutput::PodsCsv => print::text(pods_csv(&report)),
+    }
+}
+
+/// Writes the report as a page.
+fn write_page(file: &Path, report: &Report) -> Result<(), CommandFailure> {
+    let page = page(report).map_err(CommandFailure::environment)?;
+    std::fs::write(file, page).map_err(|e| {
+        CommandFailure::Environment(format!("failed to write {}: {e}", file.display()))
+    })
+}
+
+/// The gates of the command line or of the recording. Groups of pods are scheduled as such if there are some, unless the
+/// command line names the gates.
+fn gates(args: &SimulateArgs, input: &Input) -> Result<FeatureGates, CommandFailure> {
+    if let Some(start) = &input.recorded
+        && args.feature_gates.is_empty()
+    {
+        let versions = match args.emulated_version {
+            Some(release) => Versions::of(release),
+            None => versions_of(start)?,
+        };
+        return recorded_gates(start, versions);
+    }
+    let mut warnings = Vec::new();
+    let versions = Versions::of(args.emulated_version.unwrap_or(Release::OLDEST));
+    let features = settings::parse_gates(&args.feature_gates, versions, &mut warnings)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(if input.trace.groups.is_empty() {
+        features
+    } else {
+        with_groups(features, &args.feature_gates)
+    })
+}
+
+/// The options of the scheduler with a configuration.
+fn options(
+    config: &Path,
+    gates: FeatureGates,
+    input: &Input,
+    registry: &Registry,
+) -> Result<SchedulerOptions, CommandFailure> {
+    let is_default = config == Path::new(DEFAULT);
+    if let Some(start) = &input.recorded {
+        let file = (!is_default).then_some(config);
+        let options = options_with(start, gates, file, registry)?;
+        if !options.extenders.is_empty() {
+            return Err(CommandFailure::usage(NO_EXTENDERS));
+        }
+        return Ok(options);
+    }
+    let config = if is_default {
+        Config::new(gates, registry)
+    } else {
+        let (config, warnings) = settings::read_config(config, gates, registry, |_| {})?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        config
+    };
+    if !config.extenders.is_empty() {
+        return Err(CommandFailure::usage(NO_EXTENDERS));
+    }
+    let mut options = SchedulerOptions::default();
+    config.set_options(&mut options);
+    Ok(options)
+}
+
+/// Runs all simulations, several at a time, and returns them in order.
+fn all_runs(
+    args: &SimulateArgs,
+    input: &Input,
+    jobs: &[(&Path, u64)],
+    options: impl Fn(&Path) -> Result<SchedulerOptions, CommandFailure> + Sync,
+    registry: &Registry,
+) -> Result<Vec<Run>, CommandFailure> {
+    let bar = progress_bar(jobs.len());
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((config, seed)) = jobs.get(at) else {
+                return done;
+            };
+            done.push((
+                at,
+                one_run(args, input, (config, *seed), &options, registry, &bar),
+            ));
+        }
+    };
+    let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = args.threads.unwrap_or(processors).get().min(jobs.len());
+    let mut done: Vec<(usize, Result<Run, CommandFailure>)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+        let mut done = worker();
+        for handle in workers {
+            match handle.join() {
+                Ok(more) => done.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
     });
     bar.finish_and_clear();
-    match (&outcome, args.output) {
-        (Ok(tally), Output::Text) => print_line!("{}", in_words(&campaign, tally)),
-        (Ok(tally), Output::Json) => print_line!("{}", in_json(&campaign, tally)),
-        (Err(found), Output::Text) => print_line!("{found}"),
-        (Err(found), Output::Json) => print_line!("{}", failure_in_json(found)),
-    }?;
-    outcome.map(|_| ()).map_err(|_| CommandFailure::Check)
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, run)| run).collect()
 }
 
-fn campaign_of(args: &SimulateArgs) -> Campaign {
-    let alone = if args.seed.is_some() { 1 } else { SEEDS };
-    let first = if args.random {
-        RandomState::new().hash_one(()) % RANDOM_SEED_BOUND
-    } else {
-        0
+fn one_run(
+    args: &SimulateArgs,
+    input: &Input,
+    (config, seed): (&Path, u64),
+    options: &impl Fn(&Path) -> Result<SchedulerOptions, CommandFailure>,
+    registry: &Registry,
+    bar: &ProgressBar,
+) -> Result<Run, CommandFailure> {
+    let options = SimulationOptions {
+        scheduler: options(config)?,
+        config: config.display().to_string(),
+        seed,
+        until: args.until,
+        pods: args.pods || args.output == SimulateOutput::PodsCsv,
+        retry_without_events: args.retry_without_events,
     };
-    Campaign {
-        first: args.seed.unwrap_or(first),
-        seeds: args.seeds.unwrap_or(alone),
-        steps: args.steps,
-        faults: args.faults,
-        evaluator: args.evaluator.map(Into::into),
-        threads: args.threads,
-        ..Campaign::default()
+    let mut shown = 0;
+    let mut show = |progress: Progress| {
+        let pods = progress.pods.max(1) as u64;
+        let steps = progress.arrived as u64 * BAR_STEPS / pods;
+        bar.inc(steps.saturating_sub(shown));
+        shown = steps;
+        let date = progress.now.rfc3339();
+        bar.set_message(date.get(..16).unwrap_or_default().replace('T', " "));
+    };
+    let run = simulate(&input.trace, options, registry, &mut show);
+    let mut run = run.map_err(CommandFailure::usage)?;
+    run.notes.clone_from(&input.notes);
+    Ok(run)
+}
+
+/// A bar with the simulated date, on standard error if it is a terminal.
+fn progress_bar(simulations: usize) -> ProgressBar {
+    let bar = ProgressBar::new(simulations as u64 * BAR_STEPS);
+    let style = ProgressStyle::with_template("{msg} {bar:40} {percent} % {elapsed}");
+    if let Ok(style) = style {
+        bar.set_style(style);
     }
-}
-
-fn in_words(campaign: &Campaign, tally: &Tally) -> String {
-    let numbers = tally.named().into_iter();
-    let numbers: Vec<String> = numbers
-        .map(|(what, _, count)| format!("{count} {what}"))
-        .collect();
-    format!(
-        "{} seeds of {} steps without a violation: {}",
-        campaign.seeds,
-        campaign.steps,
-        numbers.join(", ")
-    )
-}
-
-fn in_json(campaign: &Campaign, tally: &Tally) -> Value {
-    let mut report = json!({
-        "firstSeed": campaign.first,
-        "seeds": campaign.seeds,
-        "stepsPerSeed": campaign.steps,
-        "faults": campaign.faults.to_string(),
-        "violations": 0,
-    });
-    for (_, key, count) in tally.named() {
-        report[key] = json!(count);
-    }
-    report
-}
-
-fn failure_in_json(found: &FailingSeed) -> Value {
-    let shrunk = &found.shrunk;
-    let script: Vec<String> = shrunk
-        .script
-        .steps
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    json!({
-        "violations": 1,
-        "seed": found.seed,
-        "step": found.failure.step,
-        "kind": found.failure.violation.kind(),
-        "violation": found.failure.violation.to_string(),
-        "again": found.command(),
-        "setting": shrunk.script.setting(),
-        "shrunk": {"violation": shrunk.failure.violation.to_string(), "steps": script},
-    })
+    bar
 }

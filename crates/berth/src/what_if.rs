@@ -420,3 +420,33 @@ fn configured(
     }
     Ok(config)
 }
+
+/// The documents of a text with their places; lists are flattened.
+///
+/// # Errors
+/// When it is no YAML or JSON.
+pub(crate) fn documents_of(
+    shown: &str,
+    text: &str,
+) -> Result<Vec<(String, serde_json::Value)>, CommandFailure> {
+    read::parse(shown, text)
+}
+
+/// An object with its defaults; its kind if the scheduler does not read it.
+///
+/// # Errors
+/// When it is malformed.
+pub(crate) fn decoded(
+    place: &str,
+    object: serde_json::Value,
+) -> Result<Result<berth_api::Object, String>, CommandFailure> {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let Some((key, mut object)) = known(place, object)? else {
+        return Ok(Err(kind));
+    };
+    set_defaults(&mut object);
+    let decoded = key.0.decode(object.to_string().as_bytes());
+    decoded.map(Ok).map_err(|e| {
+        CommandFailure::Usage(format!("{place}: failed to decode {kind} {}: {e}", key.2))
+    })
+}

@@ -81,7 +81,7 @@ impl FailingSeed {
             ..
         } = &self.campaign;
         let seed = self.seed;
-        let mut text = format!("berth simulate --seed {seed} --steps {steps} --faults {faults}");
+        let mut text = format!("berth campaign --seed {seed} --steps {steps} --faults {faults}");
         if let Some(evaluator) = evaluator {
             text += &format!(" --evaluator {evaluator}");
         }

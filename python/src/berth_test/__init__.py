@@ -1,4 +1,4 @@
-"""A Kubernetes cluster for tests: starts Berth and stops it."""
+"""A Kubernetes cluster for tests, and simulations of clusters: starts Berth and stops it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import threading
 from pathlib import Path
 from typing import Iterable, List, Optional, Union
 
-__all__ = ["Cluster", "ClusterError"]
+from .simulation import Report, SimulationError, simulate
+
+__all__ = ["Cluster", "ClusterError", "Report", "SimulationError", "simulate"]
 
 _START_SECONDS = 60
 _STOP_SECONDS = 10

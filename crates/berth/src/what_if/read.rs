@@ -59,7 +59,7 @@ fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, CommandFailu
     }
 }
 
-fn parse(shown: &str, text: &str) -> Result<Vec<(String, Value)>, CommandFailure> {
+pub(super) fn parse(shown: &str, text: &str) -> Result<Vec<(String, Value)>, CommandFailure> {
     let mut found = Vec::new();
     for (index, document) in crate::manifest::split(text).into_iter().enumerate() {
         let place = format!("{shown}, document {}", index + 1);

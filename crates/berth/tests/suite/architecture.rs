@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The crates that are state machines: no I/O, no clock, no runtime, no lock.
-const CORE: [&str; 9] = [
+const CORE: [&str; 10] = [
     "berth-api",
     "berth-cel",
     "berth-devices",
@@ -21,6 +21,7 @@ const CORE: [&str; 9] = [
     "berth-explain",
     "berth-oracle",
     "berth-simulator",
+    "berth-simulation",
 ];
 
 /// The dependencies that would bring sockets, runtimes, locks or the generated client types into the core.
@@ -59,7 +60,7 @@ const FORBIDDEN_IN_OBJECTS: [&str; 7] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 22] = [
+const DIRECTIONS: [(&str, &[&str]); 24] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -108,6 +109,15 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
         ],
     ),
     (
+        "berth-simulation",
+        &[
+            "berth-api",
+            "berth-oracle",
+            "berth-framework",
+            "berth-scheduler",
+        ],
+    ),
+    (
         "berth-perf",
         &[
             "berth-api",
@@ -146,6 +156,7 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
             "berth-apiserver",
             "berth-controllers",
             "berth-simulator",
+            "berth-simulation",
             "berth-perf",
             "berth-conformance",
         ],
@@ -153,6 +164,16 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
     (
         "custom-scheduler",
         &["berth-api", "berth-framework", "kube-berth"],
+    ),
+    (
+        "gpu-fragmentation",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-plugins",
+            "berth-scheduler",
+            "berth-simulation",
+        ],
     ),
     ("quota-gate", &["berth-client"]),
     ("berth-test", &["kube-berth"]),

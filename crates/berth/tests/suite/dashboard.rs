@@ -1,6 +1,6 @@
 //! The dashboard of `berth up`: its page and its data, and the page in headless Chromium where one is installed.
 
-mod browser;
+pub(crate) mod browser;
 use crate::BINARY;
 use crate::e2e::{Api, Cluster, eventually, free_port, scheduled};
 use berth_client::request::{self, PODS, Resource};

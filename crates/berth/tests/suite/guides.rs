@@ -45,7 +45,7 @@ fn read(page: &str) -> Guide {
             }
         }
         let first = block.first().copied().unwrap_or("");
-        if let (Some("yaml"), Some(name)) = (fence, first.strip_prefix("# ")) {
+        if let (Some("yaml" | "csv"), Some(name)) = (fence, first.strip_prefix("# ")) {
             let text = block[1..].join("\n") + "\n";
             guide.files.push((name.to_owned(), text));
         } else if first.starts_with("$ ") {
@@ -102,7 +102,13 @@ fn pattern(shown: &[String]) -> Regex {
 
 /// Returns whether a command only reads, so that it can be repeated until the cluster has come so far.
 fn only_reads(command: &str) -> bool {
-    let reading = ["kubectl get ", "kubectl describe ", "berth explain ", "ls "];
+    let reading = [
+        "kubectl get ",
+        "kubectl describe ",
+        "berth explain ",
+        "berth simulate ",
+        "ls ",
+    ];
     !command.contains("xargs") && reading.iter().any(|prefix| command.starts_with(prefix))
 }
 
@@ -139,6 +145,9 @@ fn type_page(name: &str, page: &str) {
     if Kubectl::find(&cluster).is_none() {
         return;
     }
+    // The directory of `berth up --record recordings`.
+    let recordings = cluster.scratch.path("recordings");
+    std::os::unix::fs::symlink(recordings, files.path().join("recordings")).expect("a link");
     let greeting = normalized(&cluster.greeting);
     let expected = pattern(&up.shown);
     assert!(expected.is_match(&greeting), "{}:\n{greeting}", up.command);
@@ -217,6 +226,11 @@ fn capacity_planners_take_their_first_steps() {
 #[test]
 fn ai_platforms_take_their_first_steps() {
     type_page("platforms", "docs/use/start/ai-platforms.md");
+}
+
+#[test]
+fn simulations_print_what_they_show() {
+    type_page("simulate", "docs/use/simulate.md");
 }
 
 #[test]

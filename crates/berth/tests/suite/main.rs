@@ -28,6 +28,8 @@ mod readiness;
 mod recording;
 mod served;
 mod shadow;
+mod simulate;
+mod simulate_page;
 mod suites;
 mod traces;
 mod typed;

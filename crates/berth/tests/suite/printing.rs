@@ -12,9 +12,9 @@ fn commands_end_quietly_when_their_output_has_no_reader() {
     for args in [
         [&["up", "--nodes", "0"], &server[..]].concat(),
         [&["apiserver"], &server[..]].concat(),
-        vec!["simulate", "--seed", "1", "--steps", "5"],
+        vec!["campaign", "--seed", "1", "--steps", "5"],
         vec![
-            "simulate", "--seed", "1", "--steps", "5", "--output", "json",
+            "campaign", "--seed", "1", "--steps", "5", "--output", "json",
         ],
     ] {
         let (reader, stdout) = std::io::pipe().expect("a pipe");

@@ -301,7 +301,7 @@ fn every_subcommand_has_help_with_an_example() {
         vec!["explain"],
         vec!["what-if"],
         vec!["conformance"],
-        vec!["simulate"],
+        vec!["campaign"],
         vec!["perf", "core"],
         vec!["perf", "memory"],
     ] {
@@ -314,15 +314,15 @@ fn every_subcommand_has_help_with_an_example() {
 
 /// The seed that is printed replays the run.
 #[test]
-fn simulate_with_random_seeds_prints_them() {
-    let output = berth(&["simulate", "--random", "--seeds", "2", "--steps", "20"]);
+fn campaign_with_random_seeds_prints_them() {
+    let output = berth(&["campaign", "--random", "--seeds", "2", "--steps", "20"]);
     let remark = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{remark}");
     let first = remark.split_whitespace().find_map(|word| word.parse().ok());
     let first: u64 = first.unwrap_or_else(|| panic!("no seed in {remark}"));
     assert!(remark.contains(&format!("seeds {first} to {}", first + 1)));
     let again = [
-        "simulate",
+        "campaign",
         "--seed",
         &first.to_string(),
         "--seeds",

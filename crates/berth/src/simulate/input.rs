@@ -1,0 +1,302 @@
+//! The files of the command line: traces, nodes, and what is added and removed.
+
+use super::{Input, cluster, recording};
+use crate::cli::SimulateArgs;
+use crate::exit::CommandFailure;
+use berth_api::{Kind, Node, Object, Pod, Quantity, ResourceList};
+use berth_simulation::Trace;
+use berth_simulation::import::{is_openb, read_openb, read_simkube};
+use berth_simulation::text::{TextError, read_csv, read_yaml};
+use berth_simulation::trace::{NodeShape, TraceNode};
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The largest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+/// The most nodes that a number stands for.
+const NODES_MAX: u32 = 1_000_000;
+/// The zones of nodes of a number, as `berth up` has them.
+const ZONES: [&str; 3] = ["berth-a", "berth-b", "berth-c"];
+
+/// Reads everything that the command line names.
+///
+/// # Errors
+/// When a file cannot be read or is wrong.
+pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
+    let mut input = Input {
+        trace: Trace::default(),
+        recorded: None,
+        notes: Vec::new(),
+    };
+    for file in &args.trace {
+        if file.is_dir() {
+            if input.recorded.is_some() {
+                return Err(CommandFailure::usage(
+                    "several recordings are given; give one",
+                ));
+            }
+            recording::read(file, &mut input)?;
+        } else {
+            let trace = trace_of(file, &mut input.notes)?;
+            input.trace.merge(trace);
+        }
+    }
+    for nodes in &args.nodes {
+        let trace = nodes_of(nodes, &mut input.notes)?;
+        input.trace.merge(trace);
+    }
+    if let Some(removed) = &args.remove_nodes {
+        remove_nodes(&mut input.trace, removed)?;
+    }
+    let world = &mut input.trace.world;
+    if let Some(latency) = &args.api_latency {
+        world.api_latency = latency.clone();
+    }
+    if let Some(latency) = &args.start_latency {
+        world.start_latency = latency.clone();
+    }
+    if let Some(durations) = &args.durations {
+        for pod in input
+            .trace
+            .pods
+            .iter_mut()
+            .filter(|pod| pod.duration.is_none())
+        {
+            pod.duration = Some(durations.clone());
+        }
+    }
+    Ok(input)
+}
+
+/// The text of a file; see [`bytes_of`].
+fn text_of(file: &Path) -> Result<String, CommandFailure> {
+    String::from_utf8(bytes_of(file)?).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        CommandFailure::Usage(format!(
+            "failed to read {}: byte {at} is no UTF-8; a trace of SimKube needs the ending .sktrace",
+            file.display()
+        ))
+    })
+}
+
+/// The content of a file; `-` is standard input, `.gz` is decompressed.
+fn bytes_of(file: &Path) -> Result<Vec<u8>, CommandFailure> {
+    let shown = file.display();
+    let failed = |e: std::io::Error| CommandFailure::Usage(format!("failed to read {shown}: {e}"));
+    let mut bytes = Vec::new();
+    let is_compressed = file.extension().is_some_and(|ending| ending == "gz");
+    let reader: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        let opened = std::fs::File::open(file).map_err(failed)?;
+        if is_compressed {
+            Box::new(flate2::read::MultiGzDecoder::new(opened))
+        } else {
+            Box::new(opened)
+        }
+    };
+    let read = reader.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(CommandFailure::Usage(format!(
+            "failed to read {shown}: it has more than {FILE_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// A trace as CSV or YAML, the objects of a cluster, or the trace of another tool.
+fn trace_of(file: &Path, notes: &mut Vec<String>) -> Result<Trace, CommandFailure> {
+    let name = file.to_string_lossy();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    if name.ends_with(".sktrace") {
+        return simkube(file, notes);
+    }
+    let text = text_of(file)?;
+    let placed = |error: TextError| CommandFailure::Usage(format!("{}: {error}", file.display()));
+    // Templates are found beside the trace.
+    let mut load = |path: &str| template(&file.with_file_name(path));
+    if name.ends_with(".csv") && is_openb(&text) {
+        return read_openb(&text).map_err(placed);
+    }
+    if name.ends_with(".csv") {
+        return read_csv(&text, &mut load).map_err(placed);
+    }
+    if cluster::is_objects(&text) {
+        return cluster::read(file, &text, notes);
+    }
+    read_yaml(&text, &mut load).map_err(placed)
+}
+
+/// A trace of SimKube.
+fn simkube(file: &Path, notes: &mut Vec<String>) -> Result<Trace, CommandFailure> {
+    let imported = read_simkube(&bytes_of(file)?);
+    let imported =
+        imported.map_err(|e| CommandFailure::Usage(format!("{}: {e}", file.display())))?;
+    let left_out = imported.left_out.iter();
+    notes.extend(left_out.map(|(kind, count)| {
+        format!("{count} objects of the kind {kind} are left out: their pods are not known")
+    }));
+    Ok(imported.trace)
+}
+
+/// The pod of a file: a Pod, a PodTemplate or a workload with a template.
+fn template(file: &Path) -> Result<Pod, String> {
+    let failed = |e: &dyn std::fmt::Display| format!("failed to read {}: {e}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|e| failed(&e))?;
+    let read: serde_json::Value = serde_saphyr::from_str(&text).map_err(|e| failed(&e))?;
+    let of = if read["spec"]["template"].is_object() {
+        &read["spec"]["template"]
+    } else if read["template"].is_object() {
+        &read["template"]
+    } else {
+        &read
+    };
+    let pod = Kind::Pod.decode(of.to_string().as_bytes());
+    match pod.map_err(|e| failed(&e))? {
+        Object::Pod(pod) if !pod.spec.containers.is_empty() => Ok(Pod::clone(&pod)),
+        _ => Err(failed(
+            &"it has no containers; give a Pod, a PodTemplate or a workload with a template",
+        )),
+    }
+}
+
+/// The nodes of `--nodes`: a file, a number, or a number and a shape.
+fn nodes_of(text: &str, notes: &mut Vec<String>) -> Result<Trace, CommandFailure> {
+    let (count, shape) = text.split_once(':').unwrap_or((text, ""));
+    let Ok(count) = count.parse::<u32>() else {
+        if !Path::new(text).is_file() {
+            return Err(CommandFailure::Usage(format!(
+                "--nodes {text}: there is no such file; give a file, a number, or NUMBER:RESOURCES such as \
+                 10:cpu=16,memory=64Gi"
+            )));
+        }
+        let mut trace = trace_of(Path::new(text), notes)?;
+        if trace.nodes.is_empty() && trace.node_groups.is_empty() {
+            return Err(CommandFailure::Usage(format!(
+                "--nodes {text}: the file has no nodes"
+            )));
+        }
+        trace.pods.clear();
+        return Ok(trace);
+    };
+    if count > NODES_MAX {
+        return Err(CommandFailure::Usage(format!(
+            "--nodes {text}: at most {NODES_MAX} nodes are simulated"
+        )));
+    }
+    let resources = shape_of(text, shape)?;
+    let mut trace = Trace::default();
+    for (at, zone) in (1..=count).zip(ZONES.iter().cycle()) {
+        let shape = NodeShape {
+            resources: resources.clone(),
+            labels: berth_api::Labels::from_pairs([
+                ("topology.kubernetes.io/region", "berth"),
+                ("topology.kubernetes.io/zone", zone),
+            ]),
+            taints: Vec::new(),
+        };
+        trace
+            .nodes
+            .push(TraceNode::new(format!("berth-node-{at}"), shape.node()));
+    }
+    Ok(trace)
+}
+
+/// The resources of a shape, on top of those of the nodes of `berth up`.
+fn shape_of(text: &str, shape: &str) -> Result<ResourceList, CommandFailure> {
+    let usual = [
+        ("cpu", "4"),
+        ("memory", "32Gi"),
+        ("ephemeral-storage", "100Gi"),
+        ("pods", "110"),
+    ];
+    let stated = shape.split(',').filter(|part| !part.is_empty());
+    let stated = stated.map(|part| part.split_once('=').unwrap_or((part, "")));
+    let mut list = ResourceList::default();
+    for (name, amount) in usual.into_iter().chain(stated) {
+        let amount: Result<Quantity, _> = amount.trim().parse();
+        let Ok(amount) = amount else {
+            return Err(CommandFailure::Usage(format!(
+                "--nodes {text}: {name:?} has no quantity; write resources such as cpu=16,memory=64Gi"
+            )));
+        };
+        list.set(name.trim().into(), amount);
+    }
+    Ok(list)
+}
+
+/// Removes nodes by name, or so many of those that exist at the start.
+fn remove_nodes(trace: &mut Trace, removed: &str) -> Result<(), CommandFailure> {
+    separate(trace);
+    let names: Vec<String> = match removed.parse::<usize>() {
+        Ok(count) => {
+            let present = trace.nodes.iter().filter(|node| node.joins.is_zero());
+            let mut names: Vec<String> = present.map(|node| node.name.to_string()).collect();
+            if names.len() < count {
+                return Err(CommandFailure::Usage(format!(
+                    "--remove-nodes {count}: {} nodes exist at the start",
+                    names.len()
+                )));
+            }
+            names.sort_by(|a, b| by_number(a, b));
+            names.split_off(names.len() - count)
+        }
+        Err(_) => removed
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .collect(),
+    };
+    for name in names {
+        let before = trace.nodes.len();
+        trace.nodes.retain(|node| *node.name != *name);
+        if trace.nodes.len() == before {
+            return Err(CommandFailure::Usage(format!(
+                "--remove-nodes: there is no node {name}"
+            )));
+        }
+        // Pods that ran there arrive without a node.
+        for pod in &mut trace.pods {
+            if *pod.pod.spec.node_name == *name {
+                let mut waiting = Pod::clone(&pod.pod);
+                waiting.spec.node_name = Default::default();
+                pod.pod = Arc::new(waiting);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nodes alike become nodes of their own.
+fn separate(trace: &mut Trace) {
+    let nodes = std::mem::take(&mut trace.nodes);
+    for node in nodes {
+        if node.count == 1 {
+            trace.nodes.push(node);
+            continue;
+        }
+        for copy in 0..node.count {
+            trace.nodes.push(TraceNode {
+                name: format!("{}-{copy}", node.name).into(),
+                count: 1,
+                ..node.clone()
+            });
+        }
+    }
+}
+
+/// The order of names whose numbers are compared as numbers: `node-2` before `node-10`.
+fn by_number(a: &str, b: &str) -> std::cmp::Ordering {
+    let split = |name: &str| {
+        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (text, number) = name.split_at(name.len() - digits);
+        (text.to_owned(), number.parse::<u64>().unwrap_or(0))
+    };
+    split(a).cmp(&split(b))
+}
+
+/// A node of a file, as traces have it.
+pub(super) fn trace_node(node: &Node) -> TraceNode {
+    TraceNode::new(node.name().clone(), node.clone())
+}

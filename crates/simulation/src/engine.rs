@@ -1,0 +1,357 @@
+//! The simulation: a queue of events in virtual time around the scheduling core.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `plan` | the trace of one seed: every pod, every shape of pod, the resources |
+//! | `events` | the events, ordered by time |
+//! | `pods` | pods that arrive, are bound, run, end, are evicted and replaced; gates; groups |
+//! | `nodes` | nodes that join, fail, are drained and leave |
+//! | `node_groups` | groups of nodes that grow and shrink |
+//! | `quotas` | pods that wait for room in a quota |
+//! | `calls` | the API: carries out the calls of the scheduler |
+//! | `measure` | integrals over time, and the course of the simulation |
+//! | `outcome` | the result |
+//!
+//! Time goes from event to event. Empty time costs nothing.
+
+mod calls;
+mod events;
+mod measure;
+mod node_groups;
+mod nodes;
+mod outcome;
+mod plan;
+mod pods;
+mod quotas;
+#[cfg(test)]
+mod tests;
+
+use crate::report::Run;
+use crate::trace::Trace;
+use berth_api::{Duration, Kind, Namespace, Object, Str, Time};
+use berth_framework::registry::Registry;
+use berth_scheduler::profile::ProfileErrors;
+use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
+use events::{Event, EventQueue};
+use measure::Measure;
+use node_groups::NodeGroups;
+use nodes::Nodes;
+use plan::Plan;
+use pods::Pods;
+use quotas::Quotas;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The time without any event after which a simulation ends: longer than every backoff.
+const REST_MAX: Duration = Duration::from_secs(15 * 60);
+/// The number of steps between two reports of progress.
+const STEPS_PER_PROGRESS: u64 = 4096;
+/// The shortest step when the scheduler asks for the present time again.
+const STEP_MIN: Duration = Duration::from_micros(1);
+
+/// The options of a simulation.
+#[derive(Debug)]
+pub struct SimulationOptions {
+    /// The options of the scheduler. Extenders are not called.
+    pub scheduler: SchedulerOptions,
+    /// The name of the configuration in the report.
+    pub config: String,
+    /// The seed of everything random: decisions among equal nodes, drawn pods, durations and latencies.
+    pub seed: u64,
+    /// The offset from the start of the trace at which the simulation ends, if it has not ended before.
+    pub until: Option<Duration>,
+    /// Whether the report has a row for each pod.
+    pub pods: bool,
+    /// Whether pods that no node accepts are tried again after `podMaxInUnschedulablePodsDuration` without an event, as
+    /// in production. Such an attempt has the result of the one before it unless a plugin misses an event.
+    pub retry_without_events: bool,
+}
+
+/// The state of a simulation that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The virtual time.
+    pub now: Time,
+    /// Pods that have arrived.
+    pub arrived: usize,
+    /// All pods.
+    pub pods: usize,
+}
+
+/// The reason why a trace cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulationError {
+    /// The configuration of the scheduler is wrong.
+    #[error("{0}")]
+    Profiles(#[from] ProfileErrors),
+    /// A pod names a group that the trace does not have.
+    #[error("pod {pod} names group {group}, which the trace does not define; add it to the groups")]
+    UnknownGroup {
+        /// The pod, `namespace/name`.
+        pod: String,
+        /// The group, `namespace/name`.
+        group: String,
+    },
+    /// Two nodes or pods have one name.
+    #[error("two {kind} of the trace have the name {name}; give each a name of its own")]
+    SameName {
+        /// `pods` or `nodes`.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// There are too many pods.
+    #[error("the trace has {pods} pods; at most {max} are simulated", max = plan::PODS_MAX)]
+    TooManyPods {
+        /// The number.
+        pods: u64,
+    },
+    /// There is nothing to place pods on.
+    #[error("the trace has no nodes; add some, or give --nodes N")]
+    NoNodes,
+}
+
+/// A simulation that runs.
+pub struct Simulation {
+    scheduler: Scheduler,
+    start: Time,
+    now: Time,
+    /// The time of the last event that was not the scheduler's own.
+    last_event: Time,
+    version: u64,
+    rng: fastrand::Rng,
+    plan: Plan,
+    events: EventQueue,
+    pods: Pods,
+    nodes: Nodes,
+    node_groups: NodeGroups,
+    quotas: Quotas,
+    /// Objects other than pods and nodes, which plugins write.
+    objects: BTreeMap<(Kind, Str, Str), Object>,
+    measure: Measure,
+}
+
+impl std::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulation")
+            .field("now", &self.now)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Plays a trace.
+///
+/// # Errors
+/// When the configuration or the trace is wrong.
+pub fn simulate(
+    trace: &Trace,
+    options: SimulationOptions,
+    registry: &Registry,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Run, SimulationError> {
+    let mut simulation = Simulation::new(
+        trace,
+        options.scheduler,
+        options.seed,
+        options.retry_without_events,
+        registry,
+    )?;
+    let until = options.until.map(|offset| trace.start() + offset);
+    simulation.run(until, progress);
+    let mut run = simulation.outcome(options.pods);
+    run.config = options.config;
+    run.seed = options.seed;
+    Ok(run)
+}
+
+impl Simulation {
+    fn new(
+        trace: &Trace,
+        mut options: SchedulerOptions,
+        seed: u64,
+        retry_without_events: bool,
+        registry: &Registry,
+    ) -> Result<Self, SimulationError> {
+        options.seed = seed;
+        if !retry_without_events {
+            // Longer than any simulation.
+            options.pod_max_in_unschedulable_pods_duration =
+                Duration::from_secs(300 * 365 * 86_400);
+        }
+        let start = trace.start();
+        let plan = Plan::new(trace, seed)?;
+        let measure = Measure::new(&plan, start);
+        let mut simulation = Self {
+            scheduler: Scheduler::new(options, registry, start)?,
+            start,
+            now: start,
+            last_event: start,
+            version: 0,
+            rng: fastrand::Rng::with_seed(seed ^ 0x5bd1_e995),
+            events: EventQueue::default(),
+            pods: Pods::new(trace, &plan)?,
+            nodes: Nodes::default(),
+            node_groups: NodeGroups::new(trace, &plan),
+            quotas: Quotas::new(trace, &plan),
+            objects: BTreeMap::new(),
+            measure,
+            plan,
+        };
+        simulation.add_objects(trace);
+        simulation.add_nodes(trace)?;
+        Ok(simulation)
+    }
+
+    /// The objects that exist from the start on, and the namespaces of all pods.
+    fn add_objects(&mut self, trace: &Trace) {
+        for name in self.plan.namespaces.clone() {
+            let mut namespace = Namespace::default();
+            namespace.metadata.labels =
+                berth_api::Labels::from_pairs([("kubernetes.io/metadata.name", name.clone())]);
+            namespace.metadata.name = name;
+            self.set(Object::Namespace(Arc::new(namespace)));
+        }
+        // Versions grow, also those of objects that a cluster had.
+        let versions = trace.objects.iter().filter_map(|object| {
+            let version = &object.metadata().resource_version;
+            version.parse::<u64>().ok()
+        });
+        self.version = self.version.max(versions.max().unwrap_or(0));
+        for object in &trace.objects {
+            self.set(object.clone());
+        }
+    }
+
+    /// The next resource version.
+    fn next_version(&mut self) -> Str {
+        self.version += 1;
+        self.version.to_string().into()
+    }
+
+    fn apply(&mut self, object: Object) {
+        self.scheduler
+            .apply(ClusterChange::Applied(object), self.now);
+    }
+
+    fn apply_deleted(&mut self, object: Object) {
+        self.scheduler
+            .apply(ClusterChange::Deleted(object), self.now);
+    }
+
+    /// Plays until nothing happens any more, or until a time.
+    fn run(&mut self, until: Option<Time>, progress: &mut dyn FnMut(Progress)) {
+        let mut steps = 0_u64;
+        let mut wake = self.schedule();
+        loop {
+            let event = self.next_event();
+            let wake_at = wake.filter(|at| *at <= self.last_event + REST_MAX || event.is_some());
+            let Some(next) = event.into_iter().chain(wake_at).min() else {
+                break;
+            };
+            if let Some(until) = until
+                && next > until
+            {
+                self.advance_to(until);
+                break;
+            }
+            if event.is_some_and(|at| at <= next) {
+                self.advance_to(next);
+                self.last_event = next;
+                self.happen();
+            } else {
+                // An attempt alone changes nothing that is measured: if nothing follows, the simulation has ended.
+                self.now = next;
+            }
+            wake = self.schedule();
+            steps += 1;
+            if steps.is_multiple_of(STEPS_PER_PROGRESS) {
+                progress(self.progress());
+            }
+        }
+        progress(self.progress());
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            now: self.now,
+            arrived: self.pods.arrived(),
+            pods: self.pods.len(),
+        }
+    }
+
+    /// The time of the next arrival or event.
+    fn next_event(&self) -> Option<Time> {
+        let arrival = self.pods.next_arrival();
+        arrival.into_iter().chain(self.events.next_time()).min()
+    }
+
+    /// Time passes without an event.
+    fn advance_to(&mut self, next: Time) {
+        while let Some(end) = self.measure.interval_end().filter(|end| *end <= next) {
+            self.measure.advance(end);
+            let fragmentation = self.fragmentation();
+            self.measure.close_interval(fragmentation);
+        }
+        self.measure.advance(next);
+        self.now = next;
+    }
+
+    /// Everything that is due at the present time.
+    fn happen(&mut self) {
+        while let Some(event) = self.events.pop_due(self.now) {
+            match event {
+                Event::Answer(answer) => self.answer(*answer),
+                Event::Start { pod, incarnation } => self.pod_starts(pod, incarnation),
+                Event::End { pod, incarnation } => self.pod_ends(pod, incarnation),
+                Event::Replace { pod } => self.pod_arrives(pod),
+                Event::RemoveGate {
+                    pod,
+                    incarnation,
+                    gate,
+                } => self.remove_gate(pod, incarnation, usize::from(gate)),
+                Event::NodeJoins { node } => self.node_joins(node),
+                Event::NodeLeaves { node } => self.node_leaves(node),
+                Event::NodeDrains { node } => self.node_drains(node),
+                Event::NodeReturns { node } => self.node_returns(node),
+                Event::Scan => self.scan(),
+                Event::IdleCheck { node } => self.idle_check(node),
+            }
+        }
+        while let Some(pod) = self.pods.pop_arrival(self.now) {
+            self.pod_arrives(pod);
+        }
+    }
+
+    /// Lets the scheduler work until it waits. Returns the time at which it wants to go on.
+    fn schedule(&mut self) -> Option<Time> {
+        loop {
+            let outcome = self.scheduler.schedule_one(self.now);
+            self.note_attempts(&outcome);
+            self.take_outputs();
+            match outcome {
+                ScheduleOutcome::Idle { next_wake } => {
+                    return next_wake.map(|at| at.max(self.now + STEP_MIN));
+                }
+                ScheduleOutcome::Parked(wait) => {
+                    return Some(wait.deadline.max(self.now + STEP_MIN));
+                }
+                ScheduleOutcome::Done { .. } | ScheduleOutcome::Group { .. } => {}
+            }
+        }
+    }
+
+    fn note_attempts(&mut self, outcome: &ScheduleOutcome) {
+        for (pod, result) in outcome.decided() {
+            let Some(index) = self.pods.index_of(&pod.uid) else {
+                continue;
+            };
+            let is_failure = !matches!(result, CycleResult::Placed { .. } | CycleResult::Skipped);
+            self.pods.note_attempt(index);
+            self.measure.note_attempt(is_failure);
+            if is_failure {
+                self.note_unschedulable(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Nodes: they join, fail, are drained and leave.
+
+use super::events::{Event, NodeIndex, PodIndex};
+use super::plan::numbered;
+use super::{Simulation, SimulationError};
+use crate::trace::{Trace, TraceNode};
+use berth_api::{Node, Object, Str};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The label with the name of a node.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// A node of the trace, or of a node group.
+#[derive(Debug)]
+pub(super) struct SimulatedNode {
+    pub(super) name: Str,
+    /// The node as it joins.
+    pub(super) template: Arc<Node>,
+    /// The object in the API, while the node exists.
+    pub(super) object: Option<Arc<Node>>,
+    /// The allocatable resources, in the order of the plan.
+    pub(super) capacity: Box<[i64]>,
+    /// The requests of its pods.
+    pub(super) used: Box<[i64]>,
+    pub(super) pods: Vec<PodIndex>,
+    /// In millionths.
+    pub(super) price: i64,
+    /// The node group.
+    pub(super) group: Option<u32>,
+    /// Whether it left for good.
+    pub(super) is_gone: bool,
+}
+
+impl SimulatedNode {
+    /// Returns whether pods may be placed on it.
+    pub(super) fn is_open(&self) -> bool {
+        self.object
+            .as_ref()
+            .is_some_and(|node| !node.spec.unschedulable)
+    }
+
+    /// Returns whether requests fit into the free resources.
+    pub(super) fn has_room(&self, requests: &[i64]) -> bool {
+        let amounts = self.capacity.iter().zip(&self.used).zip(requests);
+        fits(amounts.map(|((capacity, used), request)| (capacity - used, *request)))
+    }
+}
+
+/// Returns whether no request exceeds what is free. A resource that is not requested may be overcommitted.
+pub(super) fn fits(mut amounts: impl Iterator<Item = (i64, i64)>) -> bool {
+    amounts.all(|(free, request)| request <= 0 || request <= free)
+}
+
+/// The nodes of a simulation.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    pub(super) all: Vec<SimulatedNode>,
+    /// Nodes that exist, by name.
+    by_name: FxHashMap<Str, NodeIndex>,
+}
+
+impl Nodes {
+    pub(super) fn index_of(&self, name: &str) -> Option<NodeIndex> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(super) fn get(&self, node: NodeIndex) -> &SimulatedNode {
+        &self.all[node as usize]
+    }
+}
+
+impl Simulation {
+    /// The nodes of the trace, those of node groups included.
+    pub(super) fn add_nodes(&mut self, trace: &Trace) -> Result<(), SimulationError> {
+        let mut names = rustc_hash::FxHashSet::default();
+        for of_trace in &trace.nodes {
+            for copy in 0..of_trace.count {
+                let name = numbered(&of_trace.name, of_trace.count, copy);
+                if !names.insert(name.clone()) {
+                    return Err(SimulationError::SameName {
+                        kind: "nodes",
+                        name: name.to_string(),
+                    });
+                }
+                let node = self.add_node(name, &of_trace.node, of_trace.price_per_hour, None);
+                self.plan_node(node, of_trace);
+            }
+        }
+        for group in 0..trace.node_groups.len() {
+            for _ in 0..trace.node_groups[group].minimum {
+                self.add_group_node(group as u32);
+            }
+        }
+        // Nodes that exist from the start on do so before the first pod arrives.
+        self.happen_nodes();
+        Ok(())
+    }
+
+    /// Adds a node that has not joined.
+    pub(super) fn add_node(
+        &mut self,
+        name: Str,
+        of: &Node,
+        price_per_hour: f64,
+        group: Option<u32>,
+    ) -> NodeIndex {
+        let mut node = of.clone();
+        let hostname = node.metadata.labels.get(HOSTNAME);
+        if hostname.is_none_or(|value| value != name.as_str()) {
+            node.metadata.labels = node.metadata.labels.with(HOSTNAME, &name);
+        }
+        node.metadata.name = name.clone();
+        let capacity = self.plan.amounts(&node.status.allocatable);
+        self.nodes.all.push(SimulatedNode {
+            name,
+            template: Arc::new(node),
+            object: None,
+            used: vec![0; capacity.len()].into(),
+            capacity,
+            pods: Vec::new(),
+            price: (price_per_hour * 1e6).round() as i64,
+            group,
+            is_gone: false,
+        });
+        (self.nodes.all.len() - 1) as NodeIndex
+    }
+
+    fn plan_node(&mut self, node: NodeIndex, of: &TraceNode) {
+        let at = |offset| self.start + offset;
+        let mut planned = vec![(at(of.joins), Event::NodeJoins { node })];
+        for outage in &of.outages {
+            let (begin, end) = (
+                at(outage.at),
+                outage.length.map(|length| at(outage.at + length)),
+            );
+            if outage.drain {
+                planned.push((begin, Event::NodeDrains { node }));
+                planned.extend(end.map(|end| (end, Event::NodeReturns { node })));
+            } else {
+                planned.push((begin, Event::NodeLeaves { node }));
+                planned.extend(end.map(|end| (end, Event::NodeJoins { node })));
+            }
+        }
+        planned.extend(
+            of.leaves
+                .map(|offset| (at(offset), Event::NodeLeaves { node })),
+        );
+        for (time, event) in planned {
+            self.events.push(time, event);
+        }
+    }
+
+    /// The nodes that join at the start.
+    fn happen_nodes(&mut self) {
+        while let Some(event) = self.events.pop_due(self.now) {
+            match event {
+                Event::NodeJoins { node } => self.node_joins(node),
+                // Whatever else happens at the start does so after the nodes have joined.
+                other => {
+                    self.events.push(self.now + super::STEP_MIN, other);
+                }
+            }
+        }
+    }
+
+    /// A node joins, or returns after a failure.
+    pub(super) fn node_joins(&mut self, node: NodeIndex) {
+        let version = self.next_version();
+        let now = self.now;
+        let state = &mut self.nodes.all[node as usize];
+        if state.object.is_some() || state.is_gone {
+            return;
+        }
+        let mut object = Node::clone(&state.template);
+        object.metadata.uid = format!("node-{node}-{version}").into();
+        object.metadata.resource_version = version;
+        object.metadata.creation_timestamp = Some(now);
+        let object = Arc::new(object);
+        state.object = Some(object.clone());
+        let group = state.group;
+        self.nodes.by_name.insert(object.name().clone(), node);
+        self.measure.node_joins(&state.capacity, state.price);
+        self.apply(Object::Node(object));
+        if let Some(group) = group {
+            self.group_node_joined(group, node);
+        }
+    }
+
+    /// A node leaves or fails: its pods end with it.
+    pub(super) fn node_leaves(&mut self, node: NodeIndex) {
+        let state = &mut self.nodes.all[node as usize];
+        let Some(object) = state.object.take() else {
+            return;
+        };
+        self.nodes.by_name.remove(object.name());
+        self.measure.node_leaves(&state.capacity, state.price);
+        let pods = state.pods.clone();
+        for pod in pods {
+            self.pod_ends_early(pod, false);
+        }
+        self.apply_deleted(Object::Node(object));
+    }
+
+    /// A node is cordoned, and its pods are evicted.
+    pub(super) fn node_drains(&mut self, node: NodeIndex) {
+        if !self.cordon(node, true) {
+            return;
+        }
+        for pod in self.nodes.get(node).pods.clone() {
+            self.pod_ends_early(pod, false);
+        }
+    }
+
+    /// A node that was drained takes pods again.
+    pub(super) fn node_returns(&mut self, node: NodeIndex) {
+        self.cordon(node, false);
+    }
+
+    /// Cordons or uncordons a node. Returns whether it exists.
+    fn cordon(&mut self, node: NodeIndex, is_cordoned: bool) -> bool {
+        let version = self.next_version();
+        let Some(object) = self.nodes.all[node as usize].object.as_mut() else {
+            return false;
+        };
+        let changed = Arc::make_mut(object);
+        changed.spec.unschedulable = is_cordoned;
+        changed.metadata.resource_version = version;
+        let object = Object::Node(object.clone());
+        self.apply(object);
+        true
+    }
+
+    /// A node has a pod more.
+    pub(super) fn node_takes(&mut self, node: NodeIndex, pod: PodIndex) {
+        let requests = &self.plan.shapes[self.plan.pods[pod as usize].shape as usize].requests;
+        let state = &mut self.nodes.all[node as usize];
+        for (used, request) in state.used.iter_mut().zip(requests) {
+            *used += request;
+        }
+        state.pods.push(pod);
+        if state.pods.len() == 1 {
+            self.measure.node_is_used(1);
+        }
+    }
+
+    /// A node has a pod less.
+    pub(super) fn node_gives_back(&mut self, node: NodeIndex, pod: PodIndex) {
+        let requests = &self.plan.shapes[self.plan.pods[pod as usize].shape as usize].requests;
+        let Some(state) = self.nodes.all.get_mut(node as usize) else {
+            return;
+        };
+        let Some(at) = state.pods.iter().rposition(|known| *known == pod) else {
+            return;
+        };
+        state.pods.swap_remove(at);
+        for (used, request) in state.used.iter_mut().zip(requests) {
+            *used -= request;
+        }
+        if state.pods.is_empty() {
+            self.measure.node_is_used(-1);
+            self.node_is_empty(node);
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! Pods: they arrive, are bound, start, end, are evicted and replaced. Gates and groups of pods.
+
+use super::events::{Event, NodeIndex, PodIndex};
+use super::plan::Plan;
+use super::{Simulation, SimulationError};
+use crate::trace::{Gate, GateRemoval, Trace, TraceGroup, scheduling_gates};
+use berth_api::groups::{GangPolicy, TopologyConstraint};
+use berth_api::pod::PodCondition;
+use berth_api::{Object, Pod, PodGroup, Str, Time};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// The place of a pod in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Phase {
+    /// It has not arrived.
+    #[default]
+    Future,
+    /// It waits for room in a quota, and does not exist yet.
+    Held,
+    /// It exists and has no node.
+    Pending,
+    /// It has a node.
+    OnNode,
+    /// It ended on its node, and its replacement has not arrived.
+    Replacing,
+    /// It has run to its end.
+    Finished,
+    /// It ended on its node and is not replaced.
+    Lost,
+}
+
+/// A pod of the trace.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SimulatedPod {
+    pub(super) phase: Phase,
+    /// The number of times that it was created.
+    pub(super) incarnation: u32,
+    /// The object in the API.
+    pub(super) object: Option<Arc<Pod>>,
+    pub(super) node: NodeIndex,
+    /// The first binding.
+    pub(super) bound: Option<Time>,
+    /// The first start.
+    pub(super) started: Option<Time>,
+    pub(super) ended: Option<Time>,
+    /// The start of this incarnation.
+    pub(super) runs_since: Option<Time>,
+    pub(super) attempts: u32,
+    pub(super) evictions: u32,
+    pub(super) is_counted_by_quota: bool,
+}
+
+/// A group, and the number of its pods that have not ended.
+#[derive(Debug)]
+struct SimulatedGroup {
+    trace: TraceGroup,
+    object: Option<Arc<PodGroup>>,
+    left: u32,
+}
+
+/// The pods of a simulation, in the order of their arrival.
+#[derive(Debug)]
+pub(super) struct Pods {
+    pub(super) all: Vec<SimulatedPod>,
+    arrivals: Vec<Time>,
+    next: usize,
+    groups: Vec<SimulatedGroup>,
+    /// The group of each shape.
+    group_of_shape: Vec<Option<u32>>,
+    /// Pods whose end removes a gate, with the pods that have such a gate.
+    awaited: FxHashMap<Str, Vec<(PodIndex, u8)>>,
+    ended: FxHashSet<Str>,
+}
+
+impl Pods {
+    /// Pods that have not arrived.
+    ///
+    /// # Errors
+    /// When a pod names a group that does not exist, or two pods have one name.
+    pub(super) fn new(trace: &Trace, plan: &Plan) -> Result<Self, SimulationError> {
+        let mut names = FxHashSet::default();
+        for source in &trace.pods {
+            let name = (source.pod.namespace(), &source.name);
+            if !names.insert(name) {
+                return Err(SimulationError::SameName {
+                    kind: "pods",
+                    name: format!("{}/{}", name.0, name.1),
+                });
+            }
+        }
+        let groups = trace.groups.iter().map(|group| SimulatedGroup {
+            trace: group.clone(),
+            object: None,
+            left: 0,
+        });
+        let mut groups: Vec<SimulatedGroup> = groups.collect();
+        let mut group_of_shape = Vec::with_capacity(plan.shapes.len());
+        for shape in &plan.shapes {
+            let Some(name) = shape.pod.pod_group_name() else {
+                group_of_shape.push(None);
+                continue;
+            };
+            let namespace = shape.pod.namespace();
+            let found = groups
+                .iter()
+                .position(|group| group.trace.name == *name && group.trace.namespace == *namespace);
+            let Some(found) = found else {
+                let of_shape =
+                    |source: &&crate::trace::TracePod| Arc::ptr_eq(&source.pod, &shape.pod);
+                let pod = plan.sources.iter().find(of_shape);
+                return Err(SimulationError::UnknownGroup {
+                    pod: format!("{namespace}/{}", pod.map_or("", |pod| pod.name.as_str())),
+                    group: format!("{namespace}/{name}"),
+                });
+            };
+            group_of_shape.push(Some(found as u32));
+        }
+        for pod in &plan.pods {
+            if let Some(group) = group_of_shape[pod.shape as usize] {
+                groups[group as usize].left += 1;
+            }
+        }
+        let gates = plan.sources.iter().flat_map(|source| &source.gates);
+        let awaited = gates.filter_map(|gate| match &gate.removal {
+            GateRemoval::Ended(pod) => Some((pod.clone(), Vec::new())),
+            _ => None,
+        });
+        Ok(Self {
+            all: vec![SimulatedPod::default(); plan.pods.len()],
+            arrivals: plan.pods.iter().map(|pod| pod.arrival).collect(),
+            next: 0,
+            groups,
+            group_of_shape,
+            awaited: awaited.collect(),
+            ended: FxHashSet::default(),
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The number of pods that have arrived.
+    pub(super) fn arrived(&self) -> usize {
+        self.next
+    }
+
+    pub(super) fn next_arrival(&self) -> Option<Time> {
+        self.arrivals.get(self.next).copied()
+    }
+
+    /// The next pod whose arrival is due.
+    pub(super) fn pop_arrival(&mut self, now: Time) -> Option<PodIndex> {
+        self.next_arrival().filter(|at| *at <= now)?;
+        self.next += 1;
+        Some((self.next - 1) as u32)
+    }
+
+    pub(super) fn get(&self, pod: PodIndex) -> &SimulatedPod {
+        &self.all[pod as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, pod: PodIndex) -> &mut SimulatedPod {
+        &mut self.all[pod as usize]
+    }
+
+    /// The pod with a UID of this simulation.
+    pub(super) fn index_of(&self, uid: &str) -> Option<PodIndex> {
+        let number = uid.split_once('.').map_or(uid, |(number, _)| number);
+        let index: u32 = number.parse().ok()?;
+        ((index as usize) < self.all.len()).then_some(index)
+    }
+
+    /// The pod with this UID, if it exists with that identity.
+    pub(super) fn existing(&self, uid: &str) -> Option<(PodIndex, &Arc<Pod>)> {
+        let index = self.index_of(uid)?;
+        let object = self.get(index).object.as_ref()?;
+        (object.uid().as_str() == uid).then_some((index, object))
+    }
+
+    pub(super) fn note_attempt(&mut self, pod: PodIndex) {
+        self.get_mut(pod).attempts += 1;
+    }
+}
+
+impl Simulation {
+    pub(super) fn shape_of(&self, pod: PodIndex) -> u32 {
+        self.plan.pods[pod as usize].shape
+    }
+
+    fn gates_of(&self, pod: PodIndex) -> &[Gate] {
+        let source = self.plan.pods[pod as usize].source;
+        &self.plan.sources[source as usize].gates
+    }
+
+    /// A pod arrives, for the first time or as the replacement of one that ended.
+    pub(super) fn pod_arrives(&mut self, pod: PodIndex) {
+        let is_first = self.pods.get(pod).phase == Phase::Future;
+        let shape = self.shape_of(pod);
+        if is_first {
+            self.measure
+                .pod_waits(&self.plan.shapes[shape as usize], shape);
+        }
+        let waits_for_quota = |gate: &Gate| gate.removal == GateRemoval::Quota;
+        if self.gates_of(pod).iter().any(waits_for_quota) {
+            // It exists from now on, and is counted when its gate is removed.
+            self.create_pod(pod);
+            self.charge_or_hold(pod);
+        } else if self.charge_or_hold(pod) {
+            self.create_pod(pod);
+        } else {
+            self.pods.get_mut(pod).phase = Phase::Held;
+        }
+    }
+
+    /// The quota has room for a pod now, and counts it.
+    pub(super) fn admitted_by_quota(&mut self, pod: PodIndex) {
+        if self.pods.get(pod).phase == Phase::Held {
+            self.create_pod(pod);
+            return;
+        }
+        let mut gates = self.gates_of(pod).iter();
+        let gate = gates.position(|gate| gate.removal == GateRemoval::Quota);
+        let incarnation = self.pods.get(pod).incarnation;
+        if let Some(gate) = gate {
+            self.remove_gate(pod, incarnation, gate);
+        }
+    }
+
+    /// Creates the object of a pod.
+    fn create_pod(&mut self, index: PodIndex) {
+        let shape = self.shape_of(index);
+        self.create_group(shape);
+        let mut pod = Pod::clone(&self.plan.shapes[shape as usize].pod);
+        let state = self.pods.get_mut(index);
+        state.incarnation += 1;
+        let incarnation = state.incarnation;
+        pod.metadata.name = self.plan.name(&self.plan.pods[index as usize]);
+        pod.metadata.uid = match incarnation {
+            1 => index.to_string().into(),
+            _ => format!("{index}.{incarnation}").into(),
+        };
+        pod.metadata.resource_version = self.next_version();
+        pod.metadata.creation_timestamp = Some(self.now);
+        pod.status = Default::default();
+        pod.status.phase = "Pending".into();
+        if !self.gates_of(index).is_empty() {
+            let gates: Vec<_> = scheduling_gates(self.gates_of(index)).collect();
+            pod.spec.scheduling_gates.extend(gates);
+            self.plan_gates(index, incarnation);
+        }
+        let node = if self.ran_before(index) {
+            pod.spec.node_name.clone()
+        } else {
+            Str::default()
+        };
+        pod.spec.node_name = Str::default();
+        let pod = Arc::new(pod);
+        let state = self.pods.get_mut(index);
+        state.object = Some(pod.clone());
+        state.phase = Phase::Pending;
+        state.runs_since = None;
+        if !node.is_empty() {
+            // It ran before the trace begins.
+            self.pod_bound(index, &node);
+            self.pod_starts(index, incarnation);
+        } else {
+            self.apply(Object::Pod(pod));
+        }
+    }
+
+    fn create_group(&mut self, shape: u32) {
+        let Some(group) = self.pods.group_of_shape[shape as usize] else {
+            return;
+        };
+        if self.pods.groups[group as usize].object.is_some() {
+            return;
+        }
+        let version = self.next_version();
+        let known = &mut self.pods.groups[group as usize];
+        let mut object = PodGroup::default();
+        object.metadata.name = known.trace.name.clone();
+        object.metadata.namespace = known.trace.namespace.clone();
+        object.metadata.uid = format!("group-{group}").into();
+        object.metadata.resource_version = version;
+        object.metadata.creation_timestamp = Some(self.now);
+        object.spec.priority = known.trace.priority;
+        object.spec.scheduling_policy.gang = Some(GangPolicy {
+            min: i32::try_from(known.trace.minimum).unwrap_or(i32::MAX),
+        });
+        if let Some(key) = &known.trace.topology {
+            let constraint = TopologyConstraint { key: key.clone() };
+            object.spec.scheduling_constraints.topology.push(constraint);
+        }
+        let object = Arc::new(object);
+        known.object = Some(object.clone());
+        self.set(Object::PodGroup(object));
+    }
+
+    /// A pod of a group has ended for good: the group ends with its last pod.
+    fn leave_group(&mut self, shape: u32) {
+        let Some(group) = self.pods.group_of_shape[shape as usize] else {
+            return;
+        };
+        let known = &mut self.pods.groups[group as usize];
+        known.left -= 1;
+        if known.left == 0
+            && let Some(object) = known.object.take()
+        {
+            self.delete(Object::PodGroup(object));
+        }
+    }
+
+    // --- gates ---------------------------------------------------------------------------------------------
+
+    fn plan_gates(&mut self, index: PodIndex, incarnation: u32) {
+        for (gate, of) in self.gates_of(index).to_vec().into_iter().enumerate() {
+            let Ok(gate) = u8::try_from(gate) else {
+                continue;
+            };
+            let at = match of.removal {
+                GateRemoval::After(time) => self.now + time,
+                GateRemoval::At(offset) => (self.start + offset).max(self.now),
+                GateRemoval::Ended(pod) if self.pods.ended.contains(&pod) => self.now,
+                GateRemoval::Ended(pod) => {
+                    self.pods
+                        .awaited
+                        .entry(pod)
+                        .or_default()
+                        .push((index, gate));
+                    continue;
+                }
+                GateRemoval::Quota => continue,
+            };
+            let event = Event::RemoveGate {
+                pod: index,
+                incarnation,
+                gate,
+            };
+            self.events.push(at, event);
+        }
+    }
+
+    /// Removes a gate of a pod, if the pod still exists.
+    pub(super) fn remove_gate(&mut self, index: PodIndex, incarnation: u32, gate: usize) {
+        let Some(name) = self.gates_of(index).get(gate).map(|gate| gate.name.clone()) else {
+            return;
+        };
+        if self.pods.get(index).incarnation == incarnation {
+            self.change_pod(index, |pod| {
+                pod.spec.scheduling_gates.retain(|gate| gate.name != name);
+            });
+        }
+    }
+
+    /// Pods whose gates wait for the end of this pod.
+    fn remove_gates_after(&mut self, index: PodIndex) {
+        if self.pods.awaited.is_empty() {
+            return;
+        }
+        let planned = &self.plan.pods[index as usize];
+        let namespace = self.plan.shapes[planned.shape as usize].pod.namespace();
+        let key: Str = format!("{namespace}/{}", self.plan.name(planned)).into();
+        let Some(waiting) = self.pods.awaited.remove(&key) else {
+            return;
+        };
+        self.pods.ended.insert(key);
+        for (pod, gate) in waiting {
+            let incarnation = self.pods.get(pod).incarnation;
+            self.remove_gate(pod, incarnation, usize::from(gate));
+        }
+    }
+
+    // --- life ----------------------------------------------------------------------------------------------
+
+    /// Changes the object of a pod, and notifies the scheduler.
+    pub(super) fn change_pod(&mut self, index: PodIndex, change: impl FnOnce(&mut Pod)) {
+        let version = self.next_version();
+        let Some(object) = self.pods.get_mut(index).object.as_mut() else {
+            return;
+        };
+        let pod = Arc::make_mut(object);
+        change(pod);
+        pod.metadata.resource_version = version;
+        let object = Object::Pod(object.clone());
+        self.apply(object);
+    }
+
+    /// A pod without a node gets one.
+    pub(super) fn pod_bound(&mut self, index: PodIndex, node: &Str) {
+        let now = self.now;
+        let shape = self.shape_of(index);
+        let state = self.pods.get_mut(index);
+        state.phase = Phase::OnNode;
+        state.bound.get_or_insert(now);
+        let incarnation = state.incarnation;
+        self.measure
+            .pod_bound(&self.plan.shapes[shape as usize], shape);
+        self.no_longer_unschedulable(index);
+        self.change_pod(index, |pod| {
+            pod.spec.node_name = node.clone();
+            pod.status.nominated_node_name = Str::default();
+            pod.status.unscheduled_since = None;
+            set_condition(pod, "PodScheduled", "True", "", "");
+        });
+        let Some(at) = self.nodes.index_of(node) else {
+            // The node left while the pod was being bound: the pod is deleted with it.
+            self.pods.get_mut(index).node = NodeIndex::MAX;
+            return self.pod_ends_early(index, false);
+        };
+        self.pods.get_mut(index).node = at;
+        self.node_takes(at, index);
+        if !self.ran_before(index) {
+            let latency = self.plan.world.start_latency.draw(&mut self.rng);
+            let start = Event::Start {
+                pod: index,
+                incarnation,
+            };
+            self.events.push(self.now + latency, start);
+        }
+    }
+
+    /// Returns whether a pod has its node from the trace.
+    fn ran_before(&self, index: PodIndex) -> bool {
+        let shape = &self.plan.shapes[self.shape_of(index) as usize];
+        self.pods.get(index).incarnation == 1 && shape.pod.is_assigned()
+    }
+
+    /// The containers of a pod start.
+    pub(super) fn pod_starts(&mut self, index: PodIndex, incarnation: u32) {
+        let state = self.pods.get_mut(index);
+        if state.incarnation != incarnation || state.phase != Phase::OnNode {
+            return;
+        }
+        let now = self.now;
+        state.started.get_or_insert(now);
+        state.runs_since = Some(now);
+        self.change_pod(index, |pod| {
+            pod.status.start_time = Some(now);
+            pod.status.phase = "Running".into();
+        });
+        if let Some(duration) = self.plan.pods[index as usize].duration {
+            let end = Event::End {
+                pod: index,
+                incarnation,
+            };
+            self.events.push(now + duration, end);
+        }
+    }
+
+    /// A pod has run to its end.
+    pub(super) fn pod_ends(&mut self, index: PodIndex, incarnation: u32) {
+        let state = self.pods.get_mut(index);
+        if state.incarnation != incarnation || state.phase != Phase::OnNode {
+            return;
+        }
+        state.ended = Some(self.now);
+        self.measure.note_finished();
+        self.leave_node(index, Phase::Finished);
+        self.leave_group(self.shape_of(index));
+        self.remove_gates_after(index);
+    }
+
+    /// A pod ends before its time, by preemption or with its node. It is replaced if it has a controller.
+    pub(super) fn pod_ends_early(&mut self, index: PodIndex, is_preempted: bool) {
+        let source = self.plan.pods[index as usize].source;
+        let is_recreated = self.plan.sources[source as usize].recreated;
+        let shape = self.shape_of(index);
+        let (now, state) = (self.now, self.pods.get_mut(index));
+        state.evictions += 1;
+        let worked = state.runs_since.take().map(|since| now.since(since));
+        self.measure
+            .note_eviction(&self.plan.shapes[shape as usize], worked, is_preempted);
+        if is_recreated {
+            self.leave_node(index, Phase::Replacing);
+            self.measure
+                .pod_waits(&self.plan.shapes[shape as usize], shape);
+            let latency = self.plan.world.recreate_latency.draw(&mut self.rng);
+            self.events
+                .push(now + latency, Event::Replace { pod: index });
+        } else {
+            state.ended = Some(now);
+            self.measure.note_lost();
+            self.leave_node(index, Phase::Lost);
+            self.leave_group(shape);
+        }
+    }
+
+    /// Deletes the object of a pod, which gives its node back, if it has one.
+    fn leave_node(&mut self, index: PodIndex, to: Phase) {
+        let shape = self.shape_of(index);
+        let state = self.pods.get_mut(index);
+        let was_on_node = state.phase == Phase::OnNode;
+        state.phase = to;
+        let node = state.node;
+        let object = state.object.take();
+        if was_on_node {
+            self.measure.pod_leaves(&self.plan.shapes[shape as usize]);
+            self.node_gives_back(node, index);
+        } else {
+            self.measure
+                .pod_gives_up(&self.plan.shapes[shape as usize], shape);
+            self.no_longer_unschedulable(index);
+        }
+        if let Some(object) = object {
+            self.delete_pod(object);
+        }
+        self.release_quota(index);
+    }
+}
+
+/// Sets a condition of a pod.
+pub(super) fn set_condition(pod: &mut Pod, kind: &str, status: &str, reason: &str, message: &str) {
+    let conditions = &mut pod.status.conditions;
+    conditions.retain(|known| known.kind != kind);
+    conditions.push(PodCondition {
+        kind: kind.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: None,
+    });
+}

@@ -1,0 +1,13 @@
+//! Traces of other tools. What a format does not state is left to the defaults of [`crate::trace`].
+//!
+//! | module | format |
+//! |---|---|
+//! | [`read_openb`] | the CSV files of the public GPU trace of Alibaba, `cluster-trace-gpu-v2023` |
+//! | [`read_simkube`] | the traces of SimKube, version 2 |
+
+mod msgpack;
+mod openb;
+mod simkube;
+
+pub use openb::{GPU_MILLI, GPU_MODEL, is_openb, read_openb};
+pub use simkube::{Imported, SimkubeError, read_simkube};

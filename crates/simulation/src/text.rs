@@ -1,0 +1,45 @@
+//! Traces as text: CSV for pods or nodes, YAML for everything.
+//!
+//! Errors name the line, the column and what to write instead. Files that a trace names, templates of pods, are read by
+//! the caller.
+
+mod csv;
+mod fields;
+mod yaml;
+
+pub use csv::read_csv;
+pub use yaml::read_yaml;
+
+use berth_api::Pod;
+use std::fmt;
+
+/// Reads the template of a pod: gets the path as the trace has it.
+pub type LoadPod<'a> = dyn FnMut(&str) -> Result<Pod, String> + 'a;
+
+/// A mistake in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextError {
+    /// The line, from 1.
+    pub line: u64,
+    /// The column in characters, from 1; 0 if unknown.
+    pub column: u64,
+    /// The field, if it has a name.
+    pub field: String,
+    /// The mistake and the way out.
+    pub message: String,
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}", self.line)?;
+        if self.column > 0 {
+            write!(f, ", column {}", self.column)?;
+        }
+        if !self.field.is_empty() {
+            write!(f, ", {}", self.field)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for TextError {}

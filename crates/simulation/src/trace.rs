@@ -1,0 +1,393 @@
+//! The input of a simulation: pods that arrive and end, nodes that join and leave, and the times of the world around
+//! the scheduler.
+//!
+//! Times are offsets from [`Trace::start`], durations are virtual. The readers of [`crate::text`] and importers of other
+//! formats make a [`Trace`]; [`crate::simulate`] plays it.
+
+use crate::distribution::Distribution;
+use crate::generate::Generator;
+use berth_api::pod::{Container, SchedulingGate};
+use berth_api::{Duration, Labels, Node, Object, Pod, PodSchedulingGroup, ResourceList, Str, Time};
+use std::sync::Arc;
+
+/// The virtual time at which a trace without absolute times begins: Monday, 5 January 2026, 00:00 UTC.
+pub const DEFAULT_START: Time = Time::from_secs(1_767_571_200);
+
+/// Everything that happens in a simulation from outside of the scheduler.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// The virtual time of offset zero, if the trace has dates; see [`Trace::start`].
+    pub start: Option<Time>,
+    /// The pods, in any order. Pods that arrive at the same time arrive in this order.
+    pub pods: Vec<TracePod>,
+    /// Pods that are drawn from the seed of a run.
+    pub generators: Vec<Generator>,
+    /// The groups that pods name.
+    pub groups: Vec<TraceGroup>,
+    /// The nodes.
+    pub nodes: Vec<TraceNode>,
+    /// Groups of nodes that grow and shrink.
+    pub node_groups: Vec<NodeGroup>,
+    /// The quotas.
+    pub quotas: Vec<Quota>,
+    /// Objects that exist from the start on and do not change by themselves: namespaces, storage classes, device
+    /// classes, disruption budgets and others that the scheduler reads.
+    pub objects: Vec<Object>,
+    /// The times of the world.
+    pub world: World,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self {
+            start: None,
+            pods: Vec::new(),
+            generators: Vec::new(),
+            groups: Vec::new(),
+            nodes: Vec::new(),
+            node_groups: Vec::new(),
+            quotas: Vec::new(),
+            objects: Vec::new(),
+            world: World::default(),
+        }
+    }
+}
+
+impl Trace {
+    /// The virtual time of offset zero: [`DEFAULT_START`] for a trace without dates.
+    pub fn start(&self) -> Time {
+        self.start.unwrap_or(DEFAULT_START)
+    }
+
+    /// Adds everything that another trace has. If both have dates, the dates stay; otherwise, the offsets do. The times
+    /// of the world are those of the other one if it states some.
+    pub fn merge(&mut self, mut other: Self) {
+        if let (Some(own), Some(start)) = (self.start, other.start) {
+            let earlier = own.min(start);
+            self.shift(own.since(earlier));
+            other.shift(start.since(earlier));
+            self.start = Some(earlier);
+        } else {
+            self.start = self.start.or(other.start);
+        }
+        self.pods.append(&mut other.pods);
+        self.generators.append(&mut other.generators);
+        self.groups.append(&mut other.groups);
+        self.nodes.append(&mut other.nodes);
+        self.node_groups.append(&mut other.node_groups);
+        self.quotas.append(&mut other.quotas);
+        self.objects.append(&mut other.objects);
+        if other.world != World::default() {
+            self.world = other.world;
+        }
+    }
+
+    /// Makes everything happen later.
+    fn shift(&mut self, by: Duration) {
+        if by.is_zero() {
+            return;
+        }
+        for pod in &mut self.pods {
+            pod.arrival += by;
+            for gate in &mut pod.gates {
+                if let GateRemoval::At(offset) = &mut gate.removal {
+                    *offset += by;
+                }
+            }
+        }
+        for generator in &mut self.generators {
+            generator.from += by;
+            generator.until += by;
+        }
+        for node in &mut self.nodes {
+            // Nodes that exist at the start of their trace exist before.
+            if !node.joins.is_zero() {
+                node.joins += by;
+            }
+            if let Some(leaves) = &mut node.leaves {
+                *leaves += by;
+            }
+            for outage in &mut node.outages {
+                outage.at += by;
+            }
+        }
+    }
+}
+
+/// The times that calls and kubelets take.
+#[derive(Debug, Clone, PartialEq)]
+pub struct World {
+    /// From a call of the scheduler to its effect and answer. 20 ms unless stated.
+    pub api_latency: Distribution,
+    /// From the binding of a pod to the start of its containers. One second unless stated.
+    pub start_latency: Distribution,
+    /// From the end of a pod by eviction, or by the end of its node, to the arrival of the pod that replaces it. One
+    /// second unless stated.
+    pub recreate_latency: Distribution,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        let second = Distribution::Constant(Duration::from_secs(1));
+        Self {
+            api_latency: Distribution::Constant(Duration::from_millis(20)),
+            start_latency: second.clone(),
+            recreate_latency: second,
+        }
+    }
+}
+
+/// A pod, or several alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TracePod {
+    /// The name. With a count above one, the pods are `NAME-0`, `NAME-1`, ….
+    pub name: Str,
+    /// Everything else: namespace, labels, spec. Its name, UID and status are not read. With a node in its spec, the pod
+    /// is on that node when it arrives. Pods alike share it.
+    pub pod: Arc<Pod>,
+    /// The arrival, as an offset from the start of the trace.
+    pub arrival: Duration,
+    /// From the arrival of one of several pods alike to that of the next one.
+    pub every: Duration,
+    /// From the start of the containers to the end of the pod; `None` for a pod that does not end.
+    pub duration: Option<Distribution>,
+    /// The number of pods.
+    pub count: u32,
+    /// The gates of the pod, each with its removal. They are added to the spec.
+    pub gates: Vec<Gate>,
+    /// Whether a controller replaces the pod when it is evicted or its node leaves.
+    pub recreated: bool,
+}
+
+impl TracePod {
+    /// One pod that arrives at the start, does not end and is not replaced.
+    pub fn new(name: impl Into<Str>, pod: impl Into<Arc<Pod>>) -> Self {
+        Self {
+            name: name.into(),
+            pod: pod.into(),
+            arrival: Duration::ZERO,
+            every: Duration::ZERO,
+            duration: None,
+            count: 1,
+            gates: Vec::new(),
+            recreated: false,
+        }
+    }
+}
+
+/// A gate of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// The name.
+    pub name: Str,
+    /// The cause of its removal.
+    pub removal: GateRemoval,
+}
+
+/// The cause of the removal of a gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GateRemoval {
+    /// This time after the arrival of the pod.
+    After(Duration),
+    /// This time after the start of the trace.
+    At(Duration),
+    /// Another pod, `NAMESPACE/NAME`, has run to its end.
+    Ended(Str),
+    /// The quotas of the namespace have room for the pod. Until then, the pod exists and is not counted by them.
+    Quota,
+}
+
+/// A group of pods that are scheduled together. Its pods name it in `spec.schedulingGroup.podGroupName`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceGroup {
+    /// The namespace.
+    pub namespace: Str,
+    /// The name.
+    pub name: Str,
+    /// The number of pods that must be able to run at the same time for any of them to start.
+    pub minimum: u32,
+    /// The label of nodes in which all pods of the group must agree.
+    pub topology: Option<Str>,
+    /// The priority.
+    pub priority: Option<i32>,
+}
+
+/// A node, or several alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TraceNode {
+    /// The name. With a count above one, the nodes are `NAME-0`, `NAME-1`, ….
+    pub name: Str,
+    /// Labels, taints, allocatable resources. Its name and UID are not read.
+    pub node: Arc<Node>,
+    /// The number of nodes.
+    pub count: u32,
+    /// The time at which the nodes join, as an offset from the start of the trace.
+    pub joins: Duration,
+    /// The time at which the nodes leave for good.
+    pub leaves: Option<Duration>,
+    /// The times in between at which they are not available.
+    pub outages: Vec<Outage>,
+    /// The price for an hour of each node, in any currency.
+    pub price_per_hour: f64,
+}
+
+impl TraceNode {
+    /// One node, from the start to the end.
+    pub fn new(name: impl Into<Str>, node: impl Into<Arc<Node>>) -> Self {
+        Self {
+            name: name.into(),
+            node: node.into(),
+            count: 1,
+            joins: Duration::ZERO,
+            leaves: None,
+            outages: Vec::new(),
+            price_per_hour: 0.0,
+        }
+    }
+}
+
+/// A time in which a node is not available.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    /// Its beginning, as an offset from the start of the trace.
+    pub at: Duration,
+    /// Its length; `None` for a node that does not return.
+    pub length: Option<Duration>,
+    /// Whether the node is drained: it is cordoned, its pods are evicted, and it stays. Otherwise it fails: it leaves, and
+    /// its pods end with it.
+    pub drain: bool,
+}
+
+/// Nodes of one shape whose number follows the pods that wait.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeGroup {
+    /// The name. The nodes are `NAME-0`, `NAME-1`, ….
+    pub name: Str,
+    /// Labels, taints, allocatable resources.
+    pub node: Arc<Node>,
+    /// The number of nodes at the start, and the smallest number later.
+    pub minimum: u32,
+    /// The largest number of nodes.
+    pub maximum: u32,
+    /// From the decision to add a node to its joining.
+    pub boot: Distribution,
+    /// The time without a pod after which a node is removed.
+    pub idle: Duration,
+    /// The price for an hour of a node, from its joining to its end, in any currency.
+    pub price_per_hour: f64,
+}
+
+/// The largest amounts that the pods of a namespace may request in all. A pod that exceeds them is created when there is
+/// room, in the order of arrival.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    /// The namespace.
+    pub namespace: Str,
+    /// The amounts, by resource without `requests.`; `pods` for the number of pods.
+    pub hard: ResourceList,
+}
+
+/// The parts of a pod that traces usually have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodShape {
+    /// The namespace; empty is `default`.
+    pub namespace: Str,
+    /// The labels.
+    pub labels: Labels,
+    /// The priority.
+    pub priority: Option<i32>,
+    /// The requests.
+    pub requests: ResourceList,
+    /// The group, in the namespace of the pod.
+    pub group: Option<Str>,
+    /// The name of the scheduler; empty is `default-scheduler`.
+    pub scheduler_name: Str,
+    /// Labels that the node must have.
+    pub node_selector: Labels,
+}
+
+impl PodShape {
+    /// The pod of this shape, without a name.
+    pub fn pod(self) -> Pod {
+        self.over(Pod::default())
+    }
+
+    /// Another pod with the parts of this shape that are stated; requests replace those of its first container.
+    pub fn over(self, mut pod: Pod) -> Pod {
+        if !self.namespace.is_empty() {
+            pod.metadata.namespace = self.namespace;
+        }
+        if pod.metadata.namespace.is_empty() {
+            pod.metadata.namespace = "default".into();
+        }
+        let labels = pod.metadata.labels.iter().chain(self.labels.iter());
+        pod.metadata.labels = Labels::from_pairs(labels.map(|(k, v)| (k.clone(), v.clone())));
+        if self.priority.is_some() {
+            pod.spec.priority = self.priority;
+        }
+        if !self.scheduler_name.is_empty() {
+            pod.spec.scheduler_name = self.scheduler_name;
+        }
+        if pod.spec.scheduler_name.is_empty() {
+            pod.spec.scheduler_name = "default-scheduler".into();
+        }
+        if !self.node_selector.is_empty() {
+            pod.spec.node_selector = Some(self.node_selector);
+        }
+        if let Some(group) = self.group {
+            pod.spec.scheduling_group = Some(PodSchedulingGroup {
+                pod_group_name: group,
+            });
+        }
+        if pod.spec.containers.is_empty() {
+            pod.spec.containers.push(Container {
+                name: "main".into(),
+                ..Container::default()
+            });
+        }
+        let requests = &mut pod.spec.containers[0].resources.requests;
+        for (resource, amount) in self.requests.iter() {
+            requests.set(resource.clone(), *amount);
+        }
+        pod
+    }
+}
+
+/// The parts of a node that traces usually have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeShape {
+    /// The allocatable resources; 110 `pods` unless stated.
+    pub resources: ResourceList,
+    /// The labels.
+    pub labels: Labels,
+    /// The taints.
+    pub taints: Vec<berth_api::Taint>,
+}
+
+impl NodeShape {
+    /// The node of this shape, without a name.
+    pub fn node(mut self) -> Node {
+        let pods: Str = berth_api::resources::PODS.into();
+        if self.resources.get(&pods).is_none() {
+            let most = berth_api::Quantity::from_value(110, Default::default());
+            self.resources.set(pods, most);
+        }
+        let mut node = Node::default();
+        node.metadata.labels = self.labels;
+        node.spec.taints = self.taints;
+        node.status.allocatable = self.resources;
+        node.status.conditions = vec![berth_api::node::NodeCondition {
+            kind: "Ready".into(),
+            status: "True".into(),
+        }]
+        .into();
+        node
+    }
+}
+
+/// The gates of a pod as its spec has them.
+pub(crate) fn scheduling_gates(gates: &[Gate]) -> impl Iterator<Item = SchedulingGate> {
+    gates.iter().map(|gate| SchedulingGate {
+        name: gate.name.clone(),
+    })
+}

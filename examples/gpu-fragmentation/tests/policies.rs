@@ -1,0 +1,228 @@
+//! The policies as plugins: which nodes they accept, which GPUs they choose, and where the choice is recorded.
+
+use berth_api::Object;
+use berth_framework::ApiCall;
+use berth_framework::call::Response;
+use berth_framework::plugin::{PreBind, PreFilter, Reserve};
+use berth_framework::stage::{Step, WakeReason};
+use berth_framework::testing::{NodeBuilder, PodBuilder, Recorder, World, node, pod};
+use berth_framework::write::Action;
+use berth_framework::{Code, CycleState, PodInfo};
+use gpu_fragmentation::best_fit::BestFit;
+use gpu_fragmentation::devices::{GPU_MILLI, GPU_MODEL, GPUS, Room};
+use gpu_fragmentation::fgd::{Fgd, FgdArgs, TypicalPod};
+use gpu_fragmentation::policy::{GpuPlugin, Policy, TOO_FEW};
+use std::sync::Arc;
+
+const PLUGIN: GpuPlugin<BestFit> = GpuPlugin(BestFit);
+
+fn gpu_node(name: &str, milli: &str) -> NodeBuilder {
+    node(name)
+        .capacity("16", "64Gi", "110")
+        .allocatable(GPU_MILLI, milli)
+}
+
+fn gpu_pod(name: &str, milli: &str) -> PodBuilder {
+    pod(name).request("cpu", "1").request(GPU_MILLI, milli)
+}
+
+/// Two GPUs: the first has 300 milli free, the second 600.
+fn world() -> World {
+    World::default()
+        .node(gpu_node("n1", "2000"))
+        .node(gpu_node("n2", "0"))
+        .pod(gpu_pod("a", "700").label(GPUS, "0").on("n1"))
+        .pod(gpu_pod("b", "400").label(GPUS, "1").on("n1"))
+}
+
+#[test]
+fn a_node_needs_the_milli_on_one_gpu() {
+    for (milli, codes) in [
+        ("300", [Code::Success, Code::Unschedulable]),
+        ("600", [Code::Success, Code::Unschedulable]),
+        // 900 milli are free, but not on one GPU.
+        ("700", [Code::Unschedulable, Code::Unschedulable]),
+        ("1000", [Code::Unschedulable, Code::Unschedulable]),
+    ] {
+        let world = world();
+        let asking = gpu_pod("p", milli).info();
+        let mut state = CycleState::default();
+        PLUGIN.pre_filter(&world.context(), &mut state, &asking);
+        let answers = world.filter(&PLUGIN, &state, &asking);
+        let got: Vec<Code> = answers.iter().map(|status| status.code()).collect();
+        assert_eq!(got, codes, "{milli}");
+    }
+}
+
+#[test]
+fn a_pod_asks_for_a_part_of_one_gpu_or_for_whole_ones() {
+    let world = world();
+    let asking = gpu_pod("p", "1500").info();
+    let answer = PLUGIN.pre_filter(&world.context(), &mut CycleState::default(), &asking);
+    let answer = format!("{answer:?}");
+    assert!(
+        answer.contains("must be below 1000 or a multiple of it"),
+        "{answer}"
+    );
+}
+
+/// The GPUs of node n1 that the plugin writes into the label of the pod before it is bound.
+fn chosen<P: Policy>(plugin: &GpuPlugin<P>, world: &World, asking: &Arc<PodInfo>) -> String {
+    let (mut state, mut outbox) = (CycleState::default(), Recorder::default());
+    let node = "n1".into();
+    let mut stage = world.stage(&mut outbox);
+    let step = plugin.reserve(&mut stage, &mut state, asking, &node, None);
+    assert!(
+        matches!(&step, Step::Done(status) if status.is_success()),
+        "{step:?}"
+    );
+    let step = plugin.pre_bind(&mut stage, &mut state, asking, &node, None);
+    assert!(matches!(step, Step::Wait(_)), "{step:?}");
+    // The binding goes on with the answer.
+    let answer = Some(WakeReason::Call(Ok(Response::default())).into());
+    let step = plugin.pre_bind(&mut stage, &mut state, asking, &node, answer);
+    assert!(
+        matches!(&step, Step::Done(status) if status.is_success()),
+        "{step:?}"
+    );
+    let [ApiCall::Write(write)] = &outbox.calls[..] else {
+        panic!("one write, got {:?}", outbox.calls);
+    };
+    let Object::Pod(written) = write.applied_to(&Object::Pod(asking.pod.clone())) else {
+        panic!("a pod");
+    };
+    let Action::Patch(body) = write.action() else {
+        panic!("a patch, got {write:?}");
+    };
+    let label = written.labels().get(GPUS).unwrap_or_default();
+    assert_eq!(body["metadata"]["labels"][GPUS], label);
+    label.to_owned()
+}
+
+#[test]
+fn the_chosen_gpus_are_written_before_the_binding() {
+    // The GPU with the least room that suffices.
+    for (milli, gpu) in [("250", "0"), ("400", "1")] {
+        assert_eq!(chosen(&PLUGIN, &world(), &gpu_pod("p", milli).info()), gpu);
+    }
+    let world = World::default()
+        .node(gpu_node("n1", "4000"))
+        .pod(gpu_pod("a", "100").label(GPUS, "1").on("n1"));
+    assert_eq!(chosen(&PLUGIN, &world, &gpu_pod("p", "2000").info()), "0-2");
+}
+
+#[test]
+fn a_node_that_filled_up_meanwhile_is_refused() {
+    let (mut state, mut outbox) = (CycleState::default(), Recorder::default());
+    let asking = gpu_pod("p", "700").info();
+    let step = PLUGIN.reserve(
+        &mut world().stage(&mut outbox),
+        &mut state,
+        &asking,
+        &"n1".into(),
+        None,
+    );
+    assert!(
+        matches!(&step, Step::Done(status) if status.message() == TOO_FEW),
+        "{step:?}"
+    );
+}
+
+/// The example of the module, worked by hand: 0.6 · 1,200 + 0.4 · 200.
+#[test]
+fn fragmentation_is_the_mean_over_the_target_workload() {
+    let typical = |milli_cpu, gpu_milli, share, models: &[&str]| TypicalPod {
+        milli_cpu,
+        gpu_milli,
+        models: models.iter().map(ToString::to_string).collect(),
+        share,
+    };
+    let fgd = |target_workload| Fgd::new(FgdArgs { target_workload }).expect("a workload");
+    let two = || {
+        vec![
+            typical(4_000, 1_000, 6.0, &[]),
+            typical(2_000, 300, 4.0, &[]),
+        ]
+    };
+    for (case, fgd, room, expected) in [
+        (
+            "too little CPU for the first",
+            fgd(two()),
+            Room::new(3_000, &[1_000, 200], ""),
+            800.0,
+        ),
+        // 0.6 · 200 + 0.4 · 200
+        (
+            "enough CPU",
+            fgd(two()),
+            Room::new(8_000, &[1_000, 200], ""),
+            200.0,
+        ),
+        (
+            "no GPU is free",
+            fgd(two()),
+            Room::new(8_000, &[0, 0], ""),
+            0.0,
+        ),
+        (
+            "a pod without GPUs can use none",
+            fgd(vec![typical(1_000, 0, 1.0, &[])]),
+            Room::new(8_000, &[1_000], ""),
+            1_000.0,
+        ),
+        (
+            "another model",
+            fgd(vec![typical(1_000, 1_000, 1.0, &["A100"])]),
+            Room::new(8_000, &[1_000], "T4"),
+            1_000.0,
+        ),
+        (
+            "two whole GPUs where one is free",
+            fgd(vec![typical(1_000, 2_000, 1.0, &[])]),
+            Room::new(8_000, &[1_000, 500], ""),
+            1_500.0,
+        ),
+    ] {
+        assert!((fgd.fragmentation(&room) - expected).abs() < 1e-9, "{case}");
+    }
+}
+
+/// A pod of 300 milli fits on the GPU with 400 and on the one with 1,000. Only the second choice takes the last whole
+/// GPU from the typical pod.
+#[test]
+fn fgd_keeps_whole_gpus_for_pods_that_need_them() {
+    let target_workload = vec![TypicalPod {
+        milli_cpu: 1_000,
+        gpu_milli: 1_000,
+        models: Vec::new(),
+        share: 1.0,
+    }];
+    let fgd = Fgd::new(FgdArgs { target_workload }).expect("a workload");
+    let plugin = GpuPlugin(fgd);
+    let world = World::default()
+        .node(gpu_node("n1", "2000").label(GPU_MODEL, "T4"))
+        .pod(gpu_pod("a", "600").label(GPUS, "1").on("n1"));
+    assert_eq!(chosen(&plugin, &world, &gpu_pod("p", "300").info()), "1");
+}
+
+#[test]
+fn the_arguments_of_fgd_are_checked() {
+    let problems = |target_workload| match Fgd::new(FgdArgs { target_workload }) {
+        Err(error) => error.to_string(),
+        Ok(_) => "no problem".to_owned(),
+    };
+    assert_eq!(
+        problems(Vec::new()),
+        "targetWorkload: Required value: the pods that are expected"
+    );
+    let wrong = TypicalPod {
+        gpu_milli: 1_500,
+        ..TypicalPod::default()
+    };
+    assert_eq!(
+        problems(vec![wrong]),
+        "targetWorkload[0].share: Invalid value: must be greater than 0, targetWorkload[0].gpuMilli: Invalid value: must \
+         be below 1000 or a multiple of it"
+    );
+    assert_eq!(Fgd::NAME, "GpuFragmentation");
+}
