@@ -119,6 +119,8 @@ pub struct Simulation {
     /// The time of the last event that was not the scheduler's own.
     last_event: Time,
     version: u64,
+    /// Whether the scheduler received an input since it worked last.
+    has_input: bool,
     rng: fastrand::Rng,
     plan: Plan,
     events: EventQueue,
@@ -188,6 +190,7 @@ impl Simulation {
             now: start,
             last_event: start,
             version: 0,
+            has_input: true,
             rng: fastrand::Rng::with_seed(seed ^ 0x5bd1_e995),
             events: EventQueue::default(),
             pods: Pods::new(trace, &plan)?,
@@ -230,11 +233,13 @@ impl Simulation {
     }
 
     fn apply(&mut self, object: Object) {
+        self.has_input = true;
         self.scheduler
             .apply(ClusterChange::Applied(object), self.now);
     }
 
     fn apply_deleted(&mut self, object: Object) {
+        self.has_input = true;
         self.scheduler
             .apply(ClusterChange::Deleted(object), self.now);
     }
@@ -263,7 +268,10 @@ impl Simulation {
                 // An attempt alone changes nothing that is measured: if nothing follows, the simulation has ended.
                 self.now = next;
             }
-            wake = self.schedule();
+            // The start of a container, for example, is nothing that the scheduler reads.
+            if self.has_input || wake.is_some_and(|at| at <= self.now) {
+                wake = self.schedule();
+            }
             steps += 1;
             if steps.is_multiple_of(STEPS_PER_PROGRESS) {
                 progress(self.progress());
@@ -325,6 +333,7 @@ impl Simulation {
 
     /// Lets the scheduler work until it waits. Returns the time at which it wants to go on.
     fn schedule(&mut self) -> Option<Time> {
+        self.has_input = false;
         loop {
             let outcome = self.scheduler.schedule_one(self.now);
             self.note_attempts(&outcome);

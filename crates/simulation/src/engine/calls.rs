@@ -32,6 +32,7 @@ impl Simulation {
     /// Carries out a call and answers it.
     pub(super) fn answer(&mut self, answer: CallAnswer) {
         let CallAnswer { id, call } = answer;
+        self.has_input = true;
         match self.refusal(&call) {
             Some(error) => self.scheduler.complete(id, Err::<(), _>(error), self.now),
             None => {

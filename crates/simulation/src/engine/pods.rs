@@ -403,6 +403,8 @@ impl Simulation {
             pod.status.nominated_node_name = Str::default();
             pod.status.unscheduled_since = None;
             set_condition(pod, "PodScheduled", "True", "", "");
+            // The kubelet acknowledges the pod. Its containers start later, which the scheduler does not read.
+            pod.status.start_time = Some(now);
         });
         let Some(at) = self.nodes.index_of(node) else {
             // The node left while the pod was being bound: the pod is deleted with it.
@@ -436,10 +438,6 @@ impl Simulation {
         let now = self.now;
         state.started.get_or_insert(now);
         state.runs_since = Some(now);
-        self.change_pod(index, |pod| {
-            pod.status.start_time = Some(now);
-            pod.status.phase = "Running".into();
-        });
         if let Some(duration) = self.plan.pods[index as usize].duration {
             let end = Event::End {
                 pod: index,
