@@ -31,6 +31,16 @@ impl CommandFailure {
         Self::Environment(error.to_string())
     }
 
+    /// The error in words.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Check => "a check failed",
+            Self::LeaseLost => "leader election lost",
+            Self::Unread => "the output is not read any more",
+            Self::Usage(text) | Self::Environment(text) => text,
+        }
+    }
+
     /// Prints the error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {

@@ -11,7 +11,7 @@ use berth_framework::registry::Registry;
 use berth_recording::{Limits, Pseudonyms, Recorder, RecorderOptions, RecordingStatus, Start};
 use berth_scheduler::config::{self, Config};
 use berth_scheduler::evaluator::{EvaluatorKind, NoStopwatch};
-use berth_scheduler::{Scheduler, SchedulerOptions};
+use berth_scheduler::{Reconfiguration, Scheduler, SchedulerOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -96,6 +96,27 @@ fn without_secrets(config: &Config) -> Config {
         extender.tls = None;
     }
     config
+}
+
+/// A configuration that was taken over, as a recording contains it.
+pub(crate) fn source(config: &Config) -> Arc<str> {
+    without_secrets(config).to_value().to_string().into()
+}
+
+/// What a recorded core took over with a configuration.
+///
+/// # Errors
+/// When this Berth cannot read the configuration.
+pub(crate) fn recorded_reconfiguration(
+    configuration: &str,
+    features: FeatureGates,
+    registry: &Registry,
+) -> Result<Reconfiguration, String> {
+    let name = "the configuration of the recording";
+    let loaded = config::load(configuration, name, features, registry, |_| {});
+    let (config, _) = loaded.map_err(|errors| errors.to_string())?;
+    let extenders = described_extenders(&config.extenders);
+    Ok(config.reconfiguration(extenders, configuration.into()))
 }
 
 /// The release that a recording is of.

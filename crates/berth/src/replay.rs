@@ -3,7 +3,9 @@
 use crate::cli::{ExplainedAt, Output, ReplayArgs};
 use crate::exit::CommandFailure;
 use crate::print::{self, print_line};
-use crate::record::{options_with, recorded_gates, recorded_options, versions_of};
+use crate::record::{
+    options_with, recorded_gates, recorded_options, recorded_reconfiguration, versions_of,
+};
 use crate::upgrade;
 use berth_api::{Str, Time};
 use berth_explain::{
@@ -13,11 +15,11 @@ use berth_framework::extender::{ExtenderSpec, Extenders};
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_recording::{
-    Entry, Modelled, PodEnd, RecordedAnswers, RecordedRun, ReplayDifference, Replayed,
+    Entry, Follow, Modelled, PodEnd, RecordedAnswers, RecordedRun, ReplayDifference, Replayed,
     ReplayedTexts, RunEntries, Start, Stop, Until, Used, model, replay, runs,
 };
-use berth_scheduler::Scheduler;
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::{Reconfiguration, Scheduler};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -79,10 +81,11 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), CommandF
         let mut scheduler =
             Scheduler::new(options, registry, now).map_err(CommandFailure::usage)?;
         let known = texts.len();
-        let mut report = |difference: &ReplayDifference| {
-            if differences.len() < shown_max {
-                differences.push(difference.to_string());
-            }
+        let mut report = ReplayReport {
+            differences: &mut differences,
+            shown_max,
+            start: &start,
+            registry,
         };
         let entries = RunEntries::of(run).skip(1);
         let replayed = replay(entries, &mut scheduler, &until, &mut texts, &mut report);
@@ -125,6 +128,49 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), CommandF
     match (&replayed.stop, replayed.differences) {
         (Stop::End | Stop::Killed | Stop::Until | Stop::Pod(_), 0) => Ok(()),
         _ => Err(CommandFailure::Check),
+    }
+}
+
+/// Collects the differences of a replay, which follows the configurations that were taken over.
+struct ReplayReport<'a> {
+    differences: &'a mut Vec<String>,
+    shown_max: usize,
+    start: &'a Start,
+    registry: &'a Registry,
+}
+
+impl Follow for ReplayReport<'_> {
+    fn differs(&mut self, difference: &ReplayDifference) {
+        if self.differences.len() < self.shown_max {
+            self.differences.push(difference.to_string());
+        }
+    }
+
+    fn reconfiguration(
+        &mut self,
+        configuration: &str,
+    ) -> Result<(Reconfiguration, Registry), String> {
+        let features = versions_of(self.start)
+            .and_then(|versions| recorded_gates(self.start, versions))
+            .map_err(|failure| failure.text().to_owned())?;
+        let new = recorded_reconfiguration(configuration, features, self.registry)?;
+        Ok((new, self.registry.clone()))
+    }
+}
+
+/// Lets a modelled scheduler take over a recorded configuration.
+fn take_over(scheduler: &mut Scheduler, configuration: &str, registry: &Registry, now: Time) {
+    let features = *scheduler.features();
+    let taken_over = recorded_reconfiguration(configuration, features, registry).and_then(|new| {
+        scheduler
+            .reconfigure(&new, registry, now)
+            .map_err(|e| e.to_string())
+    });
+    if let Err(reason) = taken_over {
+        tracing::warn!(
+            reason,
+            "the recorded scheduler took over a configuration that the modelled one cannot take over; it keeps its own"
+        );
     }
 }
 
@@ -184,7 +230,20 @@ fn compare(
         options.extenders = answers.answering(specs(&options.extenders));
         let scheduler = Scheduler::new(options, registry, beginning);
         let mut scheduler = scheduler.map_err(CommandFailure::usage)?;
-        Ok(model(RunEntries::of(run), &mut scheduler, beginning, until))
+        // The other configuration is one for the whole time.
+        let mut follow = |scheduler: &mut Scheduler, text: &str, now: Time| {
+            if other.is_none() {
+                take_over(scheduler, text, registry, now);
+            }
+        };
+        let entries = RunEntries::of(run);
+        Ok(model(
+            entries,
+            &mut scheduler,
+            beginning,
+            until,
+            &mut follow,
+        ))
     };
     let recorded = modelled(None)?;
     let other = modelled(Some(config))?;
@@ -328,7 +387,11 @@ fn preview(
         options.extenders = answers.answering(specs(&options.extenders));
         let scheduler = Scheduler::new(options, registry, beginning);
         let mut scheduler = scheduler.map_err(CommandFailure::usage)?;
-        let modelled = model(RunEntries::of(run), &mut scheduler, beginning, until);
+        let mut follow = |scheduler: &mut Scheduler, text: &str, now: Time| {
+            take_over(scheduler, text, registry, now);
+        };
+        let entries = RunEntries::of(run);
+        let modelled = model(entries, &mut scheduler, beginning, until, &mut follow);
         kept = modelled.kept;
         damage = modelled.damage;
         let outcome = |(uid, pod): (Str, PodEnd)| (uid.to_string(), (pod.pod.clone(), end(&pod)));
@@ -408,7 +471,13 @@ fn recorded_answers(
     let mut scheduler = Scheduler::new(options, registry, now).map_err(CommandFailure::usage)?;
     let (until, mut texts) = (Until::default(), ReplayedTexts::default());
     let entries = RunEntries::of(run).skip(1);
-    replay(entries, &mut scheduler, &until, &mut texts, &mut answers);
+    let replayed = replay(entries, &mut scheduler, &until, &mut texts, &mut answers);
+    if let Stop::Configuration(entry, _) = replayed.stop {
+        return Err(CommandFailure::Usage(format!(
+            "another configuration was taken over at entry {entry}, and the answers of extenders after it cannot be \
+             assigned to pods; record again with the configuration that is to be compared"
+        )));
+    }
     Ok(answers)
 }
 
@@ -473,6 +542,9 @@ fn stop_text(stop: &Stop, pod: Option<&str>) -> String {
         Stop::Damage(damage) => format!("at a damage: {damage}"),
         Stop::Gap(dropped) => format!(
             "at a gap: the recorder could not keep up and dropped {dropped} inputs; later entries cannot be replayed"
+        ),
+        Stop::Configuration(entry, reason) => format!(
+            "at entry {entry}: the configuration that was taken over there cannot be used: {reason}"
         ),
         Stop::OpaqueJob(entry) => format!(
             "at entry {entry}: a plugin's job returned a value of the plugin's own type, which a recording cannot contain"

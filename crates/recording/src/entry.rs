@@ -153,6 +153,8 @@ pub enum Entry {
     ScheduleOne,
     /// The outputs were taken.
     TakeOutputs,
+    /// The core took over this configuration: a KubeSchedulerConfiguration, complete, as JSON.
+    Reconfigure(String),
     /// The core was closed.
     Close,
     /// A cycle has ended like this.
@@ -329,6 +331,7 @@ impl Entry {
             Self::Tick => write!(line, "{since_nanos} tick"),
             Self::ScheduleOne => write!(line, "{since_nanos} schedule"),
             Self::TakeOutputs => write!(line, "{since_nanos} outputs"),
+            Self::Reconfigure(text) => json(line, since_nanos, "configuration", text),
             Self::Close => write!(line, "{since_nanos} close"),
             Self::Decided(pod, result) => {
                 json(line, since_nanos, "decided", &DecidedWire::of(pod, result))
@@ -372,6 +375,7 @@ impl Entry {
             "tick" => Self::Tick,
             "schedule" => Self::ScheduleOne,
             "outputs" => Self::TakeOutputs,
+            "configuration" => Self::Reconfigure(parsed(rest)?),
             "close" => Self::Close,
             "decided" => parsed::<DecidedWire>(rest)?.entry()?,
             "called" => {
@@ -479,6 +483,7 @@ mod tests {
             Entry::Tick,
             Entry::ScheduleOne,
             Entry::TakeOutputs,
+            Entry::Reconfigure("{\"kind\":\"KubeSchedulerConfiguration\"}".into()),
             Entry::Close,
             Entry::Decided(pod_ref.clone(), CycleResult::Placed { node: "n".into() }),
             Entry::Decided(

@@ -25,7 +25,7 @@ mod writer;
 pub use answers::{RecordedAnswers, Used};
 pub use call::describe;
 pub use entry::{Entry, JobValue, Start};
-pub use model::{Modelled, PodEnd, model};
+pub use model::{Modelled, PodEnd, TakeOver, model};
 pub use pseudonyms::Pseudonyms;
 pub use reader::{Damage, FoundEntry, OpenError, RecordedRun, RunEntries, runs};
 pub use recorder::{Recorder, RecorderOptions, RecordingStatus};

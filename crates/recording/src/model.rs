@@ -78,6 +78,7 @@ impl Modelled {
 }
 
 struct Model<'a> {
+    take_over: TakeOver<'a>,
     scheduler: &'a mut Scheduler,
     now: Time,
     /// The pods as the API shows them, by UID.
@@ -93,15 +94,21 @@ struct Model<'a> {
     outcome: Modelled,
 }
 
-/// Runs the model over a recording, up to this time. `scheduler` has received nothing yet.
+/// Gives a scheduler the configuration that the recorded one took over at this time.
+pub type TakeOver<'a> = &'a mut dyn FnMut(&mut Scheduler, &str, Time);
+
+/// Runs the model over a recording, up to this time. `scheduler` has received nothing yet. `take_over` is called where
+/// the recorded scheduler took over another configuration.
 pub fn model(
     entries: impl IntoIterator<Item = Result<FoundEntry, Damage>>,
     scheduler: &mut Scheduler,
     beginning: Time,
     until: Option<Time>,
+    take_over: TakeOver<'_>,
 ) -> Modelled {
     let mut model = Model {
         scheduler,
+        take_over,
         now: beginning,
         pods: HashMap::new(),
         ours: HashMap::new(),
@@ -171,6 +178,7 @@ impl Model<'_> {
                 Entry::Delete(object) => self.deleted(&object),
                 Entry::ScheduleOne | Entry::TakeOutputs | Entry::Tick => self.leads = true,
                 Entry::Called(_, text) => self.called(&text),
+                Entry::Reconfigure(text) => (self.take_over)(self.scheduler, &text, self.now),
                 Entry::Complete(..)
                 | Entry::JobDone(..)
                 | Entry::Decided(..)

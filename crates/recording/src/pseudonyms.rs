@@ -520,6 +520,11 @@ impl Pseudonyms {
                 };
                 Entry::Decided(self.pod(&pod), result)
             }
+            Entry::Reconfigure(text) => {
+                let mut configuration = serde_json::from_str(&text)?;
+                self.configuration(&mut configuration);
+                Entry::Reconfigure(configuration.to_string())
+            }
             Entry::Start(_)
             | Entry::Checkpoint { .. }
             | Entry::List(..)

@@ -59,6 +59,8 @@ enum Message {
         nanos: i64,
         dropped: u64,
         objects: Vec<Object>,
+        /// The configuration now, if it is not the one of the start.
+        configuration: Option<Arc<str>>,
     },
 }
 
@@ -112,6 +114,8 @@ pub struct Recorder {
     batch: Vec<(i64, SeenInput)>,
     now: Time,
     sent: Time,
+    /// The configuration that was taken over last.
+    configuration: Option<Arc<str>>,
     /// The number of inputs that are missing since the queue was full, and when that was noticed last.
     gap: Option<(u64, Time)>,
 }
@@ -146,6 +150,7 @@ impl Recorder {
             batch: Vec::with_capacity(BATCH_LEN),
             now: began,
             sent: began,
+            configuration: None,
             gap: None,
         };
         Ok((recorder, status, thread))
@@ -197,6 +202,7 @@ impl Recorder {
             nanos: self.now.as_nanos(),
             dropped,
             objects: cache.stored_objects(),
+            configuration: self.configuration.clone(),
         };
         self.gap = match self.sender.try_send(message) {
             Ok(()) => None,
@@ -208,6 +214,9 @@ impl Recorder {
 impl Observer for Recorder {
     fn input(&mut self, now: Time, input: ObservedInput<'_>, cache: &Cache) {
         self.now = now;
+        if let ObservedInput::Reconfigure(new) = input {
+            self.configuration = Some(Arc::clone(&new.source));
+        }
         if self.status.failed.load(Ordering::Relaxed) {
             return;
         }
@@ -244,6 +253,9 @@ impl Observer for Recorder {
             ObservedInput::Tick => self.push(Entry::Tick),
             ObservedInput::ScheduleOne => self.push(Entry::ScheduleOne),
             ObservedInput::TakeOutputs => self.push(Entry::TakeOutputs),
+            ObservedInput::Reconfigure(new) => {
+                self.push(Entry::Reconfigure(new.source.to_string()));
+            }
             ObservedInput::Close => self.push(Entry::Close),
         }
     }
@@ -311,9 +323,16 @@ fn write_all(
                 nanos,
                 dropped,
                 objects,
+                configuration,
             }) => {
                 tracing::warn!(dropped, "the recording continues after a gap");
                 writer.objects = Default::default();
+                let taken_over = configuration.map(|text| Entry::Reconfigure(text.to_string()));
+                let configured = taken_over.map_or(Ok(()), |entry| {
+                    let entry = entry_of(SeenInput::Entry(entry), pseudonyms)?;
+                    writer.follow(&entry);
+                    Ok(())
+                });
                 let set = objects.into_iter().try_for_each(|object| {
                     let item = entry_of(SeenInput::Entry(Entry::Item(object)), pseudonyms)?;
                     if let Entry::Item(object) = &item {
@@ -321,7 +340,9 @@ fn write_all(
                     }
                     Ok(())
                 });
-                set.and_then(|()| writer.next_file(nanos, dropped))
+                configured
+                    .and(set)
+                    .and_then(|()| writer.next_file(nanos, dropped))
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => {
@@ -361,12 +382,7 @@ fn write_batch(
         if is_input && writer.is_full() {
             writer.next_file(nanos, 0)?;
         }
-        match &entry {
-            Entry::Apply(object) | Entry::Item(object) => writer.objects.set(object),
-            Entry::Delete(object) => writer.objects.unset(object),
-            Entry::List(kind, _) => writer.objects.clear(*kind),
-            _ => {}
-        }
+        writer.follow(&entry);
         writer.push(nanos, &entry)?;
     }
     Ok(())
@@ -386,6 +402,7 @@ mod tests {
             batch: Vec::new(),
             now: Time::EPOCH,
             sent: Time::EPOCH,
+            configuration: None,
             gap: None,
         };
         (recorder, receiver)
@@ -418,6 +435,7 @@ mod tests {
             dropped,
             objects,
             nanos,
+            ..
         }) = messages.try_recv()
         else {
             panic!("no gap");

@@ -6,9 +6,12 @@ use crate::pseudonyms::TEXT;
 use crate::reader::{Damage, FoundEntry};
 use berth_api::{Kind, Object, Str, Time};
 use berth_framework::call::{CallId, PodRef};
+use berth_framework::registry::Registry;
 use berth_framework::stage::{Job, JobId};
 use berth_scheduler::cache::Cache;
-use berth_scheduler::{ClusterChange, CycleResult, ObservedInput, Observer, Outputs, Scheduler};
+use berth_scheduler::{
+    ClusterChange, CycleResult, ObservedInput, Observer, Outputs, Reconfiguration, Scheduler,
+};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,6 +106,8 @@ pub enum Stop {
     Gap(u64),
     /// At the result of a job that a recording cannot contain.
     OpaqueJob(u64),
+    /// At a configuration that the replayed core cannot take over: the entry, and the reason.
+    Configuration(u64, String),
 }
 
 /// The outcome of a replay.
@@ -209,10 +214,22 @@ fn pseudonym(text: &str) -> Option<(&str, &str)> {
 /// The output of the core, with the message for people of a call.
 type Collected = (ReplayOutput, Option<Str>);
 
-/// Follows a replay. A closure follows the differences.
+/// Follows a replay. A closure follows the differences, and the replay ends where another configuration was taken over.
 pub trait Follow {
     /// A difference was found.
     fn differs(&mut self, difference: &ReplayDifference);
+
+    /// The recorded core took over this configuration, a complete KubeSchedulerConfiguration as JSON. Returns what the
+    /// replayed core takes over, and the registry of its plugins.
+    ///
+    /// # Errors
+    /// When it cannot be taken over: the replay ends there.
+    fn reconfiguration(
+        &mut self,
+        _configuration: &str,
+    ) -> Result<(Reconfiguration, Registry), String> {
+        Err("this replay does not follow configurations".to_owned())
+    }
 
     /// The core handed out a job. It is not carried out.
     fn job(&mut self, _id: JobId, _job: Job) {}
@@ -398,6 +415,22 @@ impl Replay<'_, '_> {
                     });
                     for (id, job) in jobs {
                         self.follow.job(id, job);
+                    }
+                }
+                Entry::Reconfigure(text) => {
+                    let taken_over = self.follow.reconfiguration(&text);
+                    let refused = |reason| Stop::Configuration(number, reason);
+                    let (new, registry) = match taken_over {
+                        Ok(taken_over) => taken_over,
+                        Err(reason) => return refused(reason),
+                    };
+                    let mut result = Ok(());
+                    self.give(number, at, until, |core| {
+                        let taken_over = core.reconfigure(&new, &registry, at);
+                        result = taken_over.map(drop).map_err(|error| error.to_string());
+                    });
+                    if let Err(reason) = result {
+                        return refused(reason);
                     }
                 }
                 Entry::Close => self.give(number, at, until, |core| core.close(at)),

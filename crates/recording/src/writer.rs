@@ -112,6 +112,18 @@ impl Writer {
         Ok(())
     }
 
+    /// Follows the objects and the configuration, with which the next file begins.
+    pub(crate) fn follow(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Apply(object) | Entry::Item(object) => self.objects.set(object),
+            Entry::Delete(object) => self.objects.unset(object),
+            Entry::List(kind, _) => self.objects.clear(*kind),
+            // JSON is YAML.
+            Entry::Reconfigure(text) => self.start.configuration.clone_from(text),
+            _ => {}
+        }
+    }
+
     /// Returns whether the next input begins a new file.
     pub(crate) fn is_full(&self) -> bool {
         self.len - self.preamble >= self.limits.file_bytes

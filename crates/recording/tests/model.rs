@@ -48,7 +48,7 @@ fn modelled(profile: ProfileSpec, entries: Vec<Entry>) -> Modelled {
             entry,
         })
     });
-    model(found, &mut scheduler, beginning, None)
+    model(found, &mut scheduler, beginning, None, &mut |_, _, _| {})
 }
 
 fn applied(pod: PodBuilder) -> Entry {

@@ -5,14 +5,15 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use berth_framework::FeatureGates;
+use berth_framework::registry::Registry;
 use berth_recording::{
-    Entry, FILE_HEADER_LEN, Limits, Pseudonyms, Recorder, RecorderOptions, ReplayDifference,
-    Replayed, ReplayedTexts, RunEntries, Start, Stop, Until, replay, runs,
+    Entry, FILE_HEADER_LEN, Follow, Limits, Pseudonyms, Recorder, RecorderOptions,
+    ReplayDifference, Replayed, ReplayedTexts, RunEntries, Start, Stop, Until, replay, runs,
 };
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::ProfileSpec;
-use berth_scheduler::{Scheduler, SchedulerOptions};
-use berth_simulator::{Faults, Script, Subject, run};
+use berth_scheduler::{Reconfiguration, Scheduler, SchedulerOptions};
+use berth_simulator::{CONFIGURATION_SEEDS, Faults, Script, Subject, run};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -34,6 +35,8 @@ struct Setup {
     evaluator: EvaluatorKind,
     seed: u64,
     flush: berth_api::Duration,
+    percentage: Option<i32>,
+    backoffs: (berth_api::Duration, berth_api::Duration),
 }
 
 impl Setup {
@@ -44,6 +47,9 @@ impl Setup {
             evaluator: self.evaluator,
             seed: self.seed,
             pod_max_in_unschedulable_pods_duration: self.flush,
+            percentage_of_nodes_to_score: self.percentage,
+            pod_initial_backoff: self.backoffs.0,
+            pod_max_backoff: self.backoffs.1,
             ..SchedulerOptions::default()
         };
         let now = berth_api::Time::from_nanos(start.at_nanos);
@@ -90,6 +96,8 @@ fn record_with(
             evaluator: options.evaluator,
             seed: options.seed,
             flush: options.pod_max_in_unschedulable_pods_duration,
+            percentage: options.percentage_of_nodes_to_score,
+            backoffs: (options.pod_initial_backoff, options.pod_max_backoff),
         });
         let start = Start {
             version: "test".into(),
@@ -123,6 +131,24 @@ fn record_with(
     (subject, setups)
 }
 
+/// Collects the differences, and takes over the configurations of the simulator by their numbers.
+struct Report<'a> {
+    subject: &'a Subject,
+    differences: &'a mut Vec<String>,
+}
+
+impl Follow for Report<'_> {
+    fn differs(&mut self, difference: &ReplayDifference) {
+        self.differences.push(difference.to_string());
+    }
+
+    fn reconfiguration(&mut self, number: &str) -> Result<(Reconfiguration, Registry), String> {
+        let number = number.parse().map_err(|_| format!("no number: {number}"))?;
+        let registry = self.subject.registry.clone();
+        Ok((self.subject.configuration(number), registry))
+    }
+}
+
 fn replayed(
     dir: &Path,
     at: usize,
@@ -141,7 +167,10 @@ fn replayed(
     let mut scheduler = setup.scheduler(subject, &start);
     let mut differences = Vec::new();
     let mut texts = ReplayedTexts::default();
-    let mut report = |difference: &ReplayDifference| differences.push(difference.to_string());
+    let mut report = Report {
+        subject,
+        differences: &mut differences,
+    };
     let result = replay(entries, &mut scheduler, until, &mut texts, &mut report);
     (result, differences)
 }
@@ -161,6 +190,32 @@ fn every_scheduler_of_a_run_replays_to_the_same_decisions_and_calls() {
         }
     }
     assert!(decisions > 500, "{decisions}");
+}
+
+/// A recording contains the configurations that were taken over, and the replayed scheduler takes them over, too.
+#[test]
+fn a_scheduler_that_takes_over_configurations_replays_to_the_same_decisions_and_calls() {
+    let (mut decisions, mut taken_over) = (0, 0);
+    for seed in CONFIGURATION_SEEDS.start..CONFIGURATION_SEEDS.start + 10 {
+        let dir = scratch();
+        let (subject, setups) = record(seed, 300, Faults::ALL, NO_LIMITS, dir.path());
+        for (at, setup) in setups.iter().enumerate() {
+            let (result, differences) =
+                replayed(dir.path(), at, &subject, setup, &Until::default());
+            assert_eq!(differences, [""; 0], "seed {seed}, scheduler {at}");
+            assert_eq!(result.stop, Stop::End, "seed {seed}, scheduler {at}");
+            decisions += result.decisions;
+            let run = &runs(dir.path()).expect("a recording")[at];
+            let entries = RunEntries::of(run).flatten().map(|found| found.entry);
+            taken_over += entries
+                .filter(|e| matches!(e, Entry::Reconfigure(_)))
+                .count();
+        }
+    }
+    assert!(
+        decisions > 100 && taken_over > 50,
+        "{decisions} {taken_over}"
+    );
 }
 
 /// The names of the simulator are in no recording with pseudonyms, and it replays to the same decisions and calls.

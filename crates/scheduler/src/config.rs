@@ -41,12 +41,14 @@ pub use profile::ProfileConfig;
 
 use crate::dispatcher::DispatcherOptions;
 use crate::profile::{PluginSets, ProfileSpec, default_plugins};
-use crate::scheduler::SchedulerOptions;
+use crate::scheduler::{Reconfiguration, SchedulerOptions};
 use berth_api::{Duration, GoDuration};
 use berth_framework::FeatureGates;
+use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
 use error::Problems;
 use serde::{Serialize, Serializer};
+use std::sync::Arc;
 
 /// The group of the configuration.
 const API_GROUP: &str = "kubescheduler.config.k8s.io/";
@@ -287,15 +289,81 @@ impl Config {
         specs
     }
 
+    /// The backoff after the first failure, and the longest one.
+    fn backoffs(&self) -> (Duration, Duration) {
+        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        (
+            seconds(self.pod_initial_backoff_seconds),
+            seconds(self.pod_max_backoff_seconds),
+        )
+    }
+
+    /// The part of the configuration that a running core takes over. `extenders` are those of the configuration, as the
+    /// core calls them; `source` is the configuration for a recording.
+    pub fn reconfiguration(&self, extenders: Extenders, source: Arc<str>) -> Reconfiguration {
+        let (pod_initial_backoff, pod_max_backoff) = self.backoffs();
+        Reconfiguration {
+            profiles: self.profile_specs(),
+            percentage_of_nodes_to_score: self.percentage_of_nodes_to_score,
+            pod_initial_backoff,
+            pod_max_backoff,
+            extenders,
+            source,
+        }
+    }
+
+    /// The fields that differ from those of `running` and that a running scheduler does not take over, by their names in
+    /// the configuration.
+    pub fn needs_restart(&self, running: &Self) -> Vec<&'static str> {
+        let differences = [
+            ("parallelism", self.parallelism != running.parallelism),
+            (
+                "leaderElection",
+                self.leader_election != running.leader_election,
+            ),
+            (
+                "clientConnection",
+                self.client_connection != running.client_connection,
+            ),
+            (
+                "enableProfiling",
+                self.enable_profiling != running.enable_profiling,
+            ),
+            (
+                "enableContentionProfiling",
+                self.enable_contention_profiling != running.enable_contention_profiling,
+            ),
+            (
+                "delayCacheUntilActive",
+                self.delay_cache_until_active != running.delay_cache_until_active,
+            ),
+        ];
+        let differing = differences.into_iter().filter(|(_, differs)| *differs);
+        differing.map(|(field, _)| field).collect()
+    }
+
+    /// The configuration that is in effect when a scheduler that runs with `running` has taken over this one: the fields
+    /// of [`Self::needs_restart`] are as they were.
+    #[must_use]
+    pub fn in_effect_after(&self, running: &Self) -> Self {
+        Self {
+            parallelism: running.parallelism,
+            leader_election: running.leader_election.clone(),
+            client_connection: running.client_connection.clone(),
+            enable_profiling: running.enable_profiling,
+            enable_contention_profiling: running.enable_contention_profiling,
+            delay_cache_until_active: running.delay_cache_until_active,
+            ..self.clone()
+        }
+    }
+
     /// Sets the options of the core from the configuration: profiles, share of nodes, backoffs, calls at once, feature
     /// gates.
     pub fn set_options(&self, options: &mut SchedulerOptions) {
-        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         options.features = self.known.features;
         options.profiles = self.profile_specs();
         options.percentage_of_nodes_to_score = self.percentage_of_nodes_to_score;
-        options.pod_initial_backoff = seconds(self.pod_initial_backoff_seconds);
-        options.pod_max_backoff = seconds(self.pod_max_backoff_seconds);
+        (options.pod_initial_backoff, options.pod_max_backoff) = self.backoffs();
         let parallelism = usize::try_from(self.parallelism).unwrap_or(1);
         let sized = DispatcherOptions::for_parallelism(parallelism);
         options.dispatcher.in_flight_max = sized.in_flight_max;

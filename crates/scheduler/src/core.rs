@@ -11,6 +11,7 @@
 
 mod calls;
 mod clock;
+mod configuration;
 mod decisions;
 mod explain;
 mod gates;
@@ -58,7 +59,8 @@ use crate::queue::SchedulingQueue;
 use berth_framework::extender::Extenders;
 use berth_framework::{Feature, FeatureGates};
 
-/// The settings, which do not change while the scheduler runs.
+/// The settings. A new configuration replaces the profiles, the share of nodes and the extenders together; the rest does
+/// not change while the scheduler runs.
 pub(crate) struct Settings {
     pub(crate) features: FeatureGates,
     pub(crate) profiles: Profiles,
@@ -72,6 +74,25 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    pub(crate) fn new(
+        features: FeatureGates,
+        evaluator: EvaluatorKind,
+        profiles: Profiles,
+        percentage_of_nodes_to_score: Option<i32>,
+        extenders: Extenders,
+    ) -> Self {
+        let preempts_for_resizes =
+            features.enabled(Feature::InPlacePodVerticalScalingSchedulerPreemption);
+        Self {
+            features,
+            resizes: preempts_for_resizes.then(|| profiles.of_resizes()),
+            profiles,
+            percentage_of_nodes_to_score,
+            evaluator,
+            extenders,
+        }
+    }
+
     pub(crate) fn is_on(&self, feature: Feature) -> bool {
         self.features.enabled(feature)
     }
@@ -103,11 +124,8 @@ impl Core {
     ) -> Self {
         let mut cache = Cache::default();
         cache.cluster_mut().follow(&settings.features);
-        let schedulers = settings.profiles.iter().map(|profile| profile.name.clone());
-        cache
-            .cluster_mut()
-            .pods
-            .count_members_of(schedulers.collect());
+        let schedulers = settings.profiles.names();
+        cache.cluster_mut().pods.count_members_of(schedulers);
         Self {
             settings,
             clock,

@@ -114,6 +114,12 @@ impl Cycle {
         &self.answer_cache
     }
 
+    /// The profiles were replaced. Kept answers depend on the plugins and arguments of a profile, and are found again by
+    /// the name of the profile alone.
+    pub(crate) fn forget_answers(&mut self) {
+        self.answer_cache.forget();
+    }
+
     /// Begins with a popped pod.
     pub(crate) fn run(&mut self, core: &mut Core, info: QueuedPodInfo) -> CycleStep {
         let Some(mut attempt) = begin_attempt(core, info) else {
@@ -262,6 +268,7 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
         info,
         pod: Arc::new(PodInfo::new(pod)),
         profile,
+        extenders: core.extenders(),
         evaluation: Evaluation::default(),
         began: core.stage_begin(),
         is_sampled: core.clock_mut().chooses_attempt(),

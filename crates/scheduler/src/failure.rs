@@ -88,6 +88,8 @@ enum KnownStatus {
     Bound,
     /// Another pod has its name now.
     Replaced,
+    /// It waits for a node, and its profile was removed while it was tried.
+    Foreign,
 }
 
 /// Handles the failure of an attempt: back into the queue, nomination, event, condition.
@@ -134,7 +136,9 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     // Of a bound pod nothing of this is true any more.
     let call = match known {
         KnownStatus::Pending => status_patch(core, &pod, reason, &failure),
-        KnownStatus::Gone | KnownStatus::Bound | KnownStatus::Replaced => None,
+        KnownStatus::Gone | KnownStatus::Bound | KnownStatus::Replaced | KnownStatus::Foreign => {
+            None
+        }
     };
     if by_same && matches!(known, KnownStatus::Pending) && is_as_before(core, info, &failure, &call)
     {
@@ -158,9 +162,12 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
             // and what it shows must find the pod in the queue.
             return_to_queue(core, info);
         }
-        KnownStatus::Gone | KnownStatus::Bound => {
+        KnownStatus::Gone | KnownStatus::Bound | KnownStatus::Foreign => {
             let why = match known {
                 KnownStatus::Gone => "Pod is gone and not tried again",
+                KnownStatus::Foreign => {
+                    "The profile of the pod was removed from the configuration. The pod is not tried again"
+                }
                 _ => "Pod has been assigned to node. Abort adding it back to queue.",
             };
             core.log(LogLine::info(why).with("pod", &pod));
@@ -169,7 +176,12 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         KnownStatus::Replaced => {}
     }
     if let Some(object) = core.effective(&pod.uid).cloned() {
-        nominations::nominate(core, &object, &failure.nominating);
+        let ended = Nominating::Set(Str::default());
+        let nominating = match known {
+            KnownStatus::Foreign => &ended,
+            _ => &failure.nominating,
+        };
+        nominations::nominate(core, &object, nominating);
     }
     core.publish_failure(&pod, &profile, &failure.message);
     if let Some(call) = call {
@@ -334,6 +346,7 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure
 fn look_up(core: &Core, pod: &PodRef) -> KnownStatus {
     match core.stored(&pod.uid) {
         Some(stored) if stored.is_assigned() => KnownStatus::Bound,
+        Some(stored) if !core.has_profile(stored) => KnownStatus::Foreign,
         Some(_) => KnownStatus::Pending,
         None => match core.stored_by_name(&pod.namespace, &pod.name) {
             Some(_) => KnownStatus::Replaced,

@@ -37,6 +37,6 @@ pub use crate::core::{
 pub use cycle::CycleResult;
 pub use log::{LogLevel, LogLine, LogValue};
 pub use scheduler::{
-    ClusterChange, ObservedInput, Observer, PodVerdict, ScheduleOutcome, Scheduler,
-    SchedulerOptions,
+    ClusterChange, NotReconfigured, ObservedInput, Observer, PodVerdict, Reconfiguration,
+    Reconfigured, ScheduleOutcome, Scheduler, SchedulerOptions,
 };

@@ -415,6 +415,14 @@ impl Profiles {
         }
     }
 
+    /// The scheduler names, in the order of the configuration.
+    pub fn names(&self) -> Vec<Str> {
+        self.list
+            .iter()
+            .map(|profile| profile.name.clone())
+            .collect()
+    }
+
     /// The profile of a scheduler name.
     pub fn get(&self, scheduler_name: &str) -> Option<&Arc<Profile>> {
         self.list.iter().find(|p| p.name == scheduler_name)

@@ -36,6 +36,7 @@ mod nominator;
 mod place;
 mod pod_events;
 mod pool;
+mod reconfigure;
 mod report;
 mod templates;
 #[cfg(test)]
@@ -121,6 +122,8 @@ mod label {
     pub(super) const NEXT_OF_TEMPLATE: &str = "NextOfTemplate";
     /// A group has become complete, or has another root.
     pub(super) const GROUP_COMPLETE: &str = "GroupComplete";
+    /// Another configuration was taken over.
+    pub(super) const CONFIGURATION_CHANGE: &str = "ConfigurationChange";
     /// The event log overflowed.
     pub(super) const EVENT_LOG_OVERFLOW: &str = "EventLogOverflow";
 }
@@ -168,16 +171,8 @@ impl SchedulingQueue {
     /// An empty queue. Its periodic flushes start at `now`.
     pub fn new(config: QueueConfig, profiles: Vec<ProfileHooks>, now: Time) -> Self {
         let sort = profiles.first().map(|profile| profile.queue_sort.clone());
-        let profiles = Profiles::new(
-            profiles,
-            !config.features.has(Behaviour::NodeAddDoesNotImplyTaints),
-            config.features.enabled(Feature::SchedulerPreQueueingHints),
-        );
         let mut log = Log::default();
-        for (plugin, error) in profiles.incorrect() {
-            let line = LogLine::error("Incorrect event registration, which matches no event");
-            log.push(line.with("plugin", &plugin).with("err", error));
-        }
+        let profiles = profiles_of(&config, profiles, &mut log);
         let places = QueuePlaces::new(&config, sort);
         Self {
             flushes: Some(Flushes::new(now, places.pops_from_backoff())),
@@ -519,6 +514,20 @@ impl SchedulingQueue {
         }
         self.in_flight.done_all(&mut self.metrics);
     }
+}
+
+/// The profiles as the queue keeps them. Registrations that match no event are logged.
+fn profiles_of(config: &QueueConfig, hooks: Vec<ProfileHooks>, log: &mut Log) -> Profiles {
+    let profiles = Profiles::new(
+        hooks,
+        !config.features.has(Behaviour::NodeAddDoesNotImplyTaints),
+        config.features.enabled(Feature::SchedulerPreQueueingHints),
+    );
+    for (plugin, error) in profiles.incorrect() {
+        let line = LogLine::error("Incorrect event registration, which matches no event");
+        log.push(line.with("plugin", &plugin).with("err", error));
+    }
+    profiles
 }
 
 /// Logs an event for the pods in flight.

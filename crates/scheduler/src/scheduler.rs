@@ -12,12 +12,14 @@ mod inspect;
 mod judge;
 mod metrics;
 mod observe;
+mod reconfigure;
 #[cfg(test)]
 mod tests;
 
 pub use changes::ClusterChange;
 pub use judge::PodVerdict;
 pub use observe::{ObservedInput, Observer};
+pub use reconfigure::{NotReconfigured, Reconfiguration, Reconfigured};
 
 use crate::binding::Bindings;
 use crate::broken_groups;
@@ -162,12 +164,7 @@ impl Scheduler {
     ) -> Result<Self, ProfileErrors> {
         let features = options.features;
         let profiles = Profiles::build(&options.profiles, registry, &features)?;
-        let hooks = profiles.iter().map(|p| hooks_of(p, &features));
-        let hooks = if options.extenders.is_empty() {
-            hooks.collect()
-        } else {
-            hooks.map(ProfileHooks::with_extenders).collect()
-        };
+        let hooks = hooks_of(&profiles, &features, &options.extenders);
         let config = QueueConfig {
             pod_initial_backoff: options.pod_initial_backoff,
             pod_max_backoff: options.pod_max_backoff,
@@ -186,17 +183,13 @@ impl Scheduler {
         }
         let clock = CoreClock::new(now, options.stopwatch);
         let queue = SchedulingQueue::new(config, hooks, now).timed_by(clock.shared_laps());
-        let preempts_for_resizes = Feature::InPlacePodVerticalScalingSchedulerPreemption;
-        let settings = Settings {
-            resizes: features
-                .enabled(preempts_for_resizes)
-                .then(|| profiles.of_resizes()),
+        let settings = Settings::new(
             features,
+            options.evaluator,
             profiles,
-            percentage_of_nodes_to_score: options.percentage_of_nodes_to_score,
-            evaluator: options.evaluator,
-            extenders: options.extenders,
-        };
+            options.percentage_of_nodes_to_score,
+            options.extenders,
+        );
         Ok(Self {
             core: Core::new(settings, clock, queue, dispatcher),
             cycle: Cycle::new(options.seed),
@@ -545,8 +538,21 @@ fn register_calls(profiles: &Profiles, dispatcher: &mut Dispatcher) -> Result<()
     }
 }
 
-/// The contribution of a profile to the queue.
-fn hooks_of(profile: &Profile, features: &FeatureGates) -> ProfileHooks {
+/// The contribution of the profiles to the queue.
+fn hooks_of(
+    profiles: &Profiles,
+    features: &FeatureGates,
+    extenders: &Extenders,
+) -> Vec<ProfileHooks> {
+    let hooks = profiles.iter().map(|p| hooks_of_profile(p, features));
+    if extenders.is_empty() {
+        hooks.collect()
+    } else {
+        hooks.map(ProfileHooks::with_extenders).collect()
+    }
+}
+
+fn hooks_of_profile(profile: &Profile, features: &FeatureGates) -> ProfileHooks {
     let sort = profile.queue_sort.plugin.clone();
     let mut hooks = ProfileHooks::new(profile.name.clone(), sort);
     for member in &profile.pre_enqueue {

@@ -162,10 +162,15 @@ impl ClusterPods {
         self.members = in_use.then(Box::default);
     }
 
-    /// Pending pods of these schedulers count as members of their groups. Before there are pods.
+    /// From now on, pending pods of these schedulers count as members of their groups, and those of no other scheduler.
+    /// Walks all pods.
     pub fn count_members_of(&mut self, schedulers: Vec<Str>) {
         if let Some(members) = &mut self.members {
             members.schedulers = schedulers;
+            members.by_group.clear();
+            for (uid, pod) in &self.by_uid {
+                members.replace(uid, None, Some(pod));
+            }
         }
     }
 

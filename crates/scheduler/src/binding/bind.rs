@@ -53,7 +53,7 @@ impl Bindings {
         let Some(binding) = self.by_id.get_mut(&id) else {
             return;
         };
-        let extenders = core.extenders();
+        let extenders = binding.attempt.extenders.clone();
         let pod = &binding.attempt.pod.pod;
         let Some((at, extender)) = extenders.next(from, pod, |spec| spec.binds) else {
             binding.stage = BindingStage::Bind(PointRun::begin(core, Point::Bind.as_str()));
@@ -91,7 +91,9 @@ impl Bindings {
     }
 
     fn take_answer(&mut self, core: &mut Core, id: u64, at: usize, reason: WakeReason) {
-        let Some(extender) = core.extender(at) else {
+        let binding = self.by_id.get(&id);
+        let extender = binding.and_then(|binding| binding.attempt.extenders.get(at).cloned());
+        let Some(extender) = extender else {
             return;
         };
         let spec = extender.spec();

@@ -77,11 +77,17 @@ impl Core {
     }
 
     /// Returns whether one of the profiles schedules the pod.
-    pub(crate) fn is_responsible(&self, pod: &Pod) -> bool {
+    pub(crate) fn has_profile(&self, pod: &Pod) -> bool {
         self.settings
             .profiles
             .get(&pod.spec.scheduler_name)
             .is_some()
+    }
+
+    /// Returns whether one of the profiles schedules the pod, or an attempt goes on that began with a profile of an
+    /// earlier configuration.
+    pub(crate) fn is_responsible(&self, pod: &Pod) -> bool {
+        self.has_profile(pod) || self.is_in_flight(pod.uid()) || self.is_being_bound(pod.uid())
     }
 
     /// Returns whether the pod has a node and is in the queue all the same, because it waits for a resize.

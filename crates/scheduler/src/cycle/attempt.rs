@@ -6,6 +6,7 @@ use crate::profile::Profile;
 use crate::queue::QueuedPodInfo;
 use berth_api::Str;
 use berth_framework::call::PodRef;
+use berth_framework::extender::Extenders;
 use berth_framework::{PodInfo, Work};
 use std::sync::Arc;
 
@@ -37,7 +38,10 @@ pub(crate) struct Attempt {
     pub(crate) info: QueuedPodInfo,
     /// The pod, without a node.
     pub(crate) pod: Arc<PodInfo>,
+    /// The profile with which the attempt began. It ends with it, whatever configuration is taken over meanwhile.
     pub(crate) profile: Arc<Profile>,
+    /// The extenders with which the attempt began.
+    pub(crate) extenders: Extenders,
     pub(crate) evaluation: Evaluation,
     pub(crate) work: Work,
     pub(crate) began: Moment,

@@ -234,6 +234,14 @@ impl AnswerCache {
         self.keeper.store.bytes()
     }
 
+    /// Forgets every answer and plan, because the profiles are replaced. The counts stay.
+    pub(crate) fn forget(&mut self) {
+        *self = Self {
+            counts: self.counts,
+            ..Self::default()
+        };
+    }
+
     /// The number of shapes that are kept.
     pub fn shapes(&self) -> usize {
         self.keeper.store.shapes()

@@ -350,6 +350,10 @@ impl QueueEntries {
         self.0.iter().map(|(at, entry)| (EntryId::new(at), entry))
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.0.iter_mut().map(|(_, entry)| entry)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

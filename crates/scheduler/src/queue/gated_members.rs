@@ -76,6 +76,16 @@ impl GatedMembers {
             .insert(id, profile.zip(profiles.get(profile)), info);
     }
 
+    /// Files every member again, after the profiles were replaced.
+    pub(super) fn refile(&mut self, profiles: &Profiles) {
+        self.pool = Pool::default();
+        for (at, FiledMember { info, profile }) in &mut self.filed {
+            *profile = profiles.by_name(&info.pod.spec.scheduler_name);
+            let known = profile.zip(profiles.get(*profile));
+            self.pool.insert(EntryId::new(at), known, info);
+        }
+    }
+
     /// Removes a member that is in no gated group, or has no reason of its own.
     pub(super) fn remove(&mut self, uid: &str) {
         let Some(id) = self.by_uid.remove(uid) else {

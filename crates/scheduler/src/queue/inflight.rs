@@ -123,17 +123,7 @@ impl InFlight {
             );
             log.push(line.with("events", self.events.len()));
             metrics.event_log_collapsed();
-            self.first = self.next();
-            for event in self.events.drain(..) {
-                metrics.inflight(&event.matched.label, -1.0);
-            }
-            let matched = anything();
-            metrics.inflight(&matched.label, 1.0);
-            self.events.push_back(Logged {
-                matched,
-                old: None,
-                new: None,
-            });
+            self.collapse(anything(), metrics);
             return;
         }
         metrics.inflight(&matched.label, 1.0);
@@ -141,6 +131,20 @@ impl InFlight {
             matched: matched.clone(),
             old: change.old.cloned(),
             new: change.new.cloned(),
+        });
+    }
+
+    /// Replaces the log by a single entry that means anything: each pod now in flight that fails is tried again.
+    pub(super) fn collapse(&mut self, anything: Arc<Matched>, metrics: &mut QueueMetrics) {
+        self.first = self.next();
+        for event in self.events.drain(..) {
+            metrics.inflight(&event.matched.label, -1.0);
+        }
+        metrics.inflight(&anything.label, 1.0);
+        self.events.push_back(Logged {
+            matched: anything,
+            old: None,
+            new: None,
         });
     }
 

@@ -64,12 +64,17 @@ impl SchedulingQueue {
         if !(from_backoff && self.places.pops_from_backoff()) {
             self.run_pre_enqueue(cx, id);
         }
+        if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
+            return gate(self, id, before, event);
+        }
+        self.enter_active(cx, id, event)
+    }
+
+    /// Puts a detached pod that PreEnqueue plugins admit into the active queue.
+    pub(super) fn enter_active(&mut self, cx: &Context<'_>, id: EntryId, event: &str) -> QueuedIn {
         let Some(entry) = self.places.get_mut(id) else {
             return QueuedIn::Active;
         };
-        if entry.info.is_gated() {
-            return gate(self, id, before, event);
-        }
         if entry.info.initial_attempt_timestamp.is_none() {
             entry.info.initial_attempt_timestamp = Some(cx.now);
             let members = entry.info.own.group.iter_mut();
@@ -130,7 +135,7 @@ impl SchedulingQueue {
     /// Runs the PreEnqueue plugins of the pod's profile: the currently rejecting plugin first, then the others in their
     /// order. The first result other than Success rejects the pod. The pod is detached, because its
     /// plugins can change.
-    fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
+    pub(super) fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
         let Some(entry) = self.places.get_mut(id) else {
             return;
         };
@@ -269,7 +274,7 @@ impl SchedulingQueue {
 }
 
 /// Attaches a detached pod as gated. A pod that already waited for events is not counted again.
-fn gate(
+pub(super) fn gate(
     queue: &mut SchedulingQueue,
     id: EntryId,
     before: Option<QueuedIn>,

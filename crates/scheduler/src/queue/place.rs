@@ -97,6 +97,21 @@ struct SortOrder {
     key: Option<fn(QueuedPod<'_>) -> SortKey>,
 }
 
+impl SortOrder {
+    /// The order of a plugin; without one, by how long pods wait.
+    fn of(sort: Option<Arc<dyn QueueSort>>) -> Self {
+        let by_timestamp: fn(QueuedPod<'_>) -> SortKey = |pod| SortKey(pod.timestamp.as_nanos(), 0);
+        let key = match &sort {
+            Some(sort) => sort.sort_key(),
+            None => Some(by_timestamp),
+        };
+        Self {
+            plugin: sort.filter(|_| key.is_none()),
+            key,
+        }
+    }
+}
+
 /// All queued pods. Each pod is in exactly one place.
 pub struct QueuePlaces {
     sort: SortOrder,
@@ -122,16 +137,8 @@ pub struct QueuePlaces {
 impl QueuePlaces {
     /// An empty set of places, ordered by `sort`, or by waiting time without it.
     pub(super) fn new(config: &QueueConfig, sort: Option<Arc<dyn QueueSort>>) -> Self {
-        let by_timestamp: fn(QueuedPod<'_>) -> SortKey = |pod| SortKey(pod.timestamp.as_nanos(), 0);
-        let sort_key = match &sort {
-            Some(sort) => sort.sort_key(),
-            None => Some(by_timestamp),
-        };
         Self {
-            sort: SortOrder {
-                plugin: sort.filter(|_| sort_key.is_none()),
-                key: sort_key,
-            },
+            sort: SortOrder::of(sort),
             pops_from_backoff: config.features.enabled(Feature::SchedulerPopFromBackoffQ),
             backoff: Backoff::new(config),
             entries: QueueEntries::default(),
@@ -387,6 +394,35 @@ impl QueuePlaces {
             self.long_gated -= 1;
         }
         Some(place)
+    }
+
+    /// Takes every pod out of its place, in the order of arrival. Each must be attached again.
+    pub(super) fn detach_all(&mut self) -> Vec<(EntryId, QueuedIn)> {
+        let mut ids: Vec<(u64, EntryId)> = self
+            .entries
+            .iter()
+            .map(|(id, entry)| (entry.arrival, id))
+            .collect();
+        ids.sort_unstable();
+        let detached = ids
+            .into_iter()
+            .filter_map(|(_, id)| Some((id, self.detach(id)?)));
+        detached.collect()
+    }
+
+    /// Follows another order, other backoffs and other profiles. Every pod is detached.
+    pub(super) fn follow(
+        &mut self,
+        config: &QueueConfig,
+        sort: Option<Arc<dyn QueueSort>>,
+        profiles: &Profiles,
+    ) {
+        debug_assert!(self.heaps.iter().all(|heap| heap.len() == 0));
+        self.sort = SortOrder::of(sort);
+        self.backoff = Backoff::new(config);
+        for entry in self.entries.iter_mut() {
+            entry.profile = profiles.by_name(&entry.info.pod.spec.scheduler_name);
+        }
     }
 
     /// Attaches a detached pod to a place.

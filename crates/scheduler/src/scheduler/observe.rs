@@ -7,7 +7,7 @@
 use crate::cache::Cache;
 use crate::core::Outputs;
 use crate::cycle::CycleResult;
-use crate::scheduler::ClusterChange;
+use crate::scheduler::{ClusterChange, Reconfiguration};
 use berth_api::Time;
 use berth_framework::call::{CallId, CallResult, PodRef};
 use berth_framework::stage::{JobId, JobResult};
@@ -27,6 +27,8 @@ pub enum ObservedInput<'a> {
     ScheduleOne,
     /// [`take_outputs`](super::Scheduler::take_outputs).
     TakeOutputs,
+    /// [`reconfigure`](super::Scheduler::reconfigure), which is only observed if the configuration is taken over.
+    Reconfigure(&'a Reconfiguration),
     /// [`close`](super::Scheduler::close).
     Close,
 }

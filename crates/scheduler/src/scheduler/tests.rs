@@ -13,6 +13,7 @@ mod logs;
 mod measures;
 mod preemptions;
 mod property;
+mod reconfiguring;
 mod reports;
 mod statuses;
 mod templates;

@@ -57,7 +57,7 @@ impl Intake<'_> {
             &pod,
         );
         self.core.store_pod(&pod);
-        let is_ours = self.core.is_responsible(&pod);
+        let is_ours = self.core.has_profile(&pod);
         if pod.is_assigned() {
             if is_ours {
                 correct_status(self.core, &pod);
@@ -140,6 +140,9 @@ impl Intake<'_> {
                         self.assumed_pod_moved(&assumed, &change.new);
                     }
                 }
+                pod_update_events(old, new, &self.core.features())
+            } else if !self.core.has_profile(new) && !self.core.is_in_flight(new.uid()) {
+                // Its profile was removed, and its last attempt is about to end: it does not come back.
                 pod_update_events(old, new, &self.core.features())
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
@@ -302,7 +305,7 @@ impl Intake<'_> {
         if let Some(assumed) = assumed {
             self.core.placement_freed(&assumed, None);
         }
-        if !is_held && !pod.is_terminating() {
+        if !is_held && !pod.is_terminating() && self.core.has_profile(pod) {
             self.core.enqueue(pod.clone());
         }
     }

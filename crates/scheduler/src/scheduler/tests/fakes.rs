@@ -3,11 +3,13 @@
 use crate::LogLevel;
 use crate::SchedulerOptions;
 use crate::evaluator::Stopwatch;
+use crate::profile::ProfileSpec;
 use crate::testing::{Driver, registered};
 use berth_api::Duration;
 use berth_framework::call::CallId;
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::{PermitStep, PreFilterResult, SortKey};
+use berth_framework::registry::Registry;
 use berth_framework::stage::{Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, fake};
 use berth_framework::{ActionType, ApiCall, EventResource, FeatureGates, Hint, Status};
@@ -148,11 +150,10 @@ pub(super) fn driver_of(
     driver_with(plugins, |options| options.features = features)
 }
 
-/// A driver with exactly these plugins besides an order of the queue, and other options than usual.
-pub(super) fn driver_with(
+/// A registry of these plugins and an order of the queue, and a profile of exactly them.
+pub(super) fn profile_with(
     plugins: impl IntoIterator<Item = FakePlugin>,
-    change: impl FnOnce(&mut SchedulerOptions),
-) -> Driver {
+) -> (Registry, ProfileSpec) {
     let sort = fake("Sort").sorted_by(|queued| {
         SortKey(
             -i64::from(queued.pod.priority()),
@@ -160,7 +161,15 @@ pub(super) fn driver_with(
         )
     });
     let plugins = [sort].into_iter().chain(plugins);
-    let (registry, profile) = registered(plugins.map(FakePlugin::build));
+    registered(plugins.map(FakePlugin::build))
+}
+
+/// A driver with exactly these plugins besides an order of the queue, and other options than usual.
+pub(super) fn driver_with(
+    plugins: impl IntoIterator<Item = FakePlugin>,
+    change: impl FnOnce(&mut SchedulerOptions),
+) -> Driver {
+    let (registry, profile) = profile_with(plugins);
     Driver::new(&registry, |options| {
         options.profiles = vec![profile];
         change(options);

@@ -1,0 +1,132 @@
+//! A new configuration, taken over between two scheduling cycles.
+//!
+//! The profiles, the share of nodes to score, the extenders and the backoffs are replaced together, or nothing is: the
+//! new profiles are built and checked first. An attempt ends with the profile and the extenders with which it began.
+//! What depends on the former configuration is dropped or computed again: kept answers, the queueing hints and
+//! PreEnqueue answers of waiting pods, the events that are kept for pods in flight, the members of pod groups that
+//! count. What is state of the cluster is kept: nominations of pods that still have a profile, assumed pods, calls and
+//! preemptions under way.
+
+use super::{ObservedInput, Scheduler, hooks_of, register_calls};
+use crate::core::Core;
+use crate::nominations;
+use crate::profile::{ProfileErrors, ProfileSpec, Profiles};
+use berth_api::{Duration, Pod, Time};
+use berth_framework::extender::Extenders;
+use berth_framework::registry::Registry;
+use std::fmt;
+use std::sync::Arc;
+
+/// The part of a configuration that a running scheduler takes over.
+#[derive(Clone)]
+pub struct Reconfiguration {
+    /// The profiles; at least one.
+    pub profiles: Vec<ProfileSpec>,
+    /// The value for profiles that do not state one; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    pub percentage_of_nodes_to_score: Option<i32>,
+    /// The backoff after the first failure (`podInitialBackoffSeconds`).
+    pub pod_initial_backoff: Duration,
+    /// The longest backoff (`podMaxBackoffSeconds`).
+    pub pod_max_backoff: Duration,
+    /// The extenders beside the plugins.
+    pub extenders: Extenders,
+    /// The complete configuration as JSON, for a recording of the inputs.
+    pub source: Arc<str>,
+}
+
+impl fmt::Debug for Reconfiguration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reconfiguration")
+            .field("profiles", &self.profiles)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The effect of a new configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reconfigured {
+    /// The number of waiting pods that left the queue, because no profile has their scheduler name any more.
+    pub left: usize,
+    /// The number of pods that entered the queue, because a profile has their scheduler name now.
+    pub joined: usize,
+}
+
+/// The reason why a configuration was not taken over. The former one is in effect unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReconfigured {
+    /// A scheduling cycle waits for a plugin or an extender and must end with the configuration with which it began.
+    /// The caller tries again after the next input.
+    #[error("a scheduling cycle is under way")]
+    Busy,
+    /// The profiles are wrong.
+    #[error(transparent)]
+    Invalid(#[from] ProfileErrors),
+}
+
+impl Scheduler {
+    /// Takes over a new configuration, for all cycles from the next one on.
+    ///
+    /// Every waiting pod is evaluated again: its PreEnqueue plugins are asked, and an unschedulable pod is tried again
+    /// after its backoff, because no event announces that a new configuration may accept it. Pods keep their attempts,
+    /// timestamps and backoff. Pods in flight go on; those that fail are tried again after their backoff.
+    ///
+    /// # Errors
+    /// When a cycle is parked, or the profiles are wrong. Nothing has changed then.
+    pub fn reconfigure(
+        &mut self,
+        new: &Reconfiguration,
+        registry: &Registry,
+        now: Time,
+    ) -> Result<Reconfigured, NotReconfigured> {
+        if self.cycle.waits_for().is_some() {
+            return Err(NotReconfigured::Busy);
+        }
+        let features = *self.features();
+        let profiles = Profiles::build(&new.profiles, registry, &features)?;
+        let hooks = hooks_of(&profiles, &features, &new.extenders);
+        // A type that is registered and not used has no effect, so a failure half-way changes nothing.
+        register_calls(&profiles, self.core.calls_mut().dispatcher_mut())?;
+        self.observed(now, ObservedInput::Reconfigure(new));
+        self.core.clock_mut().begin_step(now);
+
+        let core = &mut self.core;
+        let left = core.waiting_without(&profiles);
+        left.iter().for_each(|pod| core.leave_to_others(pod));
+        // Another scheduler decides about the status of such a pod.
+        for uid in core.nominated_without(&profiles) {
+            nominations::set_aside(core, &uid);
+        }
+        let others = core.pods_of_others();
+        let percentage = new.percentage_of_nodes_to_score;
+        core.set_configuration(profiles, percentage, new.extenders.clone());
+        self.cycle.forget_answers();
+        core.set_queue_hooks(hooks, (new.pod_initial_backoff, new.pod_max_backoff));
+        let joined = enqueue_newcomers(core, others);
+        self.settle();
+        Ok(Reconfigured {
+            left: left.len(),
+            joined,
+        })
+    }
+}
+
+/// Puts those pods into the queue that have a profile now, the oldest first. An attempt that is still under way has begun
+/// with a profile of an earlier configuration, and gives its pod back if it fails.
+fn enqueue_newcomers(core: &mut Core, mut pods: Vec<Arc<Pod>>) -> usize {
+    let is_under_way = |uid: &str| core.is_in_flight(uid) || core.is_being_bound(uid);
+    pods.retain(|pod| {
+        let waits =
+            core.has_profile(pod) && (!pod.is_assigned() || core.makes_room_for_resize(pod));
+        waits && !core.is_assumed(pod.uid()) && !is_under_way(pod.uid())
+    });
+    pods.sort_by(|a, b| {
+        let age = |pod: &Pod| pod.metadata.creation_timestamp;
+        let name = |pod: &Pod| (pod.namespace().clone(), pod.name().clone());
+        (age(a), name(a)).cmp(&(age(b), name(b)))
+    });
+    for pod in &pods {
+        let effective = core.effective(pod.uid()).unwrap_or(pod).clone();
+        core.enqueue(effective);
+    }
+    pods.len()
+}
