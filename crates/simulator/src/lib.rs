@@ -22,6 +22,8 @@ pub mod world;
 pub use api::{Api, FaithfulApi};
 pub use campaign::{Campaign, FailingSeed, Progress};
 pub use checker::Violation;
-pub use run::{Failure, Listener, Observe, Subject, Tally, notify, run};
-pub use script::{CallAnswer, Faults, GROUP_SEEDS, Script, Step, UnknownFault};
+pub use run::{Configuration, Failure, Listener, Observe, Subject, Tally, notify, run};
+pub use script::{
+    CONFIGURATION_SEEDS, CallAnswer, Faults, GROUP_SEEDS, Script, Step, UnknownFault,
+};
 pub use shrink::{Shrunk, shrink};

@@ -12,13 +12,14 @@ use crate::checker::{Foreign, Violation};
 use crate::panics::{Panicked, caught};
 use crate::plugins::{CLOSES, Closes, HOLDS, Holds, STAGES, Stages};
 use crate::script::{Script, Step};
-use crate::shapes::SCHEDULERS;
+use crate::shapes::{SCHEDULERS, ZONE};
 use crate::world::World;
-use berth_api::{Str, Time};
+use berth_api::{Duration, Str, Time};
 use berth_framework::call::ApiCall;
+use berth_framework::extender::Extenders;
 use berth_framework::registry::{AlreadyRegistered, Registry};
 use berth_scheduler::profile::{EnabledPlugin, PluginConfig, Point, ProfileSpec};
-use berth_scheduler::{Observer, SchedulerOptions};
+use berth_scheduler::{Observer, Reconfiguration, SchedulerOptions};
 use instance::{Instance, Role, Setup};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,12 +32,25 @@ pub use tally::Tally;
 pub struct Subject {
     /// The plugins.
     pub registry: Registry,
-    /// The profiles.
+    /// The profiles with which schedulers start, and which they have when everything comes to rest.
     pub profiles: Vec<ProfileSpec>,
+    /// The configurations that a script swaps in, beside that of `profiles`.
+    pub others: Vec<Configuration>,
     /// The API.
     pub api: Arc<dyn Api>,
     /// Observes the schedulers; none for most runs.
     pub observe: Option<Observe>,
+}
+
+/// A configuration that running schedulers take over.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    /// The profiles.
+    pub profiles: Vec<ProfileSpec>,
+    /// The share of nodes to score, in per cent.
+    pub percentage_of_nodes_to_score: Option<i32>,
+    /// The backoff after the first failure, and the longest one.
+    pub backoffs: (Duration, Duration),
 }
 
 /// Makes the observer of a scheduler from its options and its start, or none.
@@ -66,13 +80,91 @@ impl Subject {
             name: "NodeResourcesFit".to_owned(),
             args: serde_json::json!({"scoringStrategy": {"type": "MostAllocated"}}),
         });
+        let profiles = vec![profile(SCHEDULERS[0]), second];
         Ok(Self {
             registry,
-            profiles: vec![profile(SCHEDULERS[0]), second],
+            others: other_configurations(&profiles),
+            profiles,
             api: Arc::new(FaithfulApi),
             observe: None,
         })
     }
+}
+
+impl Subject {
+    /// A configuration by its number: 0 is the one with which schedulers start.
+    pub fn configuration(&self, number: usize) -> Reconfiguration {
+        let usual = SchedulerOptions::default();
+        let first = Configuration {
+            profiles: self.profiles.clone(),
+            percentage_of_nodes_to_score: None,
+            backoffs: (usual.pod_initial_backoff, usual.pod_max_backoff),
+        };
+        let chosen = match number.checked_sub(1) {
+            Some(other) if !self.others.is_empty() => {
+                self.others[other % self.others.len()].clone()
+            }
+            _ => first,
+        };
+        Reconfiguration {
+            profiles: chosen.profiles,
+            percentage_of_nodes_to_score: chosen.percentage_of_nodes_to_score,
+            pod_initial_backoff: chosen.backoffs.0,
+            pod_max_backoff: chosen.backoffs.1,
+            extenders: Extenders::default(),
+            source: number.to_string().into(),
+        }
+    }
+}
+
+/// One that is stricter and evicts no pods, one that scores and waits in another way, and one without the second profile.
+/// None permits what the first one does not: the checker judges by the rules of the API.
+fn other_configurations(profiles: &[ProfileSpec]) -> Vec<Configuration> {
+    let usual = SchedulerOptions::default();
+    let backoffs = (usual.pod_initial_backoff, usual.pod_max_backoff);
+    let mut strict = profiles.to_vec();
+    for profile in &mut strict {
+        let disabled = &mut profile.plugins.multi_point.disabled;
+        disabled.push("DefaultPreemption".to_owned());
+        let zone = serde_json::json!({"key": ZONE, "operator": "In", "values": ["a"]});
+        let term = serde_json::json!({"matchExpressions": [zone]});
+        profile.plugin_config.push(PluginConfig {
+            name: "NodeAffinity".to_owned(),
+            args: serde_json::json!({"addedAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+            }}),
+        });
+    }
+    let mut swapped = profiles.to_vec();
+    if let [first, second] = &mut swapped[..] {
+        std::mem::swap(&mut first.plugin_config, &mut second.plugin_config);
+        let preferred = EnabledPlugin {
+            weight: Some(50),
+            ..EnabledPlugin::new("ImageLocality")
+        };
+        first
+            .plugins
+            .point_mut(Point::Score)
+            .enabled
+            .push(preferred);
+    }
+    vec![
+        Configuration {
+            profiles: strict,
+            percentage_of_nodes_to_score: None,
+            backoffs,
+        },
+        Configuration {
+            profiles: swapped,
+            percentage_of_nodes_to_score: Some(40),
+            backoffs: (Duration::from_secs(3), Duration::from_secs(30)),
+        },
+        Configuration {
+            profiles: profiles[..1].to_vec(),
+            percentage_of_nodes_to_score: None,
+            backoffs: (Duration::from_secs(1), Duration::from_secs(2)),
+        },
+    ]
 }
 
 /// A run that has shown a violation.
@@ -124,6 +216,7 @@ fn run_with(
         for at in &script.steps {
             run.print_line(|| format!("--- {at}"));
             run.step(at)?;
+            run.take_over_all()?;
             run.check_books()?;
             step += 1;
         }
@@ -205,6 +298,7 @@ impl<'a, 'l> Run<'a, 'l> {
             features: script.features,
             evaluator: script.evaluator,
             seed: script.seed,
+            configuration: 0,
             started: 0,
         };
         let mut run = Self {
@@ -237,6 +331,10 @@ impl<'a, 'l> Run<'a, 'l> {
     fn step(&mut self, step: &Step) -> Result<(), Violation> {
         match step {
             Step::Advance(span) => self.advance(*span),
+            Step::Reconfigure(number) => {
+                self.setup.configuration = *number;
+                Ok(())
+            }
             Step::Restart(fate) => self.restart(*fate),
             Step::Land(at) => self.land(*at),
             Step::FailOver => self.fail_over(),

@@ -3,7 +3,7 @@
 
 mod draw;
 
-pub use draw::GROUP_SEEDS;
+pub use draw::{CONFIGURATION_SEEDS, GROUP_SEEDS};
 mod faults;
 
 pub use faults::{Faults, UnknownFault};
@@ -117,6 +117,9 @@ pub enum Step {
     CarryOut(usize, usize),
     /// A job ends, well or not.
     EndJob(usize, bool),
+    /// Every scheduler gets another configuration, by its number; see
+    /// [`Subject::configuration`](crate::Subject::configuration). One whose cycle is parked takes it over afterwards.
+    Reconfigure(usize),
     /// The scheduler exits and another one starts. Two bits for each call under way: whether it was carried out (1),
     /// never will be (0), or is still on the wire (2 and 3).
     Restart(u64),
@@ -249,6 +252,7 @@ impl fmt::Display for Step {
             }
             Self::EndJob(job, true) => write!(f, "job {job} ends well"),
             Self::EndJob(job, false) => write!(f, "job {job} fails"),
+            Self::Reconfigure(at) => write!(f, "the schedulers take over configuration {at}"),
             Self::Restart(fate) => {
                 write!(f, "the scheduler restarts (fate of its calls: {fate:b})")
             }

@@ -1,6 +1,8 @@
 //! Many seeds with the in-tree plugins: not one may show a violation.
 
-use berth_simulator::{Campaign, Faults, GROUP_SEEDS, Progress, Script, Subject, Tally};
+use berth_simulator::{
+    CONFIGURATION_SEEDS, Campaign, Faults, GROUP_SEEDS, Progress, Script, Subject, Tally,
+};
 use std::hash::{BuildHasher, RandomState};
 
 /// Plays the seeds on all processors. A failure names its seed, at once and again with the shortest script.
@@ -47,6 +49,10 @@ fn no_violation_in_a_few_seeds() {
     let tally = play(first..first + 60, 500, Faults::ALL);
     assert!(tally.groups > 40, "{tally:?}");
     assert!(tally.group_preemptions > 10, "{tally:?}");
+    let first = CONFIGURATION_SEEDS.start;
+    let tally = play(first..first + 60, 500, Faults::ALL);
+    assert!(tally.configurations > 500, "{tally:?}");
+    assert!(tally.bindings > 100, "{tally:?}");
 }
 
 #[test]
@@ -57,6 +63,9 @@ fn no_violation_in_the_campaign() {
     let first = GROUP_SEEDS.start;
     play(first..first + 1_500, 500, Faults::ALL);
     play(first + 100_000..first + 100_500, 500, Faults::NONE);
+    let first = CONFIGURATION_SEEDS.start;
+    play(first..first + 1_000, 500, Faults::ALL);
+    play(first + 100_000..first + 100_300, 500, Faults::NONE);
 }
 
 /// Other seeds in each run. A failure names its seed, and with it the command that replays it.
@@ -69,6 +78,9 @@ fn no_violation_in_fresh_seeds() {
     let with_groups = GROUP_SEEDS.end - GROUP_SEEDS.start - 300;
     let first = GROUP_SEEDS.start + RandomState::new().hash_one(()) % with_groups;
     eprintln!("fresh seeds with groups from {first} on");
+    play(first..first + 300, 500, Faults::ALL);
+    let first = CONFIGURATION_SEEDS.start + RandomState::new().hash_one(()) % (1 << 20);
+    eprintln!("fresh seeds with configurations from {first} on");
     play(first..first + 300, 500, Faults::ALL);
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Setup<'a> {
     pub(super) features: FeatureGates,
     pub(super) evaluator: EvaluatorKind,
     pub(super) seed: u64,
+    /// The number of the configuration that schedulers are to have.
+    pub(super) configuration: usize,
     /// The number of started instances.
     pub(super) started: u64,
 }
@@ -48,6 +50,8 @@ pub(super) struct Instance {
     /// The number of the instance, counted from 1.
     pub(super) number: u64,
     pub(super) role: Role,
+    /// The number of the configuration that it has.
+    pub(super) configuration: usize,
     pub(super) scheduler: Scheduler,
     pub(super) checker: Checker,
     pub(super) watches: Watches,
@@ -60,8 +64,12 @@ pub(super) struct Instance {
 impl Instance {
     /// A scheduler that knows nothing yet.
     pub(super) fn start(setup: &mut Setup<'_>, role: Role, now: Time) -> Result<Self, Violation> {
+        let configuration = setup.subject.configuration(setup.configuration);
         let options = SchedulerOptions {
-            profiles: setup.subject.profiles.clone(),
+            profiles: configuration.profiles,
+            percentage_of_nodes_to_score: configuration.percentage_of_nodes_to_score,
+            pod_initial_backoff: configuration.pod_initial_backoff,
+            pod_max_backoff: configuration.pod_max_backoff,
             features: setup.features,
             seed: setup.seed.wrapping_add(setup.started),
             evaluator: setup.evaluator,
@@ -79,6 +87,7 @@ impl Instance {
         Ok(Self {
             number: setup.started,
             role,
+            configuration: setup.configuration,
             scheduler,
             checker: Checker::default(),
             watches: Watches::default(),

@@ -203,13 +203,26 @@ impl Run<'_, '_> {
         // A pod that the scheduler is about to delete need not be tried.
         let cache = scheduler.cache();
         let is_being_deleted = |uid: &Str| cache.effective(uid).is_some_and(|p| p.is_terminating());
+        // A configuration may have no profile for a pod.
+        let has_profile = |pod: &Pod| {
+            let profiles = self.subject.configuration(instance.configuration).profiles;
+            let mut names = profiles
+                .iter()
+                .map(|profile| profile.scheduler_name.as_str());
+            names.any(|name| *name == *pod.spec.scheduler_name)
+        };
         for pod in checker.waiting_pods() {
             let uid = pod.uid();
+            if queued.contains(uid) && !has_profile(pod) {
+                let text = format!("pod {} is queued without a profile", pod.name());
+                return Err(Violation::Books(text));
+            }
             let somewhere = queued.contains(uid)
                 || queue.in_flight().contains(uid)
                 || checker.placement(uid).is_some()
                 || pod.is_terminating()
-                || is_being_deleted(uid);
+                || is_being_deleted(uid)
+                || !has_profile(pod);
             if !somewhere && !may_be_held {
                 let text = format!(
                     "pod {} is neither queued nor in flight nor placed",

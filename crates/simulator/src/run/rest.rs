@@ -20,6 +20,7 @@ impl Run<'_, '_> {
     /// Faults stop, everything is delivered and answered, time passes; then the world must be as it should be.
     pub(super) fn come_to_rest(&mut self) -> Result<(), Violation> {
         self.print_line(|| "--- faults stop".to_owned());
+        self.setup.configuration = 0;
         self.world.reap();
         self.world.collect_garbage();
         // Calls from before, which no fault can touch any more, may still come to something.
@@ -69,6 +70,7 @@ impl Run<'_, '_> {
 
     /// One round on the way to rest. Whether anything is going on.
     fn round(&mut self) -> Result<bool, Violation> {
+        self.take_over_all()?;
         let version = self.world.version();
         // The kubelets let go of what is being deleted, the controllers do their part.
         self.world.reap();
@@ -96,6 +98,7 @@ impl Run<'_, '_> {
         Ok(self.world.version() != version
             || leader.watches.undelivered_in_all(&self.world) > 0
             || !leader.calls.is_empty()
+            || leader.configuration != self.setup.configuration
             || leader.scheduler.bindings_in_flight() > 0
             || !leader.scheduler.dispatcher().is_empty())
     }

@@ -9,7 +9,7 @@ use crate::script::{CallAnswer, Step};
 use crate::world::{Refusal, WATCHED, WatchEvent};
 use berth_api::{Duration, Kind, Str};
 use berth_framework::call::{ApiCall, CallId, CallResult};
-use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome};
+use berth_scheduler::{ClusterChange, CycleResult, NotReconfigured, ScheduleOutcome};
 use std::collections::BTreeMap;
 
 /// The time for which a watch may keep an event back. Longer than this, it would be taken for broken.
@@ -375,6 +375,38 @@ impl Run<'_, '_> {
         }
         self.tally.attempts += u64::from(tried);
         Ok(tried)
+    }
+
+    // --- configurations ------------------------------------------------------------------------------------
+
+    /// Every scheduler takes over the configuration that it is to have, if no cycle of it is parked.
+    pub(super) fn take_over_all(&mut self) -> Result<(), Violation> {
+        for at in self.all() {
+            self.take_over(at)?;
+        }
+        Ok(())
+    }
+
+    fn take_over(&mut self, at: usize) -> Result<(), Violation> {
+        let (wanted, now) = (self.setup.configuration, self.now);
+        if self.instances[at].configuration == wanted {
+            return Ok(());
+        }
+        let new = self.subject.configuration(wanted);
+        let registry = &self.subject.registry;
+        let instance = &mut self.instances[at];
+        match instance.scheduler.reconfigure(&new, registry, now) {
+            Ok(_) => instance.configuration = wanted,
+            Err(NotReconfigured::Busy) => return Ok(()),
+            Err(NotReconfigured::Invalid(errors)) => {
+                let text = format!("configuration {wanted} is wrong: {errors}");
+                return Err(Violation::Books(text));
+            }
+        }
+        let number = instance.number;
+        self.tally.configurations += 1;
+        self.print_line(|| format!("scheduler {number} takes over configuration {wanted}"));
+        self.after_input(at, None)
     }
 
     // --- coming and going ----------------------------------------------------------------------------------

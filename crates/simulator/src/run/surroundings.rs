@@ -86,6 +86,7 @@ impl Run<'_, '_> {
             | Step::Answer(..)
             | Step::CarryOut(..)
             | Step::EndJob(..)
+            | Step::Reconfigure(_)
             | Step::Restart(_)
             | Step::Land(_)
             | Step::FailOver

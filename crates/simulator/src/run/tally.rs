@@ -53,6 +53,8 @@ tally! {
     groups, "groups started", "groupsStarted";
     /// Pods that were deleted as victims of groups.
     group_preemptions, "preemptions for groups", "groupPreemptions";
+    /// Configurations that a scheduler took over while it ran.
+    configurations, "", "";
     /// Rounds until everything had come to rest.
     rounds_to_rest, "", "";
 }

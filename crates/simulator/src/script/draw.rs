@@ -20,6 +20,10 @@ const CLAIMS: usize = 6;
 const SURROUNDINGS: u32 = 29;
 /// The seeds with groups of pods.
 pub const GROUP_SEEDS: std::ops::Range<u64> = 1 << 20..1 << 21;
+/// The seeds in which schedulers take over other configurations. Half of them have groups of pods.
+pub const CONFIGURATION_SEEDS: std::ops::Range<u64> = 1 << 21..1 << 22;
+/// The number of configurations; see [`Subject::configuration`](crate::Subject::configuration).
+const CONFIGURATIONS: usize = 4;
 /// The gates of groups.
 const GROUP_FEATURES: [Feature; 2] = [
     Feature::GenericWorkload,
@@ -44,7 +48,8 @@ impl Script {
         if !features.enabled(Feature::SchedulerAsyncAPICalls) {
             features = features.with(Feature::SchedulerPreEnqueuePodStatus, false);
         }
-        let groups = GROUP_SEEDS.contains(&seed);
+        let configurations = CONFIGURATION_SEEDS.contains(&seed);
+        let groups = GROUP_SEEDS.contains(&seed) || configurations && seed / 2 % 2 == 1;
         if groups {
             for feature in GROUP_FEATURES {
                 features = features.with(feature, true);
@@ -57,6 +62,7 @@ impl Script {
             haste: rng.u32(0..20),
             pods: 0,
             groups,
+            configurations,
             faults,
             standby,
             rng,
@@ -82,6 +88,7 @@ struct Drawing {
     haste: u32,
     pods: usize,
     groups: bool,
+    configurations: bool,
     faults: Faults,
     standby: bool,
 }
@@ -145,6 +152,9 @@ impl Drawing {
         }
         if self.groups && chance(&mut self.rng, 5) {
             return self.group_step();
+        }
+        if self.configurations && chance(&mut self.rng, 4) {
+            return Step::Reconfigure(self.rng.usize(..CONFIGURATIONS));
         }
         let own = 100 + 2 * self.haste;
         let total = own + SURROUNDINGS + if self.standby { 24 } else { 0 };
