@@ -12,6 +12,7 @@ mod availability;
 mod campaign;
 mod cli;
 mod clusters;
+mod config_file;
 mod conformance;
 mod control_plane;
 mod dashboard;

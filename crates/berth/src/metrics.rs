@@ -62,6 +62,12 @@ families! {
         "1 while any process holds the leader lease, as observed by this process; otherwise 0. 'name' is the name of the lease.";
     LeaderElectionSlowpath: Alpha Counter, "leader_election_slowpath_total" ["name"]
         "Number of renewals of the leader lease that required a read of the lease.";
+    ConfigReloads: Alpha Counter, "berth_config_reload_total" ["result"]
+        "Number of times that a changed file of --config was read, by result: applied, restart_required (applied except for fields that need a restart) or refused (the last valid configuration stays in effect).";
+    ConfigLastReloadSuccessful: Alpha Gauge, "berth_config_last_reload_successful" []
+        "1 if the file of --config as it was read last is in effect, at least in the fields that need no restart; 0 if it was refused.";
+    ConfigHash: Alpha Gauge, "berth_config_hash" []
+        "Hash of the configuration in effect, a number below 2^48: equal in processes with the same configuration.";
     UnreadableObjects: Alpha Gauge, "berth_unreadable_objects" ["kind"]
         "Number of objects with unreadable identity, by kind. They are ignored for scheduling; the node of such a pod gets no more pods.";
     RestClientRequests: Alpha Counter, "rest_client_requests_total" ["code", "method", "host"]
@@ -147,6 +153,19 @@ impl EdgeMetrics {
             metrics.set(EdgeMetric::LeaderElectionSlowpath, &[name], slow);
         }
         metrics.snapshot()
+    }
+
+    /// The configuration in effect has this hash, and the file that was read last is in effect or was refused.
+    pub(crate) fn config_in_effect(&self, hash: u64, is_file_in_effect: bool) {
+        let mut metrics = self.lock();
+        metrics.set(EdgeMetric::ConfigHash, &[], hash as f64);
+        let successful = f64::from(u8::from(is_file_in_effect));
+        metrics.set(EdgeMetric::ConfigLastReloadSuccessful, &[], successful);
+    }
+
+    /// A changed file of `--config` was read.
+    pub(crate) fn config_reloaded(&self, result: &str) {
+        self.lock().count(EdgeMetric::ConfigReloads, &[result]);
     }
 
     /// Forgets the requests (M-3).

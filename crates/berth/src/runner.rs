@@ -9,9 +9,11 @@ pub(crate) mod explain;
 mod extenders;
 mod feed;
 mod handover;
+mod reconfigure;
 
 pub(crate) use explain::Explainer;
 pub(crate) use extenders::{Webhooks, described_extenders};
+pub(crate) use reconfigure::Reconfigurer;
 
 use crate::dashboard::{self, DashboardAnswers, PageQuestion, SAMPLE_EVERY, Sample, SampleHistory};
 use crate::edge::Pauses;
@@ -24,7 +26,6 @@ use crate::traces::{Exporting, TraceExport};
 use berth_api::{Pod, Time};
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
-use berth_client::extender::raw::RawObjects;
 use berth_client::reflector::Availability;
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
@@ -33,12 +34,14 @@ use berth_scheduler::config::Config;
 use berth_scheduler::evaluator::{EvaluatorKind, Stopwatch};
 use berth_scheduler::metrics::Snapshot;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+use feed::Feed;
 use handover::Inputs;
+use reconfigure::TakeOver;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -65,6 +68,8 @@ enum CoreInput {
     Job(JobId, JobResult),
     /// The metrics are to begin at zero again.
     ResetMetrics,
+    /// Another configuration is to be taken over.
+    TakeOver(Box<TakeOver>),
     /// The scheduler is read.
     Look(SchedulerLook),
     /// From now on pods are scheduled.
@@ -145,10 +150,8 @@ pub(crate) struct Runner {
     inputs: mpsc::Sender<CoreInput>,
     ready: Arc<AtomicBool>,
     availability: Arc<Availability>,
-    api: Transport,
-    kinds: feed::WatchedKinds,
-    raw: Arc<RawObjects>,
-    watches: Vec<JoinHandle<()>>,
+    feed: Arc<Mutex<Feed>>,
+    sampling: Option<JoinHandle<()>>,
     history: SampleHistory,
     publisher: EventPublisher,
     exports: Exports,
@@ -222,14 +225,20 @@ impl Runner {
             .map_err(|e| {
                 CommandFailure::Environment(format!("failed to start the scheduler's thread: {e}"))
             })?;
+        let availability = Arc::<Availability>::default();
+        let feed = Feed::new(
+            clients.api,
+            kinds,
+            inputs.clone(),
+            Arc::clone(&options.webhooks.raw),
+            Arc::clone(&availability),
+        );
         Ok(Self {
             inputs,
             ready,
-            availability: Arc::default(),
-            api: clients.api,
-            kinds,
-            raw: Arc::clone(&options.webhooks.raw),
-            watches: Vec::new(),
+            availability,
+            feed: Arc::new(Mutex::new(feed)),
+            sampling: None,
             history: SampleHistory::default(),
             publisher,
             exports: Exports {
@@ -244,10 +253,8 @@ impl Runner {
 
     /// Begins to watch the cluster. Further calls have no effect.
     pub(crate) fn watch(&mut self) {
-        if self.watches.is_empty() {
-            let (inputs, raw) = (&self.inputs, &self.raw);
-            self.watches = feed::start(&self.api, &self.kinds, inputs, raw, &self.availability);
-            self.watches.push(tasks::spawn(sample(self.probe())));
+        if locked(&self.feed).begin() {
+            self.sampling = Some(tasks::spawn(sample(self.probe())));
         }
     }
 
@@ -273,6 +280,11 @@ impl Runner {
         }
     }
 
+    /// The handle for other configurations while the scheduler runs. `options` are those with which it was started.
+    pub(crate) fn reconfigurer(&self, options: &RunOptions) -> Reconfigurer {
+        Reconfigurer::new(self.inputs.clone(), Arc::clone(&self.feed), options.clone())
+    }
+
     /// Explains the decisions of this scheduler.
     pub(crate) fn explainer(&self) -> Explainer {
         Explainer::new(self.probe())
@@ -285,8 +297,9 @@ impl Runner {
 
     /// Stops scheduling: no pod is tried and no call is begun after this. Calls in flight get a moment.
     pub(crate) async fn halt(&mut self) {
-        for watch in &self.watches {
-            watch.abort();
+        locked(&self.feed).end();
+        if let Some(sampling) = &self.sampling {
+            sampling.abort();
         }
         let _ = self.inputs.send(CoreInput::Stop).await;
         self.ended().await;
@@ -309,6 +322,11 @@ impl Runner {
             traces.finish(TRACES_PATIENCE).await;
         }
     }
+}
+
+/// Other tasks never hold it for long.
+fn locked(feed: &Mutex<Feed>) -> MutexGuard<'_, Feed> {
+    feed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn shadow_of(shadow: &ShadowOptions, options: &RunOptions) -> Result<Shadow, CommandFailure> {

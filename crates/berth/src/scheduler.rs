@@ -1,6 +1,7 @@
 //! `berth scheduler`: only the scheduler, on any cluster. Also the half of `berth up` that schedules.
 
 use crate::cli::CoreArgs;
+use crate::config_file::{self, ConfigFile, ConfigStatus};
 use crate::exit::CommandFailure;
 use crate::flags::{Flags, VersionFlag};
 use crate::logs::LogFormat;
@@ -12,7 +13,8 @@ use crate::runner::{Clients, RunOptions, Runner, ShadowOptions, Webhooks, hostna
 use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, Settings};
 use crate::shadow::SharedReport;
-use crate::signal::{self, StopSignals};
+use crate::signal::{self, ReloadSignals, StopSignals};
+use crate::tasks;
 use crate::traces::TraceExport;
 use berth_api::{GoDuration, Release};
 use berth_client::content::ContentTypes;
@@ -63,6 +65,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
     if let Some(path) = &flags.misc.write_config_to.value {
         return write_config(&settings.config, path);
     }
+    let file = config_file(&flags, &settings, &registry);
     let options = options(settings, &flags, registry).await?;
     if flags.berth.check.value {
         return print_line!(
@@ -91,11 +94,22 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
         &version,
         options.config.features().versions(),
     ));
+    let config = ConfigStatus::new(&options.config, file.is_some(), Arc::clone(&metrics));
+    let config = Arc::new(config);
     let port = SecurePort::bind(&flags, &user_agent()).await?;
     let master = &flags.misc.master.value;
     let mut scheduling = Scheduling::start(&options, master, Arc::clone(&metrics) as _).await?;
     // A user, or a script, that has read the first line may stop the process.
     let signals = StopSignals::listen()?;
+    let following = match file {
+        None => None,
+        Some(file) => {
+            let reconfigurer = scheduling.runner.reconfigurer(&options);
+            let signals = ReloadSignals::listen()?;
+            let following = config_file::follow(file, signals, reconfigurer, Arc::clone(&config));
+            Some(tasks::spawn(following))
+        }
+    };
     // JSON is read by programs, which find everything in the log.
     let is_text = flags.logs.logging_format.value == LogFormat::Text;
     if is_text {
@@ -121,7 +135,8 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
                 Arc::clone(&is_stopping),
                 explainer.probe().ready(),
             );
-            let mut shown = shown(&flags, &options.config, version, started, election);
+            let started = (version, started);
+            let mut shown = shown(&flags, &options.config, config, started, election);
             shown.shadow = options.shadow.as_ref().map(|shadow| shadow.shared.clone());
             Some(port.serve(health, shown, explainer, metrics, filter))
         }
@@ -139,6 +154,9 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
         tracing::info!(why, "stopping")
     }
     is_stopping.store(true, Ordering::Relaxed);
+    if let Some(following) = following {
+        following.abort();
+    }
     let stopping = async {
         scheduling.stop().await;
         if let Some(serving) = serving {
@@ -153,8 +171,8 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
 fn shown(
     flags: &Flags,
     config: &Config,
-    version: String,
-    started: SystemTime,
+    status: Arc<ConfigStatus>,
+    (version, started): (String, SystemTime),
     election: Option<watch::Receiver<election::ElectionStatus>>,
 ) -> Shown {
     let lease = &config.leader_election;
@@ -168,7 +186,7 @@ fn shown(
         versions: features.versions(),
         version,
         started,
-        config: config.to_value(),
+        config: status,
         flags,
         election: election.map(|status| (lease, status)),
         has_profiling: config.enable_profiling,
@@ -176,6 +194,23 @@ fn shown(
         has_statusz: features.enabled(Feature::ComponentStatusz),
         shadow: None,
     }
+}
+
+/// The file of `--config`, to be followed. In shadow mode it is not: the report is about one configuration.
+fn config_file(flags: &Flags, settings: &Settings, registry: &Registry) -> Option<ConfigFile> {
+    let (path, text) = (flags.misc.config.value.clone()?, settings.file.clone()?);
+    if flags.berth.shadow.value {
+        return None;
+    }
+    let (flags, registry) = (flags.clone(), registry.clone());
+    let (features, named) = (settings.config.features(), path.clone());
+    let load =
+        move |text: &str| settings::config_of_file(&flags, (&named, text), features, &registry);
+    Some(ConfigFile {
+        path,
+        text,
+        load: Box::new(load),
+    })
 }
 
 fn print_version(flag: &VersionFlag) -> Result<(), CommandFailure> {

@@ -18,6 +18,8 @@ use std::time::Duration;
 pub(crate) struct Settings {
     /// The configuration, complete and checked.
     pub(crate) config: Config,
+    /// The text of the file of `--config`, if there is one.
+    pub(crate) file: Option<String>,
     /// The time for which a pod stays unschedulable before it is tried again without an event.
     pub(crate) pod_max_in_unschedulable_pods_duration: Duration,
     /// The warnings for operators about the settings.
@@ -47,14 +49,12 @@ impl Settings {
         )?;
         // With a file, its fields count; only some flags still apply, as in kube-scheduler.
         if let Some(path) = &flags.misc.config.value {
-            let mut uses_flag = false;
-            let (config, more) = read_config(path, features, registry, |config| {
-                override_election(&flags.leader_election, config);
-                uses_flag = use_kubeconfig_flag(&flags.deprecated, config);
-            })?;
-            warnings.extend(ignored(flags, uses_flag));
+            let text = read_text(path)?;
+            let (config, more) = config_of_file(flags, (path, &text), features, registry)?;
             warnings.extend(more);
-            return Ok(Self::new(config, flags, warnings));
+            let settings = Self::new(config, flags, warnings);
+            let file = Some(text);
+            return Ok(Self { file, ..settings });
         }
         let mut config = Config::new(features, registry);
         apply_deprecated(&flags.deprecated, &mut config);
@@ -72,6 +72,7 @@ impl Settings {
             .value;
         Self {
             config,
+            file: None,
             pod_max_in_unschedulable_pods_duration: flushed.as_duration(),
             warnings,
         }
@@ -126,6 +127,40 @@ pub(crate) fn kubeconfig(flags: &Flags) -> Option<String> {
     named.map(str::to_owned).or_else(of_flag)
 }
 
+/// The configuration in the text of the file of `--config`, with the flags that apply beside it, and the warnings about
+/// both.
+///
+/// # Errors
+/// Lists everything that is wrong, each with its path.
+pub(crate) fn config_of_file(
+    flags: &Flags,
+    (path, text): (&Path, &str),
+    features: FeatureGates,
+    registry: &Registry,
+) -> Result<(Config, Vec<String>), CommandFailure> {
+    let mut uses_flag = false;
+    let (config, more) = config_of_text((path, text), features, registry, |config| {
+        override_election(&flags.leader_election, config);
+        uses_flag = use_kubeconfig_flag(&flags.deprecated, config);
+    })?;
+    let mut warnings = ignored(flags, uses_flag);
+    warnings.extend(more);
+    Ok((config, warnings))
+}
+
+/// The text of a configuration file.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn read_text(path: &Path) -> Result<String, CommandFailure> {
+    std::fs::read_to_string(path).map_err(|e| {
+        CommandFailure::Usage(format!(
+            "failed to read configuration {}: {e}; give another file with --config FILE",
+            path.display()
+        ))
+    })
+}
+
 /// Reads a configuration file and checks all of it, the plugins' arguments too. Returns the warnings about it.
 ///
 /// # Errors
@@ -136,14 +171,19 @@ pub(crate) fn read_config(
     registry: &Registry,
     adjust: impl FnOnce(&mut Config),
 ) -> Result<(Config, Vec<String>), CommandFailure> {
+    let text = read_text(path)?;
+    config_of_text((path, &text), features, registry, adjust)
+}
+
+fn config_of_text(
+    (path, text): (&Path, &str),
+    features: FeatureGates,
+    registry: &Registry,
+    adjust: impl FnOnce(&mut Config),
+) -> Result<(Config, Vec<String>), CommandFailure> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        CommandFailure::Usage(format!(
-            "failed to read configuration {shown}: {e}; give another file with --config FILE"
-        ))
-    })?;
     let (config, warnings) =
-        config::load(&text, &shown, features, registry, adjust).map_err(CommandFailure::usage)?;
+        config::load(text, &shown, features, registry, adjust).map_err(CommandFailure::usage)?;
     let warnings = warnings.iter().map(|text| format!("{shown}: {text}"));
     Ok((config, warnings.collect()))
 }

@@ -34,6 +34,24 @@ impl StopSignals {
     }
 }
 
+/// Requests to read the configuration again: SIGHUP, where there is such a signal. It ends the process before this exists.
+pub(crate) struct ReloadSignals(platform::ReloadSignals);
+
+impl ReloadSignals {
+    /// # Errors
+    /// When signals cannot be received.
+    pub(crate) fn listen() -> Result<Self, CommandFailure> {
+        platform::ReloadSignals::listen()
+            .map(Self)
+            .map_err(|e| CommandFailure::Environment(format!("failed to listen for signals: {e}")))
+    }
+
+    /// Resolves when there is a request.
+    pub(crate) async fn requested(&mut self) {
+        self.0.received().await;
+    }
+}
+
 /// Asks another process to stop.
 ///
 /// # Errors
@@ -74,6 +92,18 @@ mod platform {
             }
         }
     }
+
+    pub(super) struct ReloadSignals(Signal);
+
+    impl ReloadSignals {
+        pub(super) fn listen() -> io::Result<Self> {
+            signal(SignalKind::hangup()).map(Self)
+        }
+
+        pub(super) async fn received(&mut self) {
+            self.0.recv().await;
+        }
+    }
 }
 
 #[cfg(windows)]
@@ -102,6 +132,18 @@ mod platform {
         pub(super) async fn received(&mut self) -> &'static str {
             self.0.recv().await;
             "interrupted"
+        }
+    }
+
+    pub(super) struct ReloadSignals;
+
+    impl ReloadSignals {
+        pub(super) fn listen() -> io::Result<Self> {
+            Ok(Self)
+        }
+
+        pub(super) async fn received(&mut self) {
+            std::future::pending().await
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
 
 use super::handover::{EdgeWork, Inputs};
+use super::reconfigure::TakeOver;
 use super::{CoreInput, feed};
 use crate::edge::Pauses;
 use crate::logs;
@@ -11,7 +12,7 @@ use berth_api::{Kind, Time};
 use berth_client::events::{self, Event, EventPublisher, Regarding};
 use berth_framework::call::{ApiCall, CallId, EventKind};
 use berth_framework::stage::{Job, JobId};
-use berth_scheduler::{ClusterChange, Outputs, Scheduler};
+use berth_scheduler::{ClusterChange, NotReconfigured, Outputs, Scheduler};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,6 +59,7 @@ pub(super) fn run(scheduler: Scheduler, inputs: Inputs, edge: Edge, shadow: Opti
                 inputs,
                 edge,
                 is_leading: false,
+                next: None,
                 shadow,
             };
             tasks::block_on(&runtime, core.run());
@@ -75,6 +77,8 @@ struct Core {
     missing: BTreeSet<Kind>,
     /// A standby takes in every change, so that it can schedule at once, and does nothing else.
     is_leading: bool,
+    /// The configuration that is taken over as soon as no cycle is parked.
+    next: Option<Box<TakeOver>>,
     /// Set in shadow mode: such a scheduler never leads.
     shadow: Option<Shadow>,
 }
@@ -94,6 +98,7 @@ impl Core {
             if self.take_waiting() == NextTurn::Stop {
                 return;
             }
+            self.take_over();
             if !self.is_leading {
                 if self.stand_by().await == NextTurn::Stop {
                     return;
@@ -120,6 +125,20 @@ impl Core {
 
     fn has_pod_to_try(&self) -> bool {
         self.missing.is_empty() && self.scheduler.has_pod_to_try()
+    }
+
+    /// Takes over the next configuration, if there is one and no cycle is parked.
+    fn take_over(&mut self) {
+        let Some(next) = self.next.take() else {
+            return;
+        };
+        let now = events::now();
+        let TakeOver { new, registry, .. } = &*next;
+        match self.scheduler.reconfigure(new, registry, now) {
+            Err(NotReconfigured::Busy) => self.next = Some(next),
+            // It does not matter when the answer is not wanted any more.
+            result => drop(next.answer.send(result)),
+        }
     }
 
     /// Waits for the next input.
@@ -200,6 +219,7 @@ impl Core {
             CoreInput::Job(id, result) => self.scheduler.job_done(id, result, now),
             CoreInput::Lead => self.lead(now),
             CoreInput::ResetMetrics => self.scheduler.reset_metrics(),
+            CoreInput::TakeOver(next) => self.next = Some(next),
             CoreInput::Look(look) => look(&self.scheduler, now),
             CoreInput::Stop => {
                 self.scheduler.close(now);

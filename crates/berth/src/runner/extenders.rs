@@ -38,11 +38,34 @@ impl Webhooks {
         configured: &[config::Extender],
         user_agent: &str,
     ) -> Result<Self, CommandFailure> {
-        let wanted = configured
-            .iter()
-            .map(wanted)
-            .fold(WantedJson::default(), WantedJson::and);
-        let raw = Arc::new(RawObjects::new(wanted));
+        let raw = Arc::new(RawObjects::new(wanted_by(configured)));
+        Self::with(configured, user_agent, raw).await
+    }
+
+    /// Sets up the extenders of another configuration. They are asked with the objects that are kept for these; if they
+    /// are asked with more, with others that have to be listed first.
+    ///
+    /// # Errors
+    /// When one of them cannot be used as it is configured.
+    pub(crate) async fn succeeded_by(
+        &self,
+        configured: &[config::Extender],
+        user_agent: &str,
+    ) -> Result<Self, CommandFailure> {
+        let wanted = self.raw.wanted().and(wanted_by(configured));
+        let raw = if wanted == self.raw.wanted() {
+            Arc::clone(&self.raw)
+        } else {
+            Arc::new(RawObjects::new(wanted))
+        };
+        Self::with(configured, user_agent, raw).await
+    }
+
+    async fn with(
+        configured: &[config::Extender],
+        user_agent: &str,
+        raw: Arc<RawObjects>,
+    ) -> Result<Self, CommandFailure> {
         let mut extenders: Vec<Arc<dyn Extender>> = Vec::with_capacity(configured.len());
         for (at, extender) in configured.iter().enumerate() {
             let client = ExtenderClient::new(options(extender, user_agent)).await;
@@ -75,6 +98,12 @@ pub(crate) fn described_extenders(configured: &[config::Extender]) -> Extenders 
         described
     });
     Extenders::new(extenders)
+}
+
+/// The objects that the questions of any of them contain as a whole.
+fn wanted_by(configured: &[config::Extender]) -> WantedJson {
+    let wanted = configured.iter().map(wanted);
+    wanted.fold(WantedJson::default(), WantedJson::and)
 }
 
 /// The objects that its questions contain as a whole.

@@ -42,6 +42,7 @@ pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
 }
 
 /// The kinds that a scheduler reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WatchedKinds {
     all: BTreeSet<Kind>,
     /// Those of them that are read as JSON.
@@ -56,6 +57,94 @@ impl WatchedKinds {
             as_json: json_kinds(scheduler),
         }
     }
+
+    /// These and others. A kind that is read as JSON is so in both.
+    fn and(&self, others: &Self) -> Self {
+        Self {
+            all: self.all.union(&others.all).copied().collect(),
+            as_json: self.as_json.union(&others.as_json).copied().collect(),
+        }
+    }
+}
+
+/// The watches of a scheduler.
+pub(super) struct Feed {
+    api: Transport,
+    kinds: WatchedKinds,
+    inputs: mpsc::Sender<CoreInput>,
+    raw: Arc<RawObjects>,
+    availability: Arc<Availability>,
+    watches: Vec<JoinHandle<()>>,
+}
+
+impl Feed {
+    /// Nothing is watched yet.
+    pub(super) fn new(
+        api: Transport,
+        kinds: WatchedKinds,
+        inputs: mpsc::Sender<CoreInput>,
+        raw: Arc<RawObjects>,
+        availability: Arc<Availability>,
+    ) -> Self {
+        Self {
+            api,
+            kinds,
+            inputs,
+            raw,
+            availability,
+            watches: Vec::new(),
+        }
+    }
+
+    /// Begins to watch. Returns false if it has begun before.
+    pub(super) fn begin(&mut self) -> bool {
+        let is_first = self.watches.is_empty();
+        if is_first {
+            self.start();
+        }
+        is_first
+    }
+
+    fn start(&mut self) -> watch::Receiver<usize> {
+        let unlisted = Unlisted::of(&self.kinds.all);
+        let all = unlisted.all.subscribe();
+        let (inputs, raw) = (&self.inputs, &self.raw);
+        self.watches = start(
+            &self.api,
+            &self.kinds,
+            inputs,
+            (raw, &self.availability),
+            &unlisted,
+        );
+        all
+    }
+
+    /// Watches these kinds, too, and keeps JSON in `raw`. If that needs other watches, everything is listed again;
+    /// returns the number of kinds that are not listed yet.
+    pub(super) fn follow(
+        &mut self,
+        kinds: &WatchedKinds,
+        raw: &Arc<RawObjects>,
+    ) -> Option<watch::Receiver<usize>> {
+        let kinds = self.kinds.and(kinds);
+        if kinds == self.kinds && Arc::ptr_eq(raw, &self.raw) {
+            return None;
+        }
+        (self.kinds, self.raw) = (kinds, Arc::clone(raw));
+        if self.watches.is_empty() {
+            return None;
+        }
+        // A change that was on its way is in the new lists.
+        self.end();
+        Some(self.start())
+    }
+
+    /// Ends the watches.
+    pub(super) fn end(&self) {
+        for watch in &self.watches {
+            watch.abort();
+        }
+    }
 }
 
 /// The kinds that are read as JSON although they have a form in protobuf: the numbers of the fields of derived
@@ -65,20 +154,43 @@ fn json_kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
     derives.then_some(Kind::ResourceClaim).into_iter().collect()
 }
 
-/// The number of kinds other than pods that have not been listed yet. Pods are shown to the core when that is none:
-/// decisions about them depend on all other kinds, and the log reports it when it lasts for five seconds.
-type Unlisted = watch::Sender<usize>;
+/// The numbers of kinds that have not been listed yet.
+#[derive(Clone)]
+struct Unlisted {
+    /// Those other than pods. Pods are shown to the core when that is none: decisions about them depend on all other
+    /// kinds, and the log reports it when it lasts for five seconds.
+    others: watch::Sender<usize>,
+    /// All of them.
+    all: watch::Sender<usize>,
+}
+
+impl Unlisted {
+    fn of(kinds: &BTreeSet<Kind>) -> Self {
+        let others = kinds.iter().filter(|kind| **kind != Kind::Pod).count();
+        Self {
+            others: watch::Sender::new(others),
+            all: watch::Sender::new(kinds.len()),
+        }
+    }
+
+    /// A kind was listed.
+    fn listed(&self, kind: Kind) {
+        let one_less = |left: &mut usize| *left = left.saturating_sub(1);
+        if kind != Kind::Pod {
+            self.others.send_modify(one_less);
+        }
+        self.all.send_modify(one_less);
+    }
+}
 
 /// Starts a watch of each of these kinds.
-pub(super) fn start(
+fn start(
     transport: &Transport,
     kinds: &WatchedKinds,
     inputs: &mpsc::Sender<CoreInput>,
-    raw: &Arc<RawObjects>,
-    availability: &Arc<Availability>,
+    (raw, availability): (&Arc<RawObjects>, &Arc<Availability>),
+    unlisted: &Unlisted,
 ) -> Vec<JoinHandle<()>> {
-    let others = kinds.all.iter().filter(|kind| **kind != Kind::Pod).count();
-    let unlisted = Unlisted::new(others);
     let transport = transport.clone().checking_store();
     kinds
         .all
@@ -172,7 +284,7 @@ async fn bring(
     while let Some(update) = updates.recv().await {
         // Pods come last: what is decided about them depends on the other kinds.
         if is_first && kind == Kind::Pod {
-            let mut left = unlisted.subscribe();
+            let mut left = unlisted.others.subscribe();
             tokio::select! {
                 _ = left.wait_for(|left| *left == 0) => {}
                 () = inputs.closed() => return,
@@ -198,10 +310,9 @@ async fn bring(
         if inputs.send(CoreInput::Change(change)).await.is_err() {
             return;
         }
-        if is_first && kind != Kind::Pod {
-            unlisted.send_modify(|left| *left = left.saturating_sub(1));
+        if std::mem::replace(&mut is_first, false) {
+            unlisted.listed(kind);
         }
-        is_first = false;
     }
 }
 
@@ -308,7 +419,7 @@ mod tests {
             changes,
             inputs,
             Arc::default(),
-            Unlisted::new(1),
+            Unlisted::of(&[Kind::Node].into()),
         ));
         let changed = |version: u64| (node("n").version(version).object(), None);
         let reporting = tokio::spawn(async move {
@@ -352,7 +463,7 @@ mod tests {
             );
             (updates, tokio::spawn(bringing))
         };
-        let unlisted = Unlisted::new(2);
+        let unlisted = Unlisted::of(&[Kind::Pod, Kind::Node, Kind::ResourceClaim].into());
         let (inputs, mut core) = mpsc::channel(8);
         let started = [Kind::Pod, Kind::Node, Kind::ResourceClaim]
             .map(|kind| start(kind, &inputs, &unlisted));
@@ -374,7 +485,7 @@ mod tests {
         assert_eq!(notified, [Kind::Node, Kind::ResourceClaim, Kind::Pod]);
 
         let (inputs, core) = mpsc::channel(8);
-        let (updates, bringing) = start(Kind::Pod, &inputs, &Unlisted::new(1));
+        let (updates, bringing) = start(Kind::Pod, &inputs, &Unlisted::of(&[Kind::Node].into()));
         updates
             .send(Update::Replaced(Vec::new()))
             .await

@@ -5,6 +5,7 @@ use super::authz::{AccessDecision, Authorizer};
 use super::health::{Health, HealthEndpoint};
 use super::zpages::{self, Negotiated};
 use super::{profile, status};
+use crate::config_file::ConfigStatus;
 use crate::dashboard::PageQuestion;
 use crate::flags::{FlagValue, Level};
 use crate::logs;
@@ -44,7 +45,7 @@ pub(crate) struct Shown {
     pub(crate) version: String,
     pub(crate) started: SystemTime,
     /// The configuration in effect.
-    pub(crate) config: Value,
+    pub(crate) config: Arc<ConfigStatus>,
     /// Every flag with its value.
     pub(crate) flags: Vec<(String, String)>,
     /// The name of the lease, and the status of the election.
@@ -178,7 +179,7 @@ impl Pages {
                 Some(question) => serve::data(self.probe().dashboard(question).await, headers),
                 None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
             },
-            "/configz" => json_answer(&json!({"componentconfig": shown.config})),
+            "/configz" => json_answer(&shown.config.page()),
             "/version" => json_answer(&self.version()),
             path if is_explained(path) => {
                 let (status, json) = self.explainer.answer(path).await;

@@ -1,6 +1,7 @@
 //! The HTTPS port as its clients see it: which requests are allowed, and with which certificate it is served.
 
 use super::*;
+use crate::config_file::ConfigStatus;
 use crate::flags;
 use crate::runner::Explainer;
 use berth_api::Release;
@@ -172,7 +173,7 @@ impl Port {
             versions: Versions::of(Release::V1_36),
             version: "v1.36.0+test".to_owned(),
             started: SystemTime::now(),
-            config: json!({"kind": "KubeSchedulerConfiguration"}),
+            config: ConfigStatus::of(json!({"kind": "KubeSchedulerConfiguration"})),
             flags: vec![("v".to_owned(), "2".to_owned())],
             election: None,
             has_profiling: false,

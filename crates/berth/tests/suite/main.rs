@@ -26,6 +26,7 @@ mod pretense;
 mod printing;
 mod readiness;
 mod recording;
+mod reload;
 mod served;
 mod shadow;
 mod simulate;

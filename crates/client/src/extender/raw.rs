@@ -66,6 +66,11 @@ impl RawObjects {
         }
     }
 
+    /// The objects that are kept.
+    pub fn wanted(&self) -> WantedJson {
+        self.wanted
+    }
+
     /// Returns whether the JSON of some objects of a kind is kept.
     pub fn keeps(&self, kind: Kind) -> bool {
         match kind {

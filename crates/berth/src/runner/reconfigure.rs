@@ -1,0 +1,105 @@
+//! A running scheduler takes over another configuration.
+//!
+//! Everything that can fail happens first: the profiles are built, the extenders set up. Kinds that only the new plugins
+//! read, and objects that only the new extenders are asked with, are listed before the core decides with them.
+
+use super::feed::{Feed, WatchedKinds};
+use super::{CoreInput, RunOptions, core_options, locked};
+use crate::exit::CommandFailure;
+use crate::record;
+use crate::scheduler::user_agent;
+use berth_client::events;
+use berth_framework::registry::Registry;
+use berth_scheduler::config::Config;
+use berth_scheduler::{NotReconfigured, Reconfiguration, Reconfigured, Scheduler};
+use std::sync::{Arc, Mutex};
+use tokio::sync::{mpsc, oneshot};
+
+/// A configuration on its way to the core.
+pub(super) struct TakeOver {
+    pub(super) new: Reconfiguration,
+    pub(super) registry: Registry,
+    pub(super) answer: oneshot::Sender<Result<Reconfigured, NotReconfigured>>,
+}
+
+/// Gives a scheduler other configurations.
+pub(crate) struct Reconfigurer {
+    inputs: mpsc::Sender<CoreInput>,
+    feed: Arc<Mutex<Feed>>,
+    /// Those in effect.
+    options: RunOptions,
+}
+
+impl Reconfigurer {
+    pub(super) fn new(
+        inputs: mpsc::Sender<CoreInput>,
+        feed: Arc<Mutex<Feed>>,
+        options: RunOptions,
+    ) -> Self {
+        Self {
+            inputs,
+            feed,
+            options,
+        }
+    }
+
+    /// The configuration in effect.
+    pub(crate) fn config(&self) -> &Config {
+        &self.options.config
+    }
+
+    /// Lets the scheduler take over the part of a configuration that needs no restart, between two cycles. Waits for a
+    /// cycle that is under way.
+    ///
+    /// # Errors
+    /// When it cannot be used. The scheduler goes on with the one that it has.
+    pub(crate) async fn take_over(
+        &mut self,
+        config: &Config,
+    ) -> Result<Reconfigured, CommandFailure> {
+        let running = &self.options;
+        let config = config.in_effect_after(&running.config);
+        let webhooks = if config.extenders == running.config.extenders {
+            running.webhooks.clone()
+        } else {
+            let configured = &config.extenders;
+            running
+                .webhooks
+                .succeeded_by(configured, &user_agent())
+                .await?
+        };
+        let trial = core_options(
+            &config,
+            running.seed,
+            running.evaluator,
+            running.pod_max_in_unschedulable_pods_duration,
+            webhooks.extenders.clone(),
+        );
+        let trial = Scheduler::new(trial, &running.registry, events::now());
+        let kinds = WatchedKinds::of(&trial.map_err(CommandFailure::usage)?);
+        let unlisted = locked(&self.feed).follow(&kinds, &webhooks.raw);
+        if let Some(mut unlisted) = unlisted {
+            tokio::select! {
+                _ = unlisted.wait_for(|left| *left == 0) => {}
+                () = self.inputs.closed() => return Err(ended()),
+            }
+        }
+        let (answer, answered) = oneshot::channel();
+        let take_over = TakeOver {
+            new: config.reconfiguration(webhooks.extenders.clone(), record::source(&config)),
+            registry: running.registry.clone(),
+            answer,
+        };
+        let sent = self.inputs.send(CoreInput::TakeOver(Box::new(take_over)));
+        sent.await.map_err(|_| ended())?;
+        let result = answered.await.map_err(|_| ended())?;
+        let result = result.map_err(CommandFailure::usage)?;
+        self.options.config = config;
+        self.options.webhooks = webhooks;
+        Ok(result)
+    }
+}
+
+fn ended() -> CommandFailure {
+    CommandFailure::Environment("the scheduler has ended".to_owned())
+}
