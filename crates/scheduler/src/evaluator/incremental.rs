@@ -236,10 +236,9 @@ impl AnswerCache {
 
     /// Forgets every answer and plan, because the profiles are replaced. The counts stay.
     pub(crate) fn forget(&mut self) {
-        *self = Self {
-            counts: self.counts,
-            ..Self::default()
-        };
+        let (made, counts) = (self.keeper.made, self.keeper.counts);
+        *self = Self::default();
+        (self.keeper.made, self.keeper.counts) = (made, counts);
     }
 
     /// The number of shapes that are kept.
