@@ -162,9 +162,9 @@ impl Shape {
             self.stale.resize(self.blocks.len().div_ceil(BLOCK), 0);
         }
         let has_nominations = !evaluator.nominated.is_empty();
-        let is_plain = parts.ledgers.are_uniform() && !has_nominations && self.entangled.is_empty();
-        // The answers of the node before, and its class.
-        let mut latest = None;
+        let are_uniform = parts.ledgers.are_uniform();
+        // The class of the node before, and what it was made of.
+        let mut latest = (None, NO_CLASS);
         let mut class = Class::new();
         for slot in scratch.noted() {
             self.memos.forget(*slot);
@@ -178,39 +178,25 @@ impl Shape {
             if has_nominations {
                 self.note_entangled(evaluator, parts, *slot);
             }
-            let (first, second) = (parts.node.cell(*slot), parts.pods.cell(*slot));
-            let answers = (first.answer, first.grade, second.answer, second.grade);
-            let id = match latest {
-                Some((known, id)) if is_plain && known == answers => {
-                    self.classes.add_to(id);
-                    id
+            let answer = self.answer(parts, *slot);
+            let id = match answer {
+                None => NO_CLASS,
+                Some(_) if are_uniform && answer == latest.0 => {
+                    self.classes.add_to(latest.1);
+                    latest.1
                 }
-                _ => {
+                Some(numbers) => {
                     class.clear();
-                    let id = self.class_for(parts, *slot, &mut class)?;
-                    latest = Some((answers, id)).filter(|_| id != NO_CLASS);
-                    id
+                    class.extend_from_slice(&numbers);
+                    parts.ledgers.class(*slot, &mut class);
+                    self.classes.add(&class)?
                 }
             };
+            latest = (answer, id);
             self.put(class_of, *slot, id);
         }
         self.class_of = shared;
         Ok(())
-    }
-
-    /// Adds a node to the class in which it belongs, whose numbers are left in `class`.
-    fn class_for(
-        &mut self,
-        parts: &Parts,
-        slot: Slot,
-        class: &mut Class,
-    ) -> Result<ClassId, Unkeepable> {
-        let Some(numbers) = self.answer(parts, slot) else {
-            return Ok(NO_CLASS);
-        };
-        class.extend_from_slice(&numbers);
-        parts.ledgers.class(slot, class);
-        self.classes.add(class)
     }
 
     /// The node of a slot is in this class from now on, which counts it already.
