@@ -69,7 +69,7 @@ def test_files_and_data_frames_are_traces(tmp_path):
 
 @needs_berth
 def test_mistakes_are_those_of_the_program(tmp_path):
-    with pytest.raises(berth.SimulationError, match="column 8"):
+    with pytest.raises(berth.SimulationError, match="line 2, column 5, cpu"):
         berth.simulate([{"name": "x", "arrival": "0", "cpu": "much"}], 1)
     with pytest.raises(berth.SimulationError, match="not on the PATH"):
         berth.simulate(PODS, 1, binary="no-such-berth")

@@ -150,7 +150,7 @@ class Report:
 def _traces(trace: Any, scratch: Path) -> List[str]:
     if isinstance(trace, (str, Path)):
         return [str(trace)]
-    if isinstance(trace, (list, tuple)) and all(isinstance(t, (str, Path)) for t in trace):
+    if isinstance(trace, (list, tuple)) and trace and all(isinstance(t, (str, Path)) for t in trace):
         return [str(path) for path in trace]
     return [_table(trace, scratch / "trace.csv")]
 

@@ -64,7 +64,8 @@ fn the_page_has_results_charts_and_waiting_times() {
     for text in ["default", "packed.yaml", "Pods that ran", "12", "Cost"] {
         assert!(results.contains(text), "{text}: {results}");
     }
-    let titles = page.value("[...document.querySelectorAll('#charts strong')].map(title => title.textContent)");
+    let titles = page
+        .value("[...document.querySelectorAll('#charts strong')].map(title => title.textContent)");
     let titles = titles.to_string();
     for title in [
         "Utilization of cpu",
@@ -75,12 +76,12 @@ fn the_page_has_results_charts_and_waiting_times() {
         assert!(titles.contains(title), "{title}: {titles}");
     }
     assert!(page.text("#groups").contains("research"));
-    page.value("document.getElementById('by').value = 'bySize'; document.getElementById('by').onchange()");
+    page.value(
+        "document.getElementById('by').value = 'bySize'; document.getElementById('by').onchange()",
+    );
     assert!(page.text("#groups").contains("medium"));
     // The values under the pointer are shown.
-    page.value(
-        "document.querySelector('#charts svg').onpointermove({offsetX: 300})",
-    );
+    page.value("document.querySelector('#charts svg').onpointermove({offsetX: 300})");
     assert!(page.text("#charts output").contains("packed.yaml"));
     let background = "getComputedStyle(document.body).backgroundColor";
     let dark = page.value(background);
@@ -96,7 +97,14 @@ fn a_page_that_cannot_be_written_is_reported() {
     std::fs::write(scratch.path().join("trace.csv"), TRACE).expect("a file");
     let output = Command::new(BINARY)
         .current_dir(scratch.path())
-        .args(["simulate", "trace.csv", "--nodes", "2", "--html", "no/such/report.html"])
+        .args([
+            "simulate",
+            "trace.csv",
+            "--nodes",
+            "2",
+            "--html",
+            "no/such/report.html",
+        ])
         .output()
         .expect("berth starts");
     let notified = String::from_utf8_lossy(&output.stderr);

@@ -103,7 +103,8 @@ function showResults() {
     const value = config.metrics[name] ?? { mean: 0, sd: 0, difference: 0, differenceSd: 0 };
     const text = config.seeds > 1 ? `${show(value.mean)} ± ${show(value.sd)}` : show(value.mean);
     const sign = value.difference > 0 ? "+" : "";
-    const apart = at && value.difference ? `${sign}${show(value.difference)}` : "";
+    const isShown = at && Number.parseFloat(show(Math.abs(value.difference))) > 0;
+    const apart = isShown ? `${sign}${show(value.difference)}` : "";
     return [text, apart];
   })]);
   byId("compared").replaceChildren(table(["", ...configs.map((config) => config.name)], rows));
@@ -150,10 +151,11 @@ function figure(title, height, draw) {
   return made;
 }
 
-/** Lines over time: each has a name, a color, times and values. */
-function lines(title, all, show, most) {
+/** Lines over time: each has a name, a color, times and values. Shares above a half have the scale up to `whole`. */
+function lines(title, all, show, whole) {
   const end = Math.max(...all.flatMap((line) => line.times.slice(-1)), 1);
-  const highest = most ?? Math.max(...all.flatMap((line) => line.values), 0);
+  const largest = all.flatMap((line) => line.values).reduce((most, value) => Math.max(most, value), 0);
+  const highest = whole && largest > whole / 2 ? whole : largest;
   return figure(title, 220, (svg, width, height, output) => {
     const marks = ticks(highest, 4);
     const top = marks.at(-1);
@@ -217,7 +219,7 @@ function showCourse() {
     const capacity = series.capacity[name]?.[at] ?? 0;
     return capacity > 0 ? value / capacity : 0;
   });
-  const whole = (value) => `${Math.round(100 * value)} %`;
+  const whole = (value) => `${+(100 * value).toFixed(1)} %`;
   byId("charts").replaceChildren(
     ...resources.flatMap((name) => over(`Utilization of ${name}`, share(name), whole, 1)),
     ...over("Pods that wait", (series) => series.waiting),
