@@ -97,7 +97,7 @@ impl Fgd {
             fgd.expect(pod, all);
         }
         for gpus in &mut fgd.gpus {
-            gpus.by_cpu.sort_by(|a, b| a.0.cmp(&b.0));
+            gpus.by_cpu.sort_by_key(|(cpu, _)| *cpu);
             let mut sum = 0.0;
             for (_, probability) in &mut gpus.by_cpu {
                 sum += *probability;

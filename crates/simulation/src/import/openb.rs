@@ -111,8 +111,8 @@ fn check_header(header: &[&str], are_pods: bool) -> Result<(), TextError> {
             ),
         ));
     }
-    let unknown = |column: &&str| !required.contains(column) && !more.contains(column);
-    match header.iter().position(|column| unknown(&column)) {
+    let is_unknown = |column: &&str| !required.contains(column) && !more.contains(column);
+    match header.iter().position(is_unknown) {
         Some(at) => Err(error(
             at,
             "this column is unknown; remove it, or write the trace in the format of berth simulate"
