@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const DEFAULT_START: Time = Time::from_secs(1_767_571_200);
 
 /// Everything that happens in a simulation from outside of the scheduler.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Default, Debug, Clone, PartialEq)]
 pub struct Trace {
     /// The virtual time of offset zero, if the trace has dates; see [`Trace::start`].
     pub start: Option<Time>,
@@ -35,22 +35,6 @@ pub struct Trace {
     pub objects: Vec<Object>,
     /// The times of the world.
     pub world: World,
-}
-
-impl Default for Trace {
-    fn default() -> Self {
-        Self {
-            start: None,
-            pods: Vec::new(),
-            generators: Vec::new(),
-            groups: Vec::new(),
-            nodes: Vec::new(),
-            node_groups: Vec::new(),
-            quotas: Vec::new(),
-            objects: Vec::new(),
-            world: World::default(),
-        }
-    }
 }
 
 impl Trace {

@@ -46,9 +46,7 @@ impl Simulation {
 
     /// The reason why the API server refuses a call.
     fn refusal(&self, call: &ApiCall) -> Option<CallError> {
-        let Some(pod) = call.pod() else {
-            return None;
-        };
+        let pod = call.pod()?;
         let error = |kind, text: &str| Some(CallError::new(kind, format!("pods {pod}: {text}")));
         let Some((_, object)) = self.pods.existing(&pod.uid) else {
             return error(CallErrorKind::NotFound, "not found");
