@@ -49,6 +49,11 @@ fn no_violation_in_a_few_seeds() {
     let tally = play(first..first + 60, 500, Faults::ALL);
     assert!(tally.groups > 40, "{tally:?}");
     assert!(tally.group_preemptions > 10, "{tally:?}");
+}
+
+/// Schedulers apply other configurations while pods wait, are tried and are bound.
+#[test]
+fn no_violation_while_configurations_change() {
     let first = CONFIGURATION_SEEDS.start;
     let tally = play(first..first + 60, 500, Faults::ALL);
     assert!(tally.configurations > 500, "{tally:?}");

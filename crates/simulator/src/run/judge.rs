@@ -204,13 +204,8 @@ impl Run<'_, '_> {
         let cache = scheduler.cache();
         let is_being_deleted = |uid: &Str| cache.effective(uid).is_some_and(|p| p.is_terminating());
         // A configuration may have no profile for a pod.
-        let has_profile = |pod: &Pod| {
-            let profiles = self.subject.configuration(instance.configuration).profiles;
-            let mut names = profiles
-                .iter()
-                .map(|profile| profile.scheduler_name.as_str());
-            names.any(|name| *name == *pod.spec.scheduler_name)
-        };
+        let profiles = scheduler.profiles();
+        let has_profile = |pod: &Pod| profiles.get(&pod.spec.scheduler_name).is_some();
         for pod in checker.waiting_pods() {
             let uid = pod.uid();
             if queued.contains(uid) && !has_profile(pod) {
