@@ -42,6 +42,11 @@ impl KubeconfigArgs {
     }
 }
 
+/// The name of the scheduler in the logs of the API server.
+pub(crate) fn scheduler_user_agent() -> String {
+    format!("berth-scheduler/{}", env!("CARGO_PKG_VERSION"))
+}
+
 /// The name of a command in the logs of servers.
 pub(crate) fn user_agent(command: &str) -> String {
     format!("berth-{command}/{}", env!("CARGO_PKG_VERSION"))

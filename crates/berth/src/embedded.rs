@@ -6,6 +6,7 @@ use crate::apply::{self, Applied};
 use crate::availability;
 use crate::cli::CoreArgs;
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
+use crate::discovery::scheduler_user_agent;
 use crate::exit::CommandFailure;
 use crate::manifest;
 use crate::scheduler::{self, Scheduling};
@@ -297,7 +298,7 @@ async fn parts(
     }
     let registry: Registry = berth_plugins::in_tree();
     let options = scheduler::options_of_up(&CoreArgs::default(), Release::OLDEST, registry).await?;
-    let transport = plane.transport(scheduler::user_agent());
+    let transport = plane.transport(scheduler_user_agent());
     let scheduling = Scheduling::over(transport, &options).await?;
     let probe = scheduling.runner.probe();
     let ready = async {

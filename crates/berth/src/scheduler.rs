@@ -2,6 +2,7 @@
 
 use crate::cli::CoreArgs;
 use crate::config_file::{self, ConfigFile, ConfigStatus};
+use crate::discovery::scheduler_user_agent;
 use crate::exit::CommandFailure;
 use crate::flags::{Flags, VersionFlag};
 use crate::logs::LogFormat;
@@ -38,11 +39,6 @@ use tokio::sync::watch;
 const ELECTION_OF_UP: (GoDuration, GoDuration) =
     (GoDuration::from_secs(120), GoDuration::from_secs(90));
 
-/// The name of Berth in the logs of the API server.
-pub(crate) fn user_agent() -> String {
-    format!("berth-scheduler/{}", env!("CARGO_PKG_VERSION"))
-}
-
 /// Does what the flags request: runs until asked to stop, or only prints, writes or checks.
 ///
 /// # Errors
@@ -57,7 +53,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
     } else {
         AskingInterval::Patiently
     };
-    let chosen = release::choose(&flags, user_agent(), asking).await?;
+    let chosen = release::choose(&flags, scheduler_user_agent(), asking).await?;
     let settings = Settings::resolve(&flags, &registry, chosen.release)?;
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
@@ -96,7 +92,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
     ));
     let config = ConfigStatus::new(&options.config, file.is_some(), Arc::clone(&metrics));
     let config = Arc::new(config);
-    let port = SecurePort::bind(&flags, &user_agent()).await?;
+    let port = SecurePort::bind(&flags, &scheduler_user_agent()).await?;
     let master = &flags.misc.master.value;
     let mut scheduling = Scheduling::start(&options, master, Arc::clone(&metrics) as _).await?;
     // A user, or a script, that has read the first line may stop the process.
@@ -264,7 +260,7 @@ async fn options(
             "--record-kept-names needs --record-pseudonyms",
         ));
     }
-    let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
+    let webhooks = Webhooks::new(&config.extenders, &scheduler_user_agent()).await?;
     Ok(RunOptions {
         config,
         pod_max_in_unschedulable_pods_duration,
@@ -360,7 +356,7 @@ pub(crate) async fn options_of_up(
     }
     // The scheduler of `berth up` is the only one, so it need not be elected.
     config.leader_election.leader_elect = false;
-    let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
+    let webhooks = Webhooks::new(&config.extenders, &scheduler_user_agent()).await?;
     Ok(RunOptions {
         config,
         pod_max_in_unschedulable_pods_duration: berth_scheduler::SchedulerOptions::default()
@@ -433,7 +429,7 @@ impl Scheduling {
             kubeconfig: (!path.is_empty()).then(|| PathBuf::from(path)),
             context: None,
             server: (!master.is_empty()).then(|| master.to_owned()),
-            user_agent: user_agent(),
+            user_agent: scheduler_user_agent(),
         })
         .await
         .map_err(CommandFailure::environment)?

@@ -352,7 +352,7 @@ mod tests {
             };
             cluster
                 .nodes
-                .add_pod(&Str::new(*node), Arc::new(PodInfo::new(pod)));
+                .add_pod(&Str::new(node), Arc::new(PodInfo::new(pod)));
         }
         cluster
     }

@@ -135,9 +135,12 @@ pub mod reads {
 /// tilde. Unlike a JSON pointer it has no positions in lists, and reading it allocates nothing unless a name has escapes.
 pub fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     let mut names = path.split('/').skip(1);
-    names.try_fold(object, |value, name| match name.contains('~') {
-        true => value.get(name.replace("~1", "/").replace("~0", "~")),
-        false => value.get(name),
+    names.try_fold(object, |value, name| {
+        if name.contains('~') {
+            value.get(name.replace("~1", "/").replace("~0", "~"))
+        } else {
+            value.get(name)
+        }
     })
 }
 

@@ -80,7 +80,7 @@ fn each_plugin_registers_for_what_may_help_its_pods() {
         ),
         (
             "DynamicResources",
-            "Node:Add,UpdateNodeAllocatable,UpdateNodeLabel Pod:UpdatePodGeneratedResourceClaim resource.k8s.io/ResourceClaim:Add,* resource.k8s.io/ResourceClaim:Delete resource.k8s.io/DeviceClass:Add,* resource.k8s.io/ResourceSlice:Add,* resource.k8s.io/ResourceSlice:Delete",
+            "Node:Add,UpdateNodeAllocatable,UpdateNodeLabel Pod:UpdatePodGeneratedResourceClaim resource.k8s.io/ResourceClaim:Add,* resource.k8s.io/ResourceClaim:Delete resource.k8s.io/DeviceClass:Add,* resource.k8s.io/ResourceSlice:Add,* resource.k8s.io/ResourceSlice:Delete resource.k8s.io/DeviceClass:Delete",
         ),
         ("DefaultPreemption", "Pod:Delete"),
     ] {

@@ -29,12 +29,18 @@ fn the_tutorial_runs() {
     let config = config.display().to_string();
     let cluster = Cluster::up("first-plugin", &["--nodes", "3", "--config", &config]);
     let api = Api::of(&cluster);
+    let events = "scheduler_event_handling_duration_seconds_count";
+    // A node that the scheduler does not know yet would be added with its label.
+    eventually("the scheduler knows the nodes", || {
+        let count = cluster.metric(events, "event=\"NodeAdd\"");
+        (count >= 3.0).then_some(())
+    });
     for node in ["berth-node-1", "berth-node-2", "berth-node-3"] {
         api.label(NODES, "", node, &json!({LABEL: "true"}));
     }
     let labelled = "event=\"NodeUpdateNodeLabel\"";
     eventually("the scheduler has received the labels", || {
-        let count = cluster.metric("scheduler_event_handling_duration_seconds_count", labelled);
+        let count = cluster.metric(events, labelled);
         (count >= 3.0).then_some(())
     });
     api.create_pod("web", &json!({}));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Source: Weng et al., *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
-//! Descent*, USENIX ATC 2023, section 6.1, and the constants of its simulator.
+//! Descent*, USENIX ATC 2023, part 6.1, and the constants of its simulator.
 
 use crate::devices::{Demand, Room};
 use crate::policy::Policy;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Source: Weng et al., *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
-//! Descent*, USENIX ATC 2023, sections 4 and 5, and its simulator for the sigmoid.
+//! Descent*, USENIX ATC 2023, parts 4 and 5, and its simulator for the sigmoid.
 
 use crate::devices::{Demand, Room, WHOLE};
 use crate::policy::Policy;

@@ -3,6 +3,7 @@
 use super::flags::Given;
 use crate::cli::{AdmissionPlugin, CoreArgs, Switch};
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
+use crate::discovery::scheduler_user_agent;
 use crate::exit::CommandFailure;
 use crate::flags::{FlagValue, Level};
 use crate::logs::{self, LogFormat, LogOptions};
@@ -357,7 +358,7 @@ async fn serve(
     let mut scheduling = if beside.scheduler {
         let options =
             scheduler::options_of_up(&CoreArgs::default(), Release::OLDEST, registry).await?;
-        Some(Scheduling::over(plane.transport(scheduler::user_agent()), &options).await?)
+        Some(Scheduling::over(plane.transport(scheduler_user_agent()), &options).await?)
     } else {
         None
     };

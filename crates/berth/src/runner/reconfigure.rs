@@ -5,9 +5,9 @@
 
 use super::feed::{Feed, WatchedKinds};
 use super::{CoreInput, RunOptions, core_options, locked};
+use crate::discovery::scheduler_user_agent;
 use crate::exit::CommandFailure;
 use crate::record;
-use crate::scheduler::user_agent;
 use berth_client::events;
 use berth_framework::registry::Registry;
 use berth_scheduler::config::Config;
@@ -65,7 +65,7 @@ impl Reconfigurer {
             let configured = &config.extenders;
             running
                 .webhooks
-                .succeeded_by(configured, &user_agent())
+                .succeeded_by(configured, &scheduler_user_agent())
                 .await?
         };
         let trial = core_options(

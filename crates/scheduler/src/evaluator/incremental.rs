@@ -157,17 +157,15 @@ impl Keeper {
         evaluator: &mut Evaluator<'_>,
         plan: &Plan,
     ) -> Option<Box<NodeAnswers>> {
-        match self.store.lend(key) {
-            Some(Entry::Nothing) => {
-                self.put(key, Entry::Nothing, evaluator);
-                return None;
-            }
-            Some(Entry::Answers(mut known)) => {
-                if known.catch_up(evaluator, &mut self.scratch).is_ok() {
-                    return Some(known);
-                }
-            }
-            _ => {}
+        let lent = self.store.lend(key);
+        if let Some(Entry::Nothing) = lent {
+            self.put(key, Entry::Nothing, evaluator);
+            return None;
+        }
+        if let Some(Entry::Answers(mut known)) = lent
+            && known.catch_up(evaluator, &mut self.scratch).is_ok()
+        {
+            return Some(known);
         }
         self.counts.group_answers += 1;
         self.made += 1;
@@ -196,17 +194,15 @@ impl Keeper {
         evaluator: &Evaluator<'_>,
         parts: &Parts,
     ) -> Option<Box<Shape>> {
-        match self.store.lend(key) {
-            Some(Entry::Nothing) => {
-                self.put(key, Entry::Nothing, evaluator);
-                return None;
-            }
-            Some(Entry::Shape(mut known)) => {
-                if known.catch_up(evaluator, parts, &mut self.scratch).is_ok() {
-                    return Some(known);
-                }
-            }
-            _ => {}
+        let lent = self.store.lend(key);
+        if let Some(Entry::Nothing) = lent {
+            self.put(key, Entry::Nothing, evaluator);
+            return None;
+        }
+        if let Some(Entry::Shape(mut known)) = lent
+            && known.catch_up(evaluator, parts, &mut self.scratch).is_ok()
+        {
+            return Some(known);
         }
         self.counts.built += 1;
         let mut new = Box::<Shape>::default();

@@ -137,7 +137,7 @@ mod tests {
     fn names_with_commas_and_quotes_stay_one_field() {
         let pods = vec![PodRow {
             namespace: "a,b".into(),
-            name: "say \"x\"".into(),
+            name: "the \"x\"".into(),
             bound: Some(1.5),
             ..PodRow::default()
         }];
@@ -149,7 +149,7 @@ mod tests {
         let csv = pods_csv(&Report::new(vec![run]));
         let line = csv.lines().nth(1).unwrap_or_default();
         assert!(
-            line.starts_with("default,0,\"a,b\",\"say \"\"x\"\"\",0,,0,1.5,,"),
+            line.starts_with("default,0,\"a,b\",\"the \"\"x\"\"\",0,,0,1.5,,"),
             "{line}"
         );
     }

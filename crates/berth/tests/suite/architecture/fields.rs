@@ -78,7 +78,7 @@ const OTHERS: [(&str, &str, &str); 25] = [
             platform",
     ),
     (
-        "apiserver/src/server/resources.rs",
+        "apiserver/src/server/resources",
         "query",
         "allowWatchBookmarks fieldManager fieldValidation force includeObject resourceVersionMatch sendInitialEvents \
             timeout watch",

@@ -42,9 +42,12 @@ fn take_over(w: &mut Driver, (registry, new): &(Registry, Reconfiguration)) -> R
 /// A Filter plugin that accepts one node. Its answers are kept for all pods alike, and no event may help.
 fn only(node: &'static str) -> FakePlugin {
     fake("Only")
-        .filter(move |_, _, view| match *view.name() == *node {
-            true => Status::success(),
-            false => Status::unschedulable("another node is wanted"),
+        .filter(move |_, _, view| {
+            if *view.name() == *node {
+                Status::success()
+            } else {
+                Status::unschedulable("another node is wanted")
+            }
         })
         .events(Vec::new)
         .keep(|_, _| {})
@@ -160,6 +163,8 @@ fn an_attempt_ends_with_the_profile_with_which_it_began() {
     assert_eq!(w.attempt(), "on n1");
     assert_eq!(bindings(&w), [""; 0], "the other binder makes no call");
     assert!(w.place_of("b").is_none() && w.scheduler.bindings_in_flight() == 1);
+    // The expected node is written to the pod's status first.
+    w.answer_all();
     w.wait(5);
     assert_eq!(bindings(&w), ["bind a n1"]);
     w.answer_all();
