@@ -84,6 +84,11 @@ const OTHERS: [(&str, &str, &str); 25] = [
             timeout watch",
     ),
     (
+        "berth/src/what_if/buffers.rs",
+        "CapacityBuffer",
+        "percentage podTemplateRef provisioningStrategy scalableRef",
+    ),
+    (
         "client/src/credentials.rs",
         "ExecCredential",
         "cluster interactive",
