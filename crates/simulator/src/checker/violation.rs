@@ -86,7 +86,7 @@ pub enum Violation {
         /// The node that the scheduler keeps free; empty for none.
         kept: Str,
     },
-    /// A pod's status names another node than the one that was written last, though everything has come to rest.
+    /// The nominated node in a pod's status differs from the last written node after the run has come to rest.
     NominationStays {
         /// The pod.
         pod: Str,

@@ -106,7 +106,7 @@ impl Shape {
         }
     }
 
-    /// The weighted sum of these scores by class; `None` for those that are not live.
+    /// The weighted sum of these scores by class; `None` for infeasible classes.
     pub(super) fn class_sums(
         &self,
         evaluator: &Evaluator<'_>,

@@ -1,4 +1,4 @@
-//! The nodes that were looked at again, in order, for those that follow them.
+//! The re-evaluated nodes in order, for columns and shapes that follow them.
 
 use super::scratch::Note;
 use berth_framework::Slot;
