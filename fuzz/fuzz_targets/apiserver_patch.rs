@@ -3,7 +3,7 @@
 #![no_main]
 #![allow(dead_code)]
 
-#[path = "../../crates/apiserver/tests/fuzz/check.rs"]
+#[path = "../../control-plane/apiserver/tests/fuzz/check.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::patch(bytes));

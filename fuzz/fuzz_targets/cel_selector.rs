@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../crates/cel/tests/fuzz/check.rs"]
+#[path = "../../scheduler/cel/tests/fuzz/check.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|text: &str| check::check(text));

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../crates/protobuf/tests/fuzz/check.rs"]
+#[path = "../../control-plane/protobuf/tests/fuzz/check.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

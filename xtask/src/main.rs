@@ -11,9 +11,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask facts --kubernetes DIR [--check]
 
-facts  Writes crates/protobuf/facts/kubernetes.txt, the facts about Kubernetes' API types, from a source tree of
+facts  Writes control-plane/protobuf/facts/kubernetes.txt, the facts about Kubernetes' API types, from a source tree of
        Kubernetes: its OpenAPI and discovery documents (api/), its .proto files and its Go types (staging/).
-       The resources and types to include are listed in crates/objects/facts/served.txt.
+       The resources and types to include are listed in control-plane/objects/facts/served.txt.
 
   --kubernetes DIR  the source tree
   --check           write nothing; exit 1 when the file is not what the command would write

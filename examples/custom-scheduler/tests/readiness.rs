@@ -4,7 +4,7 @@
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-#[path = "../../../crates/berth/tests/e2e/mod.rs"]
+#[path = "../../../berth/tests/e2e/mod.rs"]
 mod e2e;
 
 use berth_client::request::{self, PODS, Resource};

@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod admission;
-#[path = "../../../crates/berth/tests/e2e/mod.rs"]
+#[path = "../../../berth/tests/e2e/mod.rs"]
 mod e2e;
 
 use admission::AdmissionServer;
