@@ -6,17 +6,21 @@ use berth_scheduler::metrics::Metric;
 use std::path::{Path, PathBuf};
 
 /// The crates whose sources make up a scheduler.
-const CRATES: [&str; 6] = [
+const CRATES: [&str; 10] = [
     "scheduler/api",
     "scheduler/framework",
     "scheduler/plugins",
+    "scheduler/telemetry",
+    "scheduler/profile",
+    "scheduler/queue",
+    "scheduler/dispatcher",
     "scheduler/core",
     "edge/client",
     "berth",
 ];
 
 /// The declarations of gates and metrics; a name that occurs only here is neither read nor written.
-const DECLARATIONS: [&str; 2] = ["framework/src/features", "core/src/metrics/family.rs"];
+const DECLARATIONS: [&str; 2] = ["framework/src/features", "telemetry/src/metrics/family.rs"];
 
 /// The production sources: without tests and without the declarations themselves.
 fn sources() -> Vec<(PathBuf, String)> {

@@ -12,12 +12,13 @@ mod unbound;
 
 pub(crate) use unbound::{Hold, PERMIT_WAIT_MAX, UnboundPods};
 
+use crate::attempt::{AssumedPod, Attempt};
 use crate::core::{Core, PointRun, WaitId};
-use crate::cycle::{AssumedPod, Attempt, Permitted};
-use crate::profile::{PluginIds, Point};
+use crate::cycle::Permitted;
 use berth_api::Str;
 use berth_framework::call::PodRef;
 use berth_framework::{ApiCall, Feature, PodInfo};
+use berth_profile::{PluginIds, Point};
 use bind::Binders;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

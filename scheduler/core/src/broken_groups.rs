@@ -14,7 +14,6 @@ mod kept;
 pub(crate) use kept::BrokenGroups;
 
 use crate::core::{Core, Waiter};
-use crate::log::LogLine;
 use crate::nominations;
 use berth_api::{Duration, Pod, Str};
 use berth_framework::ApiCall;
@@ -22,6 +21,7 @@ use berth_framework::call::PodRef;
 use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WaitOn};
+use berth_telemetry::LogLine;
 use kept::BrokenGroup;
 use std::collections::BTreeMap;
 

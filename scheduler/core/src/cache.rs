@@ -16,8 +16,8 @@ mod tests;
 
 pub use node_events::node_update_events;
 
-use crate::dispatcher::{VersionNumber, Writes, version_number};
 use berth_api::{Kind, Node, Object, ObjectMeta, Pod, Str};
+use berth_dispatcher::{VersionNumber, Writes, version_number};
 use berth_framework::{Cluster, PodInfo, Write};
 use names::PodsByName;
 use rustc_hash::FxHashMap;

@@ -1,14 +1,14 @@
 //! The consequences of API calls: the cluster is shown as if they had succeeded, until they end otherwise.
 
 use crate::core::{Assumption, CallObject, Core};
-use crate::dispatcher::{Finished, has_calls, version_number};
 use crate::group_status;
-use crate::log::LogLine;
-use crate::metrics::Metric;
 use crate::pod_status::{publish_report, show_writes};
 use crate::preemptions::{eviction_ended, start_preemptions};
+use berth_dispatcher::{Finished, has_calls, version_number};
 use berth_framework::call::{CallError, CallErrorKind, CallResult};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, Write};
+use berth_telemetry::LogLine;
+use berth_telemetry::metrics::Metric;
 
 /// Carries out what plugins have asked for. From now on the cluster is shown as if all calls had succeeded.
 pub(crate) fn note_requests(core: &mut Core) {

@@ -50,14 +50,14 @@ pub(crate) use waking::ASSIGNED_POD_DELETE;
 use crate::binding::UnboundPods;
 use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
-use crate::dispatcher::Dispatcher;
 use crate::evaluator::EvaluatorKind;
-use crate::metrics::Metrics;
 use crate::preemptions::OpenPreemptions;
-use crate::profile::Profiles;
-use crate::queue::SchedulingQueue;
+use berth_dispatcher::Dispatcher;
 use berth_framework::extender::Extenders;
 use berth_framework::{Feature, FeatureGates};
+use berth_profile::Profiles;
+use berth_queue::SchedulingQueue;
+use berth_telemetry::metrics::Metrics;
 
 /// The settings. A new configuration replaces the profiles, the share of nodes and the extenders together; the rest does
 /// not change while the scheduler runs.
@@ -65,7 +65,7 @@ pub(crate) struct Settings {
     pub(crate) features: FeatureGates,
     pub(crate) profiles: Profiles,
     /// For profiles that do not set their own; see
-    /// [`ProfileSpec::percentage_of_nodes_to_score`](crate::profile::ProfileSpec).
+    /// [`ProfileSpec::percentage_of_nodes_to_score`](berth_profile::ProfileSpec).
     pub(crate) percentage_of_nodes_to_score: Option<i32>,
     pub(crate) evaluator: EvaluatorKind,
     pub(crate) extenders: Extenders,

@@ -4,30 +4,27 @@
 //! made for it ([`post_filter`]). A cycle runs to its end within one step unless a plugin has to wait; then it is
 //! **parked** and goes on when the wait has ended. One cycle is parked at a time, and no other pod is popped meanwhile.
 
-mod attempt;
 mod extended;
 mod group;
 mod place;
 mod post_filter;
 mod resize;
 
-pub use attempt::CycleResult;
-
-pub(crate) use attempt::{AssumedPod, Attempt};
 pub(crate) use group::GroupCycle;
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
+use crate::attempt::{AssumedPod, Attempt, CycleResult};
 use crate::core::{Core, PointRun, SearchBegin, WaitId, Waiter};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{AttemptFailure, fail};
-use crate::log::LogLine;
-use crate::profile::Profile;
-use crate::queue::QueuedPodInfo;
 use berth_api::{Pod, Str};
 use berth_framework::call::PodRef;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};
 use berth_framework::{Cluster, PodInfo, Slot, Status, Work};
+use berth_profile::Profile;
+use berth_queue::QueuedPodInfo;
+use berth_telemetry::LogLine;
 use extended::ExtendedSearch;
 use post_filter::PostFilterRun;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub use incremental::{AnswerCache, AnswerCacheCounts, EvaluatorKind, Examined, U
 pub use plain::{Found, Placement, PreFiltered};
 pub use score::{PluginScores, Scores};
 pub use search::{SearchLimit, nodes_to_find};
-pub use tally::{NoStopwatch, Span, Stopwatch, Tally};
+pub use tally::{Span, Tally};
 
 use choose::break_tie;
 pub(crate) use choose::choose;
@@ -34,9 +34,10 @@ pub(crate) use plain::unfit;
 
 pub(crate) use memos::Memos;
 
-use crate::profile::{PluginIds, Profile};
 use berth_api::{Str, Time};
 use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, Status, Work};
+use berth_profile::{PluginIds, Profile};
+use berth_telemetry::Stopwatch;
 use std::sync::Arc;
 
 /// The pods that are nominated to a node and are not on it yet.

@@ -1,19 +1,20 @@
 //! The handling of a pod whose attempt has failed.
 
+use crate::attempt::{Attempt, CycleResult};
 use crate::call_results::note_requests;
 use crate::core::{Core, Explanation, RejectionReason, reasons};
-use crate::cycle::{Attempt, CycleResult};
 use crate::evaluator::FitError;
-use crate::log::LogLine;
-use crate::metrics::Metric;
 use crate::nominations;
 use crate::pod_status::correct_status;
-use crate::queue::{POD_SCHEDULED, PodTemplateKey, QueuedPodInfo, UNSCHEDULABLE};
 use berth_api::Str;
 use berth_framework::call::{ConditionPatch, PodRef};
+use berth_framework::condition::{POD_SCHEDULED, UNSCHEDULABLE};
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::Observation;
 use berth_framework::{ApiCall, Cluster, Feature, ReasonCode, Status};
+use berth_queue::{PodTemplateKey, QueuedPodInfo};
+use berth_telemetry::LogLine;
+use berth_telemetry::metrics::Metric;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -131,7 +132,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     } else {
         0
     };
-    info.own.template = template;
+    info.set_template(template);
     let known = look_up(core, &pod);
     // Of a bound pod nothing of this is true any more.
     let call = match known {
@@ -265,7 +266,7 @@ fn template(
         && !keeps_room
         && core.nominated_node(pod.uid()).is_none()
         && post_filter.all(|member| member.plugin.judges_by_template());
-    let known = attempt.info.own.template.as_ref();
+    let known = attempt.info.template();
     match known.filter(|known| known.is_of(pod)) {
         _ if !follows => None,
         Some(known) => Some(known.clone()),
@@ -334,7 +335,7 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure
     core.count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
     info.attempts = info.attempts.saturating_sub(1);
     explain(core, &info, &failure);
-    info.own.is_rejected_as_before = true;
+    info.set_rejected_as_before();
     let pod = info.pod.clone();
     return_to_queue(core, info);
     // With the writes that no watch has shown yet: one of them may be the nomination.

@@ -3,19 +3,19 @@
 //! A condition is written through the dispatcher when it differs from that of the group as the core sees it, with our
 //! own writes. A group that was scheduled once stays so.
 
+use crate::attempt::CycleResult;
 use crate::core::{Core, Moment};
-use crate::cycle::CycleResult;
-use crate::dispatcher::Dispatcher;
-use crate::log::LogLine;
-use crate::metrics::Metric;
 use berth_api::groups::{
     COMPOSITE_INITIALLY_SCHEDULED, GroupCondition, GroupStatus, POD_GROUP_INITIALLY_SCHEDULED,
 };
 use berth_api::{Kind, Object, Str};
+use berth_dispatcher::Dispatcher;
 use berth_framework::call::{CallResult, PodRef};
 use berth_framework::cluster::{GroupKey, GroupKind, Groups};
 use berth_framework::write::{Action, CallType, Write};
 use berth_framework::{ApiCall, Code, Status};
+use berth_telemetry::LogLine;
+use berth_telemetry::metrics::Metric;
 use rustc_hash::FxHashMap;
 use serde_json::json;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The scheduling core: queue, cache, cycles and API dispatcher as one state machine without I/O.
+//! The scheduling core: cache, cycles, bindings and statuses of pods, with the queue and the API dispatcher, as one state
+//! machine without I/O.
 //!
 //! [`Scheduler`] is the whole of it. Time is an argument, randomness comes from one seed, and what has to be done
 //! outside is handed out as values: calls to the API, jobs, events and log lines.
@@ -6,6 +7,7 @@
 //! **Architecture invariants:** no socket, no async runtime, no clock, no lock, no global randomness. Plugins are
 //! known by their traits alone.
 
+mod attempt;
 mod binding;
 mod broken_groups;
 pub mod cache;
@@ -13,19 +15,14 @@ mod call_results;
 pub mod config;
 mod core;
 mod cycle;
-pub mod dispatcher;
 pub mod evaluator;
 mod extenders;
 mod failure;
 mod group_checks;
 mod group_status;
-mod log;
-pub mod metrics;
 mod nominations;
 mod pod_status;
 mod preemptions;
-pub mod profile;
-pub mod queue;
 mod scheduler;
 #[cfg(any(test, feature = "test-driver"))]
 pub mod testing;
@@ -34,8 +31,11 @@ pub use crate::core::{
     ApiEvent, AttemptTrace, DECISIONS_MAX, EarlierAttempt, Explanation, GateRemovals, GroupEvent,
     Outputs, PodDecision, Progress, RejectionReason, RunningPreemption, TracedPoint,
 };
-pub use cycle::CycleResult;
-pub use log::{LogLevel, LogLine, LogValue};
+pub use attempt::CycleResult;
+pub use berth_dispatcher as dispatcher;
+pub use berth_profile as profile;
+pub use berth_queue as queue;
+pub use berth_telemetry::{LogLevel, LogLine, LogValue, NoStopwatch, Stopwatch, families, metrics};
 pub use scheduler::{
     ClusterChange, NotReconfigured, ObservedInput, Observer, PodVerdict, Reconfiguration,
     Reconfigured, ScheduleOutcome, Scheduler, SchedulerOptions,

@@ -1,15 +1,15 @@
 //! Nominations: the node that a pod may use before it is placed there.
 //!
-//! The [queue](crate::queue::Nominator) keeps them, and the evaluator counts nominated pods as if they were on their
+//! The [queue](berth_queue::Nominator) keeps them, and the evaluator counts nominated pods as if they were on their
 //! node. A nomination counts from when it is decided, and so does its end; a status that shows it later changes
 //! nothing. A nomination is cleared in one place, [`end`].
 
 use crate::core::Core;
 use crate::evaluator::NominatedPods;
-use crate::queue::Nominator;
 use berth_api::{Pod, Str};
 use berth_framework::PodInfo;
 use berth_framework::plugin::Nominating;
+use berth_queue::Nominator;
 use std::sync::Arc;
 
 /// Nominates a pod to a node, or with [`Nominating::Keep`] to the one in its status. With an empty node it is not

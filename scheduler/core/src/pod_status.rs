@@ -13,13 +13,13 @@
 use crate::core::{Core, event_note};
 use crate::nominations;
 use crate::preemptions;
-use crate::queue::{
-    NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, PreEnqueueReport, QueuedIn, SCHEDULING_GATED,
-    UNSCHEDULABLE, is_report,
-};
 use berth_api::{Duration, Pod, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::condition::{
+    NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, SCHEDULING_GATED, UNSCHEDULABLE, is_report,
+};
+use berth_queue::{PreEnqueueReport, QueuedIn};
 use std::sync::Arc;
 
 /// The time for which PreEnqueue plugins must have rejected a pod before the condition with the reason

@@ -10,14 +10,14 @@ mod open;
 pub(crate) use open::OpenPreemptions;
 
 use crate::core::Core;
-use crate::dispatcher::Finished;
-use crate::log::LogLine;
-use crate::metrics::Metric;
-use crate::queue::QueuedIn;
 use berth_api::{Pod, Str};
+use berth_dispatcher::Finished;
 use berth_framework::Feature;
 use berth_framework::call::{PodEvent, PodRef};
 use berth_framework::stage::{Eviction, Preemption};
+use berth_queue::QueuedIn;
+use berth_telemetry::LogLine;
+use berth_telemetry::metrics::Metric;
 use open::OpenPreemption;
 use std::sync::Arc;
 

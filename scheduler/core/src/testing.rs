@@ -2,10 +2,6 @@
 
 use crate::GroupEvent;
 use crate::core::{ApiEvent, AttemptTrace};
-use crate::log::LogLine;
-use crate::metrics::Metric;
-use crate::profile::ProfileSpec;
-use crate::queue::QueuedIn;
 use crate::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::ApiCall;
@@ -13,6 +9,10 @@ use berth_framework::call::{CallError, CallErrorKind, CallId, Response};
 use berth_framework::registry::{Extensions, Registry};
 use berth_framework::stage::{Job, JobId};
 use berth_framework::testing::{NodeBuilder, PodBuilder, finished};
+use berth_profile::ProfileSpec;
+use berth_queue::QueuedIn;
+use berth_telemetry::LogLine;
+use berth_telemetry::metrics::Metric;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

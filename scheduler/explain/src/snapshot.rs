@@ -9,8 +9,9 @@ use berth_framework::plugin::{
 };
 use berth_framework::stage::{DryRunOutbox, Preemption};
 use berth_framework::{Cluster, FeatureGates, PodInfo, Work};
+use berth_scheduler::NoStopwatch;
 use berth_scheduler::Scheduler;
-use berth_scheduler::evaluator::{Evaluation, Evaluator, NoStopwatch};
+use berth_scheduler::evaluator::{Evaluation, Evaluator};
 use berth_scheduler::profile::{Profile, Profiles};
 use berth_scheduler::queue::Nominator;
 use std::sync::Arc;

@@ -378,3 +378,29 @@ pub struct NoObjectError {
 
 /// The outcome of a call.
 pub type CallResult = Result<Response, CallError>;
+
+/// The reason why a type of calls cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallTypeError {
+    /// Another type has the name.
+    #[error("the API call type {name:?} is registered twice, with different settings")]
+    Name {
+        /// The name.
+        name: &'static str,
+    },
+    /// Another type for the same kind has the same relevance.
+    #[error(
+        "the API call types {name:?} and {other:?} for {kind} have the same relevance {relevance}; of two calls about \
+         one object it would not be clear which takes precedence"
+    )]
+    Relevance {
+        /// The name.
+        name: &'static str,
+        /// The type that was registered before.
+        other: &'static str,
+        /// The kind.
+        kind: &'static str,
+        /// The relevance.
+        relevance: u8,
+    },
+}

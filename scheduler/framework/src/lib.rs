@@ -11,6 +11,7 @@
 pub mod allocator;
 pub mod call;
 pub mod cluster;
+pub mod condition;
 pub mod event;
 pub mod extender;
 pub mod features;

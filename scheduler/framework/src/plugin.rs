@@ -12,6 +12,7 @@ pub use group::{
 };
 
 use crate::cluster::Cluster;
+use crate::condition;
 use crate::event::{Change, EventRegistration};
 use crate::features::FeatureGates;
 use crate::lack::Lack;
@@ -71,11 +72,6 @@ pub trait EnqueueExtensions: Plugin {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration>;
 }
 
-/// The reason of the `PodScheduled` condition of a pod that a PreEnqueue plugin rejects (KEP-5501).
-pub const NOT_READY_FOR_SCHEDULING: &str = "NotReadyForScheduling";
-/// The reason that the API server itself writes for a pod with scheduling gates (KEP-3521).
-pub const SCHEDULING_GATED: &str = "SchedulingGated";
-
 /// Decides whether a pod may enter the active queue at all.
 pub trait PreEnqueue: Plugin {
     /// Success admits the pod; any other status gates it until one of the plugin's events occurs.
@@ -83,7 +79,7 @@ pub trait PreEnqueue: Plugin {
 
     /// The reason of the `PodScheduled` condition of a pod that the plugin rejects (KEP-5501).
     fn condition_reason(&self) -> &'static str {
-        NOT_READY_FOR_SCHEDULING
+        condition::NOT_READY_FOR_SCHEDULING
     }
 
     /// Returns whether the rejection belongs to an attempt of a cycle, such as while victims are evicted. The pod's

@@ -6,8 +6,9 @@
 //! ```
 
 use berth_api::Pod;
+use berth_framework::condition::SCHEDULING_GATED;
 use berth_framework::event::{ActionType, EventRegistration};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue, SCHEDULING_GATED};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Feature, FeatureGates, ReasonCode, Status};
 use std::sync::Arc;

@@ -23,9 +23,8 @@ use berth_framework::plugin::{
 use berth_framework::registry::Registry;
 use berth_framework::stage::DryRunOutbox;
 use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
-use berth_scheduler::evaluator::{
-    Evaluation, Evaluator, Found, NoNominations, NoStopwatch, PreFiltered,
-};
+use berth_scheduler::NoStopwatch;
+use berth_scheduler::evaluator::{Evaluation, Evaluator, Found, NoNominations, PreFiltered};
 use berth_scheduler::profile::{Profile, ProfileSpec};
 use compare::CaseComparison;
 use kept::{AnswerHistory, KeptCluster};

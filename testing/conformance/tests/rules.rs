@@ -88,9 +88,9 @@ const DEFAULT_PROFILE: [&str; 5] = [
 ];
 
 /// The other folders with tests of rules, and why the default profile is not used there.
-const OTHER_PROFILES: [(&str, &str); 15] = [
+const OTHER_PROFILES: [(&str, &str); 18] = [
     (
-        "scheduler/core/src/queue",
+        "scheduler/queue/src",
         "the queue alone, with fake plugins that return each result and error on command",
     ),
     (
@@ -103,7 +103,16 @@ const OTHER_PROFILES: [(&str, &str); 15] = [
     ),
     (
         "scheduler/core/src",
-        "parts of the core that read no profile: dispatcher, cache, metrics, and the configuration itself",
+        "parts of the core that read no profile: cache, and the configuration itself",
+    ),
+    (
+        "scheduler/dispatcher/src",
+        "the dispatcher, which reads no profile",
+    ),
+    ("scheduler/profile/src", "profiles of fake plugins"),
+    (
+        "scheduler/telemetry/src",
+        "metrics and log lines, which know no plugin",
     ),
     (
         "scheduler/plugins/src",

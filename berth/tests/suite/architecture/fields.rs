@@ -21,7 +21,7 @@ const SOURCES: [&str; 9] = [
     "control-plane/apiserver/src",
     "control-plane/controllers/src",
     "edge/client/src",
-    "scheduler/core/src/dispatcher",
+    "scheduler/dispatcher/src",
     "berth/src/explain",
     "berth/src/manifest.rs",
     "berth/src/nodes.rs",

@@ -6,11 +6,11 @@
 use super::{BindingStage, Bindings};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
 use crate::cycle::stage_failure;
-use crate::log::LogLine;
-use crate::profile::Point;
 use berth_framework::extender::job;
 use berth_framework::stage::{Step, Wait, WaitOn, WakeReason};
 use berth_framework::{Code, Status};
+use berth_profile::Point;
+use berth_telemetry::LogLine;
 use std::collections::VecDeque;
 
 /// The bindings that extenders carry out.

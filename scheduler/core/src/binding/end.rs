@@ -1,17 +1,18 @@
 //! The end of a binding: the pod is bound (C-43, C-44), or everything is reverted (C-52).
 
 use super::{Bindings, PodBinding};
+use crate::attempt::AssumedPod;
 use crate::broken_groups;
 use crate::core::{Answered, Core, PointRun};
-use crate::cycle::{AssumedPod, failure_of_stage, undo_placement};
+use crate::cycle::{failure_of_stage, undo_placement};
 use crate::failure::fail;
-use crate::metrics::Metric;
 use crate::pod_status::correct_status;
-use crate::profile::Point;
 use berth_api::Pod;
 use berth_framework::call::{EventKind, PodEvent};
 use berth_framework::plugin::Nominating;
 use berth_framework::{Code, Feature, Status};
+use berth_profile::Point;
+use berth_telemetry::metrics::Metric;
 
 /// From this number of attempts on, all have one label in metrics.
 const ATTEMPTS_LABEL_MAX: u32 = 15;

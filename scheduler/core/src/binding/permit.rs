@@ -1,13 +1,14 @@
 //! Waiting for Permit plugins that hold a pod (F-14, F-15).
 
 use super::{BindingStage, Bindings, Hold, PERMIT_WAIT_MAX, WaitingPlugin};
+use crate::attempt::AssumedPod;
 use crate::core::{Core, WaitId, Waiter};
-use crate::cycle::{AssumedPod, PermitWait, stage_failure};
-use crate::metrics::Metric;
+use crate::cycle::{PermitWait, stage_failure};
 use berth_api::{Pod, Str, Time};
 use berth_framework::Status;
 use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Wait, WaitOn, WakeReason};
+use berth_telemetry::metrics::Metric;
 use smallvec::SmallVec;
 use std::sync::Arc;
 

@@ -3,9 +3,9 @@
 use super::{BindingStage, Bindings, PodBinding, WaitingPlugin};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
 use crate::cycle::stage_failure;
-use crate::profile::Point;
 use berth_framework::stage::{Step, WakeReason};
 use berth_framework::{Code, Feature, Status};
+use berth_profile::Point;
 use smallvec::SmallVec;
 
 /// The label of the metrics for what plugins are asked before PreBind.

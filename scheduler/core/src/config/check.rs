@@ -2,9 +2,9 @@
 
 use super::error::Problems;
 use super::profile::ProfileConfig;
-use crate::profile::{Point, ProfileError, ProfileSpec, Profiles};
 use berth_framework::FeatureGates;
 use berth_framework::registry::{ArgsError, FactoryContext, Registry};
+use berth_profile::{Point, ProfileError, ProfileSpec, Profiles};
 
 /// Makes every plugin once, to find errors. Errors that are known already are not reported again.
 pub(super) fn check(

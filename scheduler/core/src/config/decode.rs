@@ -5,7 +5,7 @@ use super::extender::Extender;
 use super::profile::ProfileConfig;
 use super::value::ConfigObject;
 use super::{API_GROUP, API_VERSION, ClientConnection, Config, KIND, KnownPlugins, LeaderElection};
-use crate::profile::ProfileSpec;
+use berth_profile::ProfileSpec;
 use serde_json::Value;
 
 /// Reads a document. None when it is something else altogether; then reading on would only confuse.

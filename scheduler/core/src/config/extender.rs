@@ -3,12 +3,12 @@
 use super::error::Problems;
 use super::profile::ProfileConfig;
 use super::value::ConfigObject;
-use crate::profile::ProfileSpec;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use berth_api::GoDuration;
 use berth_api::names::{is_extended_resource_name, label_key};
 use berth_framework::registry::{Registration, Registry};
+use berth_profile::ProfileSpec;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::fmt;

@@ -3,7 +3,7 @@
 use super::KnownPlugins;
 use super::args::{check_envelope, complete, defaults};
 use super::value::ConfigObject;
-use crate::profile::{
+use berth_profile::{
     EnabledPlugin, PluginConfig, PluginSet, PluginSets, Point, ProfileSpec, merge,
 };
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use super::error::{Problems, show};
 use super::profile::ProfileConfig;
 use super::{API_VERSION, ClientConnection, Config, LeaderElection, extender};
-use crate::profile::{PluginConfig, PluginSet, Point};
 use berth_api::GoDuration;
+use berth_profile::{PluginConfig, PluginSet, Point};
 use serde_json::{Value, json};
 
 /// Plugins of earlier versions.

@@ -4,8 +4,8 @@
 //! and every problem can state its place.
 
 use super::error::{Problems, show};
-use crate::profile::closest;
 use berth_api::{GoDuration, GoDurationError};
+use berth_profile::closest;
 
 use serde_json::{Map, Value};
 

@@ -2,7 +2,7 @@
 
 use super::profile::ProfileConfig;
 use super::{API_VERSION, Config, KIND};
-use crate::profile::{PluginConfig, PluginSet, PluginSets, Point};
+use berth_profile::{PluginConfig, PluginSet, PluginSets, Point};
 use serde_json::{Map, Value, json};
 
 impl Config {

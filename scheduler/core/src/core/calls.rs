@@ -1,7 +1,7 @@
 //! The API calls that the core makes, until their results are in.
 
-use crate::dispatcher::Dispatcher;
 use berth_api::{Str, Time};
+use berth_dispatcher::Dispatcher;
 use berth_framework::call::{CallId, ObjectKey, ObjectName};
 use berth_framework::{ApiCall, Write};
 use rustc_hash::FxHashMap;

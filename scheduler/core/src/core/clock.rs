@@ -4,9 +4,9 @@
 //! of the edge. A reading of that costs a good part of a microsecond in virtual machines, so each stage of a pod's way
 //! is read once, at its end: it began when the stage before it ended. Single plugins are timed in one of ten attempts.
 
-use crate::evaluator::Stopwatch;
-use crate::metrics::Sampler;
 use berth_api::{Duration, Time};
+use berth_telemetry::Stopwatch;
+use berth_telemetry::metrics::Sampler;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,10 @@
 //! The parts follow a new configuration, between two cycles.
 
 use super::{Core, Settings};
-use crate::profile::Profiles;
-use crate::queue::{ProfileHooks, remove_pod};
 use berth_api::{Duration, Pod, Str};
 use berth_framework::extender::Extenders;
+use berth_profile::Profiles;
+use berth_queue::{ProfileHooks, remove_pod};
 use std::sync::Arc;
 
 impl Core {

@@ -4,9 +4,9 @@
 //! node table's log of changes ended. An explanation takes a copy of the cluster back to that point and decides again.
 //! So a decision costs a few references, and only those that are asked about are computed.
 
-use crate::profile::Profile;
 use berth_api::{Str, Time};
 use berth_framework::PodInfo;
+use berth_profile::Profile;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

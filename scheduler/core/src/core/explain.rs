@@ -4,7 +4,7 @@
 use super::Core;
 use super::decisions::{Decisions, PodDecision, SearchBegin};
 use super::gates::GateLog;
-use crate::cycle::Attempt;
+use crate::attempt::Attempt;
 use crate::evaluator::{FitError, Placement};
 use berth_api::{Pod, Str, Time};
 use berth_framework::{Cluster, Code, Reason, ReasonCode, Status};

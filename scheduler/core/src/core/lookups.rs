@@ -1,10 +1,10 @@
 //! Questions of many stages about one pod or one setting, which the parts answer. No stage gets a part for them.
 
 use super::Core;
-use crate::queue::{QueuedIn, QueuedPodInfo};
 use berth_api::{Pod, Str};
 use berth_framework::extender::{Extender, Extenders};
 use berth_framework::{Feature, FeatureGates, PodInfo};
+use berth_queue::{QueuedIn, QueuedPodInfo};
 use std::sync::Arc;
 
 impl Core {

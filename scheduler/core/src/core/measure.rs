@@ -2,14 +2,14 @@
 
 use super::trace::POINTS_MAX;
 use super::{AttemptTrace, Core, Moment, TracedPoint};
-use crate::cycle::Attempt;
-use crate::evaluator::Stopwatch;
-use crate::log::LogLine;
-use crate::metrics::{Metric, Metrics};
-use crate::profile::Point;
+use crate::attempt::Attempt;
 use berth_api::{Duration, Str, Time};
 use berth_framework::stage::{Disruption, Observation};
 use berth_framework::{Code, Feature};
+use berth_profile::Point;
+use berth_telemetry::LogLine;
+use berth_telemetry::Stopwatch;
+use berth_telemetry::metrics::{Metric, Metrics};
 use smallvec::SmallVec;
 
 /// A search for a node that takes at least this many nanoseconds is logged.

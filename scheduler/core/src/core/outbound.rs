@@ -2,12 +2,12 @@
 
 use super::trace::Traces;
 use super::{AttemptTrace, TracedPoint};
-use crate::log::{Log, LogLine};
 use berth_api::Str;
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, EventKind, PodEvent};
 use berth_framework::cluster::GroupKey;
 use berth_framework::stage::{Job, JobId};
+use berth_telemetry::{Log, LogLine};
 use std::fmt;
 
 /// The number of events that are kept until the edge takes them; further ones are dropped and counted.

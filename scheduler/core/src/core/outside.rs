@@ -1,13 +1,13 @@
 //! The requests of stages to the outside, and the waits for their results.
 
 use super::{Core, GroupEvent, Outputs, WaitId, Waiter, event_note};
-use crate::log::LogLine;
-use crate::profile::Profile;
 use berth_api::Str;
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, EventKind, PodEvent, PodRef};
 use berth_framework::cluster::GroupKey;
 use berth_framework::stage::{Job, JobId, Wait};
+use berth_profile::Profile;
+use berth_telemetry::LogLine;
 
 impl Core {
     /// Waits, and lets a step continue at the end of the wait.

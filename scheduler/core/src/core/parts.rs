@@ -5,17 +5,17 @@
 //! Questions and changes of more stages are methods of [`Core`] beside this file.
 
 use super::{Calls, Core, CoreClock, Explanations, PluginRequests, Settings, Waits};
+use crate::attempt::Attempt;
 use crate::binding::UnboundPods;
 use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
-use crate::cycle::Attempt;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::preemptions::OpenPreemptions;
-use crate::profile::Profile;
-use crate::queue::{Nominator, SchedulingQueue};
 use berth_api::Time;
 use berth_framework::plugin::Context;
 use berth_framework::{Cluster, PodInfo, Work};
+use berth_profile::Profile;
+use berth_queue::{Nominator, SchedulingQueue};
 use std::sync::Arc;
 
 impl Core {

@@ -5,14 +5,14 @@
 
 use super::requests::CallOutbox;
 use super::{Core, Moment};
-use crate::cycle::Attempt;
+use crate::attempt::Attempt;
 use crate::evaluator::Evaluator;
-use crate::metrics::Metric;
-use crate::profile::{Member, Profile};
 use berth_api::Str;
 use berth_framework::plugin::{DryRun, PostFilterContext};
 use berth_framework::stage::{Answer, StageContext, Wait, Wake, WakeReason, call_plugin};
 use berth_framework::{Code, CycleState};
+use berth_profile::{Member, Profile};
+use berth_telemetry::metrics::Metric;
 
 /// The meaning of the answer of a plugin for the run of its extension point.
 pub(crate) enum Answered<T> {

@@ -2,12 +2,12 @@
 
 use super::{Calls, Outbound};
 use crate::binding::UnboundPods;
-use crate::log::LogLine;
 use berth_api::{Pod, Str, Time};
 use berth_framework::call::{CallId, PodEvent};
 use berth_framework::extender::Extenders;
 use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
 use berth_framework::{ApiCall, Write};
+use berth_telemetry::LogLine;
 use std::sync::Arc;
 
 /// The statement of a plugin about a write that the API does not show yet.

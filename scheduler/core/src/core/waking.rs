@@ -1,12 +1,12 @@
 //! The way of pods into the queue, within it, and out of it.
 
 use super::Core;
-use crate::log::LogLine;
-use crate::queue::{PreEnqueueReport, QueuedPodInfo, group_changed};
 use berth_api::{Object, Pod, Str, Time};
 use berth_framework::cluster::GroupKey;
 use berth_framework::event::Change;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
+use berth_queue::{PreEnqueueReport, QueuedPodInfo, group_changed};
+use berth_telemetry::LogLine;
 use std::sync::Arc;
 
 /// A pod is not on its node any more.

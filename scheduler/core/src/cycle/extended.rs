@@ -11,11 +11,11 @@ use super::{
 use crate::core::{Core, WaitId, Waiter};
 use crate::evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
 use crate::extenders::{Totals, add_scores, narrow};
-use crate::log::LogLine;
 use berth_api::Str;
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, Extenders, job};
 use berth_framework::stage::{Job, Wait, WaitOn, WakeReason};
 use berth_framework::{NodeTable, Slot, Status};
+use berth_telemetry::LogLine;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 

@@ -25,18 +25,18 @@ use crate::core::{Answered, Core, PointRun, Ran};
 use crate::evaluator::{FitError, Found, Placement};
 use crate::group_checks;
 use crate::group_status::{self, AttemptEnd};
-use crate::metrics::Metric;
 use crate::nominations;
-use crate::profile::{Point, Profile};
-use crate::queue::{
-    GroupEnd, PluginSet, QueuedPodInfo, group_ended, group_untried, is_rejected_now,
-};
 use berth_api::{Pod, Str};
 use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupProgress, Nominating};
 use berth_framework::stage::Step;
 use berth_framework::{Cluster, Code, Feature, Slot, Status};
+use berth_profile::{Point, Profile};
+use berth_queue::{
+    GroupEnd, PluginSet, QueuedPodInfo, group_ended, group_untried, is_rejected_now,
+};
+use berth_telemetry::metrics::Metric;
 use post_filter::GroupNominations;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -104,7 +104,7 @@ impl Cycle {
             group_untried(queue, &cx, info);
             return ended;
         }
-        let Some(group) = info.own.group.take() else {
+        let Some(group) = info.take_group() else {
             return ended;
         };
         let root = group.key().clone();
@@ -156,7 +156,7 @@ impl Cycle {
             let all: PluginSet = rejectors.iter().chain(status.plugin()).cloned().collect();
             let is_placed = |member: &Member| matches!(member.found, MemberFound::Placed(_));
             for member in run.members.iter_mut().filter(|m| !is_placed(m)) {
-                member.attempt.info.own.group_rejectors = all.clone();
+                member.attempt.info.set_group_rejectors(all.clone());
             }
         }
         let status = submit(core, run, (status, &nominations), &mut ended);

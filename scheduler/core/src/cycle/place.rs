@@ -8,13 +8,13 @@ use crate::binding::{Hold, PERMIT_WAIT_MAX};
 use crate::core::{Answered, Core, PointRun, Ran};
 use crate::evaluator::{Evaluation, Placement};
 use crate::failure::{AttemptFailure, fail};
-use crate::log::LogLine;
 use crate::nominations;
-use crate::profile::Point;
 use berth_api::{Duration, Pod, Str};
 use berth_framework::plugin::{DryRun, Nominating, PermitStep};
 use berth_framework::stage::{Step, Wait, WakeReason};
 use berth_framework::{Code, Status};
+use berth_profile::Point;
+use berth_telemetry::LogLine;
 use smallvec::SmallVec;
 use std::sync::Arc;
 

@@ -4,13 +4,13 @@ use super::{Attempt, Cycle, CycleResult, CycleStep, ParkedAt, drops_deleting};
 use crate::core::{Answered, Core, PointRun, Ran};
 use crate::evaluator::FitError;
 use crate::failure::{AttemptFailure, fail};
-use crate::log::LogLine;
-use crate::metrics::Metric;
-use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::stage::WakeReason;
 use berth_framework::{Code, Feature, Status};
+use berth_profile::Point;
+use berth_telemetry::LogLine;
+use berth_telemetry::metrics::Metric;
 
 /// The answers of the plugins so far.
 #[derive(Debug, Default)]

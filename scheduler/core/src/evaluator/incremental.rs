@@ -32,12 +32,12 @@ pub use examine::Examined;
 
 use super::plain::code_of;
 use super::{Evaluation, Evaluator, FitError, Found, Placement, SearchLimit, Tally};
-use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::work::may_keep;
 use berth_framework::{Code, Slot};
+use berth_profile::Point;
 use fragments::RememberedFragments;
 use ledgers::Ledgers;
 use node_answers::NodeAnswers;

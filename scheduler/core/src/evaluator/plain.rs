@@ -5,10 +5,10 @@ use super::diagnosis::{Diagnosis, FitError};
 use super::score::Scores;
 use super::search::SearchLimit;
 use super::{Evaluator, Tally};
-use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::{Code, Slot, Status};
+use berth_profile::Point;
 
 /// The result of PreFilter for a pod that it did not reject.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

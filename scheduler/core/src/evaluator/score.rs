@@ -1,10 +1,10 @@
 //! Scoring the feasible nodes.
 
 use super::{Evaluator, Tally};
-use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE};
 use berth_framework::{Code, Slot, Status};
+use berth_profile::Point;
 
 /// The scores of one plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]

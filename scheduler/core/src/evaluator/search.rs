@@ -2,9 +2,9 @@
 
 use super::diagnosis::Diagnosis;
 use super::{Evaluator, Tally};
-use crate::profile::Point;
 use berth_framework::plugin::{Context, DryRun};
 use berth_framework::{Code, Lack, PodInfo, Slot, Status};
+use berth_profile::Point;
 use smallvec::SmallVec;
 use std::sync::Arc;
 

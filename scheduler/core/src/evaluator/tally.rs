@@ -1,30 +1,10 @@
 //! The counts of an evaluation for the metrics.
 
-use crate::metrics::Metrics;
-use crate::profile::Point;
 use berth_framework::Code;
+use berth_profile::Point;
+use berth_telemetry::Stopwatch;
+use berth_telemetry::metrics::Metrics;
 use smallvec::SmallVec;
-
-/// Measures how much time has passed. Only metrics read it; no decision does, so that a run can be repeated.
-pub trait Stopwatch: Send + Sync {
-    /// Nanoseconds since some fixed moment.
-    fn nanos(&self) -> u64;
-
-    /// The last reading, where one is kept: a stage begins when the one before it has ended.
-    fn last_nanos(&self) -> u64 {
-        self.nanos()
-    }
-}
-
-/// A stopwatch that does not run: every duration is zero.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoStopwatch;
-
-impl Stopwatch for NoStopwatch {
-    fn nanos(&self) -> u64 {
-        0
-    }
-}
 
 /// One run of an extension point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +31,7 @@ pub struct Tally {
     /// Runs of whole points.
     pub spans: SmallVec<[Span; 8]>,
     /// The durations of single calls of plugins, in a cycle that was chosen for it; see
-    /// [`Sampler`](crate::metrics::Sampler).
+    /// [`Sampler`](berth_telemetry::metrics::Sampler).
     pub sampled: Option<Box<Metrics>>,
 }
 

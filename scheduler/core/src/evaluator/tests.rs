@@ -5,11 +5,12 @@ mod scoring;
 mod search;
 
 use super::*;
-use crate::profile::{Profile, ProfileSpec};
 use crate::testing::registered;
 use berth_framework::plugin::PreFilterResult;
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{Code, NodeView, Slot, Status};
+use berth_profile::{Profile, ProfileSpec};
+use berth_telemetry::NoStopwatch;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A cluster, a profile of fakes, and the pod to place.

@@ -6,11 +6,11 @@ use crate::binding::Bindings;
 use crate::cache::node_update_events;
 use crate::core::Core;
 use crate::cycle::Cycle;
-use crate::metrics::Metric;
 use berth_api::{Kind, Node, Object, Str};
 use berth_framework::call::ObjectName;
 use berth_framework::cluster::GroupKey;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
+use berth_telemetry::metrics::Metric;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use super::Scheduler;
 use crate::GateRemovals;
 use crate::core::{PodDecision, Progress, RunningPreemption};
-use crate::metrics::Metric;
 use berth_api::Str;
+use berth_telemetry::metrics::Metric;
 
 impl Scheduler {
     /// The last decision about a pod, as long as it is among the last [`DECISIONS_MAX`](crate::DECISIONS_MAX).

@@ -3,9 +3,10 @@
 //! Nothing is changed: neither the queue nor the cache, the random numbers, the kept answers or the metrics.
 
 use super::Scheduler;
-use crate::evaluator::{Evaluation, Evaluator, Found, NoStopwatch};
+use crate::evaluator::{Evaluation, Evaluator, Found};
 use berth_api::{Pod, Str};
 use berth_framework::{PodInfo, Work};
+use berth_telemetry::NoStopwatch;
 use std::sync::Arc;
 
 /// The decision about a pod.

@@ -1,8 +1,8 @@
 //! All metrics of the core, for the edge to serve.
 
 use super::Scheduler;
-use crate::metrics::{Metric, Snapshot};
 use berth_framework::Feature;
+use berth_telemetry::metrics::{Metric, Snapshot};
 
 impl Scheduler {
     /// All metrics as they are now.

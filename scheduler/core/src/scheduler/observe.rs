@@ -4,9 +4,9 @@
 //! each of their calls with its arguments, before the core carries it out. Two schedulers with the same options that
 //! receive the same inputs make the same decisions and calls.
 
+use crate::attempt::CycleResult;
 use crate::cache::Cache;
 use crate::core::Outputs;
-use crate::cycle::CycleResult;
 use crate::scheduler::{ClusterChange, Reconfiguration};
 use berth_api::Time;
 use berth_framework::call::{CallId, CallResult, PodRef};

@@ -10,10 +10,10 @@
 use super::{ObservedInput, Scheduler, hooks_of, register_calls};
 use crate::core::Core;
 use crate::nominations;
-use crate::profile::{ProfileErrors, ProfileSpec, Profiles};
 use berth_api::{Duration, Pod, Time};
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
+use berth_profile::{ProfileErrors, ProfileSpec, Profiles};
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! A plugin made of closures: it takes part in the points for which it was given one.
 
+use crate::condition::{NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED};
 use crate::event::EventRegistration;
 use crate::features::FeatureGates;
 use crate::keep::{Fragment, Keep, Kept};
 use crate::lack::Lack;
 use crate::plugin::{
-    Bind, Context, EnqueueExtensions, Filter, NOT_READY_FOR_SCHEDULING, NodeStatuses, Nominating,
-    Permit, PermitStep, Plugin, PostBind, PostFilter, PostFilterContext, PostFilterStep, PreBind,
-    PreEnqueue, PreFilter, PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve,
-    SCHEDULING_GATED, Score, SortKey,
+    Bind, Context, EnqueueExtensions, Filter, NodeStatuses, Nominating, Permit, PermitStep, Plugin,
+    PostBind, PostFilter, PostFilterContext, PostFilterStep, PreBind, PreEnqueue, PreFilter,
+    PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve, Score, SortKey,
 };
 use crate::pod_info::PodInfo;
 use crate::registry::Extensions;

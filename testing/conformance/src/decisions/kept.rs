@@ -6,9 +6,8 @@ use crate::cluster;
 use crate::decisions::compare::CaseComparison;
 use berth_api::{Node, Object, Pod, Time};
 use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
-use berth_scheduler::evaluator::{
-    AnswerCache, Evaluation, Evaluator, Examined, NoNominations, NoStopwatch,
-};
+use berth_scheduler::NoStopwatch;
+use berth_scheduler::evaluator::{AnswerCache, Evaluation, Evaluator, Examined, NoNominations};
 use berth_scheduler::profile::Profile;
 use serde_json::Value;
 use std::sync::Arc;

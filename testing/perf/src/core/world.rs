@@ -10,7 +10,7 @@ use berth_api::{Duration, Kind, Object, Pod, Str, Time};
 use berth_framework::call::Response;
 use berth_framework::write::Action;
 use berth_framework::{ApiCall, CallId, Write};
-use berth_scheduler::evaluator::Stopwatch;
+use berth_scheduler::Stopwatch;
 use berth_scheduler::metrics::{Families, Metric, SeriesValue};
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use serde_json::{Value, json};

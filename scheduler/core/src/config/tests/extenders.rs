@@ -1,7 +1,7 @@
 //! Fields that extenders alone check are left to them, and a time to answer that is none.
 
 use super::*;
-use crate::profile::ProfileSpec;
+use berth_profile::ProfileSpec;
 
 fn ignoring(names: &[&str]) -> Value {
     let resources = names

@@ -1,11 +1,11 @@
 //! Configurations with plugins: merging, arguments, and the errors of plugins. F-24 to F-28, F-32, F-33, F-36.
 
 use super::*;
-use crate::profile::Profiles;
 use berth_framework::plugin::{Bind, Context, Filter, Plugin, QueueSort, QueuedPod, Score};
 use berth_framework::registry::{ArgsError, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, Feature, NodeView, PodInfo, Status};
+use berth_profile::Profiles;
 
 struct Fake(&'static str);
 

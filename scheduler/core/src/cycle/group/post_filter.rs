@@ -6,8 +6,6 @@
 use super::{Cycle, GroupRun, MemberFound};
 use crate::core::Core;
 use crate::evaluator::Evaluation;
-use crate::log::LogLine;
-use crate::metrics::Metric;
 use crate::nominations;
 use crate::preemptions;
 use berth_api::Str;
@@ -16,6 +14,8 @@ use berth_framework::plugin::{
     GroupDryRun, GroupPostFilterResult, Nominating, PodGroupPostFilterContext,
 };
 use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
+use berth_telemetry::LogLine;
+use berth_telemetry::metrics::Metric;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;

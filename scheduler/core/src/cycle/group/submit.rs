@@ -2,19 +2,20 @@
 
 use super::post_filter::GroupNominations;
 use super::{GroupCycle, GroupRun, Member, MemberFound, feasible, settled};
+use crate::attempt::CycleResult;
 use crate::call_results::note_trial;
 use crate::core::Core;
 use crate::cycle::place::{Permitted, permit};
-use crate::cycle::{CycleResult, CycleStep, undo_placement};
+use crate::cycle::{CycleStep, undo_placement};
 use crate::failure::{AttemptFailure, fail};
 use crate::group_status;
 use crate::nominations;
-use crate::profile::Profile;
 use berth_api::Str;
 use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, Nominating};
 use berth_framework::{Code, Status};
+use berth_profile::Profile;
 use rustc_hash::FxHashMap;
 
 /// Returns whether a group has enough scheduled members, whatever is still to come.

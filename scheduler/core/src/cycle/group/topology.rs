@@ -6,12 +6,12 @@
 
 use super::{Cycle, GroupRun, MemberFound, Scope};
 use crate::core::Core;
-use crate::metrics::Metric;
-use crate::queue::Nominator;
 use berth_api::Str;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupPlacement, GroupProposal};
 use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
+use berth_queue::Nominator;
+use berth_telemetry::metrics::Metric;
 use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
 use std::sync::Arc;

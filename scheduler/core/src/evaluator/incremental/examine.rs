@@ -4,9 +4,9 @@ use super::plan::Unkeepable;
 use super::shape::Parts;
 use super::{AnswerCache, Kept};
 use crate::evaluator::{Evaluator, PluginScores, Scores};
-use crate::profile::PluginId;
 use berth_framework::Slot;
 use berth_framework::plugin::NodeStatuses;
+use berth_profile::PluginId;
 use std::sync::Arc;
 
 /// The statement of the kept answers about a pod.

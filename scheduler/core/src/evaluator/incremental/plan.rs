@@ -1,10 +1,10 @@
 //! The way in which the answers of the plugins of a profile are kept. Determined once for each profile.
 
-use crate::profile::{PluginId, Profile};
 use berth_api::Str;
 use berth_framework::PodInfo;
 use berth_framework::keep::{Domains, Fragment, FragmentVersion, Keep, Kept};
 use berth_framework::plugin::Context;
+use berth_profile::{PluginId, Profile};
 use smallvec::SmallVec;
 use std::sync::Arc;
 

@@ -110,9 +110,9 @@ fn totals_are_weighted_sums() {
     };
     let mut world = World::new(2, plugins());
     world.profile = profile_with(plugins(), |spec| {
-        spec.plugins.point_mut(crate::profile::Point::Score).enabled = vec![
-            crate::profile::EnabledPlugin::weighted("A", 2),
-            crate::profile::EnabledPlugin::weighted("B", 5),
+        spec.plugins.point_mut(berth_profile::Point::Score).enabled = vec![
+            berth_profile::EnabledPlugin::weighted("A", 2),
+            berth_profile::EnabledPlugin::weighted("B", 5),
         ];
     });
     let feasible = [Slot::from_index(0), Slot::from_index(1)];

@@ -5,9 +5,9 @@ use crate::core::ASSIGNED_POD_DELETE;
 use crate::nominations;
 use crate::pod_status::correct_status;
 use crate::preemptions::{admit, is_victim, seen_terminating, wake_nominees};
-use crate::queue::{pod_update_events, remove_pod};
 use berth_api::{Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
+use berth_queue::{pod_update_events, remove_pod};
 use std::sync::Arc;
 
 const ASSIGNED_POD_ADD: ClusterEvent =

@@ -1,14 +1,14 @@
 //! The binding cycle.
 
 use super::*;
-use crate::metrics::Metric;
-use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::Response;
 use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{Feature, FeatureGates, Status};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -508,7 +508,7 @@ fn what_is_scheduled_is_counted() {
     w.answer_all();
     assert_eq!(w.metric(Metric::PodScheduledAfterFlush, &[]), 1.0);
     let metrics = w.scheduler.metrics();
-    let Some(crate::metrics::SeriesValue::Histogram(sli)) =
+    let Some(berth_telemetry::metrics::SeriesValue::Histogram(sli)) =
         metrics.get(Metric::PodSchedulingSliDuration, &["2"])
     else {
         panic!("the second attempt succeeded");
@@ -541,7 +541,7 @@ fn many_attempts_are_counted_as_fifteen_and_more() {
         w.answer_all();
         let metrics = w.scheduler.metrics();
         let histogram = |metric, labels: &[&str]| match metrics.get(metric, labels) {
-            Some(crate::metrics::SeriesValue::Histogram(h)) => (h.count(), h.sum),
+            Some(berth_telemetry::metrics::SeriesValue::Histogram(h)) => (h.count(), h.sum),
             _ => (0, 0.0),
         };
         let waited = f64::from(400 * (attempts - 1) + 2);

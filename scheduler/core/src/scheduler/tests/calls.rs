@@ -2,15 +2,15 @@
 //! back-pressure.
 
 use super::*;
-use crate::dispatcher::DispatcherOptions;
-use crate::metrics::{Metric, SeriesValue};
-use crate::queue::QueuedIn;
 use berth_api::{Duration, Time};
+use berth_dispatcher::DispatcherOptions;
 use berth_framework::call::{CallError, CallErrorKind, CallId, ConditionPatch, PodRef, Response};
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::testing::{CLAIM_UPDATE, FakePlugin, VOLUME_UPDATE, fake, node, pod};
 use berth_framework::{ActionType, ApiCall, EventResource, Feature, FeatureGates, Status};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::{Metric, SeriesValue};
 
 const NONE: [&str; 0] = [];
 

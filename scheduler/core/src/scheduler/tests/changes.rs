@@ -6,15 +6,15 @@ mod pods;
 
 use super::*;
 use crate::ClusterChange;
-use crate::evaluator::Stopwatch;
-use crate::metrics::{Metric, SeriesValue};
-use crate::queue::QueuedIn;
 use berth_api::{Duration, Kind, Object, TaintEffect};
 use berth_framework::call::CallErrorKind;
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::PermitStep;
 use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, ApiCall, EventResource, Hint, Status};
+use berth_queue::QueuedIn;
+use berth_telemetry::Stopwatch;
+use berth_telemetry::metrics::{Metric, SeriesValue};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rejects every pod named `waits…`, and registers for one kind of event.

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::evaluator::EvaluatorKind;
-use crate::metrics::Metric;
-use crate::queue::QueuedIn;
 use crate::{LogLevel, ScheduleOutcome};
 use berth_api::Duration;
 use berth_framework::Status;
 use berth_framework::call::EventKind;
 use berth_framework::plugin::PreFilterResult;
 use berth_framework::testing::{fake, node, pod};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

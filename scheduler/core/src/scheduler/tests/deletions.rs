@@ -2,14 +2,14 @@
 
 use super::calls::no;
 use super::*;
-use crate::metrics::Metric;
-use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::{CallErrorKind, ConditionPatch, PodRef};
 use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{ApiCall, Feature, FeatureGates};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::Metric;
 
 /// A pod is deleted on its way to its node. D-25; C-46, C-48, C-49 and C-52, cases 222, 229: it counts as a failed
 /// attempt with an event, as with kube-scheduler; nothing is written to it, it is nowhere any more, and its room is

@@ -7,14 +7,14 @@ mod search;
 
 use super::*;
 use crate::ScheduleOutcome;
-use crate::metrics::Metric;
-use crate::queue::QueuedIn;
 use berth_api::{Duration, Str};
 use berth_framework::extender::{Extender, Extenders, Filtered};
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{FakeExtender, FakePlugin, extender, fake, node, pod};
 use berth_framework::{Code, Status};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};

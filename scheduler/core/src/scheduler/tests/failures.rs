@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::LogLevel;
-use crate::metrics::{Metric, SeriesValue};
-use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::CallErrorKind;
 use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
 use berth_framework::stage::Step;
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{Feature, FeatureGates, Status};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::{Metric, SeriesValue};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -118,7 +118,7 @@ fn post_filter_adds_its_word_and_nominates() {
             "{situation}"
         );
         let labels = ["unschedulable", "default-scheduler"];
-        let unschedulable = w.metric(crate::metrics::Metric::ScheduleAttempts, &labels);
+        let unschedulable = w.metric(berth_telemetry::metrics::Metric::ScheduleAttempts, &labels);
         assert_eq!(unschedulable, 1.0, "{situation}");
         assert_eq!(w.rejectors_of("p").0, ["No"], "{situation}");
         let expected = nominated.unwrap_or("n0");

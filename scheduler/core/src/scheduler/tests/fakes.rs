@@ -2,8 +2,6 @@
 
 use crate::LogLevel;
 use crate::SchedulerOptions;
-use crate::evaluator::Stopwatch;
-use crate::profile::ProfileSpec;
 use crate::testing::{Driver, registered};
 use berth_api::Duration;
 use berth_framework::call::CallId;
@@ -13,6 +11,8 @@ use berth_framework::registry::Registry;
 use berth_framework::stage::{Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, fake};
 use berth_framework::{ActionType, ApiCall, EventResource, FeatureGates, Hint, Status};
+use berth_profile::ProfileSpec;
+use berth_telemetry::Stopwatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -2,8 +2,6 @@
 
 use super::fakes::everywhere;
 use super::*;
-use crate::profile::ProfileSpec;
-use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::{EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{
@@ -12,6 +10,8 @@ use berth_framework::plugin::{
 use berth_framework::stage::Step;
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{FeatureGates, Status};
+use berth_profile::ProfileSpec;
+use berth_queue::QueuedIn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

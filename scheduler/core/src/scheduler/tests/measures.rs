@@ -4,7 +4,6 @@ use super::fakes::everywhere;
 use super::*;
 use crate::LogLevel;
 use crate::evaluator::EvaluatorKind;
-use crate::metrics::{Metric, SeriesValue, Snapshot};
 use berth_api::Duration;
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::{
@@ -13,6 +12,7 @@ use berth_framework::plugin::{
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{ActionType, EventResource, Feature, FeatureGates, Status};
+use berth_telemetry::metrics::{Metric, SeriesValue, Snapshot};
 use std::ops::ControlFlow;
 
 const PROFILE: &str = "default-scheduler";

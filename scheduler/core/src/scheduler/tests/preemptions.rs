@@ -1,14 +1,14 @@
 //! The eviction of victims beside the loop: order, events, failures, numbers (P-17, P-20 to P-23).
 
 use super::*;
-use crate::metrics::{Metric, SeriesValue};
-use crate::queue::QueuedIn;
 use berth_api::{Duration, Pod};
 use berth_framework::Status;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
 use berth_framework::stage::{Disruption, Eviction, Observation, Preemption, Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::{Metric, SeriesValue};
 
 fn eviction(victim: &Pod, preemptor: &Pod) -> Eviction {
     Eviction {

@@ -2,9 +2,6 @@
 
 use super::fakes::profile_with;
 use super::*;
-use crate::metrics::Metric;
-use crate::profile::{EnabledPlugin, ProfileSpec};
-use crate::queue::QueuedIn;
 use crate::{NotReconfigured, Reconfiguration, Reconfigured};
 use berth_api::Duration;
 use berth_framework::extender::{Extender, Extenders};
@@ -13,6 +10,9 @@ use berth_framework::registry::Registry;
 use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, extender, fake, node, pod};
 use berth_framework::{Status, call::CallErrorKind};
+use berth_profile::{EnabledPlugin, ProfileSpec};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 
 /// The usual backoffs, no extenders.

@@ -2,12 +2,12 @@
 
 use super::calls::too_busy;
 use super::*;
-use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::{CallErrorKind, PodRef};
 use berth_framework::event::EventRegistration;
 use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, ApiCall, EventResource, Status};
+use berth_queue::QueuedIn;
 
 const NONE: [&str; 0] = [];
 

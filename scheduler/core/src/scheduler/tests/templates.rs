@@ -1,10 +1,10 @@
 //! Waiting pods of one template: an event wakes one of them, and the next one follows it.
 
 use super::*;
-use crate::metrics::Metric;
-use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::testing::{PodBuilder, node, pod};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::Metric;
 
 /// A node that is full of `count` pods, and as many that wait for room, `p0` first.
 fn full(count: usize) -> Driver {

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::ClusterChange;
-use crate::metrics::Metric;
-use crate::queue::QueuedIn;
 use berth_api::{Duration, Kind};
 use berth_framework::Status;
 use berth_framework::call::ObjectName;
 use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::Metric;
 
 /// Holds back `p`; the pod `boss` allows or rejects it.
 fn holding(name: &'static str, seconds: u64) -> FakePlugin {

@@ -1,8 +1,6 @@
 //! The handling of pods while they are tried, and of those whose plugin names the wrong pods for an event (KEP-6132).
 
 use super::fakes::{driver, fits};
-use crate::metrics::Metric;
-use crate::queue::QueuedIn;
 use crate::testing::Driver;
 use berth_api::{Duration, Pod};
 use berth_framework::event::{EventRegistration, Narrowed, Touched};
@@ -10,6 +8,8 @@ use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilt
 use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, EventResource, Hint, Status};
+use berth_queue::QueuedIn;
+use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,10 +1,10 @@
 //! Custom resources, and plugins that register for them or fail to register.
 
 use super::*;
-use crate::profile::ProfileSpec;
 use crate::{Scheduler, SchedulerOptions};
 use berth_api::{CustomKind, Time};
 use berth_framework::registry::{ArgsError, Registry};
+use berth_profile::ProfileSpec;
 
 /// cases 109 and 195: a plugin receives the events of custom resources (added, updated, deleted) with the
 /// objects. A resource that is not written as `plural.version.group` is logged as an error, and everything else works.

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::SchedulerOptions;
-use crate::dispatcher::DispatcherOptions;
-use crate::metrics::SeriesValue;
+use berth_dispatcher::DispatcherOptions;
 use berth_framework::plugin::PermitStep;
+use berth_telemetry::metrics::SeriesValue;
 
 /// F-42, C-43, case 211: the first binder that is interested binds, otherwise the plugins do.
 #[test]

@@ -1,0 +1,329 @@
+//! PreEnqueue for groups: one rejected member gates the whole group.
+//!
+//! The plugins run for one member after the other until one is rejected: a group with a rejected first member costs one
+//! run, for any number of members. Each member states its own reason, or the reason of the member that gates the group
+//! (KEP-5501). Members with their own reasons are indexed ([`GatedMembers`](super::gated_members::GatedMembers)), and
+//! evaluated again when an event can help them.
+
+use super::SchedulingQueue;
+use super::entry::{EntryId, QueuedPodInfo};
+use super::gated_members::is_filed;
+use super::group::QueuedGroup;
+use super::report::{Gate, message_of};
+use berth_api::{Pod, Str};
+use berth_framework::condition::NOT_READY_FOR_SCHEDULING;
+use berth_framework::plugin::Context;
+use berth_framework::{Feature, ReasonCode};
+use berth_telemetry::LogLine;
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+/// Returns whether PreEnqueue plugins reject a popped group: a group can have become too small since its admission. One
+/// member represents all.
+pub fn is_rejected_now(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    info: &QueuedPodInfo,
+) -> bool {
+    let first = info
+        .own
+        .group
+        .as_ref()
+        .and_then(|group| group.members().next());
+    let Some(pod) = first.map(|member| member.pod.clone()) else {
+        return false;
+    };
+    gate_of_member(queue, cx, &pod).is_some()
+}
+
+pub(super) fn reports_wanted(queue: &SchedulingQueue) -> bool {
+    let features = &queue.config.features;
+    features.enabled(Feature::SchedulerPreEnqueuePodStatus)
+}
+
+/// Runs the PreEnqueue plugins for the members of a detached group, starting at the last rejected member, until one
+/// member is rejected: that gates the whole group. Members of a group that was not gated are not evaluated again unless
+/// `again` is set.
+pub(super) fn ask_about_group(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    id: EntryId,
+    again: bool,
+) {
+    let Some(entry) = queue.places.get_mut(id) else {
+        return;
+    };
+    let Some(mut group) = entry.info.own.group.take() else {
+        return;
+    };
+    let before = entry.info.own.gate.take();
+    let blocker = group.blocker.take();
+    let order: Vec<usize> = if again || before.is_some() {
+        let first = blocker
+            .as_ref()
+            .and_then(|uid| group.members.get_index_of(uid));
+        let (first, len) = (first.unwrap_or(0), group.members.len());
+        (0..len).map(|n| (first + n) % len).collect()
+    } else {
+        let unasked = group.unasked.iter();
+        unasked
+            .filter_map(|uid| group.members.get_index_of(uid))
+            .collect()
+    };
+    let mut passed = FxHashSet::default();
+    let stop = order.into_iter().find_map(|at| {
+        let (uid, info) = group.members.get_index(at)?;
+        let gate = gate_of_member(queue, cx, &info.pod);
+        if gate.is_none() {
+            passed.insert(uid.clone());
+        }
+        Some((uid.clone(), gate?))
+    });
+    let everyone: Vec<Str> = group.members.keys().cloned().collect();
+    let unasked = group.unasked.clone();
+    let (gate, changed) = match stop {
+        None => {
+            admit_members(queue, cx, &mut group, before.is_some());
+            let changed = if before.is_some() { everyone } else { unasked };
+            (None, changed)
+        }
+        Some((stopped_at, gate)) => {
+            let is_as_before =
+                before.as_ref() == Some(&gate) && blocker == Some(stopped_at.clone());
+            group.blocker = Some(stopped_at);
+            let known = if is_as_before {
+                KnownGates::AllButUnasked
+            } else if before.is_some() {
+                KnownGates::Filed(passed)
+            } else {
+                KnownGates::None
+            };
+            gate_members(queue, cx, &mut group, &gate, &known);
+            let changed = if is_as_before { unasked } else { everyone };
+            (Some(gate), changed)
+        }
+    };
+    group.unasked.clear();
+    if let Some(entry) = queue.places.get_mut(id) {
+        if let Some(gate) = &gate {
+            entry.info.unschedulable_plugins.insert(&gate.plugin);
+        }
+        entry.info.own.gate = gate;
+        entry.info.own.group = Some(group);
+    }
+    file_members(queue, id, &changed);
+}
+
+/// The members of a gated group with known gates after PreEnqueue stopped at a member.
+enum KnownGates {
+    /// None: the group was not gated before.
+    None,
+    /// The group is gated by another member than before, or for another reason. The indexed gates are known, and these
+    /// members pass.
+    Filed(FxHashSet<Str>),
+    /// The group is gated as before.
+    AllButUnasked,
+}
+
+/// Runs the PreEnqueue plugins again for a member of a gated group with its own reason.
+pub(super) fn ask_about_member(queue: &mut SchedulingQueue, cx: &Context<'_>, uid: &Str) {
+    let Some(id) = queue.places.groups.entry_of_member(uid) else {
+        return;
+    };
+    let Some(entry) = queue.places.get_mut(id).filter(|e| e.info.is_gated()) else {
+        return;
+    };
+    let (gate, group) = (entry.info.own.gate.clone(), entry.info.own.group.take());
+    let Some((gate, mut group)) = gate.zip(group) else {
+        debug_assert!(false, "the entry of a member is that of its group");
+        return;
+    };
+    if group.blocker.as_ref() != Some(uid) && group.members.contains_key(uid) {
+        let of_others = gate_of_others(&group, &gate);
+        if let Some(info) = group.members.get_mut(uid) {
+            let own = gate_of_member(queue, cx, &info.pod);
+            set_gate(queue, cx, info, own.unwrap_or(of_others));
+        }
+    }
+    if let Some(entry) = queue.places.get_mut(id) {
+        entry.info.own.group = Some(group);
+    }
+    file_members(queue, id, std::slice::from_ref(uid));
+}
+
+/// Returns whether a member is rejected for a reason of the whole group, which applies to all members at once.
+pub(super) fn is_of_group(gate: &Gate) -> bool {
+    gate.code == ReasonCode::PodGroup
+}
+
+/// A new member of a gated group can end a reason of the group that members state in addition to the gating member. One
+/// of these members is evaluated on behalf of all.
+pub(super) fn ask_about_reason_of_group(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    id: EntryId,
+) {
+    let stating = |queue: &SchedulingQueue| -> Vec<Str> {
+        let entry = queue.places.get(id).filter(|e| e.info.is_gated());
+        let group = entry.and_then(|entry| entry.info.own.group.as_ref());
+        let members = group.into_iter().flat_map(|group| &group.members);
+        let stating = members.filter(|(uid, member)| {
+            let gate = member.own.gate.as_ref();
+            gate.is_some_and(|gate| !gate.is_of_sibling && is_of_group(gate))
+                && queue.gated_members.contains(uid)
+        });
+        stating.map(|(uid, _)| uid.clone()).collect()
+    };
+    let mut members = stating(queue).into_iter();
+    let Some(first) = members.next() else {
+        return;
+    };
+    ask_about_member(queue, cx, &first);
+    if !stating(queue).contains(&first) {
+        members.for_each(|uid| ask_about_member(queue, cx, &uid));
+    }
+}
+
+/// Indexes the members of a group with their own reasons, and removes the others.
+pub(super) fn file_members(queue: &mut SchedulingQueue, id: EntryId, uids: &[Str]) {
+    let Some(entry) = queue.places.get(id) else {
+        return;
+    };
+    for uid in uids {
+        let group = entry.info.own.group.as_ref();
+        match group.and_then(|group| group.members.get(uid)) {
+            Some(member) if is_filed(&entry.info, member) => {
+                queue.gated_members.file(&queue.profiles, member);
+            }
+            _ => queue.gated_members.remove(uid),
+        }
+    }
+}
+
+/// The gate of a member that a PreEnqueue plugin rejects.
+fn gate_of_member(queue: &mut SchedulingQueue, cx: &Context<'_>, pod: &Arc<Pod>) -> Option<Gate> {
+    let profile = queue.profiles.by_name(&pod.spec.scheduler_name);
+    let profile = queue.profiles.get(profile)?;
+    for plugin in &profile.pre_enqueue {
+        let status = plugin.pre_enqueue(cx, pod);
+        if status.is_success() {
+            continue;
+        }
+        if !status.is_rejected() {
+            let line = LogLine::error("Unexpected error running PreEnqueue plugin");
+            let line = line
+                .with("pod", &**pod)
+                .with("plugin", &Str::new(plugin.name()));
+            queue.log.push(line.with("err", status.message()));
+        }
+        let name = Str::new(plugin.name());
+        let message = message_of(&name, &status.message());
+        return Some(Gate {
+            plugin: name,
+            reason: plugin.condition_reason(),
+            message,
+            code: status.reason_code(),
+            follows_attempt: plugin.follows_attempt(),
+            is_of_sibling: false,
+        });
+    }
+    None
+}
+
+fn admit_members(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    group: &mut QueuedGroup,
+    was_gated: bool,
+) {
+    let unasked = std::mem::take(&mut group.unasked);
+    let wanted = reports_wanted(queue);
+    let mut admit = |info: &mut QueuedPodInfo| {
+        let before = info.own.gate.take();
+        if wanted {
+            queue.reports.passed(&info.pod, before.as_ref(), cx.now);
+        }
+    };
+    if was_gated {
+        group.members.values_mut().for_each(admit)
+    } else {
+        for uid in &unasked {
+            if let Some(info) = group.members.get_mut(uid) {
+                admit(info);
+            }
+        }
+    }
+}
+
+/// The gate of the members without a rejection, in a group that `gate` gates.
+fn gate_of_others(group: &QueuedGroup, gate: &Gate) -> Gate {
+    let blocker = group.blocker.as_ref();
+    let blocker = blocker.and_then(|uid| group.members.get(uid));
+    let name = blocker.map(|info| info.pod.name().clone());
+    Gate {
+        reason: NOT_READY_FOR_SCHEDULING,
+        message: Str::from(format!(
+            "waiting for pod {:?} of the group, which {} rejects: {}",
+            name.unwrap_or_default(),
+            gate.plugin,
+            gate.message
+        )),
+        is_of_sibling: true,
+        ..gate.clone()
+    }
+}
+
+/// A member is rejected, and all members are gated. Each states its own reason, or the reason of that member.
+fn gate_members(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    group: &mut QueuedGroup,
+    gate: &Gate,
+    known: &KnownGates,
+) {
+    let of_others = gate_of_others(group, gate);
+    let (blocker, unasked) = (group.blocker.clone(), std::mem::take(&mut group.unasked));
+    let changed: Vec<Str> = match known {
+        KnownGates::AllButUnasked => unasked.clone(),
+        KnownGates::Filed(_) | KnownGates::None => group.members.keys().cloned().collect(),
+    };
+    let unasked: FxHashSet<Str> = unasked.into_iter().collect();
+    for uid in changed {
+        let Some(info) = group.members.get_mut(&uid) else {
+            continue;
+        };
+        let own = match known {
+            _ if Some(&uid) == blocker.as_ref() => Some(gate.clone()),
+            KnownGates::Filed(passed) if passed.contains(&uid) => None,
+            KnownGates::Filed(_) if !unasked.contains(&uid) => {
+                // Indexed members are evaluated by the events that can help them; no event helps the others.
+                let stated = info.own.gate.as_ref();
+                if queue.gated_members.contains(&uid) {
+                    continue;
+                } else if stated.is_some_and(|gate| gate.is_of_sibling) && !is_of_group(gate) {
+                    None
+                } else {
+                    gate_of_member(queue, cx, &info.pod)
+                }
+            }
+            _ => gate_of_member(queue, cx, &info.pod),
+        };
+        let own = own.unwrap_or_else(|| of_others.clone());
+        set_gate(queue, cx, info, own);
+    }
+}
+
+/// A plugin rejects a member, or gates its group.
+fn set_gate(queue: &mut SchedulingQueue, cx: &Context<'_>, info: &mut QueuedPodInfo, gate: Gate) {
+    if !info.is_rejected_by(&gate.plugin) {
+        let profile = &info.pod.spec.scheduler_name;
+        queue.metrics.unschedulable(&gate.plugin, profile, 1.0);
+    }
+    info.unschedulable_plugins.insert(&gate.plugin);
+    let before = info.own.gate.take();
+    if reports_wanted(queue) {
+        let reports = &mut queue.reports;
+        reports.rejected(&info.pod, before.as_ref(), &gate, cx.now);
+    }
+    info.own.gate = Some(gate);
+}

@@ -1,0 +1,256 @@
+//! Whether an event justifies another attempt of a pod: the hints of the plugins that rejected it, called only
+//! for the pods that the event can help (KEP-6132; ).
+
+use super::entry::{EntryId, QueuedPodInfo};
+use super::hooks::{Matched, QueueProfile};
+use super::metrics::QueueMetrics;
+use berth_api::Str;
+use berth_framework::event::{Change, HintError, HintFn, Touched};
+use berth_framework::{Cluster, Hint};
+use berth_telemetry::Stopwatch;
+use berth_telemetry::metrics::{Families as _, HistogramValue, Metric, MetricKind};
+use berth_telemetry::{Log, LogLine};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The result of a hint, as in the `hint` label of its metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HintOutcome {
+    /// Another attempt can succeed.
+    Queue,
+    /// It is not.
+    Skip,
+    /// The hint failed, which counts as `Queue`.
+    Error,
+    /// The hint returned Skip, with a known gap; see
+    /// [`EventRegistration::supplement`](berth_framework::event::EventRegistration::supplement).
+    Supplemented,
+}
+
+impl HintOutcome {
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Queue => "Queue",
+            Self::Skip => "QueueSkip",
+            Self::Error => "Error",
+            Self::Supplemented => "QueueSupplemented",
+        }
+    }
+}
+
+/// The effect of an event on a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MoveStrategy {
+    /// The pod continues to wait.
+    Skip,
+    /// The pod is retried after its backoff.
+    AfterBackoff,
+    /// The pod is retried at once: a plugin waited for this event.
+    Immediately,
+}
+
+/// The counted results of the hints of each plugin for one event, and their duration.
+pub(super) struct HintTally {
+    stopwatch: Arc<dyn Stopwatch>,
+    took: SmallVec<[(Str, HintOutcome, HistogramValue); 4]>,
+    /// The end of the last call, or the start of the first.
+    last: Option<u64>,
+}
+
+impl HintTally {
+    pub(super) fn new(stopwatch: Arc<dyn Stopwatch>) -> Self {
+        Self {
+            last: None,
+            stopwatch,
+            took: SmallVec::new(),
+        }
+    }
+
+    /// Starts the measurement. Most events call no hint and need no time.
+    fn begin(&mut self) {
+        if self.last.is_none() {
+            self.last = Some(self.stopwatch.nanos());
+        }
+    }
+
+    /// Records a call. The time since the previous call counts as its duration: two clock readings per call would cost
+    /// as much as most hints.
+    fn count(&mut self, plugin: &Str, outcome: HintOutcome) {
+        let now = self.stopwatch.nanos();
+        let began = self.last.replace(now).unwrap_or(now);
+        let seconds = now.saturating_sub(began) as f64 / 1e9;
+        let MetricKind::Histogram(buckets) = Metric::QueueingHintExecutionDuration.family().kind
+        else {
+            return;
+        };
+        let mut took = self.took.iter_mut();
+        match took.find(|(of, hint, _)| (of, *hint) == (plugin, outcome)) {
+            Some((_, _, histogram)) => histogram.observe(buckets, seconds),
+            None => {
+                let mut histogram = HistogramValue::new(buckets);
+                histogram.observe(buckets, seconds);
+                self.took.push((plugin.clone(), outcome, histogram));
+            }
+        }
+    }
+
+    /// The number of called hints.
+    pub(super) fn total(&self) -> u64 {
+        self.took.iter().map(|(_, _, took)| took.count()).sum()
+    }
+
+    /// Adds the counts to the metrics.
+    pub(super) fn record(self, event: &Str, metrics: &mut QueueMetrics) {
+        for (plugin, hint, took) in &self.took {
+            metrics.hints_took([plugin, event, hint.label()], took);
+        }
+    }
+}
+
+/// The pods that one registration examines for an event.
+#[derive(Debug)]
+pub(super) enum AskedPods<'a> {
+    /// Every pod that its plugin rejected.
+    All,
+    /// The pods that its PreQueueingHint named, sorted.
+    Listed(Vec<EntryId>),
+    /// The pods that wait for what the event changes. Pods that are found otherwise can be examined, too: the hint
+    /// returns Skip.
+    Waiting(&'a Touched),
+}
+
+/// An event for the pods of one profile.
+#[derive(Clone, Copy)]
+pub(super) struct EventQuestion<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) matched: &'a Matched,
+    pub(super) change: Change<'a>,
+    /// The pods' profile, and which of its registrations match the event.
+    pub(super) profile: Option<&'a QueueProfile>,
+    pub(super) matching: &'a [usize],
+    /// For each entry of `matching`, the pods to examine.
+    pub(super) narrowed: &'a [AskedPods<'a>],
+}
+
+impl EventQuestion<'_> {
+    /// Q-53, for one pod. `id` identifies it if the event was narrowed.
+    pub(super) fn put_to(
+        &self,
+        info: &QueuedPodInfo,
+        id: Option<EntryId>,
+        tally: &mut HintTally,
+        log: &mut Log,
+    ) -> MoveStrategy {
+        if !info.has_rejectors() {
+            return MoveStrategy::AfterBackoff;
+        }
+        if self.matched.is_wildcard {
+            let is_its = |uid: &Str| match &info.own.group {
+                None => uid == info.pod.uid(),
+                Some(group) => group.members.contains_key(uid),
+            };
+            return match self.change.new {
+                Some(new) if new.as_pod().is_none_or(|pod| !is_its(pod.uid())) => {
+                    MoveStrategy::Skip
+                }
+                _ => MoveStrategy::AfterBackoff,
+            };
+        }
+        let Some(profile) = self.profile else {
+            let line =
+                LogLine::warning("no profile for the scheduler name of a pod, which is retried");
+            let line = line.with("profile", &info.pod.spec.scheduler_name);
+            log.push(line.with("pod", &*info.pod));
+            return MoveStrategy::AfterBackoff;
+        };
+        let mut strategy = MoveStrategy::Skip;
+        for (at, registration) in self.matching.iter().enumerate() {
+            let Some(registration) = profile.registrations.get(*registration) else {
+                continue;
+            };
+            let plugin = &registration.plugin;
+            if !info.is_rejected_by(plugin) || !self.is_asked(profile, at, id) {
+                continue;
+            }
+            tally.begin();
+            let ask = |hint: &HintFn| self.ask(hint, info);
+            let answer = registration.on.hint.as_ref().map_or(Ok(Hint::Queue), ask);
+            let supplement = registration.on.supplement.as_ref();
+            match answer {
+                Ok(Hint::Skip) if supplement.map(ask) == Some(Ok(Hint::Queue)) => {
+                    tally.count(plugin, HintOutcome::Supplemented);
+                }
+                Ok(Hint::Skip) => {
+                    tally.count(plugin, HintOutcome::Skip);
+                    continue;
+                }
+                Ok(Hint::Queue) => tally.count(plugin, HintOutcome::Queue),
+                Err(error) => {
+                    tally.count(plugin, HintOutcome::Error);
+                    let line = LogLine::error("QueueingHintFn returns error, the pod is queued")
+                        .with("plugin", plugin)
+                        .with("event", &self.matched.label)
+                        .with("pod", &*info.pod)
+                        .with("err", error.to_string());
+                    log.push(line);
+                }
+            }
+            if info.pending_plugins.contains(plugin) {
+                return MoveStrategy::Immediately;
+            }
+            if info.pending_plugins.is_empty() {
+                return MoveStrategy::AfterBackoff;
+            }
+            strategy = MoveStrategy::AfterBackoff;
+        }
+        strategy
+    }
+
+    /// Returns whether a PreEnqueue plugin rejects the pod regardless of the event; the hints are then not called.
+    /// Groups are always evaluated, because one answer does not apply to all members.
+    pub(super) fn is_rejected_regardless(&self, info: &QueuedPodInfo) -> bool {
+        let plugins = self.profile.map_or(&[][..], |profile| &profile.pre_enqueue);
+        info.own.group.is_none()
+            && !self.matched.is_wildcard
+            && (plugins.iter())
+                .any(|plugin| plugin.rejects_regardless(self.cluster, &info.pod, &self.change))
+    }
+
+    /// Calls a hint for a pod, or for a group: for the members that represent it, and for the changed member.
+    fn ask(&self, hint: &HintFn, info: &QueuedPodInfo) -> Result<Hint, HintError> {
+        let Some(group) = &info.own.group else {
+            return hint(self.cluster, &info.pod, self.change);
+        };
+        if group.is_woken_by_anything() {
+            return Ok(Hint::Queue);
+        }
+        let changed = self.change.new_pod().or_else(|| self.change.old_pod());
+        let changed = changed.and_then(|pod| group.members.get(pod.uid()));
+        let asked = group.asked().chain(changed.map(|info| &info.pod));
+        for pod in asked {
+            if hint(self.cluster, pod, self.change)? == Hint::Queue {
+                return Ok(Hint::Queue);
+            }
+        }
+        Ok(Hint::Skip)
+    }
+
+    /// returns whether the hint of the `at`-th matching registration is called for the pod: if any registration
+    /// of the same plugin names it, because their results are merged.
+    fn is_asked(&self, profile: &QueueProfile, at: usize, id: Option<EntryId>) -> bool {
+        let wants = |asked: &AskedPods<'_>, id: EntryId| match asked {
+            AskedPods::Listed(pods) => pods.binary_search(&id).is_ok(),
+            AskedPods::All | AskedPods::Waiting(_) => true,
+        };
+        let (Some(own), Some(id)) = (self.narrowed.get(at), id) else {
+            return true;
+        };
+        let plugin_of = |at: usize| {
+            let registration = profile.registrations.get(*self.matching.get(at)?)?;
+            Some(&registration.plugin)
+        };
+        let mut all = self.narrowed.iter().enumerate();
+        wants(own, id)
+            || all.any(|(other, asked)| plugin_of(other) == plugin_of(at) && wants(asked, id))
+    }
+}

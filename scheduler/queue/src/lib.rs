@@ -1,0 +1,622 @@
+//! The scheduling queue: the order of attempts, and the events that pods wait for.
+//!
+//! A pod that can be attempted is in the **active queue**, ordered by the QueueSort plugin. A failed pod waits for its
+//! **backoff**, or in the **unschedulable pool** for an event that helps one of its rejecting plugins. A pod that a
+//! PreEnqueue plugin rejects is **gated**: no event examines it except the events of that plugin. A popped pod is **in
+//! flight** until it is returned or [`SchedulingQueue::done`] is called; events during the flight are logged, so no
+//! wake-up is lost.
+//!
+//! **Architecture invariants:** no clock (time is an argument), no lock, no I/O, no randomness. A pod is in exactly one
+//! place. The cost of an event depends on the pods that it can help: they are found through indexes by gating and
+//! rejecting plugin, by the lists of PreQueueingHints, and by what they wait for, never by a walk of the queue. All
+//! memory is bounded by the number of pods.
+//!
+//! Sources: KEP-3521 (gates), KEP-4247 (queueing hints), KEP-5142 (popping from the backoff queue), KEP-5501
+//! (reports of PreEnqueue), KEP-6132 (PreQueueingHint). Tests name the rules.
+
+mod backoff;
+mod config;
+mod counts;
+mod entry;
+mod events;
+mod flushes;
+mod gated_members;
+mod gating;
+mod group;
+mod heap;
+mod hints;
+mod hooks;
+mod inflight;
+mod lookup;
+mod members;
+mod metrics;
+mod moves;
+mod names;
+mod nominator;
+mod place;
+mod pod_events;
+mod pool;
+mod reconfigure;
+mod report;
+mod templates;
+#[cfg(test)]
+mod tests;
+mod wait_index;
+mod walk;
+
+pub use config::QueueConfig;
+pub use counts::QueueCounts;
+pub use entry::{FailuresInARow, PluginSet, QueuedIn, QueuedPodInfo};
+pub use events::Moved;
+pub use gating::is_rejected_now;
+pub use group::QueuedGroup;
+pub use hooks::{EXTENDER, PluginEvents, ProfileHooks, default_registrations};
+pub use inflight::InFlight;
+pub use members::GroupEnd;
+pub use members::{group_changed, group_ended, group_untried, remove_pod};
+pub use metrics::POD_POPPED;
+pub use nominator::Nominator;
+pub use place::QueuePlaces;
+pub use pod_events::{PodEvents, pod_update_events};
+pub use report::PreEnqueueReport;
+pub use templates::PodTemplateKey;
+
+use berth_api::{Kind, Object, Pod, Time};
+use berth_framework::event::Change;
+use berth_framework::features::Behaviour;
+use berth_framework::plugin::{Context, Nominating};
+use berth_framework::{ClusterEvent, Feature};
+use berth_telemetry::metrics::{Metrics, Sampler};
+use berth_telemetry::{Log, LogLine};
+use berth_telemetry::{NoStopwatch, Stopwatch};
+use entry::EntryId;
+use flushes::Flushes;
+use gated_members::GatedMembers;
+use hints::{EventQuestion, HintTally, MoveStrategy};
+use hooks::Profiles;
+use members::{
+    add_member, group_of, place_of_member, return_member, take_off_members, update_member,
+};
+use metrics::QueueMetrics;
+use report::{Gate, Reports};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use walk::Walk;
+
+/// The event labels of moves that no cluster event causes.
+mod label {
+    use super::Behaviour;
+    use berth_framework::FeatureGates;
+
+    /// A pod without a node was created. The labels of these events are constant text, without allocation.
+    pub(super) fn of_new_pod(features: &FeatureGates) -> &'static str {
+        if features.has(Behaviour::PodEventsNameTheTarget) {
+            "UnscheduledPodAdd"
+        } else {
+            "UnschedulablePodAdd"
+        }
+    }
+
+    /// A pod without a node that the queue does not know was updated.
+    pub(super) fn of_updated_pod(features: &FeatureGates) -> &'static str {
+        if features.has(Behaviour::PodEventsNameTheTarget) {
+            "UnscheduledPodUpdate"
+        } else {
+            "UnschedulablePodUpdate"
+        }
+    }
+
+    /// A failed attempt.
+    pub(super) const SCHEDULE_ATTEMPT_FAILURE: &str = "ScheduleAttemptFailure";
+    /// A backoff is over.
+    pub(super) const BACKOFF_COMPLETE: &str = "BackoffComplete";
+    /// An idle scheduler takes a pod before its backoff is over.
+    pub(super) const POP_FROM_BACKOFF_Q: &str = "PopFromBackoffQ";
+    /// A plugin activated the pod.
+    pub(super) const FORCE_ACTIVATE: &str = "ForceActivate";
+    /// A pod waited too long for an event.
+    pub(super) const UNSCHEDULABLE_TIMEOUT: &str = "UnschedulableTimeout";
+    /// The pod that was woken on behalf of the template has ended; the next pod can fit.
+    pub(super) const NEXT_OF_TEMPLATE: &str = "NextOfTemplate";
+    /// A group has become complete, or has another root.
+    pub(super) const GROUP_COMPLETE: &str = "GroupComplete";
+    /// Another configuration was taken over.
+    pub(super) const CONFIGURATION_CHANGE: &str = "ConfigurationChange";
+    /// The event log overflowed.
+    pub(super) const EVENT_LOG_OVERFLOW: &str = "EventLogOverflow";
+}
+
+/// A returned pod is already queued.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Pod {pod} is already present in {}", place_text(*.place))]
+pub struct AlreadyQueued {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The place.
+    pub place: QueuedIn,
+}
+
+fn place_text(place: QueuedIn) -> &'static str {
+    match place {
+        QueuedIn::Active => "the active queue",
+        QueuedIn::Backoff | QueuedIn::ErrorBackoff => "the backoff queue",
+        QueuedIn::Unschedulable | QueuedIn::Gated => "unschedulable queue",
+    }
+}
+
+/// The pods that wait to be scheduled. See the [module](self).
+pub struct SchedulingQueue {
+    config: QueueConfig,
+    profiles: Profiles,
+    places: QueuePlaces,
+    in_flight: InFlight,
+    nominator: Nominator,
+    metrics: QueueMetrics,
+    reports: Reports,
+    log: Log,
+    walk: Walk,
+    /// Members of gated groups with reasons of their own, and the walk over them.
+    gated_members: GatedMembers,
+    member_walk: Walk,
+    /// The periodic flushes; `None` once the queue is closed.
+    flushes: Option<Flushes>,
+    /// Used only for metrics.
+    stopwatch: Arc<dyn Stopwatch>,
+    sampler: Sampler,
+}
+
+impl SchedulingQueue {
+    /// An empty queue. Its periodic flushes start at `now`.
+    pub fn new(config: QueueConfig, profiles: Vec<ProfileHooks>, now: Time) -> Self {
+        let sort = profiles.first().map(|profile| profile.queue_sort.clone());
+        let mut log = Log::default();
+        let profiles = profiles_of(&config, profiles, &mut log);
+        let places = QueuePlaces::new(&config, sort);
+        Self {
+            flushes: Some(Flushes::new(now, places.pops_from_backoff())),
+            profiles,
+            places,
+            in_flight: InFlight::new(config.in_flight_events_max),
+            nominator: Nominator::default(),
+            metrics: QueueMetrics::default(),
+            reports: Reports::default(),
+            log,
+            walk: Walk::default(),
+            gated_members: GatedMembers::default(),
+            member_walk: Walk::default(),
+            stopwatch: Arc::new(NoStopwatch),
+            sampler: Sampler::default(),
+            config,
+        }
+    }
+
+    /// The custom kinds with registrations of plugins: they are watched in addition to [`Kind::ALL`].
+    pub fn custom_kinds(&self) -> BTreeSet<Kind> {
+        self.profiles.custom_kinds()
+    }
+
+    /// Measures the duration of PreEnqueue and hints with a stopwatch, only for metrics.
+    #[must_use]
+    pub fn timed_by(mut self, stopwatch: Arc<dyn Stopwatch>) -> Self {
+        self.stopwatch = stopwatch;
+        self
+    }
+
+    /// Resets counters and histograms; gauges do not change (M-3).
+    pub fn reset_metrics(&mut self) {
+        self.metrics.reset();
+    }
+
+    /// A new pod without a node. A pod that is queued or in flight is treated as updated, or as recreated if its
+    /// identity differs.
+    ///
+    /// `cx.cluster` must contain the pod; otherwise its nominated node is ignored.
+    pub fn add(&mut self, cx: &Context<'_>, pod: Arc<Pod>) {
+        if self.in_flight.contains(pod.uid()) {
+            self.update(cx, &pod, &pod);
+            return;
+        }
+        if group_of(self, &pod).is_some() {
+            let event = label::of_new_pod(&self.config.features);
+            add_member(self, cx, pod, event);
+            return;
+        }
+        if let Some(id) = self.places.id_of(pod.namespace(), pod.name())
+            && let Some(entry) = self.places.get(id)
+        {
+            let queued = entry.info.pod.clone();
+            if queued.uid() == pod.uid() {
+                self.update(cx, &queued, &pod);
+                return;
+            }
+            self.delete(&queued);
+        }
+        self.enter(cx, pod, label::of_new_pod(&self.config.features));
+    }
+
+    /// A pod enters the queue. Since 1.37, the nominated node in its status takes effect before PreEnqueue.
+    fn enter(&mut self, cx: &Context<'_>, pod: Arc<Pod>, event: &str) {
+        let features = &self.config.features;
+        if features.has(Behaviour::GatedPodsAreNominated) {
+            self.nominator.add(cx.cluster, &pod, &Nominating::Keep);
+        }
+        let id = self
+            .places
+            .enter(QueuedPodInfo::new(pod, cx.now), &self.profiles);
+        self.move_to_active(cx, id, event, false);
+    }
+
+    /// A changed pod without a node, in any place. An unknown pod is added.
+    ///
+    /// Returns the events of the update.
+    pub fn update(&mut self, cx: &Context<'_>, old: &Arc<Pod>, new: &Arc<Pod>) -> PodEvents {
+        let events = pod_update_events(old, new, &self.config.features);
+        if self.in_flight.contains(new.uid()) {
+            let (old, new) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+            for event in &events {
+                remember(
+                    self,
+                    event,
+                    Change {
+                        old: Some(&old),
+                        new: Some(&new),
+                    },
+                );
+            }
+            return events;
+        }
+        if group_of(self, new).is_some() {
+            if self.places.groups.place_of(new.uid()).is_some() {
+                return update_member(self, cx, old, new);
+            }
+            let event = label::of_updated_pod(&self.config.features);
+            add_member(self, cx, new.clone(), event);
+            return events;
+        }
+        let Some(id) = self.places.id_of(new.namespace(), new.name()) else {
+            self.enter(
+                cx,
+                new.clone(),
+                label::of_updated_pod(&self.config.features),
+            );
+            return events;
+        };
+        let place = self.places.detach(id);
+        let profile = self.profiles.by_name(&new.spec.scheduler_name);
+        let Some((entry, place)) = self.places.get_mut(id).zip(place) else {
+            return events;
+        };
+        if entry.info.pod.uid() != new.uid() {
+            self.reports.forget(entry.info.pod.uid());
+            entry.info.own.gate = entry.info.own.gate.take().map(Gate::of_another_pod);
+        }
+        let (before, after) = (&entry.info.pod.spec, &new.spec);
+        if before.scheduler_name != after.scheduler_name {
+            for (profile, change) in [(&before.scheduler_name, -1.0), (&after.scheduler_name, 1.0)]
+            {
+                for plugin in entry.info.rejectors() {
+                    self.metrics.unschedulable(plugin, profile, change);
+                }
+            }
+        }
+        let features = &self.config.features;
+        if features.enabled(Feature::SchedulerPreEnqueuePodStatus) {
+            self.reports.shown(&entry.info, new, cx.now);
+        }
+        let template = entry.info.own.template.as_ref();
+        if !template.is_some_and(|template| template.is_of(new)) {
+            entry.info.own.template = None;
+        }
+        let ended = entry
+            .info
+            .own
+            .template
+            .is_none()
+            .then(|| entry.info.pod.uid().clone());
+        entry.info.pod = new.clone();
+        entry.profile = profile;
+        self.places.attach(id, place, &self.profiles);
+        if let Some(uid) = ended {
+            self.places.release(&uid);
+        }
+        // Also for a gated pod: an autoscaler can reserve resources for it.
+        self.nominator.update(cx.cluster, old, new);
+        if place.is_unschedulable_pool() {
+            self.reconsider_updated(cx, id, (old, new), &events);
+        }
+        events
+    }
+
+    /// Q-62, step 4: an update can be the event that the pod waits for. Its events are evaluated for the pod one after
+    /// the other until it can be popped.
+    fn reconsider_updated(
+        &mut self,
+        cx: &Context<'_>,
+        id: EntryId,
+        (old, new): (&Arc<Pod>, &Arc<Pod>),
+        events: &[ClusterEvent],
+    ) {
+        let mut waits = true;
+        let (old_object, new_object) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+        for event in events {
+            let matched = self.profiles.matched(event);
+            let Some(entry) = self.places.get(id) else {
+                return;
+            };
+            let question = EventQuestion {
+                cluster: cx.cluster,
+                matched: &matched,
+                change: Change {
+                    old: Some(&old_object),
+                    new: Some(&new_object),
+                },
+                profile: self.profiles.get(entry.profile),
+                matching: entry.profile.map_or(&[], |profile| matched.of(profile)),
+                narrowed: &[],
+            };
+            let mut tally = HintTally::new(self.stopwatch.clone());
+            let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.log);
+            tally.record(&matched.label, &mut self.metrics);
+            // A pod that one event moved to backoff can become active only by another event.
+            if !waits && strategy != MoveStrategy::Immediately {
+                continue;
+            }
+            let place = self.requeue(cx, id, strategy, &matched.label);
+            if self.places.is_poppable(place) {
+                return;
+            }
+            waits = place.is_unschedulable_pool();
+        }
+    }
+
+    /// The pod was deleted, or has a node. A pod in flight is left to its cycle, and a pod with the same name
+    /// and another identity stays.
+    pub fn delete(&mut self, pod: &Pod) {
+        self.nominator.remove(pod.uid());
+        self.reports.forget(pod.uid());
+        let Some(id) = self.places.id_of(pod.namespace(), pod.name()) else {
+            return;
+        };
+        if self
+            .places
+            .get(id)
+            .is_some_and(|entry| entry.info.pod.uid() == pod.uid())
+            && let Some(info) = self.places.leave(id)
+        {
+            self.metrics.count_rejectors(&info, -1.0);
+            self.places.release(pod.uid());
+        }
+    }
+
+    /// The next pod to attempt, which is in flight from now on: the first pod of the active queue; if
+    /// that is empty and SchedulerPopFromBackoffQ is on, the first pod in backoff after a rejection.
+    ///
+    /// Return it with [`Self::add_unschedulable`], or end its flight with [`Self::done`].
+    pub fn pop(&mut self, now: Time) -> Option<QueuedPodInfo> {
+        loop {
+            let (id, place) = self.places.first_poppable()?;
+            if place != QueuedIn::Active {
+                self.arrived(id, QueuedIn::Active, label::POP_FROM_BACKOFF_Q);
+            }
+            if let Some(info) = self.take_off(id, now) {
+                return Some(info);
+            }
+        }
+    }
+
+    /// Moves a pod from the queue to flight; `None` if the same pod is already in flight.
+    fn take_off(&mut self, id: EntryId, now: Time) -> Option<QueuedPodInfo> {
+        let mut info = self.places.leave(id)?;
+        info.attempts = info.attempts.saturating_add(1);
+        info.initial_attempt_timestamp.get_or_insert(now);
+        self.metrics.count_rejectors(&info, -1.0);
+        take_off_members(self, &mut info, now);
+        if self.in_flight.contains(info.pod.uid()) {
+            let line = LogLine::error(
+                "Discarding the popped pod: the same pod is tracked in multiple places in the scheduler",
+            );
+            self.log.push(line.with("pod", &*info.pod));
+            return None;
+        }
+        self.in_flight.start(&info.pod, &mut self.metrics);
+        Some(info)
+    }
+
+    /// The flight of the pod has ended: it was bound, dropped or deleted. Does nothing for other pods.
+    pub fn done(&mut self, uid: &str) {
+        self.places.release(uid);
+        self.in_flight.done(uid, &mut self.metrics);
+    }
+
+    /// Returns a popped pod that did not fit or failed, and ends its flight. `info` contains the latest
+    /// version of the pod and the plugin sets of this attempt; two empty sets indicate an error. Returns the place of
+    /// the pod.
+    ///
+    /// # Errors
+    /// When the pod is queued; its flight has ended all the same.
+    pub fn add_unschedulable(
+        &mut self,
+        cx: &Context<'_>,
+        mut info: QueuedPodInfo,
+    ) -> Result<QueuedIn, AlreadyQueued> {
+        let uid = info.pod.uid().clone();
+        let is_member = group_of(self, &info.pod).is_some();
+        let queued = if is_member {
+            place_of_member(self, &uid)
+        } else {
+            let id = self.places.id_of(info.pod.namespace(), info.pod.name());
+            id.and_then(|id| self.places.get(id)?.place)
+        };
+        if let Some(place) = queued {
+            self.done(&uid);
+            return Err(AlreadyQueued {
+                pod: info.pod.key(),
+                place,
+            });
+        }
+        if is_member {
+            return Ok(return_member(self, cx, info));
+        }
+        info.was_flushed_from_unschedulable = false;
+        if !std::mem::take(&mut info.own.is_rejected_as_before) {
+            info.count_failure(cx.now);
+        }
+        self.metrics.count_rejectors(&info, 1.0);
+        let strategy = strategy_after_flight(self, cx, &info);
+        // The pod can have changed since its evaluation.
+        let evaluated = info.own.template.take();
+        info.own.template = evaluated.filter(|template| template.is_of(&info.pod));
+        let template = info.own.template.clone();
+        let id = self.places.enter(info, &self.profiles);
+        let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
+        // If it is woken again, it still represents the others.
+        let represents = self.places.represents_while_away(&uid, template.as_ref());
+        if !(represents && place != QueuedIn::Gated) {
+            self.places.release(&uid);
+        }
+        self.in_flight.done(&uid, &mut self.metrics);
+        Ok(place)
+    }
+
+    /// The nominations.
+    pub fn nominator(&self) -> &Nominator {
+        &self.nominator
+    }
+
+    /// The nominations, to be changed.
+    pub fn nominator_mut(&mut self) -> &mut Nominator {
+        &mut self.nominator
+    }
+
+    /// The next pod for which the result of PreEnqueue can differ from its status (KEP-5501), with the time of the
+    /// result. `None` if SchedulerPreEnqueuePodStatus is off.
+    pub fn take_pre_enqueue_report(&mut self) -> Option<(PreEnqueueReport, Time)> {
+        self.reports.take_next()
+    }
+
+    /// The log of the queue.
+    pub fn log_mut(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    /// The metrics of the queue.
+    pub fn metrics(&self) -> &Metrics {
+        self.metrics.all()
+    }
+
+    /// The scheduler stops: all flights and the periodic flushes end. Remaining pods can still be popped.
+    pub fn close(&mut self) {
+        self.flushes = None;
+        for pod in self.in_flight.pods() {
+            self.places.release(pod.uid());
+        }
+        self.in_flight.done_all(&mut self.metrics);
+    }
+}
+
+/// The profiles as the queue keeps them. Registrations that match no event are logged.
+fn profiles_of(config: &QueueConfig, hooks: Vec<ProfileHooks>, log: &mut Log) -> Profiles {
+    let profiles = Profiles::new(
+        hooks,
+        !config.features.has(Behaviour::NodeAddDoesNotImplyTaints),
+        config.features.enabled(Feature::SchedulerPreQueueingHints),
+    );
+    for (plugin, error) in profiles.incorrect() {
+        let line = LogLine::error("Incorrect event registration, which matches no event");
+        log.push(line.with("plugin", &plugin).with("err", error));
+    }
+    profiles
+}
+
+/// Logs an event for the pods in flight.
+fn remember(queue: &mut SchedulingQueue, event: &ClusterEvent, change: Change<'_>) {
+    if queue.in_flight.is_empty() {
+        return;
+    }
+    let matched = queue.profiles.matched(event);
+    let profiles = &mut queue.profiles;
+    queue.in_flight.remember(
+        &matched,
+        change,
+        || profiles.matched(&ClusterEvent::wildcard(label::EVENT_LOG_OVERFLOW)),
+        &mut queue.metrics,
+        &mut queue.log,
+    );
+}
+
+/// The handling of a waiting pod after an event about it. Narrowing does not apply.
+fn strategy_of(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    info: &QueuedPodInfo,
+    event: &ClusterEvent,
+    change: Change<'_>,
+) -> MoveStrategy {
+    let matched = queue.profiles.matched(event);
+    let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
+    let question = EventQuestion {
+        cluster: cx.cluster,
+        matched: &matched,
+        change,
+        profile: queue.profiles.get(id),
+        matching: id.map_or(&[], |id| matched.of(id)),
+        narrowed: &[],
+    };
+    let mut tally = HintTally::new(queue.stopwatch.clone());
+    let strategy = question.put_to(info, None, &mut tally, &mut queue.log);
+    tally.record(&matched.label, &mut queue.metrics);
+    strategy
+}
+
+/// An event during the flight can be the event that the pod waits for. Narrowing does not apply, because the
+/// hint could not name the pod in flight.
+fn strategy_after_flight(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    info: &QueuedPodInfo,
+) -> MoveStrategy {
+    if !info.has_rejectors() {
+        return MoveStrategy::AfterBackoff;
+    }
+    let Some(events) = queue.in_flight.events_for(info.pod.uid()) else {
+        let line = LogLine::error(
+            "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler",
+        );
+        queue.log.push(line.with("pod", &*info.pod));
+        return MoveStrategy::AfterBackoff;
+    };
+    let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
+    let profile = queue.profiles.get(id);
+    // The strongest result of all events applies, because the pod moves once.
+    let mut strategy = MoveStrategy::Skip;
+    for event in events {
+        let question = EventQuestion {
+            cluster: cx.cluster,
+            matched: &event.matched,
+            change: event.change(),
+            profile,
+            matching: id.map_or(&[], |id| event.matched.of(id)),
+            narrowed: &[],
+        };
+        let mut tally = HintTally::new(queue.stopwatch.clone());
+        let answer = question.put_to(info, None, &mut tally, &mut queue.log);
+        tally.record(&event.matched.label, &mut queue.metrics);
+        match answer {
+            MoveStrategy::Skip => {}
+            MoveStrategy::Immediately => return answer,
+            MoveStrategy::AfterBackoff if info.pending_plugins.is_empty() => return answer,
+            MoveStrategy::AfterBackoff => strategy = answer,
+        }
+    }
+    strategy
+}
+
+impl fmt::Debug for SchedulingQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SchedulingQueue")
+            .field("counts", &self.places.counts())
+            .field("in_flight", &self.in_flight.len())
+            .finish_non_exhaustive()
+    }
+}

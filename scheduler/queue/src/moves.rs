@@ -1,0 +1,293 @@
+//! The moves of a single pod: past PreEnqueue into the active queue, into backoff, or back to waiting.
+
+use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
+use super::gating::ask_about_group;
+use super::hints::MoveStrategy;
+use super::report::{Gate, message_of};
+use super::{SchedulingQueue, label};
+use berth_api::{Object, Pod, Str};
+use berth_framework::event::Change;
+use berth_framework::plugin::{Context, Nominating, PreEnqueue};
+use berth_framework::{ClusterEvent, Code, Feature};
+use berth_telemetry::LogLine;
+use std::sync::Arc;
+
+impl SchedulingQueue {
+    /// Moves a pod according to a hint and returns its place.
+    pub(super) fn requeue(
+        &mut self,
+        cx: &Context<'_>,
+        id: EntryId,
+        strategy: MoveStrategy,
+        event: &str,
+    ) -> QueuedIn {
+        let Some(entry) = self.places.get(id) else {
+            debug_assert!(false, "only a queued pod is moved");
+            return QueuedIn::Unschedulable;
+        };
+        match strategy {
+            MoveStrategy::Skip => {
+                let place = if entry.info.is_gated() {
+                    QueuedIn::Gated
+                } else {
+                    QueuedIn::Unschedulable
+                };
+                if entry.place != Some(place) {
+                    self.places.detach(id);
+                    self.places.attach(id, place, &self.profiles);
+                    self.arrived(id, place, event);
+                }
+                place
+            }
+            MoveStrategy::AfterBackoff
+                if self.places.backoff().is_backing_off(&entry.info, cx.now) =>
+            {
+                self.move_to_backoff(cx, id, event)
+            }
+            MoveStrategy::AfterBackoff | MoveStrategy::Immediately => {
+                self.move_to_active(cx, id, event, false)
+            }
+        }
+    }
+
+    /// Moves a pod to the active queue unless a PreEnqueue plugin rejects it. With
+    /// SchedulerPopFromBackoffQ, the plugins ran when the pod entered backoff. The first time, the nominated node in
+    /// the pod's status takes effect; updates take effect in every place.
+    pub(super) fn move_to_active(
+        &mut self,
+        cx: &Context<'_>,
+        id: EntryId,
+        event: &str,
+        from_backoff: bool,
+    ) -> QueuedIn {
+        let before = self.places.detach(id);
+        if !(from_backoff && self.places.pops_from_backoff()) {
+            self.run_pre_enqueue(cx, id);
+        }
+        if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
+            return gate(self, id, before, event);
+        }
+        self.enter_active(cx, id, event)
+    }
+
+    /// Puts a detached pod that PreEnqueue plugins admit into the active queue.
+    pub(super) fn enter_active(&mut self, cx: &Context<'_>, id: EntryId, event: &str) -> QueuedIn {
+        let Some(entry) = self.places.get_mut(id) else {
+            return QueuedIn::Active;
+        };
+        if entry.info.initial_attempt_timestamp.is_none() {
+            entry.info.initial_attempt_timestamp = Some(cx.now);
+            let members = entry.info.own.group.iter_mut();
+            for member in members.flat_map(|group| group.members.values_mut()) {
+                member.initial_attempt_timestamp.get_or_insert(cx.now);
+            }
+            self.nominator
+                .add(cx.cluster, &entry.info.pod, &Nominating::Keep);
+        }
+        self.places.attach(id, QueuedIn::Active, &self.profiles);
+        self.arrived(id, QueuedIn::Active, event);
+        QueuedIn::Active
+    }
+
+    /// Moves a pod to backoff.
+    fn move_to_backoff(&mut self, cx: &Context<'_>, id: EntryId, event: &str) -> QueuedIn {
+        let before = self.places.detach(id);
+        if self.places.pops_from_backoff() {
+            self.run_pre_enqueue(cx, id);
+            if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
+                return gate(self, id, before, event);
+            }
+        }
+        let place = match self.places.get(id) {
+            Some(entry) if entry.info.has_rejectors() => QueuedIn::Backoff,
+            _ => QueuedIn::ErrorBackoff,
+        };
+        self.places.attach(id, place, &self.profiles);
+        self.arrived(id, place, event);
+        place
+    }
+
+    /// Records that an event moved a pod to this place.
+    pub(super) fn arrived(&mut self, id: EntryId, place: QueuedIn, event: &str) {
+        let pods = self.places.get(id).map_or(1, |entry| entry.info.pods_len());
+        self.metrics.pods_arrived(place, event, pods);
+        if self.config.features.enabled(Feature::GenericWorkload) {
+            let entry = self.places.get(id);
+            let group = entry.and_then(|entry| entry.info.own.group.as_ref());
+            let word = group.map_or("pod", |group| group.key().kind.as_str());
+            self.metrics.entity_arrived(place, event, word);
+        }
+        let level = match event {
+            label::SCHEDULE_ATTEMPT_FAILURE => 3,
+            _ => 5,
+        };
+        if self.log.is_on(level)
+            && let Some(entry) = self.places.get(id)
+        {
+            self.log
+                .v(level, "Pod moved to an internal scheduling queue", |line| {
+                    let line = line.with("pod", &*entry.info.pod).with("event", event);
+                    line.with("queue", place.queue_name())
+                });
+        }
+    }
+
+    /// Runs the PreEnqueue plugins of the pod's profile: the currently rejecting plugin first, then the others in their
+    /// order. The first result other than Success rejects the pod. The pod is detached, because its
+    /// plugins can change.
+    pub(super) fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
+        let Some(entry) = self.places.get_mut(id) else {
+            return;
+        };
+        debug_assert_eq!(entry.place, None, "a pod is detached while it is asked");
+        if entry.info.own.group.is_some() {
+            ask_about_group(self, cx, id, true);
+            return;
+        }
+        let info = &mut entry.info;
+        let plugins: &[Arc<dyn PreEnqueue>] = self
+            .profiles
+            .get(entry.profile)
+            .map_or(&[], |profile| &profile.pre_enqueue);
+        let reports_wanted = self
+            .config
+            .features
+            .enabled(Feature::SchedulerPreEnqueuePodStatus);
+        let gate = info.own.gate.take();
+        let stopwatch = &*self.stopwatch;
+        let is_sampled = self.sampler.choose();
+        let began = stopwatch.last_nanos();
+        let is_gate = |plugin: &&Arc<dyn PreEnqueue>| {
+            gate.as_ref()
+                .is_some_and(|gate| plugin.name() == gate.plugin.as_str())
+        };
+        let first = plugins.iter().filter(is_gate);
+        let others = plugins.iter().filter(|plugin| !is_gate(plugin));
+        for plugin in first.chain(others) {
+            let called = is_sampled.then(|| stopwatch.nanos());
+            let status = plugin.pre_enqueue(cx, &info.pod);
+            if let Some(called) = called {
+                let nanos = stopwatch.nanos().saturating_sub(called);
+                self.metrics
+                    .pre_enqueue_plugin(plugin.name(), status.code(), nanos);
+            }
+            if status.is_success() {
+                continue;
+            }
+            let nanos = stopwatch.nanos().saturating_sub(began);
+            self.metrics
+                .pre_enqueue(&info.pod.spec.scheduler_name, status.code(), nanos);
+            let name = Str::new(plugin.name());
+            if status.code() == Code::Error {
+                let line = LogLine::error("Unexpected error running PreEnqueue plugin")
+                    .with("pod", &*info.pod)
+                    .with("plugin", &name)
+                    .with("err", status.message());
+                self.log.push(line);
+            } else {
+                self.log
+                    .v(4, "Status after running PreEnqueue plugin", |line| {
+                        let line = line.with("pod", &*info.pod).with("plugin", &name);
+                        line.with("status", status.message())
+                    });
+            }
+            if !info.is_rejected_by(&name) {
+                self.metrics
+                    .unschedulable(&name, &info.pod.spec.scheduler_name, 1.0);
+            }
+            info.unschedulable_plugins.insert(&name);
+            let message = if reports_wanted {
+                message_of(&name, &status.message())
+            } else {
+                Str::default()
+            };
+            let new = Gate {
+                plugin: name,
+                reason: plugin.condition_reason(),
+                message,
+                code: status.reason_code(),
+                follows_attempt: plugin.follows_attempt(),
+                is_of_sibling: false,
+            };
+            if reports_wanted {
+                self.reports
+                    .rejected(&info.pod, gate.as_ref(), &new, cx.now);
+            }
+            info.own.gate = Some(new);
+            return;
+        }
+        let nanos = stopwatch.nanos().saturating_sub(began);
+        self.metrics
+            .pre_enqueue(&info.pod.spec.scheduler_name, Code::Success, nanos);
+        if reports_wanted {
+            self.reports.passed(&info.pod, gate.as_ref(), cx.now);
+        }
+    }
+
+    /// Activates pods in any place, unless a PreEnqueue plugin rejects them; for a pod in flight, an event is logged
+    /// . Returns the number of activated pods.
+    pub fn activate<'p>(
+        &mut self,
+        cx: &Context<'_>,
+        pods: impl IntoIterator<Item = &'p Arc<Pod>>,
+    ) -> usize {
+        let mut activated = 0;
+        for pod in pods {
+            if self.activate_one(cx, pod) {
+                activated += 1;
+            } else if self.in_flight.contains(pod.uid()) {
+                let target = Object::Pod(pod.clone());
+                super::remember(
+                    self,
+                    &ClusterEvent::wildcard(label::FORCE_ACTIVATE),
+                    Change {
+                        old: None,
+                        new: Some(&target),
+                    },
+                );
+            }
+        }
+        activated
+    }
+
+    fn activate_one(&mut self, cx: &Context<'_>, pod: &Pod) -> bool {
+        let Some(id) = self.places.entry_of(pod.namespace(), pod.name()) else {
+            return false;
+        };
+        let Some(place) = self.places.get(id).and_then(|entry| entry.place) else {
+            return false;
+        };
+        place != QueuedIn::Active
+            && self.move_to_active(cx, id, label::FORCE_ACTIVATE, place.is_backoff())
+                == QueuedIn::Active
+    }
+
+    /// Pops one pod by name, in backoff or not; `None` if it is not queued or a PreEnqueue plugin rejects it.
+    pub fn pop_specific(&mut self, cx: &Context<'_>, pod: &Pod) -> Option<QueuedPodInfo> {
+        let id = self.places.id_of(pod.namespace(), pod.name())?;
+        self.activate_one(cx, pod);
+        if self.places.get(id)?.place != Some(QueuedIn::Active) {
+            return None;
+        }
+        self.take_off(id, cx.now)
+    }
+}
+
+/// Attaches a detached pod as gated. A pod that already waited for events is not counted again.
+pub(super) fn gate(
+    queue: &mut SchedulingQueue,
+    id: EntryId,
+    before: Option<QueuedIn>,
+    event: &str,
+) -> QueuedIn {
+    if let Some(entry) = queue.places.get_mut(id) {
+        entry.info.own.template = None;
+        let uid = entry.info.pod.uid().clone();
+        queue.places.release(&uid);
+    }
+    queue.places.attach(id, QueuedIn::Gated, &queue.profiles);
+    if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
+        queue.arrived(id, QueuedIn::Gated, event);
+    }
+    QueuedIn::Gated
+}

@@ -1,0 +1,82 @@
+//! The queue takes over other profiles and backoffs.
+//!
+//! Everything that is computed from a profile is computed again: the order, the indexes by profile and rejecting plugin,
+//! the answers of PreEnqueue plugins. A pod that waits for an event is tried again: which events may help it depends on
+//! the plugins that rejected it, and the new ones may accept it.
+
+use super::entry::{EntryId, QueuedIn};
+use super::hooks::ProfileHooks;
+use super::moves::gate;
+use super::{SchedulingQueue, label, profiles_of};
+use berth_api::Duration;
+use berth_framework::ClusterEvent;
+use berth_framework::plugin::Context;
+
+impl SchedulingQueue {
+    /// Takes over the profiles of a new configuration and its first and longest backoff. Each pod that has no profile in
+    /// it was removed before.
+    ///
+    /// A pod keeps its history: attempts, timestamps, failures. Active pods stay active and those in backoff stay there,
+    /// unless a PreEnqueue plugin rejects them now.
+    pub fn reconfigure(
+        &mut self,
+        cx: &Context<'_>,
+        (initial, max): (Duration, Duration),
+        hooks: Vec<ProfileHooks>,
+    ) {
+        let sort = hooks.first().map(|profile| profile.queue_sort.clone());
+        // With the former order and profiles, by which the pods are found.
+        let detached = self.places.detach_all();
+        self.config.pod_initial_backoff = initial;
+        self.config.pod_max_backoff = max;
+        self.profiles = profiles_of(&self.config, hooks, &mut self.log);
+        self.places.follow(&self.config, sort, &self.profiles);
+        self.gated_members.refile(&self.profiles);
+        // Events in the log refer to registrations of the former profiles.
+        if !self.in_flight.is_empty() {
+            let anything = ClusterEvent::wildcard(label::CONFIGURATION_CHANGE);
+            let anything = self.profiles.matched(&anything);
+            self.in_flight.collapse(anything, &mut self.metrics);
+        }
+        for (id, place) in detached {
+            self.put_back(cx, id, place);
+        }
+    }
+
+    /// Puts a detached pod where it belongs with the new profiles.
+    fn put_back(&mut self, cx: &Context<'_>, id: EntryId, before: QueuedIn) {
+        let Some(entry) = self.places.get_mut(id) else {
+            return;
+        };
+        // No answer about a member of a group holds any more, so that all members are asked.
+        if let Some(group) = &mut entry.info.own.group {
+            group.forget_answers();
+            entry.info.own.gate = None;
+        }
+        // The template is of the former plugins.
+        entry.info.own.template = None;
+        self.run_pre_enqueue(cx, id);
+        let Some(entry) = self.places.get(id) else {
+            return;
+        };
+        let event = label::CONFIGURATION_CHANGE;
+        if entry.info.is_gated() {
+            gate(self, id, Some(before), event);
+            return;
+        }
+        let place = match before {
+            QueuedIn::Active | QueuedIn::Backoff | QueuedIn::ErrorBackoff => before,
+            _ if !self.places.backoff().is_backing_off(&entry.info, cx.now) => QueuedIn::Active,
+            _ if entry.info.has_rejectors() => QueuedIn::Backoff,
+            _ => QueuedIn::ErrorBackoff,
+        };
+        if place == before {
+            self.places.attach(id, place, &self.profiles);
+        } else if place == QueuedIn::Active {
+            self.enter_active(cx, id, event);
+        } else {
+            self.places.attach(id, place, &self.profiles);
+            self.arrived(id, place, event);
+        }
+    }
+}

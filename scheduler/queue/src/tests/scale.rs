@@ -1,0 +1,90 @@
+//! The cost of an event, counted in examined pods (Q-98): the same with ten waiting pods as with ten thousand.
+
+use super::{Bench, setup};
+use crate::Moved;
+
+/// `count` gated pods, `count` pods rejected by a plugin that is not registered for the event, and two pods rejected by
+/// A.
+fn crowd(count: usize) -> Bench {
+    let mut bench = setup().build();
+    for n in 0..count {
+        let gated = berth_framework::testing::pod(&format!("gated-{n}"))
+            .gate("x")
+            .arc();
+        bench.know(gated.clone());
+        let (queue, cx) = super::fields!(bench);
+        queue.add(&cx, gated);
+        let waiting = berth_framework::testing::pod(&format!("waiting-{n}")).arc();
+        queue.add(&cx, waiting);
+        let mut info = queue.pop(cx.now).expect("the waiting pod");
+        info.unschedulable_plugins = ["C"].into_iter().collect();
+        queue.add_unschedulable(&cx, info).expect("not queued");
+    }
+    bench.run(
+        "
+        add a1
+        pop -> a1
+        fail a1 A
+        add a2
+        pop -> a2
+        fail a2 A
+        +3000
+        ",
+    );
+    bench
+}
+
+/// Q-3, Q-98: what an event looks at does not depend on how many pods wait.
+#[test]
+fn an_event_looks_at_the_pods_it_may_help_only() {
+    for count in [10, 10_000] {
+        let mut bench = crowd(count);
+        let nothing = Moved::default();
+        for (event, helps, expected) in [
+            ("Node/Delete", "all", nothing),
+            ("AssignedPod/Delete", "all", nothing),
+            (
+                "Node/UpdateNodeLabel",
+                "none",
+                Moved {
+                    examined: 2,
+                    hints: 2,
+                    ..nothing
+                },
+            ),
+            (
+                "Node/Add",
+                "A",
+                Moved {
+                    examined: 2,
+                    hints: 2,
+                    active: 2,
+                    ..nothing
+                },
+            ),
+        ] {
+            let case = format!("{event} helping {helps} among {count}");
+            assert_eq!(bench.event(event, helps), expected, "{case}");
+        }
+        bench.run("update gated-5");
+        let counts = bench.queue.places().counts();
+        assert_eq!(
+            (counts.active, counts.gated, counts.unschedulable),
+            (3, count - 1, count)
+        );
+        assert_eq!(
+            bench.hints(),
+            "A:Queue=2 A:QueueSkip=2 SchedulingGates:Queue=1"
+        );
+    }
+}
+
+/// Q-20, Q-69: a flush costs what it moves; with nothing old it looks at nothing.
+#[test]
+fn a_flush_looks_at_old_pods_only() {
+    let mut bench = crowd(1000);
+    bench.now = berth_api::Time::from_millis(200_000);
+    let (queue, cx) = super::fields!(bench);
+    assert_eq!(queue.flush_leftover(&cx).examined, 0);
+    assert_eq!(queue.flush_backoff(&cx), 0);
+}
