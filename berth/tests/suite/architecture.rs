@@ -1,9 +1,7 @@
 //! Checks the workspace against ARCHITECTURE.md: the allowed dependencies between crates, and that the core cannot do
 //! I/O.
 
-mod circles;
 mod fields;
-mod walls;
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -13,7 +13,7 @@ mod unbound;
 pub(crate) use unbound::{Hold, PERMIT_WAIT_MAX, UnboundPods};
 
 use crate::attempt::{AssumedPod, Attempt};
-use crate::core::{Core, PointRun, WaitId};
+use crate::core::{Core, PointRun, Settings, WaitId, Waits};
 use crate::cycle::Permitted;
 use berth_api::Str;
 use berth_framework::call::PodRef;
@@ -128,13 +128,14 @@ impl Bindings {
             attempt,
             placed,
             skip_pre_bind: PluginIds::default(),
-            stage: BindingStage::Bind(PointRun::begin(core, Point::Bind.as_str())),
+            stage: BindingStage::Bind(PointRun::begin(&core.clock, Point::Bind.as_str())),
         });
-        core.unbound_mut().add(&uid);
+        core.unbound.add(&uid);
         self.of_pod.insert(uid, id);
         let is_held = !holds.is_empty();
         if is_held {
-            binding.stage = permit::hold(core, id, &binding.placed, holds, waits);
+            let (of_core, now) = ((&mut core.waits, &mut core.unbound), core.clock.now());
+            binding.stage = permit::hold(of_core, id, &binding.placed, (holds, waits), now);
         }
         match pre_bind::run_pre_flight(core, &mut binding) {
             Err(status) => {
@@ -142,7 +143,11 @@ impl Bindings {
                 self.fail(core, id, &status);
                 return;
             }
-            Ok(has_work) if has_work || is_held => announce_node(core, &binding),
+            Ok(has_work) if has_work || is_held => {
+                if let Some(call) = node_announcement(&core.settings, &binding) {
+                    core.call(call);
+                }
+            }
             Ok(_) => {}
         }
         self.by_id.insert(id, binding);
@@ -152,11 +157,16 @@ impl Bindings {
     }
 
     /// Removes a binding that has ended.
-    fn take(&mut self, core: &mut Core, id: u64) -> Option<Box<PodBinding>> {
-        self.end_waits(core, id);
+    fn take(
+        &mut self,
+        waits: &mut Waits,
+        unbound: &mut UnboundPods,
+        id: u64,
+    ) -> Option<Box<PodBinding>> {
+        self.end_waits(waits, id);
         let binding = self.by_id.remove(&id)?;
         self.of_pod.remove(binding.uid());
-        core.unbound_mut().remove(binding.uid());
+        unbound.remove(binding.uid());
         Some(binding)
     }
 
@@ -176,19 +186,18 @@ impl Bindings {
     }
 }
 
-/// Writes the node into the pod's status before a binding that takes time (KEP-5278, C-39).
-fn announce_node(core: &mut Core, binding: &PodBinding) {
-    if !core.is_on(Feature::NominatedNodeNameForExpectation) {
-        return;
+/// The patch that writes the node into the pod's status before a binding that takes time (KEP-5278, C-39).
+fn node_announcement(settings: &Settings, binding: &PodBinding) -> Option<ApiCall> {
+    if !settings.is_on(Feature::NominatedNodeNameForExpectation) {
+        return None;
     }
     let pod = &binding.attempt.pod.pod;
     if pod.status.nominated_node_name == binding.placed.node {
-        return;
+        return None;
     }
-    let call = ApiCall::PatchPodStatus {
+    Some(ApiCall::PatchPodStatus {
         pod: PodRef::of(pod),
         conditions: Vec::new(),
         nominated_node: Some(binding.placed.node.clone()),
-    };
-    core.call(call);
+    })
 }

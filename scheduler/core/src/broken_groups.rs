@@ -13,9 +13,10 @@ mod kept;
 
 pub(crate) use kept::BrokenGroups;
 
-use crate::core::{Core, Waiter};
+use crate::cache::Cache;
+use crate::core::{Core, Waiter, Waits};
 use crate::nominations;
-use berth_api::{Duration, Pod, Str};
+use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::PodRef;
 use berth_framework::cluster::GroupKey;
@@ -28,87 +29,90 @@ use std::collections::BTreeMap;
 /// The time for which the nodes of members are kept after a binding failed.
 const KEPT_MAX: Duration = Duration::from_secs(30);
 
-/// The binding of a pod to a node has failed. Returns whether the node is kept for it: if it is a member of a group that
-/// began to fail less than 30 s ago, the node did not reject it, and it is not being deleted.
-pub(crate) fn binding_failed(core: &mut Core, pod: &Pod, node: &Str, is_rejected: bool) -> bool {
-    let Some(key) = GroupKey::of_pod(pod) else {
-        return false;
-    };
-    let known = core.effective(pod.uid());
-    if known.is_none_or(|pod| pod.is_terminating()) {
-        return false;
-    }
-    forget_deleted(core);
-    let now = core.now();
-    let (groups, _) = core.broken_groups_mut();
-    if !groups.contains(&key) {
-        let wait = Wait {
-            on: WaitOn::Timer,
-            deadline: now + KEPT_MAX,
+impl BrokenGroups {
+    /// The binding of a pod to a node has failed. Returns whether the node is kept for it: if it is a member of a group
+    /// that began to fail less than 30 s ago, the node did not reject it, and it is not being deleted.
+    pub(crate) fn binding_failed(
+        &mut self,
+        cache: &Cache,
+        waits: &mut Waits,
+        (pod, node): (&Pod, &Str),
+        is_rejected: bool,
+        now: Time,
+    ) -> bool {
+        let Some(key) = GroupKey::of_pod(pod) else {
+            return false;
         };
-        let timer = core.wait(Waiter::BrokenGroup(key.clone()), wait);
-        let group = BrokenGroup {
-            since: now,
-            timer: Some(timer),
-            members: BTreeMap::new(),
+        let known = cache.effective(pod.uid());
+        if known.is_none_or(|pod| pod.is_terminating()) {
+            return false;
+        }
+        self.forget_deleted(cache, waits);
+        if !self.contains(&key) {
+            let wait = Wait {
+                on: WaitOn::Timer,
+                deadline: now + KEPT_MAX,
+            };
+            let timer = waits.add(Waiter::BrokenGroup(key.clone()), wait);
+            let group = BrokenGroup {
+                since: now,
+                timer: Some(timer),
+                members: BTreeMap::new(),
+            };
+            self.insert(key.clone(), group);
+        }
+        let Some(group) = self.get_mut(&key) else {
+            return false;
         };
-        let (groups, _) = core.broken_groups_mut();
-        groups.insert(key.clone(), group);
+        group.members.insert(pod.uid().clone(), node.clone());
+        let is_kept = group.timer.is_some() && now.since(group.since) < KEPT_MAX;
+        is_kept && !is_rejected
     }
-    let (groups, _) = core.broken_groups_mut();
-    let Some(group) = groups.get_mut(&key) else {
-        return false;
-    };
-    group.members.insert(pod.uid().clone(), node.clone());
-    let is_kept = group.timer.is_some() && now.since(group.since) < KEPT_MAX;
-    is_kept && !is_rejected
-}
 
-/// A pod is bound. A group of which no member is left whose binding failed is whole again.
-pub(crate) fn bound(core: &mut Core, pod: &Pod) {
-    let (groups, _) = core.broken_groups_mut();
-    if groups.is_empty() {
-        return;
+    /// A pod is bound. A group of which no member is left whose binding failed is whole again.
+    pub(crate) fn bound(&mut self, cache: &Cache, waits: &mut Waits, pod: &Pod) {
+        if self.is_empty() {
+            return;
+        }
+        let Some(key) = GroupKey::of_pod(pod) else {
+            return;
+        };
+        if let Some(group) = self.get_mut(&key) {
+            group.members.remove(pod.uid());
+        }
+        self.forget_deleted(cache, waits);
     }
-    let Some(key) = GroupKey::of_pod(pod) else {
-        return;
-    };
-    if let Some(group) = groups.get_mut(&key) {
-        group.members.remove(pod.uid());
-    }
-    forget_deleted(core);
-}
 
-/// Forgets members that wait no more, and groups without such members.
-fn forget_deleted(core: &mut Core) {
-    let (groups, cache) = core.broken_groups_mut();
-    let is_waiting = |uid: &Str| cache.stored(uid).is_some_and(|pod| !pod.is_assigned());
-    for timer in groups.retain(is_waiting) {
-        core.end_wait(timer);
+    /// Forgets members that wait no more, and groups without such members.
+    fn forget_deleted(&mut self, cache: &Cache, waits: &mut Waits) {
+        let is_waiting = |uid: &Str| cache.stored(uid).is_some_and(|pod| !pod.is_assigned());
+        for timer in self.retain(is_waiting) {
+            waits.end(timer);
+        }
     }
 }
 
 /// The time is over: the nodes are given back.
 pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
-    forget_deleted(core);
-    let (groups, _) = core.broken_groups_mut();
-    let Some(group) = groups.get_mut(key) else {
+    core.broken_groups
+        .forget_deleted(&core.cache, &mut core.waits);
+    let Some(group) = core.broken_groups.get_mut(key) else {
         return;
     };
     group.timer = None;
     let members = group.members.clone();
     let unbound: Vec<Str> = members
         .keys()
-        .filter(|uid| !core.is_being_bound(uid))
+        .filter(|uid| !core.unbound.contains(uid))
         .cloned()
         .collect();
     for uid in &unbound {
         give_node_back(core, uid, &members[uid]);
     }
-    let Some(min) = core.cluster().groups().spec(key).map(|s| s.min()) else {
+    let Some(min) = core.cache.cluster().groups().spec(key).map(|s| s.min()) else {
         return;
     };
-    let Some(known) = core.cluster().pods.members(key) else {
+    let Some(known) = core.cache.cluster().pods.members(key) else {
         return;
     };
     let placed = known.scheduled().len();
@@ -116,11 +120,11 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
     let mut siblings: Vec<Str> = known
         .scheduled()
         .iter()
-        .filter(|uid| is_short && core.is_being_bound(uid))
+        .filter(|uid| is_short && core.unbound.contains(uid))
         .cloned()
         .collect();
     siblings.sort_unstable();
-    let mut pods = members.keys().filter_map(|uid| core.stored(uid));
+    let mut pods = members.keys().filter_map(|uid| core.cache.stored(uid));
     let scheduler = pods.next().map(|pod| pod.spec.scheduler_name.clone());
     let scheduler = scheduler.unwrap_or_default();
     let text = format!(
@@ -129,7 +133,7 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
         pods_text(members.len()),
         KEPT_MAX.as_secs()
     );
-    siblings.retain(|uid| core.unbound_mut().release(uid, &text));
+    siblings.retain(|uid| core.unbound.release(uid, &text));
     if unbound.is_empty() && siblings.is_empty() {
         return;
     }
@@ -138,7 +142,7 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
         note += &format!(", and {} not bound yet released", pods_text(siblings.len()));
     }
     let line = LogLine::warning("Pod group is not complete; its nodes are given back");
-    core.log(
+    core.outbound.log.push(
         line.with("podGroup", key.namespaced_name())
             .with("pods", unbound.len())
             .with("siblings", siblings.len()),
@@ -155,9 +159,9 @@ fn pods_text(count: usize) -> String {
 
 /// The node is not kept for the pod any more. A node that preemption chose since then is.
 fn give_node_back(core: &mut Core, uid: &Str, node: &Str) {
-    let is_kept = core.nominated_node(uid) == Some(node);
-    let is_preempting = core.cluster().preempting.contains(uid);
-    let Some(pod) = core.effective(uid).cloned() else {
+    let is_kept = core.queue.nominator().node_of(uid) == Some(node);
+    let is_preempting = core.cache.cluster().preempting.contains(uid);
+    let Some(pod) = core.cache.effective(uid).cloned() else {
         return;
     };
     if !is_kept || is_preempting {
@@ -171,8 +175,11 @@ fn give_node_back(core: &mut Core, uid: &Str, node: &Str) {
             nominated_node: Some(Str::default()),
         });
     }
-    if core.nominated_node(uid) == Some(node) {
-        nominations::nominate(core, &pod, &Nominating::Set(Str::default()));
+    if core.queue.nominator().node_of(uid) == Some(node) {
+        let nominating = Nominating::Set(Str::default());
+        core.queue
+            .nominator_mut()
+            .add(core.cache.cluster(), &pod, &nominating);
         nominations::end_at(core, &pod, node, &nominations::End::Written);
     }
 }

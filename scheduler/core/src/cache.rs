@@ -162,6 +162,16 @@ impl Cache {
         &mut self.cluster
     }
 
+    /// From now on, PreEnqueue rejects the pod, as victims are evicted for it.
+    pub(crate) fn begins_to_preempt(&mut self, uid: &Str) {
+        self.cluster.preempting.insert(uid.clone());
+    }
+
+    /// Victims are not evicted for the pod any more.
+    pub(crate) fn ends_to_preempt(&mut self, uid: &str) {
+        self.cluster.preempting.remove(uid);
+    }
+
     /// The number of pods that are assumed, and not known to be bound.
     pub fn assumed_pods(&self) -> usize {
         self.assumed

@@ -2,29 +2,30 @@
 
 use crate::core::{Assumption, CallObject, Core};
 use crate::group_status;
-use crate::pod_status::{publish_report, show_writes};
+use crate::pod_status::{report_event, show_writes};
 use crate::preemptions::{eviction_ended, start_preemptions};
 use berth_dispatcher::{Finished, has_calls, version_number};
 use berth_framework::call::{CallError, CallErrorKind, CallResult};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, Write};
-use berth_telemetry::LogLine;
 use berth_telemetry::metrics::Metric;
+use berth_telemetry::{Log, LogLine};
 
 /// Carries out what plugins have asked for. From now on the cluster is shown as if all calls had succeeded.
 pub(crate) fn note_requests(core: &mut Core) {
-    core.note_observations();
+    let observations = core.requests.take_observations();
+    core.count_observations(observations);
     start_preemptions(core);
-    for pod in core.requests_mut().take_counted() {
-        core.cache_mut().recount(&pod);
+    for pod in core.requests.take_counted() {
+        core.cache.recount(&pod);
     }
-    for assumption in core.requests_mut().take_assumptions() {
+    for assumption in core.requests.take_assumptions() {
         match assumption {
-            Assumption::Made(write) => core.assume_write(write),
+            Assumption::Made(write) => core.cache.assume_write(write),
             Assumption::Reverted(write) => revert(core, &write),
             Assumption::GivenUp(write) => give_up(core, write),
         }
     }
-    for made in core.calls_mut().take_made() {
+    for made in core.calls.take_made() {
         core.sync_stored(&made);
         if let CallObject::Pod(uid) = made {
             show_writes(core, &uid);
@@ -35,14 +36,15 @@ pub(crate) fn note_requests(core: &mut Core) {
 /// Shows from now on what plugins have assumed of objects, and not any more, while the members of a group are tried. No
 /// pod is woken: the reverted placements had not existed when the group was popped.
 pub(crate) fn note_trial(core: &mut Core) {
-    for assumption in core.requests_mut().take_assumptions() {
+    for assumption in core.requests.take_assumptions() {
         match assumption {
-            Assumption::Made(write) => core.assume_write(write),
+            Assumption::Made(write) => core.cache.assume_write(write),
             Assumption::Reverted(write) => {
-                let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
-                let dispatcher = core.calls_mut().dispatcher_mut();
+                let (key, call, now) =
+                    (write.key(), ApiCall::from(write.clone()), core.clock.now());
+                let dispatcher = core.calls.dispatcher_mut();
                 dispatcher.cancel(&key, |other| *other == call, now);
-                core.revert_write(&write);
+                core.cache.revert_write(&write);
             }
             Assumption::GivenUp(write) => give_up(core, write),
         }
@@ -53,27 +55,27 @@ pub(crate) fn note_trial(core: &mut Core) {
 /// an event that may never come.
 fn revert(core: &mut Core, write: &Write) {
     let call = ApiCall::from(write.clone());
-    let now = core.now();
-    core.calls_mut()
+    let now = core.clock.now();
+    core.calls
         .dispatcher_mut()
         .cancel(&write.key(), |other| *other == call, now);
-    let Some((before, after)) = core.revert_write(write) else {
+    let Some((before, after)) = core.cache.revert_write(write) else {
         return;
     };
     let resource = EventResource::of_kind(write.object().kind);
     let event = ClusterEvent::new(resource, ActionType::UPDATE);
     core.move_all(&event, Some(&before), Some(&after), None);
-    core.waits_mut().object_changed(write.object());
+    core.waits.object_changed(write.object());
 }
 
 /// A write is not wanted any more. It stays assumed while there are calls about its object, because the API may carry
 /// it out, or may have done so without an answer.
 fn give_up(core: &mut Core, write: Write) {
-    let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
-    let dispatcher = core.calls_mut().dispatcher_mut();
+    let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.clock.now());
+    let dispatcher = core.calls.dispatcher_mut();
     dispatcher.cancel(&key, |other| *other == call, now);
     if has_calls(dispatcher, &key) {
-        core.calls_mut().keep_given_up(write)
+        core.calls.keep_given_up(write)
     } else {
         revert(core, &write)
     }
@@ -84,7 +86,7 @@ fn give_up(core: &mut Core, write: Write) {
 /// when the watch shows it.
 fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
     let key = call.key();
-    let Some(write) = core.calls().given_up(&key) else {
+    let Some(write) = core.calls.given_up(&key) else {
         return;
     };
     let is_refused = |error: &CallError| write == call && error.kind.is_definite();
@@ -96,8 +98,8 @@ fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
         }
         Err(error) => (false, is_refused(error)),
     };
-    if is_later || is_refused || !has_calls(core.calls().dispatcher(), &key) {
-        let write = core.calls_mut().forget_given_up(&key);
+    if is_later || is_refused || !has_calls(core.calls.dispatcher(), &key) {
+        let write = core.calls.forget_given_up(&key);
         if let Some(write) = write.filter(|_| !is_later) {
             revert(core, &write);
         }
@@ -118,40 +120,45 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         took,
     } = finished;
     // As in kube-scheduler, these families show whether the feature is in use.
-    let is_async = core.is_on(Feature::SchedulerAsyncAPICalls);
+    let is_async = core.settings.is_on(Feature::SchedulerAsyncAPICalls);
     if let Some(took) = took.filter(|_| is_async) {
         let result = if is_done { "success" } else { "error" };
         let labels = [call.call_type().name(), result];
         let seconds = took.as_secs_f64();
-        core.count(Metric::AsyncApiCallExecutions, &labels);
-        core.observe(Metric::AsyncApiCallDuration, &labels, seconds);
+        core.metrics.count(Metric::AsyncApiCallExecutions, &labels);
+        core.metrics
+            .observe(Metric::AsyncApiCallDuration, &labels, seconds);
     }
     match (&call, &result) {
         (ApiCall::Write(write), _) => {
             settle_given_up(core, write, &result);
-            group_status::write_ended(core, write, &result);
+            group_status::write_ended(&mut core.cache, &mut core.outbound.log, write, &result);
         }
         (ApiCall::BindPod { pod, .. }, Ok(response)) => {
             let version = response.resource_version.as_deref();
             if let Some(version) = version.and_then(version_number) {
-                core.cache_mut().confirm(&pod.uid, version);
+                core.cache.confirm(&pod.uid, version);
             }
         }
         _ => {}
     }
-    if core.waits_mut().call_ended(id, for_waiter) {
+    if core.waits.call_ended(id, for_waiter) {
         return;
     }
     match &result {
-        Ok(_) => publish_report(core, &call),
+        Ok(_) => {
+            if let Some((event, scheduler)) = report_event(&core.cache, &call) {
+                core.outbound.publish(event, &scheduler);
+            }
+        }
         Err(error) if error.kind.is_dropped() => {}
         // The status of a pod that was deleted is no failure, and in the log at the level of requests.
         Err(error) if is_done && error.kind != CallErrorKind::NotFound => {}
-        Err(error) => log_failure(core, &call, error),
+        Err(error) => log_failure(&mut core.outbound.log, &call, error),
     }
 }
 
-fn log_failure(core: &mut Core, call: &ApiCall, error: &CallError) {
+fn log_failure(log: &mut Log, call: &ApiCall, error: &CallError) {
     const MESSAGE: &str = "Failed to write an object";
     let describe = |line: LogLine| {
         let line = match call.pod() {
@@ -163,7 +170,7 @@ fn log_failure(core: &mut Core, call: &ApiCall, error: &CallError) {
     };
     match error.kind {
         // The pod was deleted, or is another one by now: there is nothing left to write.
-        CallErrorKind::NotFound | CallErrorKind::Conflict => core.v(4, MESSAGE, describe),
-        _ => core.log(describe(LogLine::error(MESSAGE))),
+        CallErrorKind::NotFound | CallErrorKind::Conflict => log.v(4, MESSAGE, describe),
+        _ => log.push(describe(LogLine::error(MESSAGE))),
     }
 }

@@ -1,9 +1,9 @@
-//! The parts of the scheduler that all stages use: the cluster, the queue, the calls, the waits, the outputs.
+//! The parts of the scheduler that the stages use: the cluster, the queue, the calls, the waits, the outputs.
 //!
-//! Each part owns its fields and is changed through its methods alone; the parts themselves are private. A stage
-//! asks about one pod or setting (`core/lookups.rs`), and changes parts by methods of [`Core`] that are named after the change:
-//! a pod is assumed on a node (`core/objects.rs`), pods are woken (`core/waking.rs`), a call is made (`core/outside.rs`). A
-//! stage that reads much of a part, or makes most of its changes, gets the part (`core/parts.rs`).
+//! Each part owns its fields and is changed through its methods alone. A function takes the parts that it reads and
+//! changes, so its signature states its effects. A function takes the [`Core`] as a whole if it runs plugins or calls
+//! another stage. The methods of [`Core`] change several parts together: an object in the cache and in the dispatcher
+//! (`core/objects.rs`), pods in the queue by what the cluster is now (`core/waking.rs`).
 //!
 //! The stages are modules of functions: [`pod_status`](crate::pod_status), [`nominations`](crate::nominations),
 //! [`cycle`](crate::cycle), [`preemptions`](crate::preemptions), [`binding`](crate::binding),
@@ -15,7 +15,6 @@ mod configuration;
 mod decisions;
 mod explain;
 mod gates;
-mod lookups;
 mod measure;
 mod objects;
 mod outbound;
@@ -38,8 +37,10 @@ pub use trace::{AttemptTrace, TracedPoint};
 
 pub(crate) use calls::{CallObject, Calls};
 pub(crate) use clock::{CoreClock, Moment};
+pub(crate) use configuration::{nominated_without, pods_of_others, waiting_without};
 pub(crate) use decisions::SearchBegin;
 pub(crate) use explain::{Explanations, reasons};
+pub(crate) use measure::search_took;
 pub(crate) use outbound::Outbound;
 pub(crate) use plugin_run::{Answered, PointRun, Ran};
 pub(crate) use requests::{Assumption, PluginRequests};
@@ -52,6 +53,7 @@ use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
 use crate::evaluator::EvaluatorKind;
 use crate::preemptions::OpenPreemptions;
+use berth_api::Pod;
 use berth_dispatcher::Dispatcher;
 use berth_framework::extender::Extenders;
 use berth_framework::{Feature, FeatureGates};
@@ -96,23 +98,35 @@ impl Settings {
     pub(crate) fn is_on(&self, feature: Feature) -> bool {
         self.features.enabled(feature)
     }
+
+    /// Returns whether one of the profiles schedules the pod.
+    pub(crate) fn has_profile(&self, pod: &Pod) -> bool {
+        self.profiles.get(&pod.spec.scheduler_name).is_some()
+    }
+
+    /// Returns whether the pod has a node and is in the queue all the same, because it waits for a resize.
+    pub(crate) fn makes_room_for_resize(&self, pod: &Pod) -> bool {
+        let profiles = self.resizes.as_ref();
+        let is_ours = profiles.is_some_and(|p| p.get(&pod.spec.scheduler_name).is_some());
+        is_ours && pod.has_deferred_resize() && !pod.is_terminating() && !pod.is_terminal()
+    }
 }
 
 /// The parts; see the [module](self).
 pub(crate) struct Core {
-    settings: Settings,
-    clock: CoreClock,
-    metrics: Metrics,
-    cache: Cache,
-    queue: SchedulingQueue,
-    calls: Calls,
-    waits: Waits,
-    outbound: Outbound,
-    unbound: UnboundPods,
-    requests: PluginRequests,
-    preemptions: OpenPreemptions,
-    broken_groups: BrokenGroups,
-    explanations: Explanations,
+    pub(crate) settings: Settings,
+    pub(crate) clock: CoreClock,
+    pub(crate) metrics: Metrics,
+    pub(crate) cache: Cache,
+    pub(crate) queue: SchedulingQueue,
+    pub(crate) calls: Calls,
+    pub(crate) waits: Waits,
+    pub(crate) outbound: Outbound,
+    pub(crate) unbound: UnboundPods,
+    pub(crate) requests: PluginRequests,
+    pub(crate) preemptions: OpenPreemptions,
+    pub(crate) broken_groups: BrokenGroups,
+    pub(crate) explanations: Explanations,
 }
 
 impl Core {

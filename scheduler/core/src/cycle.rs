@@ -14,7 +14,10 @@ pub(crate) use group::GroupCycle;
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
 use crate::attempt::{AssumedPod, Attempt, CycleResult};
-use crate::core::{Core, PointRun, SearchBegin, WaitId, Waiter};
+use crate::cache::Cache;
+use crate::core::{
+    Core, Outbound, PointRun, SearchBegin, Settings, WaitId, Waiter, Waits, search_took,
+};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{AttemptFailure, fail};
 use berth_api::{Pod, Str};
@@ -23,8 +26,8 @@ use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};
 use berth_framework::{Cluster, PodInfo, Slot, Status, Work};
 use berth_profile::Profile;
-use berth_queue::QueuedPodInfo;
-use berth_telemetry::LogLine;
+use berth_queue::{QueuedPodInfo, SchedulingQueue};
+use berth_telemetry::{Log, LogLine};
 use extended::ExtendedSearch;
 use post_filter::PostFilterRun;
 use std::sync::Arc;
@@ -122,27 +125,29 @@ impl Cycle {
         let Some(mut attempt) = begin_attempt(core, info) else {
             return CycleStep::Over(CycleResult::Skipped);
         };
-        core.v(3, "Attempting to schedule pod", |line| {
-            line.with("pod", &*attempt.pod.pod)
-        });
-        log_lost_nomination(core, &attempt);
+        core.outbound
+            .log
+            .v(3, "Attempting to schedule pod", |line| {
+                line.with("pod", &*attempt.pod.pod)
+            });
+        log_lost_nomination(&mut core.outbound.log, core.cache.cluster(), &attempt);
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        if !attempt.is_resize() && extended::takes_part(&core.extenders(), &attempt) {
+        if !attempt.is_resize() && extended::takes_part(&core.settings.extenders, &attempt) {
             return self.search_extended(core, attempt);
         }
-        let begin = self.search_begin(core, &attempt, false);
+        let begin = self.search_begin(&core.settings, &attempt, false);
         let found = self.search(core, &mut attempt, None);
         self.conclude(core, attempt, found, begin)
     }
 
     fn search(&mut self, core: &mut Core, attempt: &mut Attempt, scope: Option<&[Slot]>) -> Found {
-        let percentage = percentage_of_nodes(core, attempt);
+        let percentage = percentage_of_nodes(&core.settings, attempt);
         let (start, rng) = (&mut self.start_node, &mut self.rng);
         // Of a pod with a node, one node is evaluated.
         let kind = if attempt.is_resize() {
             EvaluatorKind::Plain
         } else {
-            core.settings().evaluator
+            core.settings.evaluator
         };
         let mut evaluator = core.evaluator(attempt);
         match kind {
@@ -155,11 +160,16 @@ impl Cycle {
     }
 
     /// The start of the search, to explain its result.
-    fn search_begin(&self, core: &Core, attempt: &Attempt, has_extenders: bool) -> SearchBegin {
+    fn search_begin(
+        &self,
+        settings: &Settings,
+        attempt: &Attempt,
+        has_extenders: bool,
+    ) -> SearchBegin {
         SearchBegin {
             rng: self.rng.clone(),
             start_node: self.start_node,
-            percentage_of_nodes: percentage_of_nodes(core, attempt),
+            percentage_of_nodes: percentage_of_nodes(settings, attempt),
             has_extenders,
         }
     }
@@ -176,18 +186,18 @@ impl Cycle {
         core.observe_evaluation(&mut attempt);
         match found {
             Found::Placed(placement) if attempt.is_resize() => {
-                core.search_took(&attempt);
+                search_took(&core.clock, &mut core.metrics, &attempt);
                 CycleStep::Over(resize::fits(core, attempt, &placement))
             }
             Found::Placed(placement) => {
-                core.search_took(&attempt);
-                log_excluded(core, &attempt, &placement);
+                search_took(&core.clock, &mut core.metrics, &attempt);
+                log_excluded(&mut core.outbound.log, &attempt, &placement);
                 core.note_decision(&attempt, &placement, begin);
                 self.place_on(core, attempt, &placement)
             }
             Found::Unfit(error) => self.run_post_filter(core, attempt, error),
             Found::NoNodes(status) | Found::Failed(status) => {
-                core.search_took(&attempt);
+                search_took(&core.clock, &mut core.metrics, &attempt);
                 let failure = AttemptFailure::of_status(&status, Nominating::Set(Str::default()));
                 CycleStep::Over(fail(core, attempt, failure))
             }
@@ -196,8 +206,8 @@ impl Cycle {
 
     // --- parking -------------------------------------------------------------------------------------------
 
-    fn park(&mut self, core: &mut Core, attempt: Attempt, at: ParkedAt, wait: Wait) -> CycleStep {
-        let id = core.wait(Waiter::Cycle, wait.clone());
+    fn park(&mut self, waits: &mut Waits, attempt: Attempt, at: ParkedAt, wait: Wait) -> CycleStep {
+        let id = waits.add(Waiter::Cycle, wait.clone());
         self.park_on(attempt, at, wait, id)
     }
 
@@ -220,7 +230,7 @@ impl Cycle {
         let Parked {
             attempt, at, id, ..
         } = *self.parked.take()?;
-        core.end_wait(id);
+        core.waits.end(id);
         Some(match at {
             ParkedAt::Search(search) => self.resume_search(core, attempt, search, reason),
             ParkedAt::PostFilter(run) => {
@@ -238,26 +248,28 @@ impl Cycle {
 /// Starts with a popped pod, unless it is to be dropped (C-4, C-5).
 fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
     let uid = info.pod.uid().clone();
-    let pod = core.effective(&uid).unwrap_or(&info.pod).clone();
-    let is_resize = core.makes_room_for_resize(&pod);
-    let profiles = match &core.settings().resizes {
+    let pod = core.cache.effective(&uid).unwrap_or(&info.pod).clone();
+    let is_resize = core.settings.makes_room_for_resize(&pod);
+    let profiles = match &core.settings.resizes {
         Some(resizes) if is_resize => resizes,
-        _ => &core.settings().profiles,
+        _ => &core.settings.profiles,
     };
     let Some(profile) = profiles.get(&pod.spec.scheduler_name).cloned() else {
-        core.done(&uid);
+        core.queue.done(&uid);
         let name = &pod.spec.scheduler_name;
         let line = LogLine::error("profile not found for the scheduler name of a pod");
-        core.log(line.with("pod", &*pod).with("profile", name));
+        core.outbound
+            .log
+            .push(line.with("pod", &*pod).with("profile", name));
         return None;
     };
     if pod.is_terminating() {
-        drop_deleting(core, &pod, &profile);
+        drop_deleting(&mut core.queue, &mut core.outbound, &pod, &profile);
         return None;
     }
     // A pod that is still being bound, though it is not counted any more, comes back by itself if that fails.
-    if (pod.is_assigned() && !is_resize) || core.is_being_bound(&uid) {
-        core.done(&uid);
+    if (pod.is_assigned() && !is_resize) || core.unbound.contains(&uid) {
+        core.queue.done(&uid);
         return None;
     }
     Some(Attempt {
@@ -265,65 +277,70 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
         info,
         pod: Arc::new(PodInfo::new(pod)),
         profile,
-        extenders: core.extenders(),
+        extenders: core.settings.extenders.clone(),
         evaluation: Evaluation::default(),
-        began: core.stage_begin(),
-        is_sampled: core.clock_mut().chooses_attempt(),
+        began: core.clock.stage_begin(),
+        is_sampled: core.clock.chooses_attempt(),
         was_parked: false,
-        trace: core.begin_trace(),
+        trace: core.outbound.begin_trace(),
     })
 }
 
-fn drop_deleting(core: &mut Core, pod: &Pod, profile: &Profile) {
-    core.done(pod.uid());
-    core.v(3, "Skip schedule deleting pod", |line| {
+fn drop_deleting(
+    queue: &mut SchedulingQueue,
+    outbound: &mut Outbound,
+    pod: &Pod,
+    profile: &Profile,
+) {
+    queue.done(pod.uid());
+    outbound.log.v(3, "Skip schedule deleting pod", |line| {
         line.with("pod", pod)
     });
     let note = format!("skip schedule deleting pod: {}", pod.key());
-    core.publish_failure(&PodRef::of(pod), profile, &note);
+    outbound.publish_failure(&PodRef::of(pod), profile, &note);
 }
 
 /// The pod of an attempt, if it began to terminate while the cycle was parked.
-fn deleting(core: &Core, attempt: &Attempt) -> Option<Arc<Pod>> {
-    let pod = core.effective(attempt.pod.pod.uid());
+fn deleting(cache: &Cache, attempt: &Attempt) -> Option<Arc<Pod>> {
+    let pod = cache.effective(attempt.pod.pod.uid());
     let deleting = pod.filter(|pod| attempt.was_parked && pod.is_terminating());
     deleting.cloned()
 }
 
 /// Drops the attempt if its pod began to terminate while the cycle was parked, as if it had done so before (C-5).
 fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
-    let Some(pod) = deleting(core, attempt) else {
+    let Some(pod) = deleting(&core.cache, attempt) else {
         return false;
     };
     core.observe_evaluation(attempt);
-    core.drop_activations(pod.uid());
-    drop_deleting(core, &pod, &attempt.profile);
+    core.requests.take_activations(pod.uid());
+    drop_deleting(&mut core.queue, &mut core.outbound, &pod, &attempt.profile);
     true
 }
 
 /// The number of nodes to score, in percent. Zero means that no percentage is given.
-fn percentage_of_nodes(core: &Core, attempt: &Attempt) -> Option<i32> {
+fn percentage_of_nodes(settings: &Settings, attempt: &Attempt) -> Option<i32> {
     let of_profile = attempt.profile.percentage_of_nodes_to_score;
-    let given = of_profile.or(core.settings().percentage_of_nodes_to_score);
+    let given = of_profile.or(settings.percentage_of_nodes_to_score);
     given.filter(|percentage| *percentage != 0)
 }
 
 /// A pod whose status names a node that does not exist (C-16): all others are looked at, as if it named none.
-fn log_lost_nomination(core: &mut Core, attempt: &Attempt) {
+fn log_lost_nomination(log: &mut Log, cluster: &Cluster, attempt: &Attempt) {
     let pod = &attempt.pod.pod;
     let node = &pod.status.nominated_node_name;
-    let nodes = &core.cluster().nodes;
+    let nodes = &cluster.nodes;
     if node.is_empty() || nodes.is_empty() || nodes.slot(node).is_some() {
         return;
     }
     let line = LogLine::error("Pod is nominated to a node that does not exist");
-    core.log(line.with("pod", &**pod).with("node", node));
+    log.push(line.with("pod", &**pod).with("node", node));
 }
 
-fn log_excluded(core: &mut Core, attempt: &Attempt, placement: &Placement) {
+fn log_excluded(log: &mut Log, attempt: &Attempt, placement: &Placement) {
     for status in &placement.excluded {
         let line = LogLine::error("A node is left out, because a Filter plugin failed");
-        core.log(
+        log.push(
             line.with("pod", &*attempt.pod.pod)
                 .with("err", status.message()),
         );

@@ -1,20 +1,21 @@
 //! The handling of a pod whose attempt has failed.
 
 use crate::attempt::{Attempt, CycleResult};
+use crate::cache::Cache;
 use crate::call_results::note_requests;
-use crate::core::{Core, Explanation, RejectionReason, reasons};
+use crate::core::{Core, Explanation, RejectionReason, Settings, reasons};
 use crate::evaluator::FitError;
-use crate::nominations;
 use crate::pod_status::correct_status;
 use berth_api::Str;
+use berth_dispatcher::Dispatcher;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_framework::condition::{POD_SCHEDULED, UNSCHEDULABLE};
-use berth_framework::plugin::Nominating;
+use berth_framework::plugin::{Context, Nominating};
 use berth_framework::stage::Observation;
 use berth_framework::{ApiCall, Cluster, Feature, ReasonCode, Status};
-use berth_queue::{PodTemplateKey, QueuedPodInfo};
-use berth_telemetry::LogLine;
+use berth_queue::{Nominator, PodTemplateKey, QueuedPodInfo};
 use berth_telemetry::metrics::Metric;
+use berth_telemetry::{Log, LogLine};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -99,16 +100,16 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         return resize_waits(core, attempt, failure);
     }
     // Whether this was an attempt at all is known further below.
-    let observations = core.requests_mut().take_observations();
+    let observations = core.requests.take_observations();
     note_requests(core);
     let pod = attempt.pod_ref();
-    core.drop_activations(&pod.uid);
+    core.requests.take_activations(&pod.uid);
     let (result, reason) = if failure.is_rejected {
         ("unschedulable", UNSCHEDULABLE)
     } else {
         ("error", "SchedulerError")
     };
-    let template = template(core, &attempt, &failure);
+    let template = template(&core.settings, core.queue.nominator(), &attempt, &failure);
     let info = &mut attempt.info;
     let rejectors = |info: &QueuedPodInfo| {
         (
@@ -133,15 +134,21 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         0
     };
     info.set_template(template);
-    let known = look_up(core, &pod);
+    let known = look_up(&core.cache, &core.settings, &pod);
     // Of a bound pod nothing of this is true any more.
     let call = match known {
-        KnownStatus::Pending => status_patch(core, &pod, reason, &failure),
+        KnownStatus::Pending => {
+            status_patch(&core.cache, core.calls.dispatcher(), &pod, reason, &failure)
+        }
         KnownStatus::Gone | KnownStatus::Bound | KnownStatus::Replaced | KnownStatus::Foreign => {
             None
         }
     };
-    if by_same && matches!(known, KnownStatus::Pending) && is_as_before(core, info, &failure, &call)
+    let last = core.explanations.get(&pod.uid);
+    let dispatcher = core.calls.dispatcher();
+    if by_same
+        && matches!(known, KnownStatus::Pending)
+        && is_as_before(&core.cache, dispatcher, last, info, &failure, &call)
     {
         let is_of_attempt = |o: &Observation| matches!(o, Observation::PreemptionAttempt);
         core.count_observations(observations.into_iter().filter(|o| !is_of_attempt(o)));
@@ -151,14 +158,15 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     core.attempt_took(&attempt, result);
     core.trace_ended(&mut attempt, result, None, &failure.message);
     if let KnownStatus::Replaced = known {
-        core.done(&pod.uid);
+        core.queue.done(&pod.uid);
         return failure.into_result();
     }
     let Attempt { info, profile, .. } = attempt;
     match known {
         KnownStatus::Pending => {
-            log(core, &pod, &failure);
-            explain(core, &info, &failure);
+            log(&mut core.outbound.log, core.cache.cluster(), &pod, &failure);
+            let explanation = explanation(&core.context(), &info, &failure);
+            core.explanations.put(info.pod.uid().clone(), explanation);
             // Before the status is written, as in kube-scheduler: the watch may show the write before it is answered,
             // and what it shows must find the pod in the queue.
             return_to_queue(core, info);
@@ -171,27 +179,30 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
                 }
                 _ => "Pod has been assigned to node. Abort adding it back to queue.",
             };
-            core.log(LogLine::info(why).with("pod", &pod));
-            core.done(&pod.uid);
+            core.outbound.log.push(LogLine::info(why).with("pod", &pod));
+            core.queue.done(&pod.uid);
         }
         KnownStatus::Replaced => {}
     }
-    if let Some(object) = core.effective(&pod.uid).cloned() {
+    if let Some(object) = core.cache.effective(&pod.uid).cloned() {
         let ended = Nominating::Set(Str::default());
         let nominating = match known {
             KnownStatus::Foreign => &ended,
             _ => &failure.nominating,
         };
-        nominations::nominate(core, &object, nominating);
+        core.queue
+            .nominator_mut()
+            .add(core.cache.cluster(), &object, nominating);
     }
-    core.publish_failure(&pod, &profile, &failure.message);
+    core.outbound
+        .publish_failure(&pod, &profile, &failure.message);
     if let Some(call) = call {
         core.call(call);
     }
     // While it was being bound here, nothing else could be written.
-    let stored = core.stored(&pod.uid);
+    let stored = core.cache.stored(&pod.uid);
     if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-        correct_status(core, &stored);
+        correct_status(&mut core.calls, &stored, core.clock.now());
     }
     failure.into_result()
 }
@@ -199,11 +210,11 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
 /// The resize of a pod with a node waits on: for the kubelet, for victims that terminate, or for room. The status of
 /// the pod shows where it runs, so neither its condition nor a nomination is written, and no event is published.
 fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) -> CycleResult {
-    let observations = core.requests_mut().take_observations();
+    let observations = core.requests.take_observations();
     core.count_observations(observations);
     note_requests(core);
     let uid = attempt.pod.pod.uid().clone();
-    core.drop_activations(&uid);
+    core.requests.take_activations(&uid);
     let info = &mut attempt.info;
     info.clear_rejectors();
     if let Some(error) = &failure.error {
@@ -219,11 +230,12 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) 
     core.attempt_took(&attempt, result);
     core.trace_ended(&mut attempt, result, None, &failure.message);
     let mut info = attempt.info;
-    explain(core, &info, &failure);
-    let known = core.effective(&uid).cloned();
+    let explanation = explanation(&core.context(), &info, &failure);
+    core.explanations.put(info.pod.uid().clone(), explanation);
+    let known = core.cache.effective(&uid).cloned();
     // The pod leaves the queue when its resize no longer waits for the scheduler.
-    match known.filter(|pod| core.makes_room_for_resize(pod)) {
-        None => core.done(&uid),
+    match known.filter(|pod| core.settings.makes_room_for_resize(pod)) {
+        None => core.queue.done(&uid),
         Some(pod) => {
             info.pod = pod;
             core.give_back(info);
@@ -232,23 +244,24 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) 
     failure.into_result()
 }
 
-fn log(core: &mut Core, pod: &PodRef, failure: &AttemptFailure) {
+fn log(log: &mut Log, cluster: &Cluster, pod: &PodRef, failure: &AttemptFailure) {
     let describe = |line: LogLine| line.with("pod", pod).with("err", &*failure.message);
     match failure.is_rejected {
-        true if core.cluster().nodes.is_empty() => core.v(
+        true if cluster.nodes.is_empty() => log.v(
             2,
             "Unable to schedule pod; no nodes are registered to the cluster; waiting",
             |line| line.with("pod", pod),
         ),
-        true => core.v(2, "Unable to schedule pod; no fit; waiting", describe),
-        false => core.log(describe(LogLine::error("Error scheduling pod; retrying"))),
+        true => log.v(2, "Unable to schedule pod; no fit; waiting", describe),
+        false => log.push(describe(LogLine::error("Error scheduling pod; retrying"))),
     }
 }
 
 /// The pod's template, if all pods of it would be rejected as this one was. With SchedulerPreQueueingHints off, each
 /// event asks all pods, as before KEP-6132.
 fn template(
-    core: &Core,
+    settings: &Settings,
+    nominator: &Nominator,
     attempt: &Attempt,
     failure: &AttemptFailure,
 ) -> Option<Arc<PodTemplateKey>> {
@@ -260,11 +273,11 @@ fn template(
     };
     let mut post_filter = attempt.profile.post_filter.iter();
     let follows = attempt.evaluation.is_kept
-        && core.is_on(Feature::SchedulerPreQueueingHints)
-        && core.extenders().is_empty()
+        && settings.is_on(Feature::SchedulerPreQueueingHints)
+        && settings.extenders.is_empty()
         && diagnosis.pending_plugins.is_empty()
         && !keeps_room
-        && core.nominated_node(pod.uid()).is_none()
+        && nominator.node_of(pod.uid()).is_none()
         && post_filter.all(|member| member.plugin.judges_by_template());
     let known = attempt.info.template();
     match known.filter(|known| known.is_of(pod)) {
@@ -277,12 +290,14 @@ fn template(
 /// Returns whether the pod, which the same plugins rejected at its last attempt, is rejected for the same reasons: at
 /// most the numbers of nodes differ.
 fn is_as_before(
-    core: &Core,
+    cache: &Cache,
+    dispatcher: &Dispatcher,
+    last: Option<&Explanation>,
     info: &QueuedPodInfo,
     failure: &AttemptFailure,
     call: &Option<ApiCall>,
 ) -> bool {
-    let Some(last) = core.explanations().get(info.pod.uid()) else {
+    let Some(last) = last else {
         return false;
     };
     // The flush of long-unschedulable pods makes an attempt, so that an event recalls the pod every few minutes.
@@ -297,7 +312,7 @@ fn is_as_before(
         return true;
     }
     let uid = info.pod.uid();
-    let pod = core.effective(uid);
+    let pod = cache.effective(uid);
     let stated = pod.and_then(|pod| pod.condition(POD_SCHEDULED));
     let differs_in_message_alone = match call {
         None => true,
@@ -311,11 +326,11 @@ fn is_as_before(
             .is_some_and(|(stated, new)| {
                 stated.status == new.status
                     && stated.reason == new.reason
-                    && !core.is_status_unclear(uid)
+                    && !dispatcher.is_status_unclear(uid)
             }),
         Some(_) => false,
     };
-    differs_in_message_alone && has_reasons_of(core.cluster(), error, last)
+    differs_in_message_alone && has_reasons_of(cache.cluster(), error, last)
 }
 
 fn has_reasons_of(cluster: &Cluster, error: &FitError, last: &Explanation) -> bool {
@@ -332,24 +347,28 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure
     let Attempt {
         mut info, profile, ..
     } = attempt;
-    core.count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
+    core.metrics
+        .count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
     info.attempts = info.attempts.saturating_sub(1);
-    explain(core, &info, &failure);
+    let explanation = explanation(&core.context(), &info, &failure);
+    core.explanations.put(info.pod.uid().clone(), explanation);
     info.set_rejected_as_before();
     let pod = info.pod.clone();
     return_to_queue(core, info);
     // With the writes that no watch has shown yet: one of them may be the nomination.
-    let pod = core.effective(pod.uid()).cloned().unwrap_or(pod);
-    nominations::nominate(core, &pod, &failure.nominating);
+    let pod = core.cache.effective(pod.uid()).cloned().unwrap_or(pod);
+    core.queue
+        .nominator_mut()
+        .add(core.cache.cluster(), &pod, &failure.nominating);
     failure.into_result()
 }
 
-fn look_up(core: &Core, pod: &PodRef) -> KnownStatus {
-    match core.stored(&pod.uid) {
+fn look_up(cache: &Cache, settings: &Settings, pod: &PodRef) -> KnownStatus {
+    match cache.stored(&pod.uid) {
         Some(stored) if stored.is_assigned() => KnownStatus::Bound,
-        Some(stored) if !core.has_profile(stored) => KnownStatus::Foreign,
+        Some(stored) if !settings.has_profile(stored) => KnownStatus::Foreign,
         Some(_) => KnownStatus::Pending,
-        None => match core.stored_by_name(&pod.namespace, &pod.name) {
+        None => match cache.stored_by_name(&pod.namespace, &pod.name) {
             Some(_) => KnownStatus::Replaced,
             None => KnownStatus::Gone,
         },
@@ -359,10 +378,10 @@ fn look_up(core: &Core, pod: &PodRef) -> KnownStatus {
 /// Gives a pod back to the queue in its latest version, unless it needs no node any more.
 pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
     let uid = info.pod.uid().clone();
-    let stored = core.stored(&uid);
+    let stored = core.cache.stored(&uid);
     let is_pending = stored.is_some_and(|pod| !pod.is_assigned());
-    let Some(pod) = core.effective(&uid).filter(|_| is_pending) else {
-        core.done(&uid);
+    let Some(pod) = core.cache.effective(&uid).filter(|_| is_pending) else {
+        core.queue.done(&uid);
         return;
     };
     info.pod = pod.clone();
@@ -371,19 +390,20 @@ pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
 
 /// The patch of the pod's status; `None` when it contains all that already (C-50).
 fn status_patch(
-    core: &Core,
+    cache: &Cache,
+    dispatcher: &Dispatcher,
     pod: &PodRef,
     reason: &str,
     failure: &AttemptFailure,
 ) -> Option<ApiCall> {
-    let object = core.effective(&pod.uid)?;
+    let object = cache.effective(&pod.uid)?;
     let condition = ConditionPatch::of(object, POD_SCHEDULED, "False", reason, &failure.message);
     let is_stated = object.condition(POD_SCHEDULED).is_some_and(|c| {
         c.status == condition.status
             && c.reason == condition.reason
             && c.message == condition.message
     });
-    let is_stated = is_stated && !core.is_status_unclear(&pod.uid);
+    let is_stated = is_stated && !dispatcher.is_status_unclear(&pod.uid);
     let nominated_node = match &failure.nominating {
         Nominating::Set(node) if *node != object.status.nominated_node_name => Some(node.clone()),
         _ => None,
@@ -398,18 +418,16 @@ fn status_patch(
     })
 }
 
-fn explain(core: &mut Core, info: &QueuedPodInfo, failure: &AttemptFailure) {
-    let cluster = core.cluster();
+fn explanation(cx: &Context<'_>, info: &QueuedPodInfo, failure: &AttemptFailure) -> Explanation {
     let error = failure.error.as_deref();
-    let explanation = Explanation {
-        at: core.now(),
+    Explanation {
+        at: cx.now,
         attempts: info.attempts,
         message: failure.message.clone(),
         code: failure.code,
         unschedulable_plugins: info.unschedulable_plugins.iter().cloned().collect(),
         pending_plugins: info.pending_plugins.iter().cloned().collect(),
-        reasons: error.map_or_else(Vec::new, |error| reasons(error, cluster)),
+        reasons: error.map_or_else(Vec::new, |error| reasons(error, cx.cluster)),
         earlier: Vec::new(),
-    };
-    core.note_explanation(info.pod.uid(), explanation);
+    }
 }

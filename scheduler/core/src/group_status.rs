@@ -4,18 +4,19 @@
 //! own writes. A group that was scheduled once stays so.
 
 use crate::attempt::CycleResult;
-use crate::core::{Core, Moment};
+use crate::cache::Cache;
+use crate::core::Core;
 use berth_api::groups::{
     COMPOSITE_INITIALLY_SCHEDULED, GroupCondition, GroupStatus, POD_GROUP_INITIALLY_SCHEDULED,
 };
-use berth_api::{Kind, Object, Str};
+use berth_api::{Kind, Object, Str, Time};
 use berth_dispatcher::Dispatcher;
 use berth_framework::call::{CallResult, PodRef};
 use berth_framework::cluster::{GroupKey, GroupKind, Groups};
 use berth_framework::write::{Action, CallType, Write};
 use berth_framework::{ApiCall, Code, Status};
-use berth_telemetry::LogLine;
-use berth_telemetry::metrics::Metric;
+use berth_telemetry::metrics::{Metric, Metrics};
+use berth_telemetry::{Log, LogLine};
 use rustc_hash::FxHashMap;
 use serde_json::json;
 use std::sync::Arc;
@@ -57,22 +58,32 @@ pub(crate) fn write_all(
     scheduler: &Str,
     statuses: &FxHashMap<GroupKey, Status>,
 ) {
-    let groups = core.cluster().groups();
+    let groups = core.cache.cluster().groups();
     let tree = groups.tree(root);
     let decided = tree.into_iter().filter_map(|key| {
         let status = deciding(groups, statuses, &key)?.clone();
         Some((key, status))
     });
     for (key, status) in decided.collect::<Vec<_>>() {
-        write(core, &key, scheduler, &status);
+        let Some(write) = condition_write(
+            core.cache.cluster().groups(),
+            &key,
+            &status,
+            core.clock.now(),
+        ) else {
+            continue;
+        };
+        core.cache.assume_write(write.clone());
+        core.call(ApiCall::from(write));
+        if !status.is_success() {
+            core.publish_group_failure(&key, scheduler, &status.message());
+        }
     }
 }
 
-/// Writes the condition of a group, if it changes, and publishes an event if it states a failure.
-fn write(core: &mut Core, key: &GroupKey, scheduler: &Str, status: &Status) {
-    let Some(group) = core.cluster().groups().get(key) else {
-        return;
-    };
+/// The write of the condition of a group, if it changes.
+fn condition_write(groups: &Groups, key: &GroupKey, status: &Status, now: Time) -> Option<Write> {
+    let group = groups.get(key)?;
     let (call_type, kind) = match key.kind {
         GroupKind::PodGroup => (&POD_GROUP_STATUS, POD_GROUP_INITIALLY_SCHEDULED),
         GroupKind::CompositePodGroup => (&COMPOSITE_STATUS, COMPOSITE_INITIALLY_SCHEDULED),
@@ -92,12 +103,12 @@ fn write(core: &mut Core, key: &GroupKey, scheduler: &Str, status: &Status) {
         c.status == "True" || c.status == value && c.reason == reason && c.message == *message
     });
     if is_stated {
-        return;
+        return None;
     }
     let since = before
         .filter(|c| c.status == value)
         .and_then(|c| c.last_transition_time);
-    let since = since.unwrap_or(core.now());
+    let since = since.unwrap_or(now);
     let condition = GroupCondition {
         kind: kind.into(),
         status: value.into(),
@@ -119,11 +130,7 @@ fn write(core: &mut Core, key: &GroupKey, scheduler: &Str, status: &Status) {
         .assumed_of_version(group.metadata)
         .to_subresource("status")
         .seen_as(move |object| with_condition(object, &condition));
-    core.assume_write(write.clone());
-    core.call(ApiCall::from(write));
-    if !status.is_success() {
-        core.publish_group_failure(key, scheduler, &status.message());
-    }
+    Some(write)
 }
 
 /// The group with a condition instead of the one of its type.
@@ -151,7 +158,7 @@ fn with_condition(object: &Object, condition: &GroupCondition) -> Object {
 }
 
 /// A write has ended. One that failed is not shown any more; the next attempt writes the condition again.
-pub(crate) fn write_ended(core: &mut Core, write: &Write, result: &CallResult) {
+pub(crate) fn write_ended(cache: &mut Cache, log: &mut Log, write: &Write, result: &CallResult) {
     let text = match write.object().kind {
         Kind::PodGroup => "Failed to update PodGroup status",
         Kind::CompositePodGroup => "Failed to update CompositePodGroup status",
@@ -160,9 +167,9 @@ pub(crate) fn write_ended(core: &mut Core, write: &Write, result: &CallResult) {
     if let Err(error) = result
         && !error.kind.is_dropped()
     {
-        core.revert_write(write);
+        cache.revert_write(write);
         let line = LogLine::error(text).with("podGroup", write.object().to_string());
-        core.log(line.with("err", error.to_string()));
+        log.push(line.with("err", error.to_string()));
     }
 }
 
@@ -173,7 +180,8 @@ pub(crate) struct AttemptEnd<'a> {
     pub(crate) status: &'a Status,
     /// Whether pods are evicted for it.
     pub(crate) is_waiting: bool,
-    pub(crate) began: Moment,
+    /// The duration, in seconds.
+    pub(crate) seconds: f64,
     /// The profile of its pods.
     pub(crate) profile: &'a Str,
 }
@@ -205,7 +213,8 @@ const OF_COMPOSITES: Texts = Texts {
 
 /// Counts and logs how the attempt of a group has ended.
 pub(crate) fn attempt_ended(
-    core: &mut Core,
+    log: &mut Log,
+    metrics: &mut Metrics,
     attempt: &AttemptEnd<'_>,
     results: &[(PodRef, CycleResult)],
 ) {
@@ -213,7 +222,7 @@ pub(crate) fn attempt_ended(
         root,
         status,
         is_waiting,
-        began,
+        seconds,
         profile,
     } = attempt;
     let texts = match root.kind {
@@ -226,7 +235,7 @@ pub(crate) fn attempt_ended(
     let scheduled = results.iter().filter(placed).count();
     let result = match status.code() {
         Code::Success => {
-            core.v(2, texts.scheduled, |line| {
+            log.v(2, texts.scheduled, |line| {
                 line.with(texts.key, &name)
                     .with("scheduledPods", scheduled)
                     .with("unschedulablePods", results.len() - scheduled)
@@ -235,7 +244,7 @@ pub(crate) fn attempt_ended(
         }
         Code::Error => {
             let line = LogLine::error(texts.error).with(texts.key, &name);
-            core.log(line.with("err", status.message()));
+            log.push(line.with("err", status.message()));
             "error"
         }
         _ => {
@@ -244,7 +253,7 @@ pub(crate) fn attempt_ended(
             } else {
                 texts.unschedulable
             };
-            core.v(2, text, |line| {
+            log.v(2, text, |line| {
                 line.with(texts.key, &name).with("err", status.message())
             });
             if *is_waiting {
@@ -255,7 +264,6 @@ pub(crate) fn attempt_ended(
         }
     };
     let labels = [result, profile.as_str()];
-    let seconds = core.seconds_since(*began);
-    core.count(Metric::PodGroupScheduleAttempts, &labels);
-    core.observe(Metric::PodGroupSchedulingAttemptDuration, &labels, seconds);
+    metrics.count(Metric::PodGroupScheduleAttempts, &labels);
+    metrics.observe(Metric::PodGroupSchedulingAttemptDuration, &labels, *seconds);
 }

@@ -12,16 +12,8 @@ use berth_framework::plugin::Nominating;
 use berth_queue::Nominator;
 use std::sync::Arc;
 
-/// Nominates a pod to a node, or with [`Nominating::Keep`] to the one in its status. With an empty node it is not
-/// nominated any more.
-pub(crate) fn nominate(core: &mut Core, pod: &Arc<Pod>, nominating: &Nominating) {
-    let (nominator, cluster) = core.nominator_mut();
-    nominator.add(cluster, pod, nominating);
-}
-
 /// Sets the nomination of a pod aside, and returns the node. No other pod is notified.
-pub(crate) fn set_aside(core: &mut Core, uid: &str) -> Option<Str> {
-    let (nominator, _) = core.nominator_mut();
+pub(crate) fn set_aside(nominator: &mut Nominator, uid: &str) -> Option<Str> {
     let node = nominator.node_of(uid).cloned();
     nominator.remove(uid);
     node
@@ -41,10 +33,9 @@ pub(crate) enum End<'a> {
 pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     let uid = nominee.uid();
     if let End::Placed(node) = why {
-        let nominated_to = core.nominated_node(uid);
+        let nominated_to = core.queue.nominator().node_of(uid);
         let is_used = nominated_to.is_none_or(|nominated| nominated == *node);
-        let (nominator, _) = core.nominator_mut();
-        nominator.remove(uid);
+        core.queue.nominator_mut().remove(uid);
         if is_used {
             return;
         }
@@ -75,7 +66,10 @@ pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>)
     if old == new {
         return;
     }
-    nominate(core, after, &Nominating::Set(new.clone()));
+    let nominating = Nominating::Set(new.clone());
+    core.queue
+        .nominator_mut()
+        .add(core.cache.cluster(), after, &nominating);
     if !old.is_empty() {
         end(core, before, &End::Written);
     }

@@ -10,16 +10,17 @@
 //! - a bound pod whose condition states that it is not scheduled is corrected: the binding of a scheduler whose answers
 //!   were lost may have been carried out, and what its failure wrote arrives later.
 
-use crate::core::{Core, event_note};
+use crate::cache::Cache;
+use crate::core::{Calls, Core, event_note};
 use crate::nominations;
 use crate::preemptions;
-use berth_api::{Duration, Pod, Time};
+use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::condition::{
     NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, SCHEDULING_GATED, UNSCHEDULABLE, is_report,
 };
-use berth_queue::{PreEnqueueReport, QueuedIn};
+use berth_queue::{PreEnqueueReport, QueuedIn, SchedulingQueue};
 use std::sync::Arc;
 
 /// The time for which PreEnqueue plugins must have rejected a pod before the condition with the reason
@@ -35,39 +36,57 @@ const LONG_REJECTION_OF_ATTEMPT: Duration = Duration::from_secs(30);
 
 /// Hands the answers of PreEnqueue plugins about pods to the dispatcher, as long as there is room. The rest waits in
 /// the queue. Returns whether there was something.
-pub(crate) fn take_pre_enqueue_reports(core: &mut Core) -> bool {
+pub(crate) fn take_pre_enqueue_reports(
+    queue: &mut SchedulingQueue,
+    calls: &mut Calls,
+    cache: &Cache,
+    now: Time,
+) -> bool {
     let mut any = false;
-    while let Some((report, since)) = core.next_report() {
+    while calls.dispatcher().takes_reports()
+        && let Some((report, since)) = queue.take_pre_enqueue_report()
+    {
         any = true;
-        write_report(core, &report, since);
+        let uid = report.pod().uid();
+        if cache.stored(uid).is_none_or(|pod| pod.is_assigned()) {
+            continue;
+        }
+        let follows = matches!(
+            &report,
+            PreEnqueueReport::Rejected {
+                follows_attempt: true,
+                ..
+            }
+        );
+        let states_result = follows && states_result_of_attempt(cache, queue, report.pod());
+        write_report(calls, &report, since, states_result, now);
     }
     any
 }
 
-fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
+/// Hands one answer to the dispatcher, with the time at which it is written. `states_result` is set if the answer is a
+/// rejection that belongs to the last attempt, and the pod states the result of this attempt.
+fn write_report(
+    calls: &mut Calls,
+    report: &PreEnqueueReport,
+    since: Time,
+    states_result: bool,
+    now: Time,
+) {
     let uid = report.pod().uid();
-    if core.stored(uid).is_none_or(|pod| pod.is_assigned()) {
-        return;
-    }
-    let now = core.now();
     let mut due = since + NOT_READY_FOR_SCHEDULING_DELAY;
     // For now the pod goes on stating what its attempt found: the report of another plugin is withdrawn.
-    if let PreEnqueueReport::Rejected {
-        pod,
-        message,
-        follows_attempt: true,
-        ..
-    } = report
-        && states_result_of_attempt(core, pod)
+    if let PreEnqueueReport::Rejected { pod, message, .. } = report
+        && states_result
     {
         due = since + LONG_REJECTION_OF_ATTEMPT;
-        let waiting = core.calls().dispatcher().report_of(uid);
+        let waiting = calls.dispatcher().report_of(uid);
         let is_another = waiting.is_some_and(|(call, _)| {
             let condition = call.condition(POD_SCHEDULED);
             condition.is_none_or(|condition| condition.message != *message)
         });
         if is_another {
-            core.calls_mut().report(removal(pod), due, now);
+            calls.report(removal(pod), due, now);
         }
     }
     let call = match report {
@@ -87,7 +106,7 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
         }
         PreEnqueueReport::Passed { pod } => removal(pod),
     };
-    core.calls_mut().report(call, due, now);
+    calls.report(call, due, now);
 }
 
 /// The removal of a report.
@@ -102,14 +121,14 @@ fn removal(pod: &Pod) -> ApiCall {
 
 /// Returns whether the pod states what its last attempt found, and is to go on stating it while a PreEnqueue plugin
 /// only waits for what that attempt has begun.
-fn states_result_of_attempt(core: &Core, pod: &Pod) -> bool {
+fn states_result_of_attempt(cache: &Cache, queue: &SchedulingQueue, pod: &Pod) -> bool {
     let uid = pod.uid();
-    let effective = core.effective(uid).map_or(pod, |pod| &**pod);
+    let effective = cache.effective(uid).map_or(pod, |pod| &**pod);
     match effective.condition(POD_SCHEDULED) {
         Some(condition) if *condition.reason == *NOT_READY_FOR_SCHEDULING => false,
         Some(condition) if *condition.reason == *UNSCHEDULABLE => true,
         _ => {
-            let queued = core.queued(pod.namespace(), pod.name());
+            let queued = queue.get(pod.namespace(), pod.name());
             queued.is_some_and(|(_, info)| info.attempts > 0)
         }
     }
@@ -117,20 +136,18 @@ fn states_result_of_attempt(core: &Core, pod: &Pod) -> bool {
 
 /// A status patch was written. If it was a report, an event states the same. The event is not published
 /// before, so that a rejection that ends in time writes nothing at all.
-pub(crate) fn publish_report(core: &mut Core, call: &ApiCall) {
+pub(crate) fn report_event(cache: &Cache, call: &ApiCall) -> Option<(PodEvent, Str)> {
     let (ApiCall::PatchPodStatus { pod, .. }, Some(condition)) =
         (call, call.condition(POD_SCHEDULED))
     else {
-        return;
+        return None;
     };
     let reason = match condition.reason.as_str() {
         NOT_READY_FOR_SCHEDULING => NOT_READY_FOR_SCHEDULING,
         SCHEDULING_GATED => SCHEDULING_GATED,
-        _ => return,
+        _ => return None,
     };
-    let Some(stored) = core.stored(&pod.uid) else {
-        return;
-    };
+    let stored = cache.stored(&pod.uid)?;
     let event = PodEvent {
         regarding: pod.clone(),
         related: None,
@@ -140,27 +157,26 @@ pub(crate) fn publish_report(core: &mut Core, call: &ApiCall) {
         note: event_note(&condition.message),
     };
     let scheduler = stored.spec.scheduler_name.clone();
-    core.publish(event, &scheduler);
+    Some((event, scheduler))
 }
 
 // --- what the API did not take --------------------------------------------------------------------------
 
 /// Offers statuses again that are due, as far as they are still true (D-14).
-pub(crate) fn offer_statuses(core: &mut Core) {
-    let now = core.now();
-    while let Some(call) = core.calls_mut().dispatcher_mut().take_due_offer(now) {
-        if let Some(call) = desired_now(core, &call) {
-            core.call(call);
+pub(crate) fn offer_statuses(calls: &mut Calls, cache: &Cache, queue: &SchedulingQueue, now: Time) {
+    while let Some(call) = calls.dispatcher_mut().take_due_offer(now) {
+        if let Some(call) = desired_now(cache, queue, &call) {
+            calls.make(call, now);
         }
     }
 }
 
 /// The part of a status that is desired now: the condition if the pod still waits as the condition states, and the node
 /// that the pod is nominated to now.
-fn desired_now(core: &Core, refused: &ApiCall) -> Option<ApiCall> {
+fn desired_now(cache: &Cache, queue: &SchedulingQueue, refused: &ApiCall) -> Option<ApiCall> {
     let pod = refused.pod()?.clone();
     let mut conditions = refused.conditions().to_vec();
-    if core.stored(&pod.uid)?.is_assigned() {
+    if cache.stored(&pod.uid)?.is_assigned() {
         conditions.retain(|c| c.kind != POD_SCHEDULED || c.status == "True");
         return (!conditions.is_empty()).then_some(ApiCall::PatchPodStatus {
             pod,
@@ -169,11 +185,11 @@ fn desired_now(core: &Core, refused: &ApiCall) -> Option<ApiCall> {
         });
     }
     // The status of a pod that is being tried or bound is written when that fails.
-    let (place, info) = core.queued(&pod.namespace, &pod.name)?;
+    let (place, info) = queue.get(&pod.namespace, &pod.name)?;
     if *info.pod.uid() != pod.uid {
         return None;
     }
-    let nominated_to = core.nominated_node(&pod.uid).cloned();
+    let nominated_to = queue.nominator().node_of(&pod.uid).cloned();
     let nominated_node = Some(nominated_to.unwrap_or_default());
     let is_rejected = place == QueuedIn::Gated;
     if matches!(refused, ApiCall::ClearPreEnqueueStatus { .. }) && !is_rejected {
@@ -193,8 +209,8 @@ fn desired_now(core: &Core, refused: &ApiCall) -> Option<ApiCall> {
 }
 
 /// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected.
-pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
-    core.calls_mut().dispatcher_mut().forget_status(pod.uid());
+pub(crate) fn correct_status(calls: &mut Calls, pod: &Arc<Pod>, now: Time) {
+    calls.dispatcher_mut().forget_status(pod.uid());
     let condition = pod.condition(POD_SCHEDULED);
     let is_wrong = condition.is_some_and(|condition| condition.status == "False");
     if !is_wrong || pod.is_terminating() {
@@ -205,7 +221,7 @@ pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
         conditions: vec![ConditionPatch::of(pod, POD_SCHEDULED, "True", "", "")],
         nominated_node: None,
     };
-    core.call(call);
+    calls.make(call, now);
 }
 
 // --- our writes in the cluster --------------------------------------------------------------------------
@@ -232,8 +248,8 @@ fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
     if !before.is_terminating() || after.is_terminating() || !core.is_responsible(after) {
         return;
     }
-    let is_queued = core.queued(after.namespace(), after.name()).is_some();
-    let is_held = core.is_in_flight(uid) || core.is_being_bound(uid);
+    let is_queued = core.queue.get(after.namespace(), after.name()).is_some();
+    let is_held = core.queue.in_flight().contains(uid) || core.unbound.contains(uid);
     if !is_queued && !is_held {
         core.enqueue(after.clone());
     }

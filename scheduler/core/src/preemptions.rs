@@ -9,13 +9,14 @@ mod open;
 
 pub(crate) use open::OpenPreemptions;
 
-use crate::core::Core;
+use crate::cache::Cache;
+use crate::core::{Core, Outbound, Settings};
 use berth_api::{Pod, Str};
 use berth_dispatcher::Finished;
-use berth_framework::Feature;
 use berth_framework::call::{PodEvent, PodRef};
 use berth_framework::stage::{Eviction, Preemption};
-use berth_queue::QueuedIn;
+use berth_framework::{Cluster, Feature};
+use berth_queue::{Nominator, QueuedIn};
 use berth_telemetry::LogLine;
 use berth_telemetry::metrics::Metric;
 use open::OpenPreemption;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 /// Begins with the preemptions that plugins have asked for.
 pub(crate) fn start_preemptions(core: &mut Core) {
-    for (preemption, reporter) in core.requests_mut().take_preemptions() {
+    for (preemption, reporter) in core.requests.take_preemptions() {
         start(core, preemption, reporter);
     }
 }
@@ -36,20 +37,22 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
         plugin,
         mut victims,
     } = preemption;
-    let id = core.preemptions_mut().next_id();
-    core.v(2, "Start the preemption asynchronously", |line| {
-        let line = line.with("preemptor", &preemptor);
-        line.with("numVictims", victims.len())
-    });
+    let id = core.preemptions.next_id();
+    core.outbound
+        .log
+        .v(2, "Start the preemption asynchronously", |line| {
+            let line = line.with("preemptor", &preemptor);
+            line.with("numVictims", victims.len())
+        });
     // The last victim is evicted when all others were, so that the event of its deletion wakes the preemptor.
     let last = victims.pop();
-    core.begins_to_preempt(&preemptor.uid);
+    core.cache.begins_to_preempt(&preemptor.uid);
     let mut running = OpenPreemption {
         preemptor,
         kind,
         plugin,
         reporter,
-        began: core.now(),
+        began: core.clock.now(),
         pending: 0,
         last,
         has_failed: false,
@@ -64,33 +67,36 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
 fn evict(core: &mut Core, id: u64, running: &mut OpenPreemption, victim: Eviction) -> bool {
     let uid = &victim.event.regarding.uid;
     // Another scheduler may have bound it while it was being prepared here: then it has to be evicted through the API.
-    let is_bound = core.stored(uid).is_some_and(|pod| pod.is_assigned());
-    if !is_bound && core.preempt_unbound(uid, &running.plugin) {
+    let is_bound = core.cache.stored(uid).is_some_and(|pod| pod.is_assigned());
+    if !is_bound && core.unbound.preempt(uid, &running.plugin) {
         let mut event = victim.event;
         event.note += Eviction::IN_MEMORY;
-        preempted(core, running, event);
+        preempted(&mut core.outbound, running, event);
         return false;
     }
     let call = core.call(victim.call());
-    core.preemptions_mut().note_call(call, id, victim.event);
+    core.preemptions.note_call(call, id, victim.event);
     running.pending += 1;
     true
 }
 
 /// A victim is evicted.
-fn preempted(core: &mut Core, running: &OpenPreemption, event: PodEvent) {
-    core.v(2, "Preemptor Pod preempted victim Pod", |line| {
-        let line = line.with("preemptor", &running.preemptor);
-        line.with("victim", &event.regarding)
-    });
-    core.publish(event, &running.reporter);
+fn preempted(outbound: &mut Outbound, running: &OpenPreemption, event: PodEvent) {
+    outbound
+        .log
+        .v(2, "Preemptor Pod preempted victim Pod", |line| {
+            let line = line.with("preemptor", &running.preemptor);
+            line.with("victim", &event.regarding)
+        });
+    outbound.publish(event, &running.reporter);
 }
 
 /// The next step of a preemption. `evicted` is the victim that the API server has evicted now.
 fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<Str>) {
     // A preemptor that was deleted or bound needs no room.
-    let stored = core.stored(&running.preemptor.uid);
-    let is_wanted = stored.is_some_and(|pod| !pod.is_assigned() || core.makes_room_for_resize(pod));
+    let stored = core.cache.stored(&running.preemptor.uid);
+    let is_wanted =
+        stored.is_some_and(|pod| !pod.is_assigned() || core.settings.makes_room_for_resize(pod));
     if running.pending == 0
         && !running.has_failed
         && is_wanted
@@ -98,11 +104,11 @@ fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<
     {
         let uid = last.event.regarding.uid.clone();
         if evict(core, id, &mut running, last) {
-            core.preemptions_mut().note_last(uid, id);
+            core.preemptions.note_last(uid, id);
         }
     }
     if running.pending > 0 {
-        core.preemptions_mut().keep(id, running);
+        core.preemptions.keep(id, running);
     } else {
         preemption_ended(core, running, evicted);
     }
@@ -110,7 +116,7 @@ fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<
 
 /// The call that evicts a victim has ended, if it is one.
 pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
-    let preemptions = core.preemptions_mut();
+    let preemptions = &mut core.preemptions;
     let Some((id, event)) = preemptions.take_call(finished.id) else {
         return;
     };
@@ -121,14 +127,14 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
     let evicted = finished.result.is_ok();
     let evicted = evicted.then(|| event.regarding.uid.clone());
     match &finished.result {
-        Ok(_) => preempted(core, &running, event),
+        Ok(_) => preempted(&mut core.outbound, &running, event),
         Err(_) if finished.is_done() => {}
         Err(error) => {
             let line = LogLine::error("Failed to preempt pod")
                 .with("preemptor", &running.preemptor)
                 .with("victim", &event.regarding)
                 .with("err", error.to_string());
-            core.log(line);
+            core.outbound.log.push(line);
             running.has_failed = true;
         }
     }
@@ -143,16 +149,21 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption, evicted: Option<St
     } else {
         "success"
     };
-    core.v(2, "Async Preemption finished completely", |line| {
-        line.with("preemptor", &running.preemptor)
-            .with("result", result)
-    });
-    let seconds = core.now().since(running.began).as_secs_f64();
-    core.observe(Metric::PreemptionGoroutinesDuration, &[result], seconds);
-    core.count(Metric::PreemptionGoroutinesExecutions, &[result]);
-    if core.is_on(Feature::GenericWorkload) {
+    core.outbound
+        .log
+        .v(2, "Async Preemption finished completely", |line| {
+            line.with("preemptor", &running.preemptor)
+                .with("result", result)
+        });
+    let seconds = core.clock.now().since(running.began).as_secs_f64();
+    core.metrics
+        .observe(Metric::PreemptionGoroutinesDuration, &[result], seconds);
+    core.metrics
+        .count(Metric::PreemptionGoroutinesExecutions, &[result]);
+    if core.settings.is_on(Feature::GenericWorkload) {
         let metric = Metric::PreemptionExecutionDuration;
-        core.observe(metric, &[running.kind, result], seconds);
+        core.metrics
+            .observe(metric, &[running.kind, result], seconds);
     }
     let OpenPreemption {
         preemptor,
@@ -162,32 +173,36 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption, evicted: Option<St
     } = running;
     // PreEnqueue admits the pod when its last preemption has ended. The answer of the API server can arrive before the
     // watch shows the victim's deletion: an attempt in between would fail, with an event and a status.
-    if !core.preemptions().is_preempting(&preemptor.uid) {
-        match evicted.filter(|victim| !has_failed && is_unseen(core, victim)) {
+    if !core.preemptions.is_preempting(&preemptor.uid) {
+        match evicted.filter(|victim| !has_failed && is_unseen(&core.cache, victim)) {
             Some(victim) => core
-                .preemptions_mut()
+                .preemptions
                 .await_seen(victim, preemptor.clone(), plugin),
             None => admit(core, &preemptor, &plugin),
         }
     }
-    if has_failed && let Some(pod) = core.effective(&preemptor.uid).cloned() {
+    if has_failed && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
         core.activate(&[pod]);
     }
 }
 
 /// Returns whether the API shows the pod as one that was not evicted.
-fn is_unseen(core: &Core, uid: &str) -> bool {
-    let stored = core.stored(uid);
+fn is_unseen(cache: &Cache, uid: &str) -> bool {
+    let stored = cache.stored(uid);
     stored.is_some_and(|pod| !pod.is_terminating())
 }
 
 /// A pod is terminating or deleted: preemptors whose last victim it is may be tried again. Returns those, to be
 /// [admitted](admit) when the change has been taken in.
-pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)> {
-    let mut preemptors = core.preemptions().ending_with(uid);
-    preemptors.extend(core.preemptions_mut().take_seen(uid));
+pub(crate) fn seen_terminating(
+    preemptions: &mut OpenPreemptions,
+    cache: &mut Cache,
+    uid: &str,
+) -> Vec<(PodRef, Str)> {
+    let mut preemptors = preemptions.ending_with(uid);
+    preemptors.extend(preemptions.take_seen(uid));
     for (preemptor, _) in &preemptors {
-        core.ends_to_preempt(&preemptor.uid);
+        cache.ends_to_preempt(&preemptor.uid);
     }
     preemptors
 }
@@ -195,7 +210,7 @@ pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)>
 /// The API does not show that a pod that was evicted is terminating or deleted: preemptors that have waited for that may be
 /// tried again.
 pub(crate) fn victim_stays(core: &mut Core, uid: &str) {
-    for (preemptor, plugin) in core.preemptions_mut().take_seen(uid) {
+    for (preemptor, plugin) in core.preemptions.take_seen(uid) {
         admit(core, &preemptor, &plugin);
     }
 }
@@ -204,14 +219,17 @@ pub(crate) fn victim_stays(core: &mut Core, uid: &str) {
 /// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if no victim is left. Otherwise
 /// the deletion of a victim that is still terminating wakes it.
 pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
-    core.ends_to_preempt(&preemptor.uid);
-    let Some(pod) = core.effective(&preemptor.uid).cloned() else {
+    core.cache.ends_to_preempt(&preemptor.uid);
+    let Some(pod) = core.cache.effective(&preemptor.uid).cloned() else {
         return;
     };
-    let queued = core.queued(&preemptor.namespace, &preemptor.name);
+    let queued = core.queue.get(&preemptor.namespace, &preemptor.name);
     let is_due = queued.is_some_and(|(place, info)| match place {
         QueuedIn::Gated => info.gating_plugin() == Some(plugin),
-        QueuedIn::Unschedulable => !awaits_victims(core, &pod),
+        QueuedIn::Unschedulable => {
+            let (cluster, nominator) = (core.cache.cluster(), core.queue.nominator());
+            !awaits_victims(&core.settings, cluster, nominator, &pod)
+        }
         _ => false,
     });
     if is_due {
@@ -226,12 +244,16 @@ pub(crate) fn is_victim(pod: &Pod) -> bool {
 
 /// Returns whether the deletion of a victim wakes the pod: victims of lower priority are terminating on the node to which
 /// it is nominated, or it is queued with its group, which the deletion of any victim wakes.
-fn awaits_victims(core: &Core, pod: &Pod) -> bool {
-    if core.is_on(Feature::GenericWorkload) && pod.pod_group_name().is_some() {
+fn awaits_victims(
+    settings: &Settings,
+    cluster: &Cluster,
+    nominator: &Nominator,
+    pod: &Pod,
+) -> bool {
+    if settings.is_on(Feature::GenericWorkload) && pod.pod_group_name().is_some() {
         return true;
     }
-    let cluster = core.cluster();
-    let node = core.nominated_node(pod.uid());
+    let node = nominator.node_of(pod.uid());
     let view = node.and_then(|node| cluster.nodes.node(node));
     view.is_some_and(|view| {
         view.pods().iter().any(|counted| {
@@ -245,19 +267,23 @@ fn awaits_victims(core: &Core, pod: &Pod) -> bool {
 /// plugins that rejected such a pod may not care about the victim's deletion, so no event would wake it, and its
 /// nomination would keep other pods from the node (P-5, P-20).
 pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
-    let nominees = core.nominated_to(&victim.spec.node_name);
+    let nominees = core
+        .queue
+        .nominator()
+        .pods_on(&victim.spec.node_name)
+        .iter();
     let waiting = nominees.filter(|info| {
         let pod = &info.pod;
-        let queued = core.queued(pod.namespace(), pod.name());
+        let queued = core.queue.get(pod.namespace(), pod.name());
         let waits = match queued {
             Some((place, _)) => place == QueuedIn::Unschedulable,
-            None => core.is_in_flight(pod.uid()),
+            None => core.queue.in_flight().contains(pod.uid()),
         };
-        let preempts = core.cluster().preempting.contains(pod.uid());
+        let preempts = core.cache.cluster().preempting.contains(pod.uid());
         waits && !preempts && pod.priority() > victim.priority()
     });
     let pods: Vec<Arc<Pod>> = waiting
-        .filter_map(|info| core.effective(info.pod.uid()).cloned())
+        .filter_map(|info| core.cache.effective(info.pod.uid()).cloned())
         .collect();
     if !pods.is_empty() {
         core.activate(&pods);

@@ -211,7 +211,7 @@ impl Scheduler {
     /// Takes in a change of the cluster.
     pub fn apply(&mut self, change: ClusterChange, now: Time) {
         self.observed(now, ObservedInput::Apply(&change));
-        self.core.clock_mut().begin_step(now);
+        self.core.clock.begin_step(now);
         let intake = &mut Intake {
             core: &mut self.core,
             cycle: &self.cycle,
@@ -232,19 +232,16 @@ impl Scheduler {
     ) {
         let result: CallResult = result.map(Into::into);
         self.observed(now, ObservedInput::Complete(call, &result));
-        self.core.clock_mut().begin_step(now);
-        self.core
-            .calls_mut()
-            .dispatcher_mut()
-            .complete(call, result, now);
+        self.core.clock.begin_step(now);
+        self.core.calls.dispatcher_mut().complete(call, result, now);
         self.settle();
     }
 
     /// A job of [`Outputs::jobs`] has ended. Unknown ids are ignored.
     pub fn job_done(&mut self, job: JobId, result: JobResult, now: Time) {
         self.observed(now, ObservedInput::JobDone(job, &result));
-        self.core.clock_mut().begin_step(now);
-        self.core.waits_mut().job_ended(job, result);
+        self.core.clock.begin_step(now);
+        self.core.waits.job_ended(job, result);
         self.settle();
     }
 
@@ -255,20 +252,21 @@ impl Scheduler {
     }
 
     fn tick_unobserved(&mut self, now: Time) {
-        self.core.clock_mut().begin_step(now);
-        let now = self.core.now();
+        self.core.clock.begin_step(now);
+        let now = self.core.clock.now();
         loop {
-            self.core.waits_mut().time_passed(now);
+            self.core.waits.time_passed(now);
             if !self.resume_woken() {
                 break;
             }
         }
         let (queue, cx) = self.core.queue_with_context();
         queue.run_due(&cx);
-        for uid in self.core.calls_mut().dispatcher_mut().expire(now) {
+        for uid in self.core.calls.dispatcher_mut().expire(now) {
             show_writes(&mut self.core, &uid);
         }
-        offer_statuses(&mut self.core);
+        let core = &mut self.core;
+        offer_statuses(&mut core.calls, &core.cache, &core.queue, now);
         self.settle();
     }
 
@@ -291,8 +289,8 @@ impl Scheduler {
     /// answered.
     pub fn close(&mut self, now: Time) {
         self.observed(now, ObservedInput::Close);
-        self.core.queue_mut().close();
-        let dispatcher = self.core.calls_mut().dispatcher_mut();
+        self.core.queue.close();
+        let dispatcher = self.core.calls.dispatcher_mut();
         dispatcher.close(now);
         // Components that wait for these calls would only make others.
         dispatcher.take_finished();
@@ -303,12 +301,12 @@ impl Scheduler {
     /// The outputs, since the last time.
     pub fn take_outputs(&mut self, now: Time) -> Outputs {
         self.observed(now, ObservedInput::TakeOutputs);
-        self.core.clock_mut().set(now);
-        let mut outputs = self.core.take_outputs();
+        self.core.clock.set(now);
+        let mut outputs = self.new_outputs(now);
         // Calls that turned out to be needless have ended without being sent: what follows goes out as well.
-        while self.core.calls().dispatcher().has_finished() {
+        while self.core.calls.dispatcher().has_finished() {
             self.settle();
-            outputs.append(self.core.take_outputs());
+            outputs.append(self.new_outputs(now));
         }
         if let Some(observer) = &mut self.observer {
             observer.outputs(&outputs);
@@ -319,39 +317,39 @@ impl Scheduler {
     /// The time at which [`Scheduler::tick`] has something to do next, if nothing else happens before.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
         let times = [
-            self.core.waits().next_deadline(),
-            self.core.queue().next_wake(now),
-            self.core.calls().dispatcher().next_wake(),
+            self.core.waits.next_deadline(),
+            self.core.queue.next_wake(now),
+            self.core.calls.dispatcher().next_wake(),
         ];
         times.into_iter().flatten().min().map(|time| time.max(now))
     }
 
     /// Returns whether [`Scheduler::schedule_one`] would try a pod now.
     pub fn has_pod_to_try(&self) -> bool {
-        self.cycle.waits_for().is_none() && !self.is_saturated() && self.core.queue().is_poppable()
+        self.cycle.waits_for().is_none() && !self.is_saturated() && self.core.queue.is_poppable()
     }
 
     /// Returns whether so many calls or bindings are under way that no pod is tried: its calls would be refused, its
     /// binding would have to wait.
     fn is_saturated(&self) -> bool {
-        self.core.calls().dispatcher().is_saturated() || self.bindings.is_saturated()
+        self.core.calls.dispatcher().is_saturated() || self.bindings.is_saturated()
     }
 
     // --- to look at ----------------------------------------------------------------------------------------
 
     /// The view of the cluster.
     pub fn cache(&self) -> &Cache {
-        self.core.cache()
+        &self.core.cache
     }
 
     /// The pods that wait.
     pub fn queue(&self) -> &SchedulingQueue {
-        self.core.queue()
+        &self.core.queue
     }
 
     /// The calls that have not ended.
     pub fn dispatcher(&self) -> &Dispatcher {
-        self.core.calls().dispatcher()
+        self.core.calls.dispatcher()
     }
 
     /// The answers that are kept, when the evaluator is the incremental one.
@@ -361,12 +359,12 @@ impl Scheduler {
 
     /// The profiles.
     pub fn profiles(&self) -> &Profiles {
-        &self.core.settings().profiles
+        &self.core.settings.profiles
     }
 
     /// The feature gates.
     pub fn features(&self) -> &FeatureGates {
-        &self.core.settings().features
+        &self.core.settings.features
     }
 
     /// The number of pods that have been placed and are not bound yet.
@@ -376,17 +374,18 @@ impl Scheduler {
 
     /// The reason why the last attempt of a pod failed, while it is remembered.
     pub fn explanation(&self, uid: &str) -> Option<&Explanation> {
-        self.core.explanations().get(uid)
+        self.core.explanations.get(uid)
     }
 
     /// From now on, the log contains information up to this level, as klog's. At first it is 0.
     pub fn set_log_verbosity(&mut self, verbosity: u8) {
-        self.core.set_log_verbosity(verbosity);
+        self.core.queue.log_mut().set_verbosity(verbosity);
+        self.core.outbound.log.set_verbosity(verbosity);
     }
 
     /// From now on, the outputs contain a trace of each attempt that has ended.
     pub fn trace_attempts(&mut self) {
-        self.core.trace_attempts();
+        self.core.outbound.trace_attempts();
     }
 
     /// Checks that the core's own records agree. Walks everything: for tests and the simulator.
@@ -395,13 +394,13 @@ impl Scheduler {
     /// The first disagreement.
     pub fn check(&self) -> Result<(), String> {
         let core = &self.core;
-        core.cache().check()?;
-        core.queue().check()?;
-        core.preemptions().check()?;
-        self.bindings.check(core.unbound())?;
-        for pod in core.queue().in_flight().pods() {
+        core.cache.check()?;
+        core.queue.check()?;
+        core.preemptions.check()?;
+        self.bindings.check(&core.unbound)?;
+        for pod in core.queue.in_flight().pods() {
             let uid = pod.uid();
-            let is_held = self.cycle.is_about(uid) || core.is_being_bound(uid);
+            let is_held = self.cycle.is_about(uid) || core.unbound.contains(uid);
             if !is_held {
                 return Err(format!("{} is in flight and no stage has it", pod.key()));
             }
@@ -413,8 +412,13 @@ impl Scheduler {
 
     fn observed(&mut self, now: Time, input: ObservedInput<'_>) {
         if let Some(observer) = &mut self.observer {
-            observer.input(now, input, self.core.cache());
+            observer.input(now, input, &self.core.cache);
         }
+    }
+
+    fn new_outputs(&mut self, now: Time) -> Outputs {
+        let calls = self.core.calls.dispatcher_mut().next_calls(now);
+        self.core.outbound.take(calls)
     }
 
     /// Pops the pod whose turn it is, and runs its cycle.
@@ -422,11 +426,11 @@ impl Scheduler {
         if let Some(wait) = self.cycle.waits_for() {
             return ScheduleOutcome::Parked(wait.clone());
         }
-        let now = self.core.now();
+        let now = self.core.clock.now();
         let popped = if self.is_saturated() {
             None
         } else {
-            self.core.queue_mut().pop(now)
+            self.core.queue.pop(now)
         };
         let Some(info) = popped else {
             let next_wake = self.next_wake(now);
@@ -459,7 +463,7 @@ impl Scheduler {
     /// Lets the stages go on whose wait has ended. Returns whether there were any.
     fn resume_woken(&mut self) -> bool {
         let mut any = false;
-        while let Some((waiter, reason)) = self.core.waits_mut().take_woken() {
+        while let Some((waiter, reason)) = self.core.waits.take_woken() {
             any = true;
             self.resume(waiter, reason);
         }
@@ -478,7 +482,10 @@ impl Scheduler {
         let step = match waiter {
             Waiter::Cycle => cycle.resume(core, reason),
             Waiter::Prioritizer(at) => cycle.resume_prioritizer(core, at, reason),
-            Waiter::PermitTimeout(uid) => return bindings.permit_timeout(core, &uid),
+            Waiter::PermitTimeout(uid) => {
+                let now = core.clock.now();
+                return bindings.permit_timeout(&mut core.waits, &mut core.unbound, &uid, now);
+            }
             Waiter::Permit { binding, at } => {
                 return bindings.resume_permit(core, binding, at, reason);
             }
@@ -502,9 +509,12 @@ impl Scheduler {
     fn settle(&mut self) {
         loop {
             note_requests(&mut self.core);
-            let mut any = take_pre_enqueue_reports(&mut self.core);
+            let core = &mut self.core;
+            let now = core.clock.now();
+            let mut any =
+                take_pre_enqueue_reports(&mut core.queue, &mut core.calls, &core.cache, now);
             any |= self.resume_woken();
-            for finished in self.core.calls_mut().dispatcher_mut().take_finished() {
+            for finished in self.core.calls.dispatcher_mut().take_finished() {
                 any = true;
                 call_ended(&mut self.core, finished);
                 self.resume_woken();
@@ -516,7 +526,7 @@ impl Scheduler {
                 break;
             }
         }
-        self.core.take_queue_log();
+        self.core.outbound.log.append(self.core.queue.log_mut());
     }
 }
 

@@ -56,7 +56,7 @@ impl Bindings {
         let extenders = binding.attempt.extenders.clone();
         let pod = &binding.attempt.pod.pod;
         let Some((at, extender)) = extenders.next(from, pod, |spec| spec.binds) else {
-            binding.stage = BindingStage::Bind(PointRun::begin(core, Point::Bind.as_str()));
+            binding.stage = BindingStage::Bind(PointRun::begin(&core.clock, Point::Bind.as_str()));
             self.run_bind(core, id, None);
             return;
         };
@@ -67,13 +67,13 @@ impl Bindings {
         }
         self.binders.asked += 1;
         let answer = extender.bind(&binding.attempt.pod_ref(), &binding.placed.node);
-        let job = core.start_job(job(answer));
+        let job = core.outbound.start(job(answer));
         binding.stage = BindingStage::Extender { at };
         let wait = Wait {
             on: WaitOn::Job(job),
-            deadline: core.now() + extender.spec().timeout,
+            deadline: core.clock.now() + extender.spec().timeout,
         };
-        core.wait(Waiter::Bind(id), wait);
+        core.waits.add(Waiter::Bind(id), wait);
     }
 
     /// An extender has answered, or failed to.
@@ -101,7 +101,7 @@ impl Bindings {
             Ok(()) => self.bound(core, id),
             Err(error) if spec.ignorable => {
                 let line = LogLine::info(spec.skipped(&error));
-                core.log(match self.by_id.get(&id) {
+                core.outbound.log.push(match self.by_id.get(&id) {
                     Some(binding) => line.with("pod", &*binding.placed.pod.pod),
                     None => line,
                 });
@@ -181,15 +181,15 @@ impl Bindings {
         );
         let status = match ran {
             Ran::Waits(wait) => {
-                core.wait(Waiter::Bind(id), wait);
+                core.waits.add(Waiter::Bind(id), wait);
                 return;
             }
             Ran::Ended(status) => status,
             Ran::Through => Status::skip(),
         };
-        run.end(core, attempt, status.code());
+        run.end(&core.clock, &mut core.metrics, attempt, status.code());
         if !status.is_success() {
-            core.v(1, "Failed to bind pod", |line| {
+            core.outbound.log.v(1, "Failed to bind pod", |line| {
                 let line = line.with("pod", &*placed.pod.pod);
                 line.with("err", status.message())
             });

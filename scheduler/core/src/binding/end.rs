@@ -2,17 +2,18 @@
 
 use super::{Bindings, PodBinding};
 use crate::attempt::AssumedPod;
-use crate::broken_groups;
+
 use crate::core::{Answered, Core, PointRun};
 use crate::cycle::{failure_of_stage, undo_placement};
 use crate::failure::fail;
 use crate::pod_status::correct_status;
-use berth_api::Pod;
+use berth_api::{Pod, Time};
 use berth_framework::call::{EventKind, PodEvent};
 use berth_framework::plugin::Nominating;
 use berth_framework::{Code, Feature, Status};
 use berth_profile::Point;
-use berth_telemetry::metrics::Metric;
+use berth_queue::QueuedPodInfo;
+use berth_telemetry::metrics::{Metric, Metrics};
 
 /// From this number of attempts on, all have one label in metrics.
 const ATTEMPTS_LABEL_MAX: u32 = 15;
@@ -20,21 +21,26 @@ const ATTEMPTS_LABEL_MAX: u32 = 15;
 impl Bindings {
     /// The API has the pod's node now.
     pub(super) fn bound(&mut self, core: &mut Core, id: u64) {
-        let Some(mut binding) = self.take(core, id) else {
+        let Some(mut binding) = self.take(&mut core.waits, &mut core.unbound, id) else {
             return;
         };
-        core.v(2, "Successfully bound pod to node", |line| {
-            let AssumedPod { node, nodes, .. } = &binding.placed;
-            let line = line
-                .with("pod", &*binding.placed.pod.pod)
-                .with("node", node);
-            line.with("evaluatedNodes", nodes.0)
-                .with("feasibleNodes", nodes.1)
-        });
-        publish_scheduled(core, &binding);
-        core.forget_explanation(binding.uid());
-        broken_groups::bound(core, &binding.placed.pod.pod);
-        count_scheduled(core, &binding);
+        core.outbound
+            .log
+            .v(2, "Successfully bound pod to node", |line| {
+                let AssumedPod { node, nodes, .. } = &binding.placed;
+                let line = line
+                    .with("pod", &*binding.placed.pod.pod)
+                    .with("node", node);
+                line.with("evaluatedNodes", nodes.0)
+                    .with("feasibleNodes", nodes.1)
+            });
+        let event = scheduled_event(&binding);
+        core.outbound.publish(event, &binding.attempt.profile.name);
+        core.explanations.forget(binding.uid());
+        let pod = &binding.placed.pod.pod;
+        core.broken_groups.bound(&core.cache, &mut core.waits, pod);
+        core.attempt_took(&binding.attempt, "scheduled");
+        count_scheduled(&mut core.metrics, &binding.attempt.info, core.clock.now());
         run_post_bind(core, &mut binding);
         let PodBinding {
             attempt, placed, ..
@@ -42,9 +48,9 @@ impl Bindings {
         core.trace_ended(attempt, "scheduled", Some(&placed.node), "");
         core.activate_wanted(binding.uid());
         // The API may show the pod as bound already, with a status that could not be written meanwhile.
-        let stored = core.stored(binding.uid());
+        let stored = core.cache.stored(binding.uid());
         if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-            correct_status(core, &stored);
+            correct_status(&mut core.calls, &stored, core.clock.now());
         }
     }
 
@@ -59,7 +65,7 @@ impl Bindings {
     }
 
     fn undo(&mut self, core: &mut Core, id: u64, status: &Status, is_given_up: bool) {
-        let Some(binding) = self.take(core, id) else {
+        let Some(binding) = self.take(&mut core.waits, &mut core.unbound, id) else {
             return;
         };
         let PodBinding {
@@ -68,12 +74,19 @@ impl Bindings {
             ..
         } = *binding;
         let freed = undo_placement(core, &mut attempt, &placed);
-        let mut failure = failure_of_stage(core.cluster(), &placed, status);
+        let mut failure = failure_of_stage(core.cache.cluster(), &placed, status);
         let (pod, node) = (&attempt.pod.pod, &placed.node);
-        let has_groups = core.is_on(Feature::GenericWorkload);
+        let has_groups = core.settings.is_on(Feature::GenericWorkload);
+        let now = core.clock.now();
         if has_groups
             && !is_given_up
-            && broken_groups::binding_failed(core, pod, node, status.is_rejected())
+            && core.broken_groups.binding_failed(
+                &core.cache,
+                &mut core.waits,
+                (pod, node),
+                status.is_rejected(),
+                now,
+            )
         {
             failure = failure.nominating(Nominating::Set(placed.node.clone()));
         }
@@ -93,18 +106,17 @@ impl Bindings {
     }
 }
 
-fn publish_scheduled(core: &mut Core, binding: &PodBinding) {
+fn scheduled_event(binding: &PodBinding) -> PodEvent {
     let pod = binding.attempt.pod_ref();
     let note = format!("Successfully assigned {pod} to {}", binding.placed.node);
-    let event = PodEvent {
+    PodEvent {
         regarding: pod,
         related: None,
         kind: EventKind::Normal,
         reason: "Scheduled",
         action: "Binding",
         note,
-    };
-    core.publish(event, &binding.attempt.profile.name);
+    }
 }
 
 fn run_post_bind(core: &mut Core, binding: &mut PodBinding) {
@@ -112,7 +124,7 @@ fn run_post_bind(core: &mut Core, binding: &mut PodBinding) {
         attempt, placed, ..
     } = binding;
     let profile = attempt.profile.clone();
-    let mut run = PointRun::begin(core, Point::PostBind.as_str());
+    let mut run = PointRun::begin(&core.clock, Point::PostBind.as_str());
     run.go(
         core,
         attempt,
@@ -125,23 +137,21 @@ fn run_post_bind(core: &mut Core, binding: &mut PodBinding) {
         },
         |_, ()| Answered::<()>::Next,
     );
-    run.end(core, attempt, Code::Success);
+    run.end(&core.clock, &mut core.metrics, attempt, Code::Success);
 }
 
-fn count_scheduled(core: &mut Core, binding: &PodBinding) {
-    let info = &binding.attempt.info;
-    core.attempt_took(&binding.attempt, "scheduled");
+fn count_scheduled(metrics: &mut Metrics, info: &QueuedPodInfo, now: Time) {
     let attempts = f64::from(info.attempts);
-    core.observe(Metric::PodSchedulingAttempts, &[], attempts);
+    metrics.observe(Metric::PodSchedulingAttempts, &[], attempts);
     if let Some(since) = info.initial_attempt_timestamp {
         let label = match info.attempts {
             attempts if attempts < ATTEMPTS_LABEL_MAX => attempts.to_string(),
             _ => format!("{ATTEMPTS_LABEL_MAX}+"),
         };
-        let waited = core.now().since(since).as_secs_f64();
-        core.observe(Metric::PodSchedulingSliDuration, &[&label], waited);
+        let waited = now.since(since).as_secs_f64();
+        metrics.observe(Metric::PodSchedulingSliDuration, &[&label], waited);
     }
     if info.was_flushed_from_unschedulable {
-        core.count(Metric::PodScheduledAfterFlush, &[]);
+        metrics.count(Metric::PodScheduledAfterFlush, &[]);
     }
 }

@@ -1,8 +1,8 @@
 //! Waiting for Permit plugins that hold a pod (F-14, F-15).
 
-use super::{BindingStage, Bindings, Hold, PERMIT_WAIT_MAX, WaitingPlugin};
+use super::{BindingStage, Bindings, Hold, PERMIT_WAIT_MAX, UnboundPods, WaitingPlugin};
 use crate::attempt::AssumedPod;
-use crate::core::{Core, WaitId, Waiter};
+use crate::core::{Core, WaitId, Waiter, Waits};
 use crate::cycle::{PermitWait, stage_failure};
 use berth_api::{Pod, Str, Time};
 use berth_framework::Status;
@@ -14,54 +14,56 @@ use std::sync::Arc;
 
 /// Holds a pod until each of the plugins allows it.
 pub(super) fn hold(
-    core: &mut Core,
+    (waits, unbound): (&mut Waits, &mut UnboundPods),
     id: u64,
     placed: &AssumedPod,
-    holds: SmallVec<[Hold; 2]>,
-    waits: SmallVec<[PermitWait; 2]>,
+    (holds, again): (SmallVec<[Hold; 2]>, SmallVec<[PermitWait; 2]>),
+    now: Time,
 ) -> BindingStage {
-    let now = core.now();
-    let deadline = core
-        .unbound_mut()
-        .hold(&placed.pod, &placed.node, holds, now);
-    let waiting = waits.into_iter().map(|PermitWait { run, wait }| {
+    let deadline = unbound.hold(&placed.pod, &placed.node, holds, now);
+    let waiting = again.into_iter().map(|PermitWait { run, wait }| {
         let at = run.at();
-        let wait = core.wait(Waiter::Permit { binding: id, at }, wait);
+        let wait = waits.add(Waiter::Permit { binding: id, at }, wait);
         WaitingPlugin { run, wait }
     });
     let waiting = waiting.collect();
     BindingStage::Permit {
-        timer: start_timer(core, placed.pod.pod.uid(), deadline),
+        timer: start_timer(waits, placed.pod.pod.uid(), deadline),
         waiting,
     }
 }
 
-fn start_timer(core: &mut Core, uid: &Str, deadline: Time) -> WaitId {
+fn start_timer(waits: &mut Waits, uid: &Str, deadline: Time) -> WaitId {
     let wait = Wait {
         on: WaitOn::Timer,
         deadline,
     };
-    core.wait(Waiter::PermitTimeout(uid.clone()), wait)
+    waits.add(Waiter::PermitTimeout(uid.clone()), wait)
 }
 
 impl Bindings {
     /// The first of the plugins has held a pod for long enough.
-    pub(crate) fn permit_timeout(&mut self, core: &mut Core, uid: &Str) {
-        let now = core.now();
-        if let Some(deadline) = core.unbound_mut().expire(uid, now)
+    pub(crate) fn permit_timeout(
+        &mut self,
+        waits: &mut Waits,
+        unbound: &mut UnboundPods,
+        uid: &Str,
+        now: Time,
+    ) {
+        if let Some(deadline) = unbound.expire(uid, now)
             && let Some(id) = self.of_pod.get(uid).copied()
         {
-            self.set_timer(core, id, deadline);
+            self.set_timer(waits, id, deadline);
         }
     }
 
-    fn set_timer(&mut self, core: &mut Core, id: u64, deadline: Time) {
+    fn set_timer(&mut self, waits: &mut Waits, id: u64, deadline: Time) {
         if let Some(binding) = self.by_id.get_mut(&id)
             && let uid = binding.uid().clone()
             && let BindingStage::Permit { timer, .. } = &mut binding.stage
         {
-            core.end_wait(*timer);
-            *timer = start_timer(core, &uid, deadline);
+            waits.end(*timer);
+            *timer = start_timer(waits, &uid, deadline);
         }
     }
 
@@ -89,7 +91,7 @@ impl Bindings {
         };
         let placed = binding.placed.clone();
         let uid = placed.pod.pod.uid();
-        let Some(since) = core.unbound().held_since(uid, &member.name) else {
+        let Some(since) = core.unbound.held_since(uid, &member.name) else {
             return;
         };
         let attempt = &mut binding.attempt;
@@ -107,23 +109,23 @@ impl Bindings {
         );
         match step {
             PermitStep::Wait(wait) => {
-                let wait = core.wait(Waiter::Permit { binding: id, at }, wait);
+                let wait = core.waits.add(Waiter::Permit { binding: id, at }, wait);
                 if let BindingStage::Permit { waiting, .. } = &mut binding.stage {
                     waiting.push(WaitingPlugin { run, wait });
                 }
             }
             PermitStep::Hold(timeout) => {
-                let until = (core.now() + timeout).min(since + PERMIT_WAIT_MAX);
-                if let Some(deadline) = core.unbound_mut().hold_until(uid, &member.name, until) {
-                    self.set_timer(core, id, deadline);
+                let until = (core.clock.now() + timeout).min(since + PERMIT_WAIT_MAX);
+                if let Some(deadline) = core.unbound.hold_until(uid, &member.name, until) {
+                    self.set_timer(&mut core.waits, id, deadline);
                 }
             }
             PermitStep::Done(status) if status.is_success() => {
-                core.unbound_mut().allow(uid, &member.name);
+                core.unbound.allow(uid, &member.name);
             }
             PermitStep::Done(status) => {
                 let status = stage_failure("Permit", &member.name, &status);
-                core.unbound_mut().decide(uid, status);
+                core.unbound.decide(uid, status);
             }
         }
     }
@@ -131,7 +133,7 @@ impl Bindings {
     /// Continues the bindings of the pods that are held or being prepared and about which a plugin has decided. Returns
     /// whether there were any.
     pub(crate) fn take_decided(&mut self, core: &mut Core) -> bool {
-        let decided = core.unbound_mut().take_decided();
+        let decided = core.unbound.take_decided();
         for uid in &decided {
             self.decided(core, uid);
         }
@@ -139,9 +141,9 @@ impl Bindings {
     }
 
     /// A pod is deleted: if Permit plugins hold it, it is rejected. Returns it as it is counted on its node.
-    pub(crate) fn reject_deleted(&self, core: &mut Core, uid: &str) -> Option<Arc<Pod>> {
+    pub(crate) fn reject_deleted(&self, unbound: &mut UnboundPods, uid: &str) -> Option<Arc<Pod>> {
         let placed = self.pod(uid)?;
-        let is_held = core.unbound_mut().reject(uid, "", "removed");
+        let is_held = unbound.reject(uid, "", "removed");
         is_held.then(|| placed.pod.clone())
     }
 
@@ -150,12 +152,13 @@ impl Bindings {
         let Some(id) = self.of_pod.get(uid).copied() else {
             return;
         };
-        if let Some((verdict, since)) = core.unbound_mut().take_verdict(uid) {
-            let waited = core.now().since(since).as_secs_f64();
+        if let Some((verdict, since)) = core.unbound.take_verdict(uid) {
+            let waited = core.clock.now().since(since).as_secs_f64();
             let code = [verdict.code().as_str()];
-            core.observe(Metric::PermitWaitDuration, &code, waited);
+            core.metrics
+                .observe(Metric::PermitWaitDuration, &code, waited);
             if verdict.is_success() {
-                self.end_waits(core, id);
+                self.end_waits(&mut core.waits, id);
                 self.start_pre_bind(core, id);
             } else if verdict.is_rejected() {
                 self.fail(core, id, &verdict);
@@ -163,23 +166,23 @@ impl Bindings {
                 let text = format!("waiting on permit for pod: {}", verdict.message());
                 self.stop(core, id, &Status::error(text));
             }
-        } else if let Some(cause) = core.unbound().stopped(uid) {
+        } else if let Some(cause) = core.unbound.stopped(uid) {
             let status = Status::error(cause);
             self.stop(core, id, &status);
         }
     }
 
     /// The binding waits for nothing any more.
-    pub(super) fn end_waits(&self, core: &mut Core, id: u64) {
+    pub(super) fn end_waits(&self, waits: &mut Waits, id: u64) {
         match self.by_id.get(&id).map(|binding| &binding.stage) {
             Some(BindingStage::Permit { timer, waiting }) => {
-                core.end_wait(*timer);
+                waits.end(*timer);
                 waiting.iter().for_each(|plugin| {
-                    core.end_wait(plugin.wait);
+                    waits.end(plugin.wait);
                 });
             }
             Some(BindingStage::PreBind { waiting, .. }) => waiting.iter().for_each(|plugin| {
-                core.end_wait(plugin.wait);
+                waits.end(plugin.wait);
             }),
             _ => {}
         }

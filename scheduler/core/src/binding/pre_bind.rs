@@ -13,7 +13,10 @@ const PRE_FLIGHT: &str = "PreBindPreFlight";
 
 /// Asks the PreBind plugins whether they have something to do. Returns whether one has.
 pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Result<bool, Status> {
-    if !core.is_on(Feature::NominatedNodeNameForExpectation) {
+    if !core
+        .settings
+        .is_on(Feature::NominatedNodeNameForExpectation)
+    {
         return Ok(true);
     }
     let PodBinding {
@@ -24,7 +27,7 @@ pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Resul
     } = binding;
     let profile = attempt.profile.clone();
     let mut has_work = false;
-    let mut run = PointRun::begin(core, PRE_FLIGHT);
+    let mut run = PointRun::begin(&core.clock, PRE_FLIGHT);
     let ran = run.go(
         core,
         attempt,
@@ -66,7 +69,7 @@ pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Resul
         Ok(false) => Code::Skip,
         Err(status) => status.code(),
     };
-    run.end(core, attempt, code);
+    run.end(&core.clock, &mut core.metrics, attempt, code);
     result
 }
 
@@ -77,16 +80,16 @@ impl Bindings {
             return;
         };
         let uid = binding.uid().clone();
-        core.done(&uid);
+        core.queue.done(&uid);
         let mut groups = groups(binding);
         if groups.is_empty() {
-            core.unbound_mut().bind(&uid)
+            core.unbound.bind(&uid)
         } else {
-            core.unbound_mut().prepare(&uid)
+            core.unbound.prepare(&uid)
         }
         groups.reverse();
         binding.stage = BindingStage::PreBind {
-            run: PointRun::begin(core, Point::PreBind.as_str()),
+            run: PointRun::begin(&core.clock, Point::PreBind.as_str()),
             groups,
             waiting: SmallVec::new(),
         };
@@ -104,9 +107,14 @@ impl Bindings {
                 return;
             };
             let Some(group) = groups.pop() else {
-                run.end(core, &mut binding.attempt, Code::Success);
+                run.end(
+                    &core.clock,
+                    &mut core.metrics,
+                    &mut binding.attempt,
+                    Code::Success,
+                );
                 // From here on it cannot be stopped (C-42).
-                core.unbound_mut().bind(binding.uid());
+                core.unbound.bind(binding.uid());
                 self.start_bind(core, id);
                 return;
             };
@@ -164,7 +172,12 @@ impl Bindings {
         if let Some(binding) = self.by_id.get_mut(&id).map(|binding| &mut **binding)
             && let BindingStage::PreBind { run, .. } = &binding.stage
         {
-            run.end(core, &mut binding.attempt, status.code());
+            run.end(
+                &core.clock,
+                &mut core.metrics,
+                &mut binding.attempt,
+                status.code(),
+            );
         }
         self.fail(core, id, status);
     }
@@ -200,7 +213,7 @@ fn pre_bind(
     );
     match step {
         Step::Wait(wait) => {
-            let wait = core.wait(Waiter::PreBind { binding: id, at }, wait);
+            let wait = core.waits.add(Waiter::PreBind { binding: id, at }, wait);
             if let BindingStage::PreBind { waiting, .. } = stage {
                 waiting.push(WaitingPlugin { run, wait });
             }

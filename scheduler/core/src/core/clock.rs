@@ -105,6 +105,11 @@ impl CoreClock {
         self.between(then, self.laps.nanos())
     }
 
+    /// Seconds from then until now.
+    pub(crate) fn seconds_since(&self, then: Moment) -> f64 {
+        self.nanos_since(then) as f64 / 1e9
+    }
+
     /// Nanoseconds from then until the last reading: the end of the last stage that was timed.
     pub(crate) fn nanos_until_last(&self, then: Moment) -> u64 {
         self.between(then, self.laps.last_nanos())

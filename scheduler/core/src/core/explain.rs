@@ -6,12 +6,11 @@ use super::decisions::{Decisions, PodDecision, SearchBegin};
 use super::gates::GateLog;
 use crate::attempt::Attempt;
 use crate::evaluator::{FitError, Placement};
-use berth_api::{Pod, Str, Time};
+use berth_api::{Str, Time};
 use berth_framework::{Cluster, Code, Reason, ReasonCode, Status};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 /// The number of pods that are remembered; the one that failed longest ago is forgotten first.
 const PODS_MAX: usize = 16 * 1024;
@@ -149,21 +148,6 @@ impl Explanations {
 }
 
 impl Core {
-    /// Notes why an attempt of a pod failed.
-    pub(crate) fn note_explanation(&mut self, uid: &Str, explanation: Explanation) {
-        self.explanations.put(uid.clone(), explanation);
-    }
-
-    /// The pod is bound or deleted: it is not explained any more why it is pending.
-    pub(crate) fn forget_explanation(&mut self, uid: &str) {
-        self.explanations.forget(uid);
-    }
-
-    /// Notes the gates that a change of a pod has removed.
-    pub(crate) fn note_gates(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        self.explanations.gates.note(old, new, self.clock.now());
-    }
-
     /// Notes the decision of an attempt, with the inputs that it followed from.
     pub(crate) fn note_decision(
         &mut self,

@@ -2,9 +2,8 @@
 //! cache and in the dispatcher together.
 
 use super::{CallObject, Core};
-use crate::cache::{CacheError, PodChange};
+use crate::cache::PodChange;
 use berth_api::{Kind, Object, Pod, Str};
-use berth_framework::{PodInfo, Write};
 use std::sync::Arc;
 
 impl Core {
@@ -79,45 +78,5 @@ impl Core {
         self.cache.set_writes(uid, writes);
         let (before, after) = (before?, self.cache.effective(uid)?.clone());
         (!Arc::ptr_eq(&before, &after)).then_some((before, after))
-    }
-
-    /// Shows an object from now on as if a write had been made.
-    pub(crate) fn assume_write(&mut self, write: Write) {
-        self.cache.assume_write(write);
-    }
-
-    /// Shows an object without the write, which is not made. Returns the former and the new one, if the object is known.
-    pub(crate) fn revert_write(&mut self, write: &Write) -> Option<(Object, Object)> {
-        self.cache.revert_write(write)
-    }
-
-    /// Counts a pod on its node from now on, as if it were bound.
-    ///
-    /// # Errors
-    /// When it is counted already, or not known.
-    pub(crate) fn assume(
-        &mut self,
-        pod: &Arc<Pod>,
-        node: &Str,
-    ) -> Result<Arc<PodInfo>, CacheError> {
-        self.cache.assume(pod, node)
-    }
-
-    /// The pod is no longer counted on its node. Returns it as it was counted.
-    ///
-    /// # Errors
-    /// When it was bound meanwhile.
-    pub(crate) fn forget(&mut self, uid: &str, node: &Str) -> Result<Option<Arc<Pod>>, CacheError> {
-        self.cache.forget(uid, node)
-    }
-
-    /// From now on, PreEnqueue rejects the pod, as victims are evicted for it.
-    pub(crate) fn begins_to_preempt(&mut self, uid: &Str) {
-        self.cache.cluster_mut().preempting.insert(uid.clone());
-    }
-
-    /// Victims are not evicted for the pod any more.
-    pub(crate) fn ends_to_preempt(&mut self, uid: &str) {
-        self.cache.cluster_mut().preempting.remove(uid);
     }
 }

@@ -1,12 +1,13 @@
 //! The work outside of the core: jobs, events and log lines, until the edge takes them.
 
 use super::trace::Traces;
-use super::{AttemptTrace, TracedPoint};
+use super::{AttemptTrace, TracedPoint, event_note};
 use berth_api::Str;
 use berth_framework::ApiCall;
-use berth_framework::call::{CallId, EventKind, PodEvent};
+use berth_framework::call::{CallId, EventKind, PodEvent, PodRef};
 use berth_framework::cluster::GroupKey;
 use berth_framework::stage::{Job, JobId};
+use berth_profile::Profile;
 use berth_telemetry::{Log, LogLine};
 use std::fmt;
 
@@ -137,6 +138,19 @@ impl Outbound {
             event,
             reporting_controller: reporting_controller.clone(),
         });
+    }
+
+    /// Publishes that a pod was not scheduled.
+    pub(crate) fn publish_failure(&mut self, pod: &PodRef, profile: &Profile, message: &str) {
+        let event = PodEvent {
+            regarding: pod.clone(),
+            related: None,
+            kind: EventKind::Warning,
+            reason: "FailedScheduling",
+            action: "Scheduling",
+            note: event_note(message),
+        };
+        self.publish(event, &profile.name);
     }
 
     pub(crate) fn publish_of_group(&mut self, event: GroupEvent) {

@@ -3,16 +3,17 @@
 //! One place for what each of these points needs: the context of the attempt, the outbox, the timing of the point and
 //! of single plugins (F-7), waking up plugins that wait (F-45).
 
+use super::measure::{point_took, trace_point};
 use super::requests::CallOutbox;
-use super::{Core, Moment};
+use super::{Core, CoreClock, Moment};
 use crate::attempt::Attempt;
 use crate::evaluator::Evaluator;
 use berth_api::Str;
 use berth_framework::plugin::{DryRun, PostFilterContext};
 use berth_framework::stage::{Answer, StageContext, Wait, Wake, WakeReason, call_plugin};
 use berth_framework::{Code, CycleState};
-use berth_profile::{Member, Profile};
-use berth_telemetry::metrics::Metric;
+use berth_profile::Member;
+use berth_telemetry::metrics::Metrics;
 
 /// The meaning of the answer of a plugin for the run of its extension point.
 pub(crate) enum Answered<T> {
@@ -51,10 +52,10 @@ pub(crate) struct PointRun {
 
 impl PointRun {
     /// A run that begins now.
-    pub(crate) fn begin(core: &Core, point: &'static str) -> Self {
+    pub(crate) fn begin(clock: &CoreClock, point: &'static str) -> Self {
         Self {
             point,
-            began: core.clock.stage_begin(),
+            began: clock.stage_begin(),
             at: 0,
             called: None,
             is_begun: false,
@@ -129,15 +130,21 @@ impl PointRun {
     }
 
     /// The run has ended. One in which no plugin was called took no time, and no clock is read for it.
-    pub(crate) fn end(&self, core: &mut Core, attempt: &mut Attempt, code: Code) {
+    pub(crate) fn end(
+        &self,
+        clock: &CoreClock,
+        metrics: &mut Metrics,
+        attempt: &mut Attempt,
+        code: Code,
+    ) {
         let nanos = if self.is_begun {
-            core.clock.nanos_since(self.began)
+            clock.nanos_since(self.began)
         } else {
-            core.clock.nanos_until_last(self.began)
+            clock.nanos_until_last(self.began)
         };
-        core.point_took(self.point, code, &attempt.profile, nanos);
+        point_took(metrics, self.point, code, &attempt.profile, nanos);
         if self.is_begun {
-            core.trace_point(attempt, (self.point, code), nanos, 0);
+            trace_point(clock, attempt, (self.point, code), nanos, 0);
         }
     }
 }
@@ -204,13 +211,5 @@ impl Core {
             outbox: &mut outbox,
             dry_run,
         })
-    }
-
-    /// Observes a run of an extension point (F-7).
-    pub(crate) fn point_took(&mut self, point: &str, code: Code, profile: &Profile, nanos: u64) {
-        let labels = [point, code.as_str(), profile.name.as_str()];
-        let seconds = nanos as f64 / 1e9;
-        self.metrics
-            .observe(Metric::FrameworkExtensionPointDuration, &labels, seconds);
     }
 }

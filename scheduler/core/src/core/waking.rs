@@ -1,11 +1,10 @@
 //! The way of pods into the queue, within it, and out of it.
 
 use super::Core;
-use berth_api::{Object, Pod, Str, Time};
-use berth_framework::cluster::GroupKey;
+use berth_api::{Object, Pod, Str};
 use berth_framework::event::Change;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
-use berth_queue::{PreEnqueueReport, QueuedPodInfo, group_changed};
+use berth_queue::QueuedPodInfo;
 use berth_telemetry::LogLine;
 use std::sync::Arc;
 
@@ -56,32 +55,10 @@ impl Core {
         self.activate(&pods);
     }
 
-    /// Forgets the pods that the plugins of an attempt asked for, as that attempt has failed.
-    pub(crate) fn drop_activations(&mut self, attempt_of: &Str) {
-        self.requests.take_activations(attempt_of);
-    }
-
     /// Adds a pod to the queue.
     pub(crate) fn enqueue(&mut self, pod: Arc<Pod>) {
         let (queue, cx) = self.queue_with_context();
         queue.add(&cx, pod);
-    }
-
-    /// A group has changed: its members move to where they belong now.
-    pub(crate) fn group_changed(&mut self, key: &GroupKey) {
-        let (queue, cx) = self.queue_with_context();
-        group_changed(queue, &cx, key);
-    }
-
-    /// A pod that was woken on behalf of its template has a node, or waits for something else: it is the turn of the next
-    /// one.
-    pub(crate) fn end_turn(&mut self, uid: &str) {
-        self.queue.end_turn(uid);
-    }
-
-    /// The pod is not in flight any more: it was bound as far as events matter, dropped, or was deleted.
-    pub(crate) fn done(&mut self, uid: &str) {
-        self.queue.done(uid);
     }
 
     /// Gives a pod back to the queue after an attempt.
@@ -89,14 +66,7 @@ impl Core {
         let (queue, cx) = self.queue_with_context();
         if let Err(error) = queue.add_unschedulable(&cx, info) {
             let line = LogLine::error("Pod is not given back to the queue");
-            self.log(line.with("err", error.to_string()));
+            self.outbound.log.push(line.with("err", error.to_string()));
         }
-    }
-
-    /// The next answer of PreEnqueue plugins that is to be reported, and since when it is so; `None` while the dispatcher
-    /// has no room.
-    pub(crate) fn next_report(&mut self) -> Option<(PreEnqueueReport, Time)> {
-        let has_room = self.calls.dispatcher().takes_reports();
-        has_room.then(|| self.queue.take_pre_enqueue_report())?
     }
 }

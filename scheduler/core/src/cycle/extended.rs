@@ -8,14 +8,14 @@
 use super::{
     Attempt, Cycle, CycleResult, CycleStep, Parked, ParkedAt, drops_deleting, percentage_of_nodes,
 };
-use crate::core::{Core, WaitId, Waiter};
+use crate::core::{Core, Outbound, Settings, WaitId, Waiter, Waits};
 use crate::evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
 use crate::extenders::{Totals, add_scores, narrow};
-use berth_api::Str;
+use berth_api::{Str, Time};
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, Extenders, job};
 use berth_framework::stage::{Job, Wait, WaitOn, WakeReason};
 use berth_framework::{NodeTable, Slot, Status};
-use berth_telemetry::LogLine;
+use berth_telemetry::{Log, LogLine};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -116,11 +116,11 @@ impl Cycle {
     fn search_on(&mut self, core: &mut Core, attempt: Attempt, next: NextRound) -> CycleStep {
         match next {
             NextRound::Found(found) => {
-                let begin = self.search_begin(core, &attempt, true);
+                let begin = self.search_begin(&core.settings, &attempt, true);
                 self.conclude(core, attempt, found, begin)
             }
             NextRound::Wait(mut search, wait, id) => {
-                search.seen = core.cluster().nodes.log().end();
+                search.seen = core.cache.cluster().nodes.log().end();
                 self.park_on(attempt, ParkedAt::Search(search), wait, id)
             }
         }
@@ -151,11 +151,11 @@ impl Cycle {
         mut search: Box<ExtendedSearch>,
         possible: PreFiltered,
     ) -> NextRound {
-        let percentage = percentage_of_nodes(core, attempt);
+        let percentage = percentage_of_nodes(&core.settings, attempt);
         // C-20: without a component that distinguishes nodes, any feasible node is as good as another.
         let is_distinguished = !attempt.profile.score.is_empty()
             || core
-                .settings()
+                .settings
                 .extenders
                 .any(|spec| spec.filters || spec.prioritizes);
         let feasible = core.evaluator(attempt).feasible(
@@ -168,7 +168,7 @@ impl Cycle {
             Err(status) => return NextRound::Found(Found::Failed(status)),
             Ok(found) => found,
         };
-        let nodes = &core.cluster().nodes;
+        let nodes = &core.cache.cluster().nodes;
         search.searched = nodes.log().end();
         slots.retain(|slot| {
             let view = nodes.get(*slot);
@@ -190,7 +190,7 @@ impl Cycle {
         attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
     ) -> NextRound {
-        let nodes = &core.cluster().nodes;
+        let nodes = &core.cache.cluster().nodes;
         if nodes.log().end() == search.searched {
             for (name, status) in std::mem::take(&mut search.rejected.statuses) {
                 if let Some(node) = nodes.slot(&name) {
@@ -230,14 +230,20 @@ impl Cycle {
             _ => return self.filtered(core, attempt, search),
         };
         let pod = attempt.pod.pod.clone();
-        let extenders = core.extenders();
+        let extenders = core.settings.extenders.clone();
         let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.filters) else {
             return self.filtered(core, attempt, search);
         };
-        search.names = names(&core.cluster().nodes, &search.slots);
+        search.names = names(&core.cache.cluster().nodes, &search.slots);
         search.stage = SearchStage::Filter(at);
         let answer = job(extender.filter(&pod, &search.names));
-        let (wait, id) = ask(core, extender, answer, Waiter::Cycle);
+        let (wait, id) = ask(
+            (&mut core.outbound, &mut core.waits),
+            extender,
+            answer,
+            Waiter::Cycle,
+            core.clock.now(),
+        );
         NextRound::Wait(search, wait, id)
     }
 
@@ -258,7 +264,7 @@ impl Cycle {
             (0, None) => self.search_again(core, attempt, search),
             (1, _) => {
                 let only = search.slots.first().copied();
-                chosen(&core.cluster().nodes, search, only)
+                chosen(&core.cache.cluster().nodes, search, only)
             }
             _ => self.ask_prioritizers(core, attempt, search),
         }
@@ -279,9 +285,9 @@ impl Cycle {
                 Err(status) => return NextRound::Found(Found::Failed(status)),
             }
         };
-        search.names = names(&core.cluster().nodes, &search.slots);
+        search.names = names(&core.cache.cluster().nodes, &search.slots);
         let pod = attempt.pod.pod.clone();
-        let extenders = core.extenders();
+        let extenders = core.settings.extenders.clone();
         let mut asked = Vec::new();
         // Of the answers, the one with the latest deadline is awaited: the others have ended by then.
         let mut latest: Option<(Wait, WaitId)> = None;
@@ -290,7 +296,13 @@ impl Cycle {
             from = at + 1;
             asked.push(at);
             let answer = job(extender.prioritize(&pod, &search.names));
-            let (wait, id) = ask(core, extender, answer, Waiter::Prioritizer(at));
+            let (wait, id) = ask(
+                (&mut core.outbound, &mut core.waits),
+                extender,
+                answer,
+                Waiter::Prioritizer(at),
+                core.clock.now(),
+            );
             if latest
                 .as_ref()
                 .is_none_or(|(other, _)| other.deadline < wait.deadline)
@@ -301,7 +313,7 @@ impl Cycle {
         // No extender scores, so the choice is made at once.
         let Some((wait, id)) = latest else {
             let best = choose(&scores, &mut self.rng);
-            return chosen(&core.cluster().nodes, search, best);
+            return chosen(&core.cache.cluster().nodes, search, best);
         };
         let scores = scores.iter().map(|(_, score)| *score);
         let totals = search.names.iter().cloned().zip(scores).collect();
@@ -320,7 +332,8 @@ impl Cycle {
         if drops_deleting(core, &mut attempt) {
             return CycleStep::Over(CycleResult::Skipped);
         }
-        let next = match take_filtered(core, &attempt, &mut search, wake) {
+        let (settings, log) = (&core.settings, &mut core.outbound.log);
+        let next = match take_filtered(settings, log, &attempt, &mut search, wake) {
             Ok(()) => self.resumed(core, &mut attempt, search),
             Err(status) => NextRound::Found(Found::Failed(status)),
         };
@@ -334,7 +347,7 @@ impl Cycle {
         at: usize,
         reason: WakeReason,
     ) -> Option<CycleStep> {
-        let extender = core.extender(at)?;
+        let extender = core.settings.extenders.get(at).cloned()?;
         let Parked {
             attempt,
             at: ParkedAt::Search(search),
@@ -352,7 +365,7 @@ impl Cycle {
             Ok(given) => add_scores(totals, spec, given),
             Err(error) => {
                 let pod = &attempt.pod.pod;
-                core.v(
+                core.outbound.log.v(
                     5,
                     "Failed to run extender's priority function. No score given by this extender.",
                     |line| {
@@ -394,14 +407,14 @@ impl Cycle {
         let SearchStage::Prioritize { totals, .. } = &search.stage else {
             return self.ask_next_filter(core, attempt, search);
         };
-        let nodes = &core.cluster().nodes;
+        let nodes = &core.cache.cluster().nodes;
         let left = search.slots.iter().filter_map(|slot| {
             let name = nodes.get(*slot)?.name();
             Some((*slot, *totals.get(name)?))
         });
         let left: Vec<(Slot, i64)> = left.collect();
         let best = choose(&left, &mut self.rng);
-        chosen(&core.cluster().nodes, search, best)
+        chosen(&core.cache.cluster().nodes, search, best)
     }
 
     /// The number of extenders that are giving scores at the moment.
@@ -436,23 +449,25 @@ fn names(nodes: &NodeTable, slots: &[Slot]) -> Arc<[Str]> {
 
 /// Hands a question to the edge.
 fn ask(
-    core: &mut Core,
+    (outbound, waits): (&mut Outbound, &mut Waits),
     extender: &Arc<dyn Extender>,
     answer: Job,
     waiter: Waiter,
+    now: Time,
 ) -> (Wait, WaitId) {
     let spec = extender.spec();
-    let job = core.start_job(answer);
+    let job = outbound.start(answer);
     let wait = Wait {
         on: WaitOn::Job(job),
-        deadline: core.now() + spec.timeout,
+        deadline: now + spec.timeout,
     };
-    (wait.clone(), core.wait(waiter, wait))
+    (wait.clone(), waits.add(waiter, wait))
 }
 
 /// Takes in which nodes an extender has left.
 fn take_filtered(
-    core: &mut Core,
+    settings: &Settings,
+    log: &mut Log,
     attempt: &Attempt,
     search: &mut ExtendedSearch,
     wake: WakeReason,
@@ -460,7 +475,7 @@ fn take_filtered(
     let SearchStage::Filter(at) = search.stage else {
         return Ok(());
     };
-    let Some(extender) = core.extender(at) else {
+    let Some(extender) = settings.extenders.get(at).cloned() else {
         return Ok(());
     };
     search.stage = SearchStage::Filter(at + 1);
@@ -481,12 +496,12 @@ fn take_filtered(
         }
         Err(error) if spec.ignorable => {
             let line = LogLine::info(spec.skipped(&error));
-            core.log(line.with("pod", &*attempt.pod.pod));
+            log.push(line.with("pod", &*attempt.pod.pod));
         }
         // The other nodes are tried then (C-16).
         Err(error) if search.nominated.is_some() => {
             search.names = Arc::default();
-            log_broken_nomination(core, attempt, error.to_string());
+            log_broken_nomination(log, attempt, error.to_string());
         }
         Err(error) => return Err(Status::error(error.to_string())),
     }
@@ -501,15 +516,15 @@ fn look_again(
     attempt: &mut Attempt,
     search: &mut ExtendedSearch,
 ) -> Result<(), Found> {
-    let stored = core.stored(attempt.pod.pod.uid());
+    let stored = core.cache.stored(attempt.pod.pod.uid());
     if stored.is_none_or(|pod| pod.is_assigned()) {
         let status = Status::error("the pod was deleted, or another scheduler has bound it");
         return Err(Found::Failed(status));
     }
     let names = std::mem::take(&mut search.names);
     // Nothing has changed, so the slots of the names are looked up alone.
-    if core.cluster().nodes.log().end() == search.seen {
-        let nodes = &core.cluster().nodes;
+    if core.cache.cluster().nodes.log().end() == search.seen {
+        let nodes = &core.cache.cluster().nodes;
         search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
         return Ok(());
     }
@@ -537,7 +552,7 @@ fn look_again(
     if search.nominated.is_some() {
         search.nominated = Some(possible);
         for status in broken {
-            log_broken_nomination(core, attempt, status.message());
+            log_broken_nomination(&mut core.outbound.log, attempt, status.message());
         }
     } else {
         search.excluded.extend(broken);
@@ -545,7 +560,7 @@ fn look_again(
     Ok(())
 }
 
-fn log_broken_nomination(core: &mut Core, attempt: &Attempt, error: String) {
+fn log_broken_nomination(log: &mut Log, attempt: &Attempt, error: String) {
     let line = LogLine::error("Evaluation failed on nominated node, all nodes are evaluated");
-    core.log(line.with("pod", &*attempt.pod.pod).with("err", error));
+    log.push(line.with("pod", &*attempt.pod.pod).with("err", error));
 }

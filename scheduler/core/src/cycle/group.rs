@@ -21,7 +21,7 @@ use super::{
     undo_placement,
 };
 use crate::call_results::note_trial;
-use crate::core::{Answered, Core, PointRun, Ran};
+use crate::core::{Answered, Core, PointRun, Ran, search_took};
 use crate::evaluator::{FitError, Found, Placement};
 use crate::group_checks;
 use crate::group_status::{self, AttemptEnd};
@@ -108,16 +108,18 @@ impl Cycle {
             return ended;
         };
         let root = group.key().clone();
-        let began = core.stage_begin();
+        let began = core.clock.stage_begin();
         let members = begin_members(core, group.into_ordered(), &mut ended.results);
         let Some(profile) = members.first().map(|member| member.attempt.profile.clone()) else {
             let (queue, cx) = core.queue_with_context();
             group_ended(queue, &cx, info, &root, &GroupEnd::Success);
             return ended;
         };
-        core.v(3, "Attempting to schedule pod group", |line| {
-            line.with("podGroup", root.to_string())
-        });
+        core.outbound
+            .log
+            .v(3, "Attempting to schedule pod group", |line| {
+                line.with("podGroup", root.to_string())
+            });
         let name = profile.name.clone();
         let mut run = GroupRun {
             root: root.clone(),
@@ -129,7 +131,7 @@ impl Cycle {
             has_no_nodes: false,
         };
         let pending: Vec<&Arc<Pod>> = run.members.iter().map(|m| &m.attempt.pod.pod).collect();
-        let searched = core.stage_begin();
+        let searched = core.clock.stage_begin();
         let status = match group_checks::check(&core.context(), &root, &pending) {
             Err(text) => Status::error(text),
             Ok(()) => {
@@ -141,9 +143,9 @@ impl Cycle {
                 }
             }
         };
-        let seconds = core.seconds_since(searched);
+        let seconds = core.clock.seconds_since(searched);
         let metric = Metric::PodGroupSchedulingAlgorithmDuration;
-        core.observe(metric, &[], seconds);
+        core.metrics.observe(metric, &[], seconds);
         let (status, nominations) = match status.code() {
             Code::Unschedulable => self.make_room(core, &mut run, status),
             _ => (status, GroupNominations::default()),
@@ -172,10 +174,11 @@ impl Cycle {
             root: &root,
             status: &status,
             is_waiting: is_waiting && !status.is_success(),
-            began,
+            seconds: core.clock.seconds_since(began),
             profile: &name,
         };
-        group_status::attempt_ended(core, &attempt, &ended.results);
+        let (log, metrics) = (&mut core.outbound.log, &mut core.metrics);
+        group_status::attempt_ended(log, metrics, &attempt, &ended.results);
         let (queue, cx) = core.queue_with_context();
         group_ended(queue, &cx, info, &root, &end);
         ended
@@ -190,7 +193,9 @@ impl Cycle {
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
-        let is_topological = core.is_on(Feature::TopologyAwareWorkloadScheduling);
+        let is_topological = core
+            .settings
+            .is_on(Feature::TopologyAwareWorkloadScheduling);
         let status = if is_topological {
             self.evaluate_placements(core, run, key, scope)
         } else {
@@ -226,7 +231,7 @@ impl Cycle {
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
-        let children = core.cluster().groups().children(key);
+        let children = core.cache.cluster().groups().children(key);
         let mut started = 0;
         let mut answer = feasible(&core.context(), &run.profile, key, (0, children.len()));
         for (at, child) in children.iter().enumerate() {
@@ -266,7 +271,7 @@ impl Cycle {
             let members = cluster.pods.members(key);
             members.map_or(0, |members| members.scheduled().len())
         };
-        let count = (scheduled(core.cluster()), members.len());
+        let count = (scheduled(core.cache.cluster()), members.len());
         let mut answer = feasible(&core.context(), &run.profile, key, count);
         for (tried, at) in members.iter().enumerate() {
             if !goes_on(&answer) {
@@ -279,7 +284,7 @@ impl Cycle {
                     "failed to schedule other pod from a pod group: {text}"
                 ));
             }
-            let count = (scheduled(core.cluster()), members.len() - tried - 1);
+            let count = (scheduled(core.cache.cluster()), members.len() - tried - 1);
             answer = feasible(&core.context(), &run.profile, key, count);
         }
         settled(answer)
@@ -289,13 +294,13 @@ impl Cycle {
     fn try_member(&mut self, core: &mut Core, run: &mut GroupRun, at: usize, scope: Scope<'_>) {
         let member = &mut run.members[at];
         let attempt = &mut member.attempt;
-        core.v(
+        core.outbound.log.v(
             4,
             "Attempting to schedule a pod belonging to a pod group",
             |line| line.with("pod", &*attempt.pod.pod),
         );
-        attempt.began = core.stage_begin();
-        if extended::takes_part(&core.extenders(), attempt) {
+        attempt.began = core.clock.stage_begin();
+        if extended::takes_part(&core.settings.extenders, attempt) {
             let text = "extenders cannot take part in the scheduling of pod groups";
             member.found = MemberFound::Failed(Status::error(text));
             return;
@@ -303,14 +308,14 @@ impl Cycle {
         // It may have been tried on other nodes before.
         attempt.evaluation.begin_anew();
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        let begin = self.search_begin(core, attempt, false);
+        let begin = self.search_begin(&core.settings, attempt, false);
         let found = self.search(core, attempt, scope);
         core.log_if_slow(attempt);
         core.observe_evaluation(attempt);
-        core.search_took(attempt);
+        search_took(&core.clock, &mut core.metrics, attempt);
         member.found = match found {
             Found::Placed(placement) => {
-                log_excluded(core, attempt, &placement);
+                log_excluded(&mut core.outbound.log, attempt, &placement);
                 core.note_decision(attempt, &placement, begin);
                 run.place(core, at, &placement);
                 return;
@@ -411,7 +416,7 @@ impl GroupRun {
         let attempt = &mut member.attempt;
         let uid = attempt.pod.pod.uid().clone();
         let node = placement.name.clone();
-        let pod = match core.assume(&attempt.pod.pod, &node) {
+        let pod = match core.cache.assume(&attempt.pod.pod, &node) {
             Ok(pod) => pod,
             Err(error) => {
                 member.found = MemberFound::Failed(Status::error(error.to_string()));
@@ -419,7 +424,7 @@ impl GroupRun {
             }
         };
         // It counts on its node, and nowhere else.
-        member.nominated = nominations::set_aside(core, &uid);
+        member.nominated = nominations::set_aside(core.queue.nominator_mut(), &uid);
         let nodes = (placement.evaluated, placement.feasible);
         let placed = AssumedPod { pod, node, nodes };
         match reserve(core, attempt, &placed) {
@@ -430,7 +435,7 @@ impl GroupRun {
             }
             Some(status) => {
                 member.found = if status.is_rejected() {
-                    let node = core.cluster().nodes.slot(&placed.node);
+                    let node = core.cache.cluster().nodes.slot(&placed.node);
                     MemberFound::Unfit(Box::new(FitError::of_one(node, status)))
                 } else {
                     MemberFound::Failed(status)
@@ -459,7 +464,8 @@ impl Member {
         undo_placement(core, &mut self.attempt, placed);
         note_trial(core);
         if let Some(node) = self.nominated.take() {
-            nominations::nominate(core, &self.attempt.pod.pod, &Nominating::Set(node));
+            let (nominator, nominating) = (core.queue.nominator_mut(), Nominating::Set(node));
+            nominator.add(core.cache.cluster(), &self.attempt.pod.pod, &nominating);
         }
     }
 }
@@ -467,7 +473,7 @@ impl Member {
 /// Runs Reserve. Returns what a plugin rejected, or what broke.
 fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) -> Option<Status> {
     let profile = attempt.profile.clone();
-    let mut run = PointRun::begin(core, Point::Reserve.as_str());
+    let mut run = PointRun::begin(&core.clock, Point::Reserve.as_str());
     let ran = run.go(
         core,
         attempt,
@@ -493,6 +499,6 @@ fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) -> Optio
         Ran::Through | Ran::Waits(_) => None,
     };
     let code = failed.as_ref().map_or(Code::Success, Status::code);
-    run.end(core, attempt, code);
+    run.end(&core.clock, &mut core.metrics, attempt, code);
     failed
 }

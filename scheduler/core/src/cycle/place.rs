@@ -42,7 +42,7 @@ impl Cycle {
         placement: &Placement,
     ) -> CycleStep {
         let node = placement.name.clone();
-        let pod = match core.assume(&attempt.pod.pod, &node) {
+        let pod = match core.cache.assume(&attempt.pod.pod, &node) {
             Ok(pod) => pod,
             Err(error) => {
                 let status = Status::error(error.to_string());
@@ -50,9 +50,9 @@ impl Cycle {
                 return CycleStep::Over(fail(core, attempt, failure));
             }
         };
-        core.end_turn(attempt.pod.pod.uid());
+        core.queue.end_turn(attempt.pod.pod.uid());
         nominations::end(core, &attempt.pod.pod, &nominations::End::Placed(&node));
-        let run = PointRun::begin(core, Point::Reserve.as_str());
+        let run = PointRun::begin(&core.clock, Point::Reserve.as_str());
         let nodes = (placement.evaluated, placement.feasible);
         self.reserve(core, attempt, AssumedPod { pod, node, nodes }, run, None)
     }
@@ -88,20 +88,20 @@ impl Cycle {
         match ran {
             // The generation shows later whether the node has changed during the wait.
             Ran::Waits(wait) => {
-                let generation = core.cluster().nodes.generation();
+                let generation = core.cache.cluster().nodes.generation();
                 let at = ParkedAt::Reserve {
                     run,
                     placed,
                     generation,
                 };
-                self.park(core, attempt, at, wait)
+                self.park(&mut core.waits, attempt, at, wait)
             }
             Ran::Ended(status) => {
-                run.end(core, &mut attempt, status.code());
+                run.end(&core.clock, &mut core.metrics, &mut attempt, status.code());
                 CycleStep::Over(give_up_placement(core, attempt, &placed, &status))
             }
             Ran::Through => {
-                run.end(core, &mut attempt, Code::Success);
+                run.end(&core.clock, &mut core.metrics, &mut attempt, Code::Success);
                 permit(core, attempt, placed)
             }
         }
@@ -116,7 +116,7 @@ impl Cycle {
         (run, generation): (PointRun, u64),
         reason: WakeReason,
     ) -> CycleStep {
-        if deleting(core, &attempt).is_some() {
+        if deleting(&core.cache, &attempt).is_some() {
             revert_placement(core, &mut attempt, &placed);
             drops_deleting(core, &mut attempt);
             return CycleStep::Over(CycleResult::Skipped);
@@ -145,18 +145,18 @@ fn no_longer_fits(
     generation: u64,
 ) -> Option<Status> {
     let uid = placed.pod.pod.uid();
-    if !core.is_assumed(uid) || core.stored(uid).is_none() {
+    if !core.cache.is_assumed(uid) || core.cache.stored(uid).is_none() {
         return Some(Status::error(
             "the pod was deleted, or another scheduler has bound it",
         ));
     }
-    let Some(view) = core.cluster().nodes.node(&placed.node) else {
+    let Some(view) = core.cache.cluster().nodes.node(&placed.node) else {
         let node = placed.node.as_str();
         return Some(Status::error(format!("node {node:?} was deleted")));
     };
     // A node that has not changed since still fits.
     let slot = view.slot();
-    if core.cluster().nodes.changed_at(slot) <= generation {
+    if core.cache.cluster().nodes.changed_at(slot) <= generation {
         return None;
     }
     let mut evaluation = Evaluation::default();
@@ -185,8 +185,8 @@ fn no_longer_fits(
 /// Asks the Permit plugins (F-14). Each plugin that waits is called again by itself, while the pod is held.
 pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: AssumedPod) -> CycleStep {
     let profile = attempt.profile.clone();
-    let now = core.now();
-    let mut run = PointRun::begin(core, Point::Permit.as_str());
+    let now = core.clock.now();
+    let mut run = PointRun::begin(&core.clock, Point::Permit.as_str());
     let mut holds: SmallVec<[Hold; 2]> = SmallVec::new();
     let mut waits: SmallVec<[PermitWait; 2]> = SmallVec::new();
     let mut failed = None;
@@ -229,7 +229,7 @@ pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: AssumedPod) 
         None if holds.is_empty() => Code::Success,
         None => Code::Wait,
     };
-    run.end(core, &mut attempt, code);
+    run.end(&core.clock, &mut core.metrics, &mut attempt, code);
     if let Some(status) = failed {
         return CycleStep::Over(give_up_placement(core, attempt, &placed, &status));
     }
@@ -250,7 +250,7 @@ pub(crate) fn undo_placement(
     placed: &AssumedPod,
 ) -> Option<Arc<Pod>> {
     let profile = attempt.profile.clone();
-    let mut run = PointRun::begin(core, "Unreserve");
+    let mut run = PointRun::begin(&core.clock, "Unreserve");
     for member in profile.reserve.iter().rev() {
         run.ask(core, attempt, &member.name, None, |core, attempt, _| {
             core.stage(attempt, |cx, state| {
@@ -259,12 +259,12 @@ pub(crate) fn undo_placement(
             });
         });
     }
-    run.end(core, attempt, Code::Success);
-    match core.forget(placed.pod.pod.uid(), &placed.node) {
+    run.end(&core.clock, &mut core.metrics, attempt, Code::Success);
+    match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
         Ok(pod) => pod,
         Err(error) => {
             // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
-            let stored = core.stored(placed.pod.pod.uid());
+            let stored = core.cache.stored(placed.pod.pod.uid());
             let line = if stored.is_some_and(|pod| pod.is_assigned()) {
                 LogLine::info("ForgetPod failed")
             } else {
@@ -273,7 +273,7 @@ pub(crate) fn undo_placement(
             let line = line
                 .with("pod", &*placed.pod.pod)
                 .with("node", &placed.node);
-            core.log(line.with("err", error.to_string()));
+            core.outbound.log.push(line.with("err", error.to_string()));
             None
         }
     }
@@ -295,6 +295,6 @@ fn give_up_placement(
     status: &Status,
 ) -> CycleResult {
     revert_placement(core, &mut attempt, placed);
-    let failure = failure_of_stage(core.cluster(), placed, status);
+    let failure = failure_of_stage(core.cache.cluster(), placed, status);
     fail(core, attempt, failure)
 }

@@ -1,7 +1,7 @@
 //! PostFilter: making room for a pod that fits nowhere (F-10, C-32).
 
 use super::{Attempt, Cycle, CycleResult, CycleStep, ParkedAt, drops_deleting};
-use crate::core::{Answered, Core, PointRun, Ran};
+use crate::core::{Answered, Core, PointRun, Ran, search_took};
 use crate::evaluator::FitError;
 use crate::failure::{AttemptFailure, fail};
 use berth_api::Str;
@@ -63,13 +63,13 @@ impl Cycle {
         error: Box<FitError>,
     ) -> CycleStep {
         if attempt.profile.post_filter.is_empty() {
-            core.search_took(&attempt);
+            search_took(&core.clock, &mut core.metrics, &attempt);
             let failure = AttemptFailure::unfit(error, Nominating::Set(Str::default()));
             return CycleStep::Over(fail(core, attempt, failure));
         }
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
         let run = PostFilterRun {
-            run: PointRun::begin(core, Point::PostFilter.as_str()),
+            run: PointRun::begin(&core.clock, Point::PostFilter.as_str()),
             error,
             so_far: PostFilterSoFar::default(),
         };
@@ -91,7 +91,7 @@ impl Cycle {
             mut so_far,
         } = post_filter;
         let profile = attempt.profile.clone();
-        let began = core.stage_begin();
+        let began = core.clock.stage_begin();
         let statuses = &error.diagnosis.statuses;
         let ran = run.go(
             core,
@@ -113,17 +113,17 @@ impl Cycle {
         let (status, nominating) = match ran {
             Ran::Waits(wait) => {
                 let run = PostFilterRun { run, error, so_far };
-                return self.park(core, attempt, ParkedAt::PostFilter(run), wait);
+                return self.park(&mut core.waits, attempt, ParkedAt::PostFilter(run), wait);
             }
             Ran::Ended(end) => end,
             Ran::Through => (so_far.status.unwrap_or_default(), so_far.nominating),
         };
-        run.end(core, &mut attempt, status.code());
-        if core.is_on(Feature::GenericWorkload) {
-            let seconds = core.seconds_since(began);
+        run.end(&core.clock, &mut core.metrics, &mut attempt, status.code());
+        if core.settings.is_on(Feature::GenericWorkload) {
+            let seconds = core.clock.seconds_since(began);
             let labels = ["pod", status.code().as_str()];
             let metric = Metric::PreemptionEvaluationDuration;
-            core.observe(metric, &labels, seconds);
+            core.metrics.observe(metric, &labels, seconds);
         }
         self.answer_cache.revert(&mut attempt.evaluation);
         core.observe_evaluation(&mut attempt);
@@ -136,11 +136,11 @@ impl Cycle {
             line.with("status", status.message())
         };
         match status.code() {
-            Code::Error => core.log(describe(LogLine::error(MESSAGE))),
-            _ => core.v(5, MESSAGE, describe),
+            Code::Error => core.outbound.log.push(describe(LogLine::error(MESSAGE))),
+            _ => core.outbound.log.v(5, MESSAGE, describe),
         }
         error.diagnosis.post_filter_message = status.message();
-        core.search_took(&attempt);
+        search_took(&core.clock, &mut core.metrics, &attempt);
         let failure = AttemptFailure::unfit(error, nominating);
         CycleStep::Over(fail(core, attempt, failure))
     }

@@ -21,12 +21,16 @@ pub(super) fn fits(core: &mut Core, mut attempt: Attempt, placement: &Placement)
         };
         if !status.is_success() {
             let status = stage_failure("Permit", &member.name, &status);
-            return fail(core, attempt, failure_of(core.cluster(), placement, status));
+            return fail(
+                core,
+                attempt,
+                failure_of(core.cache.cluster(), placement, status),
+            );
         }
     }
     let uid = pod.pod.uid();
-    core.drop_activations(uid);
-    core.done(uid);
+    core.requests.take_activations(uid);
+    core.queue.done(uid);
     CycleResult::Skipped
 }
 

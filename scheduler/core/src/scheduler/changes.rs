@@ -10,6 +10,8 @@ use berth_api::{Kind, Node, Object, Str};
 use berth_framework::call::ObjectName;
 use berth_framework::cluster::GroupKey;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
+use berth_queue::group_changed;
+use berth_telemetry::Stopwatch;
 use berth_telemetry::metrics::Metric;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -41,7 +43,7 @@ impl Intake<'_> {
     pub(super) fn take_in(&mut self, change: ClusterChange) {
         let awaited = match &change {
             ClusterChange::Applied(object) | ClusterChange::Deleted(object)
-                if self.core.waits().any_for_objects() =>
+                if self.core.waits.any_for_objects() =>
             {
                 Some(ObjectName::of(object))
             }
@@ -60,14 +62,14 @@ impl Intake<'_> {
             ClusterChange::Replaced(kind, objects) => self.replaced(kind, objects),
         }
         if let Some(object) = awaited {
-            self.core.waits_mut().object_changed(&object);
+            self.core.waits.object_changed(&object);
         }
     }
 
     fn deleted(&mut self, kind: Kind, namespace: &Str, name: &Str) {
         match kind {
             Kind::Pod => {
-                if let Some(pod) = self.core.stored_by_name(namespace, name).cloned() {
+                if let Some(pod) = self.core.cache.stored_by_name(namespace, name).cloned() {
                     self.pod_deleted(&pod);
                 }
             }
@@ -87,7 +89,7 @@ impl Intake<'_> {
             })
             .collect();
         let mut dropped = 0_u32;
-        for (namespace, name, uid) in self.core.cache().identities(kind) {
+        for (namespace, name, uid) in self.core.cache.identities(kind) {
             match listed.get(&(&namespace, &name)) {
                 Some(listed) if **listed == uid => {}
                 Some(_) => dropped += 1,
@@ -95,7 +97,7 @@ impl Intake<'_> {
                     dropped += 1;
                     self.deleted(kind, &namespace, &name);
                     let object = ObjectName::new(kind, &namespace, &name);
-                    self.core.waits_mut().object_changed(&object);
+                    self.core.waits.object_changed(&object);
                 }
             }
         }
@@ -103,6 +105,7 @@ impl Intake<'_> {
             let (_, _, plural) = kind.resource();
             let labels = [plural];
             self.core
+                .metrics
                 .add(Metric::ObjectsDroppedByList, &labels, f64::from(dropped));
         }
         for object in objects {
@@ -116,11 +119,11 @@ impl Intake<'_> {
 
     fn node_applied(&mut self, node: Arc<Node>) {
         let began = self.stage_began();
-        let old = self.core.cache().node(node.name()).cloned();
+        let old = self.core.cache.node(node.name()).cloned();
         match old {
             None => {
                 self.seen(3, "Add event for node", node.name());
-                self.core.cache_mut().set_node(node.clone());
+                self.core.cache.set_node(node.clone());
                 let new = Object::Node(node);
                 self.core.move_all(&NODE_ADD, None, Some(&new), None);
                 self.handled(&NODE_ADD, began);
@@ -130,8 +133,8 @@ impl Intake<'_> {
                     && old.metadata.uid == node.metadata.uid => {}
             Some(old) => {
                 self.seen(4, "Update event for node", node.name());
-                let events = node_update_events(&old, &node, &self.core.features());
-                self.core.cache_mut().set_node(node.clone());
+                let events = node_update_events(&old, &node, &self.core.settings.features);
+                self.core.cache.set_node(node.clone());
                 let updating = self.nanos().saturating_sub(began);
                 let (old, new) = (Object::Node(old), Object::Node(node));
                 for event in events {
@@ -143,21 +146,24 @@ impl Intake<'_> {
 
     fn node_deleted(&mut self, name: &str) {
         let began = self.stage_began();
-        let Some(node) = self.core.cache().node(name).cloned() else {
+        let Some(node) = self.core.cache.node(name).cloned() else {
             return;
         };
         self.seen(3, "Delete event for node", name);
         // Before the node is removed from the cache, so that hints still see it.
         let old = Object::Node(node);
         self.core.move_all(&NODE_DELETE, Some(&old), None, None);
-        self.core.cache_mut().remove_node(name);
+        self.core.cache.remove_node(name);
         self.handled(&NODE_DELETE, began);
     }
 
     /// Logs a change of a node.
     #[track_caller]
     fn seen(&mut self, level: u8, what: &'static str, node: &str) {
-        self.core.v(level, what, |line| line.with("node", node));
+        self.core
+            .outbound
+            .log
+            .v(level, what, |line| line.with("node", node));
     }
 
     // --- other kinds ---------------------------------------------------------------------------------------
@@ -195,7 +201,8 @@ impl Intake<'_> {
     /// If the object is a group, its members move to where they belong now.
     fn group_changed(&mut self, object: &Object) {
         if let Some(key) = GroupKey::of_object(object) {
-            self.core.group_changed(&key);
+            let (queue, cx) = self.core.queue_with_context();
+            group_changed(queue, &cx, &key);
         }
     }
 
@@ -212,11 +219,11 @@ impl Intake<'_> {
 
     /// The end of what was timed last: of the change before, or the beginning of the step.
     fn stage_began(&self) -> u64 {
-        self.core.last_nanos()
+        self.core.clock.laps().last_nanos()
     }
 
     fn nanos(&self) -> u64 {
-        self.core.nanos()
+        self.core.clock.laps().nanos()
     }
 
     fn handled(&mut self, event: &ClusterEvent, began: u64) {
@@ -228,6 +235,7 @@ impl Intake<'_> {
         event.write_label(self.event_label);
         let labels = [self.event_label.as_str()];
         self.core
+            .metrics
             .observe(Metric::EventHandlingDuration, &labels, nanos as f64 / 1e9);
     }
 }

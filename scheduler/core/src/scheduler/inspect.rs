@@ -9,28 +9,28 @@ use berth_telemetry::metrics::Metric;
 impl Scheduler {
     /// The last decision about a pod, as long as it is among the last [`DECISIONS_MAX`](crate::DECISIONS_MAX).
     pub fn decision(&self, uid: &str) -> Option<&PodDecision> {
-        self.core.explanations().decisions.of(uid)
+        self.core.explanations.decisions.of(uid)
     }
 
     /// The removals of a scheduling gate that were seen.
     pub fn gate_removals(&self, gate: &str) -> Option<&GateRemovals> {
-        self.core.explanations().gates.get(gate)
+        self.core.explanations.gates.get(gate)
     }
 
     /// All gates whose removal was seen, 128 at most.
     pub fn removed_gates(&self) -> impl Iterator<Item = (&Str, &GateRemovals)> {
-        self.core.explanations().gates.all()
+        self.core.explanations.gates.all()
     }
 
     /// The last decisions, oldest first.
     pub fn decisions(&self) -> impl DoubleEndedIterator<Item = &PodDecision> {
-        self.core.explanations().decisions.all()
+        self.core.explanations.decisions.all()
     }
 
     /// About how many bytes are kept for explanations: the last attempts of pods and the last decisions, without the
     /// objects that these share with the cluster.
     pub fn explanation_bytes(&self) -> usize {
-        self.core.explanations().bytes()
+        self.core.explanations.bytes()
     }
 
     /// The progress of a pod; `None` for a pod that is in the queue, is bound, or is not known.
@@ -38,28 +38,31 @@ impl Scheduler {
         let core = &self.core;
         if let Some(pod) = self.bindings.pod(uid) {
             let node = pod.pod.spec.node_name.clone();
-            return Some(core.unbound().progress(uid, node));
+            return Some(core.unbound.progress(uid, node));
         }
-        core.is_in_flight(uid).then(|| Progress::Cycle {
-            wait: self.cycle.waits_for().cloned(),
-        })
+        core.queue
+            .in_flight()
+            .contains(uid)
+            .then(|| Progress::Cycle {
+                wait: self.cycle.waits_for().cloned(),
+            })
     }
 
     /// The preemptions for a pod that have not ended.
     pub fn preemptions_for(&self, uid: &str) -> Vec<RunningPreemption> {
-        self.core.preemptions().of(uid)
+        self.core.preemptions.of(uid)
     }
 
     /// Returns whether extenders are configured.
     pub fn has_extenders(&self) -> bool {
-        !self.core.extenders().is_empty()
+        !self.core.settings.extenders.is_empty()
     }
 
     /// The number of pods that were scheduled after the periodic flush had moved them; each is a missed wake-up.
     pub fn flush_rescues(&self) -> u64 {
         let rescues = self
             .core
-            .metrics()
+            .metrics
             .number(Metric::PodScheduledAfterFlush, &[]);
         rescues as u64
     }

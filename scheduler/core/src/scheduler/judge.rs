@@ -43,7 +43,7 @@ impl Scheduler {
     pub fn judge(&mut self, pod: &Arc<Pod>, without: &[Str]) -> Option<PodVerdict> {
         let core = &mut self.core;
         let profile = core
-            .settings()
+            .settings
             .profiles
             .get(&pod.spec.scheduler_name)?
             .clone();

@@ -8,7 +8,7 @@
 //! preemptions under way.
 
 use super::{ObservedInput, Scheduler, hooks_of, register_calls};
-use crate::core::Core;
+use crate::core::{Core, nominated_without, pods_of_others, waiting_without};
 use crate::nominations;
 use berth_api::{Duration, Pod, Time};
 use berth_framework::extender::Extenders;
@@ -85,22 +85,25 @@ impl Scheduler {
         let profiles = Profiles::build(&new.profiles, registry, &features)?;
         let hooks = hooks_of(&profiles, &features, &new.extenders);
         // A type that is registered and not used has no effect, so a failure half-way changes nothing.
-        register_calls(&profiles, self.core.calls_mut().dispatcher_mut())?;
+        register_calls(&profiles, self.core.calls.dispatcher_mut())?;
         self.observed(now, ObservedInput::Reconfigure(new));
-        self.core.clock_mut().begin_step(now);
+        self.core.clock.begin_step(now);
 
         let core = &mut self.core;
-        let left = core.waiting_without(&profiles);
+        let left = waiting_without(&core.queue, &profiles);
         left.iter().for_each(|pod| core.leave_to_others(pod));
         // Another scheduler decides about the status of such a pod.
-        for uid in core.nominated_without(&profiles) {
-            nominations::set_aside(core, &uid);
+        for uid in nominated_without(&core.queue, &profiles) {
+            nominations::set_aside(core.queue.nominator_mut(), &uid);
         }
-        let others = core.pods_of_others();
+        let others = pods_of_others(&core.cache, &core.settings);
         let percentage = new.percentage_of_nodes_to_score;
         core.set_configuration(profiles, percentage, new.extenders.clone());
         self.cycle.forget_answers();
-        core.set_queue_hooks(hooks, (new.pod_initial_backoff, new.pod_max_backoff));
+        // The queue follows the profiles.
+        let backoffs = (new.pod_initial_backoff, new.pod_max_backoff);
+        let (queue, cx) = core.queue_with_context();
+        queue.reconfigure(&cx, backoffs, hooks);
         let joined = enqueue_newcomers(core, others);
         self.settle();
         Ok(Reconfigured {
@@ -113,11 +116,12 @@ impl Scheduler {
 /// Puts those pods into the queue that have a profile now, the oldest first. An attempt that is still under way has begun
 /// with a profile of an earlier configuration, and gives its pod back if it fails.
 fn enqueue_newcomers(core: &mut Core, mut pods: Vec<Arc<Pod>>) -> usize {
-    let is_under_way = |uid: &str| core.is_in_flight(uid) || core.is_being_bound(uid);
+    let is_under_way =
+        |uid: &str| core.queue.in_flight().contains(uid) || core.unbound.contains(uid);
     pods.retain(|pod| {
-        let waits =
-            core.has_profile(pod) && (!pod.is_assigned() || core.makes_room_for_resize(pod));
-        waits && !core.is_assumed(pod.uid()) && !is_under_way(pod.uid())
+        let waits = core.settings.has_profile(pod)
+            && (!pod.is_assigned() || core.settings.makes_room_for_resize(pod));
+        waits && !core.cache.is_assumed(pod.uid()) && !is_under_way(pod.uid())
     });
     pods.sort_by(|a, b| {
         let age = |pod: &Pod| pod.metadata.creation_timestamp;
@@ -125,7 +129,7 @@ fn enqueue_newcomers(core: &mut Core, mut pods: Vec<Arc<Pod>>) -> usize {
         (age(a), name(a)).cmp(&(age(b), name(b)))
     });
     for pod in &pods {
-        let effective = core.effective(pod.uid()).unwrap_or(pod).clone();
+        let effective = core.cache.effective(pod.uid()).unwrap_or(pod).clone();
         core.enqueue(effective);
     }
     pods.len()

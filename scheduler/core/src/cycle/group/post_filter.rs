@@ -55,11 +55,11 @@ impl Cycle {
         let profile = run.profile.clone();
         let mut nominations = GroupNominations::Cleared;
         for member in &profile.pod_group_post_filter {
-            let began = core.stage_begin();
+            let began = core.clock.stage_begin();
             let result = self.dry_run(core, run, |cx, root| {
                 member.plugin.post_filter_group(cx, root)
             });
-            let seconds = core.seconds_since(began);
+            let seconds = core.clock.seconds_since(began);
             let GroupPostFilterResult {
                 status: answer,
                 nominations: nominated,
@@ -77,9 +77,11 @@ impl Cycle {
                     Code::Error => "error",
                     _ => "unschedulable",
                 };
-                core.count(Metric::WorkloadPreemptionAttempts, &[result]);
+                core.metrics
+                    .count(Metric::WorkloadPreemptionAttempts, &[result]);
                 let labels = [run.root.kind.as_str(), answer.code().as_str()];
-                core.observe(Metric::PreemptionEvaluationDuration, &labels, seconds);
+                core.metrics
+                    .observe(Metric::PreemptionEvaluationDuration, &labels, seconds);
             }
             core.count_observations(observations);
             for call in calls {
@@ -92,7 +94,7 @@ impl Cycle {
             match answer.code() {
                 Code::Error => {
                     let line = LogLine::error("Status after running PodGroupPostFilter plugins");
-                    core.log(
+                    core.outbound.log.push(
                         line.with("podGroup", run.root.to_string())
                             .with("err", &*message),
                     );
@@ -129,7 +131,7 @@ impl Cycle {
             .iter_mut()
             .map(|member| std::mem::replace(&mut member.found, MemberFound::Untried))
             .collect();
-        let (now, features) = (core.now(), core.features());
+        let (now, features) = (core.clock.now(), core.settings.features);
         let mut dry_run = Trial::begin(self, core, run);
         let result = work(
             &mut PodGroupPostFilterContext {
@@ -169,7 +171,7 @@ impl<'a> Trial<'a> {
         let mut nominated = FxHashMap::default();
         for member in &run.members {
             let uid = member.attempt.pod.pod.uid();
-            if let Some(node) = nominations::set_aside(core, uid) {
+            if let Some(node) = nominations::set_aside(core.queue.nominator_mut(), uid) {
                 nominated.insert(uid.clone(), node);
             }
         }
@@ -193,7 +195,7 @@ impl<'a> Trial<'a> {
             ..
         } = self;
         run.revert(core, 0);
-        let nodes = &mut core.cache_mut().cluster_mut().nodes;
+        let nodes = &mut core.cache.cluster_mut().nodes;
         let mut removed: Vec<(Slot, Arc<PodInfo>)> = removed.into_values().collect();
         removed.sort_unstable_by(|(_, a), (_, b)| a.pod.uid().cmp(b.pod.uid()));
         for (slot, pod) in removed {
@@ -202,14 +204,16 @@ impl<'a> Trial<'a> {
         for member in &run.members {
             let pod = &member.attempt.pod.pod;
             if let Some(node) = nominated.get(pod.uid()) {
-                nominations::nominate(core, pod, &Nominating::Set(node.clone()));
+                let (nominator, nominating) =
+                    (core.queue.nominator_mut(), Nominating::Set(node.clone()));
+                nominator.add(core.cache.cluster(), pod, &nominating);
             }
         }
     }
 
     /// Notes where the members are placed.
     fn note_hosts(&mut self) {
-        let nodes = &self.core.cluster().nodes;
+        let nodes = &self.core.cache.cluster().nodes;
         self.hosted.clear();
         self.are_local = true;
         for (order, at) in self.run.placed.iter().enumerate() {
@@ -228,23 +232,19 @@ impl<'a> Trial<'a> {
         let mut places: Vec<(usize, Slot, Arc<PodInfo>)> = Vec::with_capacity(members.len());
         for at in members {
             if let MemberFound::Placed(placed) = &self.run.members[*at].found
-                && let Some(slot) = self.core.cluster().nodes.slot(&placed.node)
+                && let Some(slot) = self.core.cache.cluster().nodes.slot(&placed.node)
             {
                 places.push((*at, slot, placed.pod.clone()));
             }
         }
-        let nodes = &mut self.core.cache_mut().cluster_mut().nodes;
+        let nodes = &mut self.core.cache.cluster_mut().nodes;
         for (_, slot, pod) in &places {
             nodes.remove_pod_at(*slot, pod.pod.uid());
         }
         let mut all_fit = true;
         for (at, slot, pod) in places {
             all_fit = all_fit && self.fits(at, slot);
-            self.core
-                .cache_mut()
-                .cluster_mut()
-                .nodes
-                .add_pod_at(slot, pod);
+            self.core.cache.cluster_mut().nodes.add_pod_at(slot, pod);
         }
         all_fit
     }
@@ -280,7 +280,7 @@ fn is_local(pod: &PodInfo) -> bool {
 
 impl GroupDryRun for Trial<'_> {
     fn cluster(&self) -> &Cluster {
-        self.core.cluster()
+        self.core.cache.cluster()
     }
 
     fn members(&self) -> Vec<Arc<PodInfo>> {
@@ -293,11 +293,11 @@ impl GroupDryRun for Trial<'_> {
     }
 
     fn nominated_to(&self, node: &str) -> Vec<Arc<PodInfo>> {
-        self.core.nominated_to(node).cloned().collect()
+        self.core.queue.nominator().pods_on(node).to_vec()
     }
 
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) {
-        let nodes = &mut self.core.cache_mut().cluster_mut().nodes;
+        let nodes = &mut self.core.cache.cluster_mut().nodes;
         if let Some(removed) = nodes.remove_pod_at(node, pod.pod.uid()) {
             self.removed.insert(pod.pod.uid().clone(), (node, removed));
         }
@@ -306,7 +306,7 @@ impl GroupDryRun for Trial<'_> {
     fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) {
         if let Some((_, removed)) = self.removed.remove(pod.pod.uid()) {
             self.core
-                .cache_mut()
+                .cache
                 .cluster_mut()
                 .nodes
                 .add_pod_at(node, removed);
@@ -332,7 +332,7 @@ impl GroupDryRun for Trial<'_> {
     }
 
     fn placed(&self) -> Vec<(Arc<PodInfo>, Slot)> {
-        let nodes = &self.core.cluster().nodes;
+        let nodes = &self.core.cache.cluster().nodes;
         let placed = self.run.placed.iter().filter_map(|at| {
             let member = &self.run.members[*at];
             let MemberFound::Placed(placed) = &member.found else {

@@ -117,7 +117,7 @@ fn permit_member(core: &mut Core, member: Member) -> Result<Permitted, (PodRef, 
     let MemberFound::Placed(placed) = found else {
         return Err((pod, CycleResult::Skipped));
     };
-    core.end_turn(&pod.uid);
+    core.queue.end_turn(&pod.uid);
     if nominated.is_some_and(|node| node != placed.node) {
         // The room there is free for others.
         nominations::end(core, &attempt.pod.pod, &nominations::End::Written);
@@ -143,7 +143,7 @@ fn fail_member(
         MemberFound::Rejected(own) if !is_error => AttemptFailure::of_status(&own, nominating),
         MemberFound::Failed(own) => AttemptFailure::of_status(&own, nominating),
         _ => {
-            let groups = core.cluster().groups();
+            let groups = core.cache.cluster().groups();
             let of_group = group_status::deciding(groups, statuses, &member.leaf);
             AttemptFailure::of_group(of_group.unwrap_or(of_root), nominating)
         }

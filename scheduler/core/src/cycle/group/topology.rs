@@ -5,6 +5,7 @@
 //! members and no other one can have a better score, the others are not tried.
 
 use super::{Cycle, GroupRun, MemberFound, Scope};
+use crate::cache::Cache;
 use crate::core::Core;
 use berth_api::Str;
 use berth_framework::cluster::{GroupKey, GroupKind};
@@ -71,16 +72,17 @@ impl Cycle {
         let profile = run.profile.name.clone();
         let generated = placements.len() as f64;
         let metric = Metric::GeneratedPlacements;
-        core.add(metric, &[profile.as_str()], generated);
+        core.metrics.add(metric, &[profile.as_str()], generated);
         let search = Search::new(&core.context(), run, key, placements);
         let mut tried: Vec<Tried> = Vec::new();
         let mut first: Option<(Status, Vec<(usize, MemberFound)>)> = None;
         let mark = run.placed.len();
-        let order = search.order(core.cluster(), core.queue().nominator(), run);
+        let order = search.order(core.cache.cluster(), core.queue.nominator(), run);
         let mut open: Vec<usize> = order.clone();
         for at in order {
             open.retain(|other| *other != at);
-            let is_nominated = search.is_nominated(core.cluster(), core.queue().nominator(), at);
+            let is_nominated =
+                search.is_nominated(core.cache.cluster(), core.queue.nominator(), at);
             if !search.may_have_room(&core.context(), run, at) {
                 continue;
             }
@@ -99,7 +101,7 @@ impl Cycle {
             let placed: Vec<Arc<PodInfo>> = search.placed(run);
             let result = Tried {
                 at,
-                raw: search.raw(core, run, at, &placed),
+                raw: search.raw(&core.cache, &core.context(), run, at, &placed),
                 is_full: placed.len() == search.pods.len(),
                 began,
             };
@@ -151,10 +153,12 @@ impl Cycle {
             run.members[*member].found = MemberFound::Untried;
         }
         let placement = &search.placements[at];
-        core.v(4, "Assuming placement in snapshot", |line| {
-            line.with("placement", &placement.name)
-        });
-        let began = core.stage_begin();
+        core.outbound
+            .log
+            .v(4, "Assuming placement in snapshot", |line| {
+                line.with("placement", &placement.name)
+            });
+        let began = core.clock.stage_begin();
         let status = self.evaluate_within(core, run, &search.key, Some(&placement.nodes));
         let result = match status.code() {
             Code::Success => "feasible",
@@ -162,9 +166,10 @@ impl Cycle {
             _ => "infeasible",
         };
         let labels = [result, run.profile.name.as_str()];
-        let seconds = core.seconds_since(began);
-        core.count(Metric::PlacementEvaluations, &labels);
-        core.observe(Metric::PlacementEvaluationDuration, &labels, seconds);
+        let seconds = core.clock.seconds_since(began);
+        core.metrics.count(Metric::PlacementEvaluations, &labels);
+        core.metrics
+            .observe(Metric::PlacementEvaluationDuration, &labels, seconds);
         status
     }
 }
@@ -287,14 +292,21 @@ impl Search {
     }
 
     /// The raw scores of a placement with these pods, as if none of them were there.
-    fn raw(&self, core: &Core, run: &GroupRun, at: usize, pods: &[Arc<PodInfo>]) -> Vec<i64> {
-        let is_there = |pod: &&Arc<PodInfo>| !core.is_assumed(pod.pod.uid());
+    fn raw(
+        &self,
+        cache: &Cache,
+        cx: &Context<'_>,
+        run: &GroupRun,
+        at: usize,
+        pods: &[Arc<PodInfo>],
+    ) -> Vec<i64> {
+        let is_there = |pod: &&Arc<PodInfo>| !cache.is_assumed(pod.pod.uid());
         let pods: Vec<&PodInfo> = pods.iter().filter(is_there).map(|pod| &**pod).collect();
         let here = self.placed(run);
         // Those that are placed in this trial count in the sums of the nodes already.
         let counted = here
             .iter()
-            .filter(|pod| core.is_assumed(pod.pod.uid()))
+            .filter(|pod| cache.is_assumed(pod.pod.uid()))
             .count();
         let proposal = GroupProposal {
             scheduled: self.scheduled + counted,
@@ -302,7 +314,7 @@ impl Search {
         };
         let scores = run.profile.placement_score.iter();
         scores
-            .map(|(member, _)| member.plugin.placement_score(&core.context(), &proposal))
+            .map(|(member, _)| member.plugin.placement_score(cx, &proposal))
             .collect()
     }
 

@@ -17,7 +17,7 @@ const ASSIGNED_POD_UPDATE: ClusterEvent =
 
 impl Intake<'_> {
     pub(super) fn pod_applied(&mut self, pod: Arc<Pod>) {
-        let cache = &self.core.cache();
+        let cache = &self.core.cache;
         let before = cache.stored_by_name(pod.namespace(), pod.name()).cloned();
         let old = match before {
             // Another pod of the same name: the one before was deleted, and the watch did not report that.
@@ -57,12 +57,12 @@ impl Intake<'_> {
             &pod,
         );
         self.core.store_pod(&pod);
-        let is_ours = self.core.has_profile(&pod);
+        let is_ours = self.core.settings.has_profile(&pod);
         if pod.is_assigned() {
             if is_ours {
-                correct_status(self.core, &pod);
+                correct_status(&mut self.core.calls, &pod, self.core.clock.now());
             }
-            if self.core.makes_room_for_resize(&pod) {
+            if self.core.settings.makes_room_for_resize(&pod) {
                 self.core.enqueue(pod.clone());
             }
             let new = Object::Pod(pod);
@@ -80,24 +80,25 @@ impl Intake<'_> {
         self.pod_update_seen(old, new);
         let is_ours = self.core.is_responsible(old);
         if is_ours && !old.spec.scheduling_gates.is_empty() {
-            self.core.note_gates(old, new);
+            let now = self.core.clock.now();
+            self.core.explanations.gates.note(old, new, now);
         }
-        let was_assumed = self.core.is_assumed(new.uid());
+        let was_assumed = self.core.cache.is_assumed(new.uid());
         let change = self.core.store_pod(new);
         let preemptors = if new.is_terminating() {
-            seen_terminating(self.core, new.uid())
+            seen_terminating(&mut self.core.preemptions, &mut self.core.cache, new.uid())
         } else {
             Vec::new()
         };
         if is_ours && new.is_assigned() {
-            correct_status(self.core, new);
+            correct_status(&mut self.core.calls, new, self.core.clock.now());
         }
         let updating = self.nanos().saturating_sub(began);
         if old.is_assigned() {
             self.resize_seen(old, new);
             let mut is_plain = false;
             let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
-            for event in pod_update_events(old, new, &self.core.features()) {
+            for event in pod_update_events(old, new, &self.core.settings.features) {
                 is_plain |= event == ASSIGNED_POD_UPDATE;
                 self.move_timed(&event, (&before, &after), updating);
             }
@@ -109,14 +110,14 @@ impl Intake<'_> {
             if is_ours {
                 let leaving = self.stage_began();
                 // Bound by another client, or by a call of an earlier process: the room of its nomination is free.
-                let nominated_to = self.core.nominated_node(new.uid()).cloned();
+                let nominated_to = self.core.queue.nominator().node_of(new.uid()).cloned();
                 if let Some(nominated_to) = nominated_to {
                     let placed = nominations::End::Placed(&new.spec.node_name);
                     nominations::end_at(self.core, old, &nominated_to, &placed);
                 }
                 let (queue, cx) = self.core.queue_with_context();
                 remove_pod(queue, &cx, old);
-                self.core.forget_explanation(new.uid());
+                self.core.explanations.forget(new.uid());
                 self.handled_unassigned(ActionType::DELETE, leaving);
             }
             let bound = Object::Pod(new.clone());
@@ -127,10 +128,10 @@ impl Intake<'_> {
                 self.assumed_pod_moved(&assumed, new);
             }
         } else if is_ours {
-            let is_undone = was_assumed && !self.core.is_assumed(new.uid());
+            let is_undone = was_assumed && !self.core.cache.is_assumed(new.uid());
             let events = if is_undone {
                 self.binding_undone(new, change.old);
-                pod_update_events(old, new, &self.core.features())
+                pod_update_events(old, new, &self.core.settings.features)
             } else if was_assumed {
                 if new.is_terminating() && !old.is_terminating() {
                     self.assumed_pod_deleted(new);
@@ -140,18 +141,20 @@ impl Intake<'_> {
                         self.assumed_pod_moved(&assumed, &change.new);
                     }
                 }
-                pod_update_events(old, new, &self.core.features())
-            } else if !self.core.has_profile(new) && !self.core.is_in_flight(new.uid()) {
+                pod_update_events(old, new, &self.core.settings.features)
+            } else if !self.core.settings.has_profile(new)
+                && !self.core.queue.in_flight().contains(new.uid())
+            {
                 // Its profile was removed, and its last attempt is about to end: it does not come back.
-                pod_update_events(old, new, &self.core.features())
+                pod_update_events(old, new, &self.core.settings.features)
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
                 // After a failed binding, the status may not show the node yet that is kept for a member of a group.
-                let kept = self.core.nominated_node(new.uid()).cloned();
+                let kept = self.core.queue.nominator().node_of(new.uid()).cloned();
                 let (queue, cx) = self.core.queue_with_context();
                 let events = queue.update(&cx, &before, &change.new);
                 let nominated_to = &old.status.nominated_node_name;
-                let now = self.core.nominated_node(new.uid());
+                let now = self.core.queue.nominator().node_of(new.uid());
                 let kept = kept.filter(|node| now != Some(node));
                 if !nominated_to.is_empty() && *nominated_to != new.status.nominated_node_name {
                     nominations::end(self.core, old, &nominations::End::Seen);
@@ -173,7 +176,7 @@ impl Intake<'_> {
 
     /// A pod with a node has changed: it is in the queue as long as it waits for a resize.
     fn resize_seen(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        let waits = |pod: &Pod| self.core.makes_room_for_resize(pod);
+        let waits = |pod: &Pod| self.core.settings.makes_room_for_resize(pod);
         match (waits(old), waits(new)) {
             (false, false) => {}
             (_, true) => {
@@ -181,21 +184,21 @@ impl Intake<'_> {
                 queue.update(&cx, old, new);
             }
             (true, false) => {
-                self.core.queue_mut().delete(new);
-                self.core.forget_explanation(new.uid());
+                self.core.queue.delete(new);
+                self.core.explanations.forget(new.uid());
             }
         }
     }
 
     /// A change of a pod without a node was handled.
     fn handled_unassigned(&mut self, action: ActionType, began: u64) {
-        let resource = EventResource::of_unassigned(&self.core.features(), false);
+        let resource = EventResource::of_unassigned(&self.core.settings.features, false);
         self.handled(&ClusterEvent::new(resource, action), began);
     }
 
     pub(super) fn pod_deleted(&mut self, last: &Arc<Pod>) {
         let began = self.stage_began();
-        let Some(pod) = self.core.stored(last.uid()).cloned() else {
+        let Some(pod) = self.core.cache.stored(last.uid()).cloned() else {
             return;
         };
         self.pod_seen(
@@ -207,12 +210,12 @@ impl Intake<'_> {
             &pod,
         );
         let uid = pod.uid();
-        let was_assumed = self.core.is_assumed(uid);
+        let was_assumed = self.core.cache.is_assumed(uid);
         let effective = self.core.remove_pod(uid);
-        let preemptors = seen_terminating(self.core, uid);
+        let preemptors = seen_terminating(&mut self.core.preemptions, &mut self.core.cache, uid);
         if pod.is_assigned() {
-            if self.core.makes_room_for_resize(&pod) {
-                self.core.queue_mut().delete(&pod);
+            if self.core.settings.makes_room_for_resize(&pod) {
+                self.core.queue.delete(&pod);
             }
             let old = Object::Pod(pod);
             self.core
@@ -223,7 +226,7 @@ impl Intake<'_> {
             self.handled(&ASSIGNED_POD_DELETE, began);
         } else if self.core.is_responsible(&pod) {
             // A member of a group is nominated after a failed binding, before its status has the nomination.
-            let room = self.core.nominated_node(uid).cloned();
+            let room = self.core.queue.nominator().node_of(uid).cloned();
             let (queue, cx) = self.core.queue_with_context();
             remove_pod(queue, &cx, &pod);
             let nominee = effective.and_then(|pod| {
@@ -273,7 +276,10 @@ impl Intake<'_> {
             false if self.core.is_responsible(pod) => waiting,
             false => return,
         };
-        self.core.v(level, what, |line| line.with("pod", pod));
+        self.core
+            .outbound
+            .log
+            .v(level, what, |line| line.with("pod", pod));
     }
 
     // --- pods that were placed and are not seen bound yet --------------------------------------------------
@@ -283,14 +289,14 @@ impl Intake<'_> {
     fn assumed_pod_deleted(&mut self, pod: &Arc<Pod>) {
         let uid = pod.uid();
         let core = &mut *self.core;
-        let assumed = match self.bindings.reject_deleted(core, uid) {
+        let assumed = match self.bindings.reject_deleted(&mut core.unbound, uid) {
             Some(held) => Some(held),
             // A parked cycle detects this by itself.
             None if self.cycle.is_about(uid) => None,
             // It may have been bound, with an answer that was not received.
             None => {
-                let node = core.assumed_on(uid).cloned();
-                node.and_then(|node| core.forget(uid, &node).ok().flatten())
+                let node = core.cache.assumed_on(uid).cloned();
+                node.and_then(|node| core.cache.forget(uid, &node).ok().flatten())
             }
         };
         if let Some(assumed) = assumed {
@@ -301,18 +307,18 @@ impl Intake<'_> {
     /// The API had answered that the pod is bound, and shows a later version without a node, as after a restore of its
     /// storage: the pod is tried again, and its resources are free.
     fn binding_undone(&mut self, pod: &Arc<Pod>, assumed: Option<Arc<Pod>>) {
-        let is_held = self.core.is_being_bound(pod.uid());
+        let is_held = self.core.unbound.contains(pod.uid());
         if let Some(assumed) = assumed {
             self.core.placement_freed(&assumed, None);
         }
-        if !is_held && !pod.is_terminating() && self.core.has_profile(pod) {
+        if !is_held && !pod.is_terminating() && self.core.settings.has_profile(pod) {
             self.core.enqueue(pod.clone());
         }
     }
 
     /// The pod has changed. If Permit rejects it in the end, that may be what it needs.
     fn assumed_pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        if self.core.is_in_flight(new.uid()) {
+        if self.core.queue.in_flight().contains(new.uid()) {
             let (queue, cx) = self.core.queue_with_context();
             queue.update(&cx, old, new);
         }
@@ -325,7 +331,7 @@ impl Intake<'_> {
             self.core.placement_freed(assumed, None);
             return;
         }
-        let events = pod_update_events(assumed, stored, &self.core.features());
+        let events = pod_update_events(assumed, stored, &self.core.settings.features);
         let (before, after) = (Object::Pod(assumed.clone()), Object::Pod(stored.clone()));
         // A changed status helps no other pod.
         for event in events.iter().filter(|e| e.action != ActionType::UPDATE) {

@@ -513,7 +513,7 @@ fn a_scheduler_that_stops_makes_no_calls() {
         nominated_node: None,
     };
     let due = w.now + Duration::from_secs(5);
-    w.scheduler.core.calls_mut().report(report, due, w.now);
+    w.scheduler.core.calls.report(report, due, w.now);
     let (id, _) = w.calls.remove(0);
     w.scheduler.close(w.now);
     w.scheduler.complete(id, Ok(()), w.now);

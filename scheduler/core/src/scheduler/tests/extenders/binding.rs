@@ -166,7 +166,7 @@ fn so_many_extenders_bind_at_once() {
     for name in names {
         w.scheduler
             .core
-            .unbound_mut()
+            .unbound
             .allow(&format!("uid-{name}"), "Holds");
     }
     w.advance(Duration::ZERO);
