@@ -234,6 +234,9 @@ pub struct PodTemplate {
     pub scheduler_name: Str,
     /// The priority; `None` counts as zero.
     pub priority: Option<i32>,
+    /// The name of the priority class.
+    #[serde(deserialize_with = "null_default")]
+    pub priority_class_name: Str,
     /// `PreemptLowerPriority` (also when absent) or `Never`.
     pub preemption_policy: Option<Str>,
     /// Gates; the pod is not scheduled while one is left.

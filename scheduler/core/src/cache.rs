@@ -303,7 +303,7 @@ impl Cache {
         self.cluster.nodes.add_pod(node, info.clone());
         // The pod that was handed in is the effective pod already; with its node it still is.
         if self.stored(&uid).is_some() {
-            self.cluster.pods.insert(uid, info.pod.clone());
+            self.cluster.set_pod(uid, info.pod.clone());
         }
         Ok(info)
     }
@@ -401,7 +401,7 @@ impl Cache {
             return;
         };
         let Some(stored) = &known.stored else {
-            self.cluster.pods.remove(uid);
+            self.cluster.unset_pod(uid);
             if known.counted.is_none() {
                 self.known.remove(uid);
             }
@@ -420,7 +420,8 @@ impl Cache {
             }
             Arc::new(pod)
         };
-        self.cluster.pods.insert(stored.uid().clone(), effective);
+        let uid = stored.uid().clone();
+        self.cluster.set_pod(uid, effective);
     }
 
     // --- nodes ---------------------------------------------------------------------------------------------

@@ -53,8 +53,10 @@ use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
 use crate::evaluator::EvaluatorKind;
 use crate::preemptions::OpenPreemptions;
+use crate::quota_waits::QuotaStatuses;
 use berth_api::Pod;
 use berth_dispatcher::Dispatcher;
+use berth_framework::cluster::QUOTA_GATE_PLUGIN;
 use berth_framework::extender::Extenders;
 use berth_framework::{Feature, FeatureGates};
 use berth_profile::Profiles;
@@ -127,6 +129,7 @@ pub(crate) struct Core {
     pub(crate) preemptions: OpenPreemptions,
     pub(crate) broken_groups: BrokenGroups,
     pub(crate) explanations: Explanations,
+    pub(crate) quota_statuses: QuotaStatuses,
 }
 
 impl Core {
@@ -140,6 +143,8 @@ impl Core {
         cache.cluster_mut().follow(&settings.features);
         let schedulers = settings.profiles.names();
         cache.cluster_mut().pods.count_members_of(schedulers);
+        let deferring = settings.profiles.names_with_pre_enqueue(QUOTA_GATE_PLUGIN);
+        cache.cluster_mut().defer_pods_of(deferring);
         Self {
             settings,
             clock,
@@ -154,6 +159,7 @@ impl Core {
             preemptions: OpenPreemptions::default(),
             broken_groups: BrokenGroups::default(),
             explanations: Explanations::default(),
+            quota_statuses: QuotaStatuses::default(),
         }
     }
 }

@@ -23,6 +23,7 @@ mod group_status;
 mod nominations;
 mod pod_status;
 mod preemptions;
+mod quota_waits;
 mod scheduler;
 #[cfg(any(test, feature = "test-driver"))]
 pub mod testing;

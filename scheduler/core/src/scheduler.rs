@@ -31,6 +31,7 @@ use crate::cycle::{Cycle, CycleStep, GroupCycle};
 use crate::evaluator::{AnswerCache, EvaluatorKind};
 use crate::group_status;
 use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
+use crate::quota_waits::{self, follow_quotas, write_statuses};
 use berth_api::{Duration, Time};
 use berth_dispatcher::{Dispatcher, DispatcherOptions};
 use berth_framework::call::{CallError, CallId, CallResult, PodRef, Response};
@@ -183,6 +184,7 @@ impl Scheduler {
         if features.enabled(Feature::GenericWorkload) {
             group_status::register(&mut dispatcher);
         }
+        quota_waits::register(&mut dispatcher);
         let clock = CoreClock::new(now, options.stopwatch);
         let queue = SchedulingQueue::new(config, hooks, now).timed_by(clock.shared_laps());
         let settings = Settings::new(
@@ -211,7 +213,7 @@ impl Scheduler {
     /// Takes in a change of the cluster.
     pub fn apply(&mut self, change: ClusterChange, now: Time) {
         self.observed(now, ObservedInput::Apply(&change));
-        self.core.clock.begin_step(now);
+        self.core.begin_step(now);
         let intake = &mut Intake {
             core: &mut self.core,
             cycle: &self.cycle,
@@ -232,7 +234,7 @@ impl Scheduler {
     ) {
         let result: CallResult = result.map(Into::into);
         self.observed(now, ObservedInput::Complete(call, &result));
-        self.core.clock.begin_step(now);
+        self.core.begin_step(now);
         self.core.calls.dispatcher_mut().complete(call, result, now);
         self.settle();
     }
@@ -240,7 +242,7 @@ impl Scheduler {
     /// A job of [`Outputs::jobs`] has ended. Unknown ids are ignored.
     pub fn job_done(&mut self, job: JobId, result: JobResult, now: Time) {
         self.observed(now, ObservedInput::JobDone(job, &result));
-        self.core.clock.begin_step(now);
+        self.core.begin_step(now);
         self.core.waits.job_ended(job, result);
         self.settle();
     }
@@ -252,7 +254,7 @@ impl Scheduler {
     }
 
     fn tick_unobserved(&mut self, now: Time) {
-        self.core.clock.begin_step(now);
+        self.core.begin_step(now);
         let now = self.core.clock.now();
         loop {
             self.core.waits.time_passed(now);
@@ -267,6 +269,7 @@ impl Scheduler {
         }
         let core = &mut self.core;
         offer_statuses(&mut core.calls, &core.cache, &core.queue, now);
+        write_statuses(&mut self.core);
         self.settle();
     }
 
@@ -320,6 +323,7 @@ impl Scheduler {
             self.core.waits.next_deadline(),
             self.core.queue.next_wake(now),
             self.core.calls.dispatcher().next_wake(),
+            self.core.quota_statuses.next_due(),
         ];
         times.into_iter().flatten().min().map(|time| time.max(now))
     }
@@ -509,10 +513,10 @@ impl Scheduler {
     fn settle(&mut self) {
         loop {
             note_requests(&mut self.core);
+            let mut any = follow_quotas(&mut self.core);
             let core = &mut self.core;
             let now = core.clock.now();
-            let mut any =
-                take_pre_enqueue_reports(&mut core.queue, &mut core.calls, &core.cache, now);
+            any |= take_pre_enqueue_reports(&mut core.queue, &mut core.calls, &core.cache, now);
             any |= self.resume_woken();
             for finished in self.core.calls.dispatcher_mut().take_finished() {
                 any = true;

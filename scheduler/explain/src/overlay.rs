@@ -46,7 +46,7 @@ pub(crate) fn with_edits<R>(
             Edit::Delete(pod) => {
                 let node = pod.spec.node_name.clone();
                 if let Ok(info) = snapshot.cluster.nodes.remove_pod(&node, pod.uid()) {
-                    let known = snapshot.cluster.pods.remove(pod.uid());
+                    let known = snapshot.cluster.unset_pod(pod.uid());
                     undo.push(Undo::AddPod(node, info, known));
                 }
             }
@@ -65,7 +65,7 @@ pub(crate) fn with_edits<R>(
             Undo::AddPod(node, info, known) => {
                 cluster.nodes.add_pod(&node, info);
                 if let Some(pod) = known {
-                    cluster.pods.insert(pod.uid().clone(), pod);
+                    cluster.set_pod(pod.uid().clone(), pod);
                 }
             }
             Undo::Set(object) => {

@@ -33,7 +33,7 @@ impl Snapshot {
             let footprint = self.cluster.footprint;
             let info = Arc::new(PodInfo::counting(pod.clone(), footprint));
             self.cluster.nodes.add_pod(node, info);
-            self.cluster.pods.insert(pod.uid().clone(), pod.clone());
+            self.cluster.set_pod(pod.uid().clone(), pod.clone());
         }
     }
 

@@ -9,6 +9,7 @@ mod namespaced;
 mod namespaces;
 mod placed;
 mod pods;
+mod quotas;
 mod services;
 mod storage;
 mod volumes;
@@ -24,6 +25,11 @@ pub use groups::{
 pub use namespaced::{ByName, Namespaced};
 pub use namespaces::ClusterNamespaces;
 pub use pods::{ClusterPods, GroupMembers, claim_names};
+pub use quotas::{
+    BEFORE_MAX, DEFERRED_QUOTA, EntryKey, LOOKS_MAX, LackOf, LineKey, OutOfLine, QUOTA_GATE_PLUGIN,
+    QuotaAmount, QuotaChanges, QuotaLack, QuotaLimit, QuotaObstacle, QuotaOrder, QuotaResource,
+    QuotaSpec, QuotaView, Quotas,
+};
 pub use services::Services;
 pub use storage::Storage;
 pub use volumes::PersistentVolumes;
@@ -33,9 +39,11 @@ use crate::features::{Behaviour, FeatureGates};
 use crate::table::{ClaimKey, NodeTable};
 use berth_api::requests::Footprint;
 use berth_api::storage::CsiVolume;
-use berth_api::{CustomKind, CustomObject, Object, ObjectMeta, Str};
+use berth_api::{CustomKind, CustomObject, Object, ObjectMeta, Pod, Str};
 use pods::VolumeSource;
+use quotas::Facts;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 
 /// Nodes with their pods, and every other object that plugins read.
 ///
@@ -54,6 +62,7 @@ pub struct Cluster {
     /// pods.
     pub footprint: Footprint,
     groups: Groups,
+    quotas: Quotas,
     namespaces: ClusterNamespaces,
     workloads: Workloads,
     budgets: Budgets,
@@ -83,27 +92,62 @@ impl Cluster {
     /// Returns whether enough members of a group are known for it to be tried: pods of a pod group, ready children of a
     /// composite one. Not if the group does not exist.
     pub fn is_ready(&self, key: &GroupKey) -> bool {
-        self.is_ready_below(key, 0)
+        is_group_ready(&self.pods, &self.groups, key)
     }
 
-    fn is_ready_below(&self, key: &GroupKey, level: usize) -> bool {
-        let Some(spec) = self.groups.spec(key) else {
-            return false;
+    /// Deferred quotas.
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
+    }
+
+    /// Deferred quotas, to take what has changed.
+    pub fn quotas_mut(&mut self) -> &mut Quotas {
+        &mut self.quotas
+    }
+
+    /// Changes the quotas with what they are computed from.
+    fn with_quotas(&mut self, change: impl FnOnce(&mut Quotas, &Facts<'_>)) {
+        let Self {
+            pods,
+            groups,
+            devices,
+            footprint,
+            quotas,
+            ..
+        } = self;
+        let facts = Facts {
+            pods,
+            groups,
+            claims: devices.claims(),
+            footprint: *footprint,
         };
-        let min = spec.min();
-        match key.kind {
-            GroupKind::PodGroup => {
-                let known = self.pods.members(key).map_or(0, GroupMembers::known);
-                known >= min
-            }
-            // Deeper levels are a cycle, whose groups are never tried.
-            GroupKind::CompositePodGroup if level > 2 * HIERARCHY_DEPTH_MAX => false,
-            GroupKind::CompositePodGroup => {
-                let children = self.groups.children_unordered(key);
-                let ready = children.filter(|child| self.is_ready_below(child, level + 1));
-                ready.take(min).count() >= min
-            }
+        change(quotas, &facts);
+    }
+
+    /// Sets a pod under its UID; quotas follow. Returns the one before.
+    pub fn set_pod(&mut self, uid: Str, pod: Arc<Pod>) -> Option<Arc<Pod>> {
+        let namespace = pod.namespace().clone();
+        let before = self.pods.insert(uid.clone(), pod);
+        if !self.quotas.is_idle() {
+            self.with_quotas(|quotas, facts| quotas.pod_changed(&namespace, &uid, facts));
         }
+        before
+    }
+
+    /// Removes a pod; quotas follow.
+    pub fn unset_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
+        let pod = self.pods.remove(uid)?;
+        if !self.quotas.is_idle() {
+            let (namespace, uid) = (pod.namespace(), pod.uid());
+            self.with_quotas(|quotas, facts| quotas.pod_changed(namespace, uid, facts));
+        }
+        Some(pod)
+    }
+
+    /// From now on, pending pods of these schedulers wait for deferred quotas, and those of no other scheduler. Walks the
+    /// pods of all namespaces with quotas.
+    pub fn defer_pods_of(&mut self, schedulers: Vec<Str>) {
+        self.with_quotas(|quotas, facts| quotas.defer_pods_of(schedulers, facts));
     }
 
     /// Namespaces.
@@ -176,6 +220,24 @@ impl Cluster {
             Object::Custom(custom) => {
                 let kind = self.custom.entry(custom.kind).or_default();
                 kind.put(object.metadata(), custom, is_there);
+                if custom.kind == DEFERRED_QUOTA {
+                    self.with_quotas(|quotas, facts| quotas.put(custom, is_there, facts));
+                }
+                true
+            }
+            Object::PodGroup(_) | Object::CompositePodGroup(_) if !self.quotas.is_idle() => {
+                let Some(key) = GroupKey::of_object(object) else {
+                    return false;
+                };
+                let mut leaves = self.quotas.leaves_of(&key, &self.groups);
+                self.groups.put(object, is_there);
+                leaves.extend(self.quotas.leaves_of(&key, &self.groups));
+                self.with_quotas(|quotas, facts| quotas.groups_changed(leaves, facts));
+                true
+            }
+            Object::ResourceClaim(claim) if !self.quotas.is_idle() => {
+                self.devices.put(object, is_there, &mut self.nodes);
+                self.with_quotas(|quotas, facts| quotas.claim_changed(claim, facts));
                 true
             }
             _ => {
@@ -184,6 +246,28 @@ impl Cluster {
                     || self.storage.put(object, is_there, &mut self.nodes)
                     || self.devices.put(object, is_there, &mut self.nodes)
             }
+        }
+    }
+}
+
+/// Returns whether enough members of a group are known; see [`Cluster::is_ready`].
+fn is_group_ready(pods: &ClusterPods, groups: &Groups, key: &GroupKey) -> bool {
+    is_ready_below(pods, groups, key, 0)
+}
+
+fn is_ready_below(pods: &ClusterPods, groups: &Groups, key: &GroupKey, level: usize) -> bool {
+    let Some(spec) = groups.spec(key) else {
+        return false;
+    };
+    let min = spec.min();
+    match key.kind {
+        GroupKind::PodGroup => pods.members(key).map_or(0, GroupMembers::known) >= min,
+        // Deeper levels are a cycle, whose groups are never tried.
+        GroupKind::CompositePodGroup if level > 2 * HIERARCHY_DEPTH_MAX => false,
+        GroupKind::CompositePodGroup => {
+            let children = groups.children_unordered(key);
+            let ready = children.filter(|child| is_ready_below(pods, groups, child, level + 1));
+            ready.take(min).count() >= min
         }
     }
 }

@@ -91,6 +91,8 @@ codes! {
     SchedulingGate,
     /// The group of the pod is not ready.
     PodGroup,
+    /// A deferred quota has no room for the pod.
+    DeferredQuota,
     /// The victims of the pod have not been evicted yet.
     Preempting,
     /// An extender rejects the node.

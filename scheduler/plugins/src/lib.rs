@@ -12,6 +12,7 @@ mod change;
 pub mod default_binder;
 pub mod default_preemption;
 pub mod deferred_pod_scheduling;
+pub mod deferred_quota;
 pub mod dynamic_resources;
 mod extended_resources;
 pub mod gang_scheduling;

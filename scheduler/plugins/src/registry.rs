@@ -1,7 +1,7 @@
 //! The in-tree plugins, in the order of the default profile.
 
 use crate::{
-    default_binder, default_preemption, deferred_pod_scheduling, dynamic_resources,
+    default_binder, default_preemption, deferred_pod_scheduling, deferred_quota, dynamic_resources,
     gang_scheduling, image_locality, inter_pod_affinity, node_affinity, node_declared_features,
     node_name, node_ports, node_resources, node_unschedulable, node_volume_limits,
     pod_group_pods_count, pod_topology_spread, priority_sort, scheduling_gates, taint_toleration,
@@ -11,7 +11,7 @@ use berth_framework::registry::{Registration, Registry};
 
 /// Every in-tree plugin. DynamicResources precedes DefaultPreemption, because freeing an unused claim costs less than
 /// evicting pods.
-const IN_TREE: [fn() -> Registration; 24] = [
+const IN_TREE: [fn() -> Registration; 25] = [
     scheduling_gates::registration,
     priority_sort::registration,
     node_unschedulable::registration,
@@ -36,6 +36,7 @@ const IN_TREE: [fn() -> Registration; 24] = [
     gang_scheduling::registration,
     topology_placement_generator::registration,
     pod_group_pods_count::registration,
+    deferred_quota::registration,
 ];
 
 /// A registry with every in-tree plugin.

@@ -415,6 +415,15 @@ impl Profiles {
         }
     }
 
+    /// The scheduler names of the profiles with this PreEnqueue plugin.
+    pub fn names_with_pre_enqueue(&self, plugin: &str) -> Vec<Str> {
+        let with = self.iter().filter(|profile| {
+            let mut members = profile.pre_enqueue.iter();
+            members.any(|member| member.name == *plugin)
+        });
+        with.map(|profile| profile.name.clone()).collect()
+    }
+
     /// The scheduler names, in the order of the configuration.
     pub fn names(&self) -> Vec<Str> {
         self.list

@@ -113,6 +113,8 @@ mod label {
     pub(super) const BACKOFF_COMPLETE: &str = "BackoffComplete";
     /// An idle scheduler takes a pod before its backoff is over.
     pub(super) const POP_FROM_BACKOFF_Q: &str = "PopFromBackoffQ";
+    /// A pod lost its admission, and is held back again.
+    pub(super) const ADMISSION_WITHDRAWN: &str = "AdmissionWithdrawn";
     /// A plugin activated the pod.
     pub(super) const FORCE_ACTIVATE: &str = "ForceActivate";
     /// A pod waited too long for an event.

@@ -224,6 +224,34 @@ impl SchedulingQueue {
         }
     }
 
+    /// Runs the PreEnqueue plugins again for a pod that waits in any place. One that they reject is held back; a gated pod
+    /// that passes becomes active, and any other pod stays where it is.
+    pub fn recheck(&mut self, cx: &Context<'_>, pod: &Pod) {
+        let Some(id) = self.places.entry_of(pod.namespace(), pod.name()) else {
+            return;
+        };
+        match self.places.get(id).and_then(|entry| entry.place) {
+            None => {}
+            Some(QueuedIn::Gated) => {
+                let strategy = MoveStrategy::AfterBackoff;
+                self.requeue(cx, id, strategy, label::ADMISSION_WITHDRAWN);
+            }
+            Some(place) => {
+                self.places.detach(id);
+                self.run_pre_enqueue(cx, id);
+                if self
+                    .places
+                    .get(id)
+                    .is_some_and(|entry| entry.info.is_gated())
+                {
+                    gate(self, id, Some(place), label::ADMISSION_WITHDRAWN);
+                } else {
+                    self.places.attach(id, place, &self.profiles);
+                }
+            }
+        }
+    }
+
     /// Activates pods in any place, unless a PreEnqueue plugin rejects them; for a pod in flight, an event is logged
     /// . Returns the number of activated pods.
     pub fn activate<'p>(

@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The letters in front of the rules' numbers. Numbered cases have none.
-const LETTERS: [&str; 9] = ["API", "Q", "D", "F", "C", "P", "PL", "G", "S"];
+const LETTERS: [&str; 10] = ["API", "Q", "DQ", "D", "F", "C", "P", "PL", "G", "S"];
 
 /// The longest range that a test may name at once: a longer range is not specific.
 const LONGEST_RANGE: u32 = 12;

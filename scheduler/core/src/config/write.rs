@@ -2,6 +2,7 @@
 
 use super::profile::ProfileConfig;
 use super::{API_VERSION, Config, KIND};
+use berth_framework::cluster::QUOTA_GATE_PLUGIN;
 use berth_profile::{PluginConfig, PluginSet, PluginSets, Point};
 use serde_json::{Map, Value, json};
 
@@ -60,7 +61,12 @@ impl ProfileConfig {
             }
             plugins.insert(point.field().to_owned(), set_value(set));
         }
-        plugins.insert("multiPoint".to_owned(), set_value(&sets.multi_point));
+        // kube-scheduler does not have this plugin and would refuse the file. Reading the file enables it again.
+        let mut multi_point = sets.multi_point.clone();
+        multi_point
+            .enabled
+            .retain(|plugin| plugin.name != QUOTA_GATE_PLUGIN);
+        plugins.insert("multiPoint".to_owned(), set_value(&multi_point));
         let config: Vec<Value> = self.plugin_config.iter().map(config_value).collect();
         let mut value = json!({
             "schedulerName": self.scheduler_name,

@@ -3,6 +3,7 @@
 use super::{Core, Settings};
 use crate::cache::Cache;
 use berth_api::{Pod, Str};
+use berth_framework::cluster::QUOTA_GATE_PLUGIN;
 use berth_framework::extender::Extenders;
 use berth_profile::Profiles;
 use berth_queue::{SchedulingQueue, remove_pod};
@@ -50,7 +51,9 @@ impl Core {
         extenders: Extenders,
     ) {
         let schedulers = profiles.names();
+        let deferring = profiles.names_with_pre_enqueue(QUOTA_GATE_PLUGIN);
         self.cache.cluster_mut().pods.count_members_of(schedulers);
+        self.cache.cluster_mut().defer_pods_of(deferring);
         let Settings {
             features,
             evaluator,

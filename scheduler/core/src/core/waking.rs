@@ -1,7 +1,7 @@
 //! The way of pods into the queue, within it, and out of it.
 
 use super::Core;
-use berth_api::{Object, Pod, Str};
+use berth_api::{Object, Pod, Str, Time};
 use berth_framework::event::Change;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
 use berth_queue::QueuedPodInfo;
@@ -13,6 +13,12 @@ pub(crate) const ASSIGNED_POD_DELETE: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::DELETE);
 
 impl Core {
+    /// A step begins.
+    pub(crate) fn begin_step(&mut self, now: Time) {
+        self.clock.begin_step(now);
+        self.cache.cluster_mut().quotas_mut().set_time(now);
+    }
+
     /// Wakes the pods that an event may help.
     pub(crate) fn move_all(
         &mut self,
@@ -53,6 +59,14 @@ impl Core {
             .filter_map(|pod| self.cache.effective(pod.uid()).cloned())
             .collect();
         self.activate(&pods);
+    }
+
+    /// Runs the PreEnqueue plugins again for a waiting pod: it may have to be held back, or state another reason.
+    pub(crate) fn recheck(&mut self, uid: &str) {
+        if let Some(pod) = self.cache.effective(uid).cloned() {
+            let (queue, cx) = self.queue_with_context();
+            queue.recheck(&cx, &pod);
+        }
     }
 
     /// Adds a pod to the queue.

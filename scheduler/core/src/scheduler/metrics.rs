@@ -1,6 +1,7 @@
 //! All metrics of the core, for the edge to serve.
 
 use super::Scheduler;
+use crate::quota_waits;
 use berth_framework::Feature;
 use berth_telemetry::metrics::{Metric, Snapshot};
 
@@ -59,6 +60,7 @@ impl Scheduler {
         for (call_type, calls) in pending.filter(|_| is_async) {
             metrics.set(Metric::PendingAsyncApiCalls, &[call_type], calls as f64);
         }
+        quota_waits::set_gauges(core, &mut metrics);
         metrics.snapshot()
     }
 

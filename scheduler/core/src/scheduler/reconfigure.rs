@@ -87,7 +87,7 @@ impl Scheduler {
         // A type that is registered and not used has no effect, so a failure half-way changes nothing.
         register_calls(&profiles, self.core.calls.dispatcher_mut())?;
         self.observed(now, ObservedInput::Reconfigure(new));
-        self.core.clock.begin_step(now);
+        self.core.begin_step(now);
 
         let core = &mut self.core;
         let left = waiting_without(&core.queue, &profiles);

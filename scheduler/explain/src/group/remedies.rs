@@ -409,7 +409,7 @@ impl GroupCase<'_> {
         // The members are as they were again.
         for member in self.waiting {
             let pod = &member.pod.pod;
-            snapshot.cluster.pods.insert(pod.uid().clone(), pod.clone());
+            snapshot.cluster.set_pod(pod.uid().clone(), pod.clone());
         }
         let result = results
             .into_iter()

@@ -405,7 +405,7 @@ impl<'a> Trial<'a> {
         let cluster = &mut self.snapshot.cluster;
         let info = Arc::new(PodInfo::new(assigned.clone()));
         cluster.nodes.add_pod_at(placement.node, info);
-        cluster.pods.insert(uid, assigned);
+        cluster.set_pod(uid, assigned);
         self.placed.push((at, placement.node));
         true
     }
@@ -420,9 +420,9 @@ impl<'a> Trial<'a> {
             let cluster = &mut self.snapshot.cluster;
             cluster.nodes.remove_pod_at(slot, pod.uid());
             if *is_new {
-                cluster.pods.remove(pod.uid())
+                cluster.unset_pod(pod.uid())
             } else {
-                cluster.pods.insert(pod.uid().clone(), pod.clone())
+                cluster.set_pod(pod.uid().clone(), pod.clone())
             };
         }
     }

@@ -162,6 +162,11 @@ impl ClusterPods {
         self.members = in_use.then(Box::default);
     }
 
+    /// Returns whether groups are in use.
+    pub(super) fn follows_groups(&self) -> bool {
+        self.members.is_some()
+    }
+
     /// From now on, pending pods of these schedulers count as members of their groups, and those of no other scheduler.
     /// Walks all pods.
     pub fn count_members_of(&mut self, schedulers: Vec<Str>) {

@@ -58,6 +58,13 @@ impl PodBuilder {
         self
     }
 
+    /// Sets the creation time, in seconds.
+    #[must_use]
+    pub fn created(mut self, seconds: i64) -> Self {
+        self.0.metadata.creation_timestamp = Some(Time::from_secs(seconds));
+        self
+    }
+
     /// Sets the resource version.
     #[must_use]
     pub fn version(mut self, version: u64) -> Self {

@@ -53,7 +53,7 @@ impl World {
     pub fn pod(mut self, pod: PodBuilder) -> Self {
         let info = pod.info();
         let pod = info.pod.clone();
-        self.cluster.pods.insert(pod.uid().clone(), pod.clone());
+        self.cluster.set_pod(pod.uid().clone(), pod.clone());
         if pod.is_assigned() {
             self.cluster.nodes.add_pod(&pod.spec.node_name, info);
         }

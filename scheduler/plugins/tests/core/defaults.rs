@@ -42,7 +42,12 @@ fn the_default_plugins() {
         (
             "PreEnqueue",
             names!(pre_enqueue),
-            vec!["SchedulingGates", "DynamicResources", "DefaultPreemption"],
+            vec![
+                "SchedulingGates",
+                "DynamicResources",
+                "DefaultPreemption",
+                "DeferredQuota",
+            ],
         ),
         (
             "PreFilter",
@@ -89,7 +94,7 @@ fn the_default_plugins() {
         (
             "Reserve",
             names!(reserve),
-            vec!["VolumeBinding", "DynamicResources"],
+            vec!["VolumeBinding", "DynamicResources", "DeferredQuota"],
         ),
         (
             "PreBind",

@@ -7,6 +7,7 @@ mod broken_groups;
 mod claims;
 mod default_profile;
 mod defaults;
+mod deferred_quotas;
 mod device_answers;
 mod device_taints;
 mod devices;

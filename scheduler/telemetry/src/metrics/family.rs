@@ -190,6 +190,18 @@ families! {
         "Number of failures to assume the volumes of a pod (assume) or to bind them (bind).";
     PendingPods: Stable Gauge, "scheduler_pending_pods" ["queue"]
         "Number of pending pods, by queue: 'active' pods can be scheduled now, 'backoff' pods wait after a failed attempt, 'unschedulable' pods wait for an event, 'gated' pods are blocked by a PreEnqueue plugin. Members of pod groups: 'incomplete' members wait for a missing group, 'pending' members were added during an attempt of their group.";
+    DeferredQuotaHard: Alpha Gauge, "scheduler_deferred_quota_hard" ["namespace", "quota", "resource"]
+        "Limit of a deferred quota, by key, in base units: cores, bytes, pods, devices. At most 1000 quotas have series.";
+    DeferredQuotaUsed: Alpha Gauge, "scheduler_deferred_quota_used" ["namespace", "quota", "resource"]
+        "Amount of a deferred quota that pods with a node use, by key, in base units.";
+    DeferredQuotaBorrowed: Alpha Gauge, "scheduler_deferred_quota_borrowed" ["namespace", "quota", "resource"]
+        "Amount that a deferred quota has borrowed from its cohort, by key, in base units. Only of quotas with a cohort.";
+    DeferredQuotaWaiting: Alpha Gauge, "scheduler_deferred_quota_waiting_pods" ["namespace", "quota"]
+        "Number of pods that wait for a deferred quota.";
+    DeferredQuotaStuck: Alpha Gauge, "scheduler_deferred_quota_stuck" ["namespace", "quota"]
+        "1 if the first pod that waits for a deferred quota requests more than the limit and can never be admitted, otherwise 0.";
+    DeferredQuotaWaitDuration: Alpha exp(1.0, 4.0, 12), "scheduler_deferred_quota_wait_duration_seconds" []
+        "Time in which a pod or a gang waited for its deferred quotas until it was admitted, in seconds.";
     QueuedEntities: Alpha Gauge, "scheduler_queued_entities" ["queue", "type"]
         "Number of entries of the scheduling queue, by queue and type: a pod, a pod group or a composite pod group. Only with pod groups.";
     QueueIncomingEntities: Alpha Counter, "scheduler_queue_incoming_entities_total" ["queue", "event", "type"]

@@ -1,0 +1,333 @@
+//! Deferred quotas in the core: pods that were admitted are queued, pods that lost their admission are held back, and the
+//! statuses of quotas are written.
+//!
+//! The quotas themselves are part of the cluster and follow its pods
+//! ([`Quotas`](berth_framework::cluster::Quotas)). After each step, their changes are carried out.
+
+use crate::core::Core;
+use berth_api::{CustomObject, Duration, Kind, Str, Time};
+use berth_dispatcher::Dispatcher;
+use berth_framework::call::CallResult;
+use berth_framework::cluster::{DEFERRED_QUOTA, QuotaAmount, QuotaView};
+use berth_framework::write::{Action, CallType, Write};
+use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource};
+use berth_telemetry::metrics::{Metric, Metrics};
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Statuses of quotas. The last one of a quota counts.
+pub(crate) static QUOTA_STATUS: CallType =
+    CallType::new("deferred_quota_status_patch", Kind::Custom(DEFERRED_QUOTA));
+
+/// The shortest time between two writes of the status of a quota.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time after which a status is computed again that the API server did not take.
+const STATUS_RETRY: Duration = Duration::from_secs(30);
+
+/// The shortest time between two evaluations of the pods at the head of a line for their conditions (DQ-14).
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The number of pods at the head of a line whose conditions follow the quota (DQ-14).
+const REPORTED_MAX: usize = 10;
+
+/// Namespace and name of a quota.
+type QuotaId = (Str, Str);
+
+/// The quotas whose statuses are to be written, with the times.
+#[derive(Debug, Default)]
+pub(crate) struct QuotaStatuses {
+    due: BTreeSet<(Time, QuotaId)>,
+    known: FxHashMap<QuotaId, Planned>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Planned {
+    /// The time at which the status is compared with the quota next.
+    due: Option<Time>,
+    written: Option<Time>,
+    reported: Option<Time>,
+}
+
+impl QuotaStatuses {
+    /// The numbers of a quota may have changed.
+    fn changed(&mut self, id: &QuotaId, now: Time) {
+        let planned = self.known.entry(id.clone()).or_default();
+        if planned.due.is_none() {
+            let at = planned
+                .written
+                .map_or(now, |at| (at + STATUS_INTERVAL).max(now));
+            planned.due = Some(at);
+            self.due.insert((at, id.clone()));
+        }
+    }
+
+    /// The status is computed again at that time, and not before.
+    fn plan(&mut self, id: &QuotaId, at: Time) {
+        let planned = self.known.entry(id.clone()).or_default();
+        if let Some(before) = planned.due.replace(at) {
+            self.due.remove(&(before, id.clone()));
+        }
+        self.due.insert((at, id.clone()));
+    }
+
+    fn take_due(&mut self, now: Time) -> Option<QuotaId> {
+        if self.due.first()?.0 > now {
+            return None;
+        }
+        let (_, id) = self.due.pop_first()?;
+        if let Some(planned) = self.known.get_mut(&id) {
+            planned.due = None;
+        }
+        Some(id)
+    }
+
+    fn forget(&mut self, id: &QuotaId) {
+        if let Some(due) = self.known.remove(id).and_then(|planned| planned.due) {
+            self.due.remove(&(due, id.clone()));
+        }
+    }
+
+    /// The time at which a status is due next.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        Some(self.due.first()?.0)
+    }
+}
+
+/// Lets the dispatcher take writes of statuses.
+pub(crate) fn register(dispatcher: &mut Dispatcher) {
+    let registered = dispatcher.register(&QUOTA_STATUS);
+    debug_assert!(registered.is_ok(), "a plugin writes quotas: {registered:?}");
+}
+
+/// Carries out the changes of quotas. Returns whether there were any.
+pub(crate) fn follow_quotas(core: &mut Core) -> bool {
+    if core.cache.cluster().quotas().changes().is_empty() {
+        return false;
+    }
+    if !core.cache.cluster().quotas().changes().admitted.is_empty() {
+        let resource = EventResource::of_kind(Kind::Custom(DEFERRED_QUOTA));
+        let event = ClusterEvent {
+            custom_label: Some("DeferredQuotaRoom"),
+            ..ClusterEvent::new(resource, ActionType::UPDATE)
+        };
+        core.move_all(&event, None, None, None);
+    }
+    let changes = core.cache.cluster_mut().quotas_mut().take_changes();
+    for wait in &changes.waits {
+        core.metrics
+            .observe(Metric::DeferredQuotaWaitDuration, &[], wait.as_secs_f64());
+    }
+    for uid in &changes.withdrawn {
+        core.recheck(uid);
+    }
+    let now = core.clock.now();
+    for id in &changes.quotas {
+        if core.cache.cluster().quotas().get(&id.0, &id.1).is_some() {
+            core.quota_statuses.changed(id, now);
+        } else {
+            core.quota_statuses.forget(id);
+        }
+    }
+    true
+}
+
+/// Writes the statuses that are due, as far as they differ from those of the quotas.
+pub(crate) fn write_statuses(core: &mut Core) {
+    let now = core.clock.now();
+    while let Some(id) = core.quota_statuses.take_due(now) {
+        write(core, &id, now);
+        report_first(core, &id, now);
+    }
+}
+
+fn write(core: &mut Core, id: &QuotaId, now: Time) {
+    let Some(quota) = core.cache.cluster().quotas().get(&id.0, &id.1) else {
+        core.quota_statuses.forget(id);
+        return;
+    };
+    let object = quota.object.clone();
+    let status = status_of(&quota, now);
+    if object.value.get("status") == Some(&status) {
+        return;
+    }
+    let patch = json!({"status": patch_of(object.value.get("status"), &status)});
+    let write = Write::new(&QUOTA_STATUS, &id.0, &id.1, Action::Patch(patch))
+        .of(&object.metadata)
+        .to_subresource("status");
+    core.call(ApiCall::from(write));
+    let statuses = &mut core.quota_statuses;
+    statuses.known.entry(id.clone()).or_default().written = Some(now);
+}
+
+/// The merge patch that makes one status of the other: fields that are not wanted any more are removed.
+fn patch_of(before: Option<&Value>, after: &Value) -> Value {
+    let (Some(Value::Object(before)), Value::Object(after)) = (before, after) else {
+        return after.clone();
+    };
+    let mut patch = serde_json::Map::new();
+    for (field, value) in after {
+        patch.insert(field.clone(), patch_of(before.get(field), value));
+    }
+    for field in before.keys().filter(|field| !after.contains_key(*field)) {
+        patch.insert(field.clone(), Value::Null);
+    }
+    Value::Object(patch)
+}
+
+/// The status of a quota. Times of transitions are kept while a condition stays as it is.
+fn status_of(quota: &QuotaView<'_>, now: Time) -> Value {
+    let limit = |at: usize| quota.spec.and_then(|spec| spec.limits.get(at));
+    let amounts = |of: fn(&QuotaAmount) -> i64, with_zero: bool| -> Value {
+        let amounts = quota.amounts.iter().enumerate();
+        let texts = amounts.filter_map(|(at, amount)| {
+            let value = of(amount);
+            let text = limit(at)?.text(value);
+            (with_zero || value > 0).then(|| (amount.key.to_string(), json!(text)))
+        });
+        Value::Object(texts.collect())
+    };
+    let mut waiting = json!({"pods": quota.waiting});
+    if let Some(oldest) = quota.oldest {
+        waiting["oldest"] = json!(oldest.rfc3339());
+    }
+    let valid = match quota.error {
+        None => condition(quota.object, "Valid", ("True", "Valid", ""), now),
+        Some(error) => condition(quota.object, "Valid", ("False", "InvalidSpec", error), now),
+    };
+    let stuck = quota.stuck.as_ref().map(ToString::to_string);
+    let fits = match &stuck {
+        None => ("True", "Fits", String::new()),
+        Some(text) => (
+            "False",
+            "RequestExceedsLimit",
+            format!("the first pod in line can never be admitted: {text}"),
+        ),
+    };
+    let fits = condition(quota.object, "FirstFits", (fits.0, fits.1, &fits.2), now);
+    let mut status = json!({
+        "conditions": [valid, fits],
+        "waiting": waiting,
+    });
+    if quota.spec.is_some() {
+        status["hard"] = amounts(|amount| amount.hard, true);
+        status["used"] = amounts(|amount| amount.used, true);
+        status["admitted"] = amounts(|amount| amount.admitted, false);
+        status["borrowed"] = amounts(QuotaAmount::borrowed, false);
+        status["summary"] = json!({
+            "hard": summary(&status["hard"]),
+            "used": summary(&status["used"]),
+        });
+    }
+    status
+}
+
+/// The amounts in one line, for the columns of `kubectl get`.
+fn summary(amounts: &Value) -> String {
+    let amounts = amounts.as_object().into_iter().flatten();
+    let texts = amounts.map(|(key, amount)| format!("{key}: {}", amount.as_str().unwrap_or("")));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn condition(
+    object: &CustomObject,
+    kind: &str,
+    (status, reason, message): (&str, &str, &str),
+    now: Time,
+) -> Value {
+    let known = object.value.pointer("/status/conditions");
+    let known = known.and_then(Value::as_array).into_iter().flatten();
+    let before = known.filter(|known| known["type"] == kind && known["status"] == status);
+    let since = before
+        .filter_map(|known| known["lastTransitionTime"].as_str())
+        .next();
+    json!({
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": object.metadata.generation.unwrap_or(0),
+        "lastTransitionTime": since.map_or_else(|| now.rfc3339(), str::to_owned),
+    })
+}
+
+/// Evaluates the pods at the head of the line again, so that their conditions state the present obstacle.
+fn report_first(core: &mut Core, id: &QuotaId, now: Time) {
+    let quotas = core.cache.cluster().quotas();
+    let entries = quotas.line(&id.0, &id.1).take(REPORTED_MAX);
+    let mut uids: Vec<Str> = Vec::new();
+    for (_, key) in entries {
+        uids.extend(quotas.members(&id.0, key).take(REPORTED_MAX).cloned());
+    }
+    uids.truncate(REPORTED_MAX);
+    let statuses = &mut core.quota_statuses;
+    if uids.is_empty() || !statuses.known.contains_key(id) {
+        return;
+    }
+    let planned = statuses.known.entry(id.clone()).or_default();
+    if let Some(reported) = planned.reported
+        && now < reported + REPORT_INTERVAL
+    {
+        if planned.due.is_none() {
+            statuses.plan(id, reported + REPORT_INTERVAL);
+        }
+        return;
+    }
+    planned.reported = Some(now);
+    for uid in uids {
+        core.recheck(&uid);
+    }
+}
+
+/// A write has ended. One that failed is computed again later.
+pub(crate) fn write_ended(core: &mut Core, write: &Write, result: &CallResult) {
+    if write.object().kind != Kind::Custom(DEFERRED_QUOTA) {
+        return;
+    }
+    if let Err(error) = result
+        && !error.kind.is_dropped()
+    {
+        let id = (
+            write.object().namespace.clone(),
+            write.object().name.clone(),
+        );
+        let at = core.clock.now() + STATUS_RETRY;
+        core.quota_statuses.plan(&id, at);
+    }
+}
+
+/// The number of quotas with series of their own in the metrics. The others are left out.
+const SERIES_MAX: usize = 1_000;
+
+/// Sets the gauges of quotas.
+pub(crate) fn set_gauges(core: &Core, metrics: &mut Metrics) {
+    let quotas = core.cache.cluster().quotas();
+    if quotas.is_idle() {
+        return;
+    }
+    let mut ids: Vec<(&Str, &Str)> = quotas.iter().collect();
+    ids.sort_unstable();
+    for (namespace, name) in ids.into_iter().take(SERIES_MAX) {
+        let Some(quota) = quotas.get(namespace, name) else {
+            continue;
+        };
+        let labels = [namespace.as_str(), name.as_str()];
+        for (at, amount) in quota.amounts.iter().enumerate() {
+            let Some(limit) = quota.spec.and_then(|spec| spec.limits.get(at)) else {
+                continue;
+            };
+            let labels = [labels[0], labels[1], amount.key.as_str()];
+            let value = |amount: i64| limit.resource.quantity(amount, limit.format).as_f64();
+            metrics.set(Metric::DeferredQuotaHard, &labels, value(amount.hard));
+            metrics.set(Metric::DeferredQuotaUsed, &labels, value(amount.used));
+            if quota.spec.is_some_and(|spec| spec.cohort.is_some()) {
+                let borrowed = value(amount.borrowed());
+                metrics.set(Metric::DeferredQuotaBorrowed, &labels, borrowed);
+            }
+        }
+        metrics.set(Metric::DeferredQuotaWaiting, &labels, quota.waiting as f64);
+        let stuck = f64::from(u8::from(quota.stuck.is_some()));
+        metrics.set(Metric::DeferredQuotaStuck, &labels, stuck);
+    }
+}

@@ -1,0 +1,301 @@
+//! Deferred quotas: what the pods of each namespace use of them, and the pods that wait for room, in line.
+//!
+//! A pod with a node is **usage**, whatever scheduled it. A pending pod of this scheduler is **in line** until every quota
+//! that applies has room; then it is **admitted**, and its room is kept until it has a node, is deleted, or does not wait
+//! any more. A gang is one entry of the line. Everything follows from the pods, the groups, the claims and the quotas of
+//! the cluster: nothing is stored elsewhere, and another scheduler computes the same (DQ-1 to DQ-20).
+//!
+//! **Architecture invariant:** a change of a pod touches only the quotas of its namespace that select it, and the cohorts
+//! of these quotas. Only a changed quota reads all pods of its namespace. A namespace without quotas costs one look-up.
+
+mod admission;
+mod cohort;
+mod line;
+mod needs;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod tracking;
+mod view;
+
+pub use line::{EntryKey, LOOKS_MAX, LineKey};
+pub use spec::{DEFERRED_QUOTA, QuotaLimit, QuotaOrder, QuotaResource, QuotaSpec};
+pub use view::{BEFORE_MAX, LackOf, QuotaAmount, QuotaLack, QuotaObstacle, QuotaView};
+
+use super::{ClusterPods, GroupKey, Groups, ResourceClaims};
+use berth_api::requests::Footprint;
+use berth_api::{CustomObject, Duration, Pod, ResourceClaim, Str, Time};
+use cohort::Cohort;
+use line::{Entry, Quota};
+use needs::Needs;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The plugin that holds back the pods that quotas do not admit. Pods of profiles without it are usage as soon as they have
+/// a node, and do not wait in line.
+pub const QUOTA_GATE_PLUGIN: &str = "DeferredQuota";
+
+/// The parts of the cluster from which quotas are computed.
+#[derive(Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub(super) pods: &'a ClusterPods,
+    pub(super) groups: &'a Groups,
+    pub(super) claims: &'a ResourceClaims,
+    pub(super) footprint: Footprint,
+}
+
+/// The reason why a pending pod is not in line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OutOfLine {
+    /// It has scheduling gates.
+    Gated,
+    /// It terminates.
+    Terminating,
+    /// A claim does not exist, so the number of its devices is unknown.
+    ClaimMissing,
+    /// Its group does not exist.
+    GroupMissing,
+}
+
+/// How a pod counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    /// It has a node.
+    Used,
+    /// It waits, alone or with its gang.
+    Pending {
+        entry: EntryKey,
+        out: Option<OutOfLine>,
+    },
+}
+
+/// A pod to which quotas apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TrackedPod {
+    needs: Needs,
+    place: LineKey,
+    standing: Standing,
+}
+
+/// The quotas of a namespace, and the pods to which they apply.
+#[derive(Debug, Clone, Default)]
+struct Ruled {
+    quotas: BTreeMap<Str, Quota>,
+    pods: FxHashMap<Str, TrackedPod>,
+    entries: FxHashMap<EntryKey, Entry>,
+}
+
+/// A namespace with pods or quotas.
+#[derive(Debug, Clone, Default)]
+struct Space {
+    pods: FxHashSet<Str>,
+    /// The quotas whose spec cannot be read, with the reason.
+    invalid: BTreeMap<Str, (Arc<CustomObject>, String)>,
+    ruled: Option<Box<Ruled>>,
+}
+
+/// What has changed since the last time, for the owner of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct QuotaChanges {
+    /// The UIDs of pods that were admitted, or to which no quota applies any more, in order.
+    pub admitted: Vec<Str>,
+    /// The UIDs of pods that lost their admission, or to which a quota without room applies now.
+    pub withdrawn: Vec<Str>,
+    /// How long each admitted entry was in line.
+    pub waits: Vec<Duration>,
+    /// The quotas whose numbers may have changed, by namespace and name. Deleted ones are among them.
+    pub quotas: BTreeSet<(Str, Str)>,
+}
+
+impl QuotaChanges {
+    /// Returns whether nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        self.admitted.is_empty() && self.withdrawn.is_empty() && self.quotas.is_empty()
+    }
+}
+
+/// The deferred quotas. See the [module](self).
+#[derive(Debug, Clone, Default)]
+pub struct Quotas {
+    /// The scheduler names whose pending pods wait in line.
+    schedulers: Vec<Str>,
+    /// Whether there has been a quota. Before the first one, nothing is tracked.
+    is_active: bool,
+    spaces: FxHashMap<Str, Space>,
+    cohorts: FxHashMap<Str, Cohort>,
+    now: Time,
+    changes: QuotaChanges,
+    /// The number of entries that were looked at for admission.
+    looks: u64,
+}
+
+impl Quotas {
+    /// Returns whether no quota exists or existed.
+    pub fn is_idle(&self) -> bool {
+        !self.is_active
+    }
+
+    /// Returns whether quotas let a pending pod pass: none applies, or all have admitted it.
+    pub fn passes(&self, pod: &Pod) -> bool {
+        let tracked = self.tracked(pod.namespace(), pod.uid());
+        tracked.is_none_or(|(ruled, tracked)| ruled.is_admitted(tracked))
+    }
+
+    fn ruled(&self, namespace: &str) -> Option<&Ruled> {
+        self.spaces.get(namespace)?.ruled.as_deref()
+    }
+
+    fn tracked(&self, namespace: &str, uid: &str) -> Option<(&Ruled, &TrackedPod)> {
+        if !self.is_active {
+            return None;
+        }
+        let ruled = self.ruled(namespace)?;
+        Some((ruled, ruled.pods.get(uid)?))
+    }
+
+    /// The changes since the last call.
+    pub fn take_changes(&mut self) -> QuotaChanges {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The changes since [`Quotas::take_changes`].
+    pub fn changes(&self) -> &QuotaChanges {
+        &self.changes
+    }
+
+    /// The number of entries that were looked at for admission so far.
+    pub fn looks(&self) -> u64 {
+        self.looks
+    }
+
+    /// The time, from which the waiting time of entries is measured.
+    pub fn set_time(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    // --- what the cluster shows ------------------------------------------------------------------------------
+
+    /// From now on, pending pods of these schedulers wait in line.
+    pub(super) fn defer_pods_of(&mut self, schedulers: Vec<Str>, facts: &Facts<'_>) {
+        if self.schedulers != schedulers {
+            self.schedulers = schedulers;
+            let ruled = self
+                .spaces
+                .iter()
+                .filter(|(_, space)| space.ruled.is_some());
+            let mut namespaces: Vec<Str> = ruled.map(|(namespace, _)| namespace.clone()).collect();
+            namespaces.sort_unstable();
+            for namespace in namespaces {
+                self.rebuild(&namespace, None, facts);
+            }
+        }
+    }
+
+    /// A quota is new, changed or deleted.
+    pub(super) fn put(&mut self, object: &Arc<CustomObject>, is_there: bool, facts: &Facts<'_>) {
+        let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
+        if !self.is_active {
+            if !is_there {
+                return;
+            }
+            self.is_active = true;
+            for (uid, pod) in facts.pods.iter() {
+                let space = self.spaces.entry(pod.namespace().clone()).or_default();
+                space.pods.insert(uid.clone());
+            }
+        }
+        let space = self.spaces.entry(namespace.clone()).or_default();
+        let id = (namespace.clone(), name.clone());
+        self.changes.quotas.insert(id);
+        let spec = is_there.then(|| QuotaSpec::read(object));
+        space.invalid.remove(name);
+        let spec = match spec {
+            Some(Ok(spec)) => Some(Arc::new(spec)),
+            Some(Err(error)) => {
+                space.invalid.insert(name.clone(), (object.clone(), error));
+                None
+            }
+            None => None,
+        };
+        let known = space.ruled.as_deref_mut();
+        let known = known.and_then(|ruled| ruled.quotas.get_mut(name));
+        match (known, &spec) {
+            (None, None) => {}
+            // Its status has changed.
+            (Some(known), Some(spec)) if known.spec == *spec => known.object = object.clone(),
+            _ => self.rebuild(namespace, Some((name, object, spec)), facts),
+        }
+        self.drop_empty(namespace);
+    }
+
+    /// A pod is new, changed or was deleted.
+    pub(super) fn pod_changed(&mut self, namespace: &Str, uid: &Str, facts: &Facts<'_>) {
+        if !self.is_active {
+            return;
+        }
+        let pod = facts.pods.get(uid);
+        let space = self.spaces.entry(namespace.clone()).or_default();
+        let is_new = match pod {
+            Some(_) => space.pods.insert(uid.clone()),
+            None => {
+                space.pods.remove(uid);
+                false
+            }
+        };
+        if space.ruled.is_some() {
+            self.follow(namespace, uid, pod.map(|pod| &**pod), is_new, facts);
+        } else if pod.is_none() {
+            self.drop_empty(namespace);
+        }
+    }
+
+    fn drop_empty(&mut self, namespace: &Str) {
+        let space = self.spaces.get(namespace);
+        let is_empty = |space: &Space| {
+            space.pods.is_empty() && space.invalid.is_empty() && space.ruled.is_none()
+        };
+        if space.is_some_and(is_empty) {
+            self.spaces.remove(namespace);
+        }
+    }
+
+    /// A claim is new, changed or was deleted: the pods that use it count for other devices.
+    pub(super) fn claim_changed(&mut self, claim: &ResourceClaim, facts: &Facts<'_>) {
+        let (namespace, name) = (&claim.metadata.namespace, &claim.metadata.name);
+        let quotas = self.ruled(namespace).map(|ruled| ruled.quotas.values());
+        let mut quotas = quotas.into_iter().flatten();
+        if quotas.any(|quota| quota.spec.counts_devices()) {
+            let users = facts.pods.using_claim(namespace, name);
+            let uids: Vec<Str> = users.map(|pod| pod.uid().clone()).collect();
+            for uid in uids {
+                self.pod_changed(namespace, &uid, facts);
+            }
+        }
+    }
+
+    /// The groups of a hierarchy before a change of one of them, for [`Quotas::groups_changed`].
+    pub(super) fn leaves_of(&self, key: &GroupKey, groups: &Groups) -> Vec<GroupKey> {
+        if self.ruled(&key.namespace).is_none() {
+            return Vec::new();
+        }
+        match groups.root_of(key) {
+            Ok(root) => groups.leaves(&root),
+            Err(_) => groups.leaves(key),
+        }
+    }
+
+    /// A group has changed: the members of its pod groups may wait as another gang, or be complete.
+    pub(super) fn groups_changed(&mut self, leaves: Vec<GroupKey>, facts: &Facts<'_>) {
+        let leaves: BTreeSet<GroupKey> = leaves.into_iter().collect();
+        for leaf in leaves {
+            let members = facts.pods.members(&leaf);
+            let members = members.map(|members| members.unscheduled().iter().cloned());
+            let mut members: Vec<Str> = members.into_iter().flatten().collect();
+            members.sort_unstable();
+            for uid in members {
+                self.pod_changed(&leaf.namespace, &uid, facts);
+            }
+        }
+    }
+}
