@@ -210,6 +210,10 @@ pub(crate) fn of_resource(
             availability.read(words)?;
         }
     }
+    if let Some(removed) = deprecated::removal(group, version, plural) {
+        let served = Release::ALL.into_iter().filter(|r| r.minor() < removed);
+        availability.until = served.max()?;
+    }
     Some(availability)
 }
 

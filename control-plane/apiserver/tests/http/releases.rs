@@ -45,7 +45,7 @@ async fn resources(cluster: &Cluster, group_version: &str) -> Option<Vec<String>
 }
 
 /// API-75: DeviceTaintRules are in resource.k8s.io/v1 since 1.37, and in v1beta2 in every release, with the same
-/// objects.
+/// objects. 1.38 does not serve v1beta1.
 #[tokio::test]
 async fn each_release_has_its_resources() {
     for release in Release::ALL {
@@ -62,6 +62,21 @@ async fn each_release_has_its_resources() {
         assert!(
             of_v1.contains(&"resourceslices".to_owned()),
             "{release}: {of_v1:?}"
+        );
+        let group = cluster.get("/apis/resource.k8s.io").await.json();
+        let versions = at(&group, "/versions").as_array().into_iter().flatten();
+        let versions: Vec<&str> = versions.map(|v| text(v, "/version")).collect();
+        let expected: &[&str] = match release {
+            Release::V1_36 | Release::V1_37 => &["v1", "v1beta2", "v1beta1"],
+            // Upstream marks v1beta1 as removed in 1.38.
+            Release::V1_38 => &["v1", "v1beta2"],
+        };
+        assert_eq!(versions, expected, "{release}");
+        let removed = resources(&cluster, "resource.k8s.io/v1beta1").await;
+        assert_eq!(
+            removed.is_some(),
+            release < Release::V1_38,
+            "{release}: {removed:?}"
         );
         let version = cluster.get("/version").await.json();
         assert_eq!(text(&version, "/minor"), release.minor().to_string());

@@ -58,6 +58,16 @@ fn minor(release: &str) -> Option<u32> {
     release.strip_prefix("1.")?.parse().ok()
 }
 
+/// The minor version of the first release that does not serve a deprecated resource.
+pub(super) fn removal(group: &str, version: &str, plural: &str) -> Option<u32> {
+    let found = DEPRECATED.iter().find(|deprecation| {
+        let named = deprecation.group_version;
+        named.split_once('/').unwrap_or(("", named)) == (group, version)
+            && deprecation.resources.contains(&plural)
+    });
+    minor(found?.removed?)
+}
+
 impl ServedResource {
     /// The warning about each request for the resource, if its version is deprecated in the release that is served.
     pub fn deprecation(&self) -> Option<String> {
@@ -131,7 +141,7 @@ mod tests {
                     devices,
                     "v1beta1",
                     "resourceclaims",
-                    Some(
+                    (release < Release::V1_38).then_some(
                         "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+",
                     ),
                 ),
