@@ -69,12 +69,14 @@ pub fn constant(_: &Context<'_>) -> Option<u64> {
 }
 
 /// Whether a plugin's answers about a pod may be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
     /// They may not: they depend on more than the fragment and the node.
     Never,
     /// They hold for every pod with the same fragment.
     ByFragment,
+    /// The same, and nodes with equal [amounts](crate::table::Columns::amounts) get equal answers.
+    ByAmounts,
 }
 
 /// Whether answers depend on parts of the cluster that are neither in the fragment nor parts of one node.

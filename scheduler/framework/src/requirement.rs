@@ -39,6 +39,11 @@ pub trait NodeFilter: Plugin {
     /// alone.
     const READS_PODS: bool = true;
 
+    /// Returns whether answers depend on the [amounts](crate::table::Columns::amounts) of the node alone.
+    fn reads_amounts_alone(&self, _requirement: &Self::Requirement) -> bool {
+        false
+    }
+
     /// Reads the requirement of a pod; `None` if every node meets it.
     ///
     /// # Errors
@@ -96,6 +101,11 @@ pub trait NodeScore: Plugin {
 
     /// The way in which raw scores are scaled.
     const SCALE: ScoreScale = ScoreScale::None;
+
+    /// Returns whether scores depend on the [amounts](crate::table::Columns::amounts) of the node alone.
+    fn reads_amounts_alone(&self, _preference: &Self::Preference) -> bool {
+        false
+    }
 
     /// Reads the preference of a pod; `None` if all nodes are equal to it.
     ///
@@ -329,6 +339,14 @@ impl<P: NodeScore> Score for P {
     }
 }
 
+fn by_amounts_if(reads_amounts_alone: bool) -> Kept {
+    if reads_amounts_alone {
+        Kept::ByAmounts
+    } else {
+        Kept::ByFragment
+    }
+}
+
 /// The kept answers of a [`NodeFilter`].
 pub(crate) struct KeepFilter<P>(pub(crate) Arc<P>);
 
@@ -342,7 +360,7 @@ impl<P: NodeFilter> Keep for KeepFilter<P> {
             return Kept::Never;
         }
         fragment.put(&requirement);
-        Kept::ByFragment
+        by_amounts_if(requirement.is_none_or(|read| self.0.reads_amounts_alone(&read)))
     }
 
     fn reads_pods(&self) -> bool {
@@ -358,7 +376,7 @@ impl<P: NodeScore> Keep for KeepScore<P> {
         match self.0.preference(cx, pod) {
             Ok(preference) => {
                 fragment.put(&preference);
-                Kept::ByFragment
+                by_amounts_if(preference.is_none_or(|read| self.0.reads_amounts_alone(&read)))
             }
             Err(_) => Kept::Never,
         }
@@ -379,14 +397,15 @@ pub(crate) struct KeepBoth(pub(crate) [Arc<dyn Keep>; 2]);
 impl Keep for KeepBoth {
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         let [first, second] = &self.0;
-        if first.fragment(cx, pod, fragment) == Kept::Never {
+        let of_first = first.fragment(cx, pod, fragment);
+        if of_first == Kept::Never {
             return Kept::Never;
         }
         let end = fragment.as_bytes().len();
-        let kept = second.fragment(cx, pod, fragment);
+        let of_second = second.fragment(cx, pod, fragment);
         // Bytes of the first part never pass for bytes of the second.
         fragment.put(&end);
-        kept
+        of_first.min(of_second)
     }
 
     fn follow(

@@ -21,7 +21,9 @@ mod examine;
 mod fragments;
 mod ledgers;
 mod node_answers;
+mod node_classes;
 mod plan;
+mod rows;
 mod scratch;
 mod shape;
 mod store;
@@ -41,7 +43,9 @@ use berth_profile::Point;
 use fragments::RememberedFragments;
 use ledgers::Ledgers;
 use node_answers::NodeAnswers;
+use node_classes::NodeClasses;
 use plan::{Group, Plan, Unkeepable};
+use rows::Rows;
 use scratch::Scratch;
 use shape::{Parts, Shape};
 use std::fmt;
@@ -123,7 +127,8 @@ pub struct AnswerCache {
 #[derive(Default)]
 struct Keeper {
     store: Store,
-    /// The number of columns and ledgers so far.
+    rows: Rows,
+    /// The number of columns, ledgers and classes of nodes so far.
     made: u64,
     scratch: Scratch,
     counts: AnswerCacheCounts,
@@ -133,6 +138,7 @@ struct Keeper {
 struct Kept<'a> {
     plan: &'a Plan,
     parts: &'a mut Parts,
+    classes: &'a mut NodeClasses,
     shape: &'a mut Shape,
     /// The shape's key.
     key: &'a [u8],
@@ -163,13 +169,16 @@ impl Keeper {
             return None;
         }
         if let Some(Entry::Answers(mut known)) = lent
-            && known.catch_up(evaluator, &mut self.scratch).is_ok()
+            && known
+                .catch_up(evaluator, &self.rows, &mut self.scratch)
+                .is_ok()
         {
             return Some(known);
         }
         self.counts.group_answers += 1;
         self.made += 1;
-        let built = NodeAnswers::build(self.made, group, evaluator, plan, &mut self.scratch);
+        let room = (&mut self.rows, &mut self.scratch);
+        let built = NodeAnswers::build(self.made, group, evaluator, plan, room);
         if built.is_err() {
             self.put(key, Entry::Nothing, evaluator);
         }
@@ -183,34 +192,91 @@ impl Keeper {
         {
             return known;
         }
-        self.made += 1;
-        Box::new(Ledgers::open(self.made, evaluator, plan))
+        let mut ledgers = Ledgers::open(evaluator, plan);
+        if !ledgers.all.is_empty() {
+            self.made += 1;
+            ledgers.id = self.made;
+        }
+        Box::new(ledgers)
     }
 
-    /// The shape with a key, up to date; `None` when nothing can be kept.
-    fn shape(
+    /// The classes of nodes with a key, up to date; `None` when there are too many.
+    fn classes(
         &mut self,
         key: &[u8],
         evaluator: &Evaluator<'_>,
         parts: &Parts,
-    ) -> Option<Box<Shape>> {
+    ) -> Option<Box<NodeClasses>> {
         let lent = self.store.lend(key);
         if let Some(Entry::Nothing) = lent {
             self.put(key, Entry::Nothing, evaluator);
             return None;
         }
-        if let Some(Entry::Shape(mut known)) = lent
+        if let Some(Entry::Classes(mut known)) = lent
             && known.catch_up(evaluator, parts, &mut self.scratch).is_ok()
         {
             return Some(known);
         }
-        self.counts.built += 1;
-        let mut new = Box::<Shape>::default();
+        self.made += 1;
+        let mut new = Box::new(NodeClasses::new(self.made));
         let built = new.catch_up(evaluator, parts, &mut self.scratch);
         if built.is_err() {
             self.put(key, Entry::Nothing, evaluator);
         }
         built.ok().map(|()| new)
+    }
+
+    /// The shape with a key, up to date.
+    fn shape(
+        &mut self,
+        key: &[u8],
+        evaluator: &Evaluator<'_>,
+        parts: &Parts,
+        classes: &NodeClasses,
+    ) -> Option<Box<Shape>> {
+        let scratch = &mut self.scratch;
+        if let Some(Entry::Shape(mut known)) = self.store.lend(key)
+            && known.catch_up(evaluator, parts, classes, scratch).is_ok()
+        {
+            return Some(known);
+        }
+        self.counts.built += 1;
+        let mut new = Box::<Shape>::default();
+        let built = new.catch_up(evaluator, parts, classes, scratch);
+        built.ok().map(|()| new)
+    }
+
+    /// Hands over what is kept for the pods with these columns and ledgers, up to date; `None` when nothing can be kept.
+    fn decide<T>(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        plan: &Plan,
+        parts: &mut Parts,
+        then: impl FnOnce(&mut Evaluator<'_>, Kept<'_>) -> T,
+    ) -> Option<T> {
+        // Pods that differ in a column by row have the same classes of nodes.
+        let by_slot = (!parts.pods.is_by_row).then_some(parts.pods.id);
+        let [mut of_classes, mut of_shape] = <[Fragment; 2]>::default();
+        of_classes.put(&(parts.node.id, by_slot, parts.ledgers.id));
+        let mut classes = self.classes(of_classes.as_bytes(), evaluator, parts)?;
+        of_shape.put(&(classes.id, parts.pods.id));
+        let key = of_shape.as_bytes();
+        let result = self
+            .shape(key, evaluator, parts, &classes)
+            .map(|mut shape| {
+                let kept = Kept {
+                    plan,
+                    parts,
+                    classes: &mut classes,
+                    shape: &mut shape,
+                    key,
+                };
+                let result = then(evaluator, kept);
+                self.put(key, Entry::Shape(shape), evaluator);
+                result
+            });
+        self.put(of_classes.as_bytes(), Entry::Classes(classes), evaluator);
+        result
     }
 
     fn put(&mut self, key: &[u8], entry: Entry, evaluator: &Evaluator<'_>) {
@@ -345,6 +411,7 @@ impl AnswerCache {
         let plan = self.plans[plan].1.as_ref()?;
         let keeper = &mut self.keeper;
         let [of_node, of_pods, of_ledgers] = self.fragments.each_ref().map(Fragment::as_bytes);
+        keeper.rows.catch_up(evaluator, &mut keeper.scratch);
         let node = keeper.column(Group::Node, of_node, evaluator, plan)?;
         let Some(pods) = keeper.column(Group::Pods, of_pods, evaluator, plan) else {
             keeper.put(of_node, Entry::Answers(node), evaluator);
@@ -355,28 +422,15 @@ impl AnswerCache {
             node,
             pods,
             ledgers,
+            row_of: keeper.rows.by_slot().clone(),
         };
-        let mut key = Fragment::default();
-        key.put(&(parts.node.id, parts.pods.id, parts.ledgers.id));
-        let key = key.as_bytes();
         let is_ready = !for_pod || answer_for_own_nomination(evaluator, keeper, &mut parts).is_ok();
         let is_broken = parts.columns().iter().any(|column| column.is_broken());
-        let shape = if is_ready && !is_broken {
-            keeper.shape(key, evaluator, &parts)
+        let result = if is_ready && !is_broken {
+            keeper.decide(evaluator, plan, &mut parts, then)
         } else {
             None
         };
-        let result = shape.map(|mut shape| {
-            let kept = Kept {
-                plan,
-                parts: &mut parts,
-                shape: &mut shape,
-                key,
-            };
-            let result = then(evaluator, kept);
-            keeper.put(key, Entry::Shape(shape), evaluator);
-            result
-        });
         keeper.put(of_node, Entry::Answers(parts.node), evaluator);
         keeper.put(of_pods, Entry::Answers(parts.pods), evaluator);
         keeper.put(of_ledgers, Entry::Ledgers(parts.ledgers), evaluator);
@@ -428,26 +482,27 @@ fn decide(
     let Kept {
         plan,
         parts,
+        classes,
         shape,
         key,
     } = kept;
-    shape.count_nominated(evaluator, plan, parts)?;
+    shape.count_nominated(evaluator, plan, parts, classes)?;
     let name = &evaluator.pod.pod.status.nominated_node_name;
     if let Some(view) = evaluator.cluster.nodes.node(name)
-        && shape.fits(plan, parts, view.slot())
+        && answer::fits(plan, parts, classes, view.slot())
     {
         return placed(evaluator, view.slot(), 1, 1);
     }
-    let live = shape.live(plan, parts)?;
+    let live = shape.live(plan, parts, classes)?;
     let nodes = evaluator.cluster.nodes.len();
     let limit = SearchLimit::new(nodes, percentage_of_nodes, true);
     if limit.stop_at <= live.nodes && percentage_of_nodes.is_some() {
         let all = evaluator.cluster.nodes.in_order();
         let (passed, ahead) = all.split_at(*start % all.len().max(1));
         let in_order = ahead.iter().chain(passed).copied();
-        let (found, visited) = shape.found_in_order(&live, in_order, limit.stop_at);
+        let (found, visited) = live.found_in_order(parts, classes, in_order, limit.stop_at);
         let feasible = found.len();
-        let node = shape.choose_among(evaluator, plan, parts, &found, rng)?;
+        let node = answer::choose_among(evaluator, plan, parts, classes, &found, rng)?;
         *start = start.wrapping_add(visited) % all.len().max(1);
         return placed(evaluator, node, visited, feasible);
     }
@@ -465,10 +520,10 @@ fn decide(
         evaluator.evaluation.memos = shape.lend_memos(&parts.ledgers, key, version);
         return Ok(Found::Unfit(Box::new(FitError {
             nodes,
-            diagnosis: shape.diagnosis(plan, parts),
+            diagnosis: shape.diagnosis(plan, parts, classes),
         })));
     }
-    let node = shape.choose(evaluator, plan, parts, &live, rng)?;
+    let node = live.choose(evaluator, plan, parts, (classes, shape), rng)?;
     placed(evaluator, node, nodes, live.nodes)
 }
 
@@ -482,26 +537,30 @@ fn decide_within(
     rng: &mut fastrand::Rng,
 ) -> Result<Found, Unkeepable> {
     let Kept {
-        plan, parts, shape, ..
+        plan,
+        parts,
+        classes,
+        shape,
+        ..
     } = kept;
-    shape.count_nominated(evaluator, plan, parts)?;
+    shape.count_nominated(evaluator, plan, parts, classes)?;
     let name = &evaluator.pod.pod.status.nominated_node_name;
     if let Some(view) = evaluator.cluster.nodes.node(name)
         && nodes.contains(&view.slot())
-        && shape.fits(plan, parts, view.slot())
+        && answer::fits(plan, parts, classes, view.slot())
     {
         return placed(evaluator, view.slot(), 1, 1);
     }
-    let live = shape.live(plan, parts)?;
+    let live = shape.live(plan, parts, classes)?;
     let limit = SearchLimit::new(nodes.len(), percentage_of_nodes, true);
     let (passed, ahead) = nodes.split_at(*start % nodes.len().max(1));
     let in_order = ahead.iter().chain(passed).copied();
-    let (found, visited) = shape.found_in_order(&live, in_order, limit.stop_at);
+    let (found, visited) = live.found_in_order(parts, classes, in_order, limit.stop_at);
     if found.is_empty() {
         return Err(Unkeepable);
     }
     let feasible = found.len();
-    let node = shape.choose_among(evaluator, plan, parts, &found, rng)?;
+    let node = answer::choose_among(evaluator, plan, parts, classes, &found, rng)?;
     *start = start.wrapping_add(visited) % nodes.len().max(1);
     placed(evaluator, node, visited, feasible)
 }
@@ -533,9 +592,10 @@ fn answer_for_own_nomination(
     let name = evaluator.nominated.node_of(evaluator.pod.pod.uid());
     let node = name.and_then(|name| evaluator.cluster.nodes.node(name));
     match node.map(|node| node.slot()) {
-        Some(slot) => parts
-            .pods
-            .answer_for_now(evaluator, &mut keeper.scratch, slot),
+        Some(slot) => {
+            let room = (&keeper.rows, &mut keeper.scratch);
+            parts.pods.answer_for_now(evaluator, room, slot)
+        }
         None => Ok(()),
     }
 }

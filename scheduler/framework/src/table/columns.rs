@@ -82,14 +82,15 @@ impl Columns {
         &self.non_zero_memory
     }
 
-    /// The amounts that the node of a slot offers, by resource.
-    pub fn offered(&self, slot: Slot) -> impl Iterator<Item = i64> {
+    /// The amounts of a slot: the requests of its pods, then the allocatable amount of each resource.
+    pub fn amounts(&self, slot: Slot) -> impl Iterator<Item = i64> {
         let columns = self.columns.iter();
-        columns.map(move |column| column.allocatable[slot.index()])
+        let allocatable = columns.map(move |column| column.allocatable[slot.index()]);
+        self.held(slot).chain(allocatable)
     }
 
     /// The requests of the pods of a slot: CPU and memory as scores count them, then each resource.
-    pub fn held(&self, slot: Slot) -> impl Iterator<Item = i64> {
+    fn held(&self, slot: Slot) -> impl Iterator<Item = i64> {
         let at = slot.index();
         let columns = self.columns.iter();
         [self.non_zero_milli_cpu[at], self.non_zero_memory[at]]

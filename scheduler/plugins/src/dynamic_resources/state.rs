@@ -185,7 +185,7 @@ impl ClaimsState {
         }
         let has_extended = fragment.as_bytes().len() > length;
         if claims.is_empty() && !has_extended {
-            return Kept::ByFragment;
+            return Kept::ByAmounts;
         }
         if node_allocatable::may_matter(cx.features, cx.cluster) {
             // The answer depends on what is free on the node as well.

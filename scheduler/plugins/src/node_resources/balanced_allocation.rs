@@ -120,6 +120,10 @@ impl Plugin for NodeResourcesBalancedAllocation {
 impl NodeScore for NodeResourcesBalancedAllocation {
     type Preference = Scored;
 
+    fn reads_amounts_alone(&self, scored: &Scored) -> bool {
+        scored.devices.is_empty()
+    }
+
     /// None for pods that request none of the resources: no node should attract them all.
     fn preference(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Scored>, Status> {
         let requested = requested(pod, &self.resources, FOR_BALANCE);

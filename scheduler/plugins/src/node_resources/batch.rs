@@ -61,15 +61,14 @@ impl ScoredPair<'_> {
         score: impl Fn([ExactShare; 2]) -> f64,
         rate: impl Fn(Slot) -> i64,
     ) {
-        let runs = slots.chunk_by(|slot, next| slot.index() + 1 == next.index());
-        for run in runs.flat_map(|run| run.chunks(RUN)) {
+        for run in slots.chunks(RUN) {
             if !self.rate_run(run, scores, &score) {
                 scores.extend(run.iter().map(|slot| rate(*slot)));
             }
         }
     }
 
-    /// The same for nodes that are side by side; false if `score` does not suffice.
+    /// The same for at most [`RUN`] nodes; false if `score` does not suffice.
     #[inline(always)]
     fn rate_run(
         &self,
@@ -78,14 +77,11 @@ impl ScoredPair<'_> {
         score: &impl Fn([ExactShare; 2]) -> f64,
     ) -> bool {
         let [a, b] = &self.0;
-        let (Some((offered_a, held_a)), Some((offered_b, held_b))) = (a.run(run), b.run(run))
-        else {
-            return false;
-        };
+        let ([offered_a, held_a], [offered_b, held_b]) = (a.gather(run), b.gather(run));
         let mut found = [0.0; RUN];
         let (mut bits, mut is_none_offered) = (a.own | b.own, false);
-        let first = offered_a.iter().zip(held_a);
-        let second = offered_b.iter().zip(held_b);
+        let first = offered_a[..run.len()].iter().zip(&held_a);
+        let second = offered_b[..run.len()].iter().zip(&held_b);
         for (found, ((offered_a, held_a), (offered_b, held_b))) in
             found.iter_mut().zip(first.zip(second))
         {
@@ -109,12 +105,15 @@ impl ScoredPair<'_> {
 }
 
 impl ScoredColumn<'_> {
-    /// What nodes that are side by side offer, and the requests of their pods.
+    /// What nodes offer, and the requests of their pods, side by side.
     #[inline(always)]
-    fn run(&self, run: &[Slot]) -> Option<(&[i64], &[i64])> {
-        let first = run.first()?.index();
-        let range = first..first + run.len();
-        Some((self.allocatable.get(range.clone())?, self.held.get(range)?))
+    fn gather(&self, run: &[Slot]) -> [[i64; RUN]; 2] {
+        let [mut offered, mut held] = [[0; RUN]; 2];
+        for (at, slot) in run.iter().enumerate() {
+            offered[at] = self.allocatable[slot.index()];
+            held[at] = self.held[slot.index()];
+        }
+        [offered, held]
     }
 }
 

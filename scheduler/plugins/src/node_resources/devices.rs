@@ -81,6 +81,10 @@ impl DeviceAmounts {
 
     /// The number of devices of the scored resource at `index` on a node, and the number of allocated ones; `None` if
     /// devices do not provide the resource.
+    pub(super) fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+
     pub(super) fn column(&self, index: usize) -> Option<&[(i64, i64)]> {
         let mut resources = self.resources.iter();
         let resource = resources.find(|resource| resource.index == index)?;

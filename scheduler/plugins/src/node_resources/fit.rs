@@ -237,6 +237,10 @@ impl NodeFilter for NodeResourcesFit {
     /// Never none: even a pod without requests counts as a pod.
     type Requirement = FitRequests;
 
+    fn reads_amounts_alone(&self, requests: &FitRequests) -> bool {
+        requests.resized.is_none()
+    }
+
     fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<FitRequests>, Status> {
         Ok(Some(self.requests(cx, pod)))
     }
@@ -298,6 +302,10 @@ impl NodeFilter for NodeResourcesFit {
 impl NodeScore for NodeResourcesFit {
     /// The sums rather than the spec: pods that request the same share their scores.
     type Preference = Scored;
+
+    fn reads_amounts_alone(&self, scored: &Scored) -> bool {
+        scored.devices.is_empty()
+    }
 
     fn preference(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Scored>, Status> {
         let resources = &self.args.resources;

@@ -12,7 +12,7 @@ impl Keep for VolumeBinding {
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         match claims::check_all(cx.cluster, &pod.pod) {
             Ok(true) => {}
-            Ok(false) => return Kept::ByFragment,
+            Ok(false) => return Kept::ByAmounts,
             Err(_) => return Kept::Never,
         }
         match Claims::of(cx.cluster, &pod.pod) {

@@ -1,8 +1,45 @@
 //! The re-evaluated nodes in order, for columns and shapes that follow them.
 
-use super::scratch::Note;
+use super::scratch::{Note, Scratch};
+use crate::evaluator::Evaluator;
 use berth_framework::Slot;
+use berth_framework::table::TableChange;
 use std::collections::VecDeque;
+
+/// Notes the nodes that have changed since these positions in the changes of the table and in those of the nominations;
+/// pods count if they are read. False when that is too long ago to be known.
+pub(super) fn note_changes(
+    evaluator: &Evaluator<'_>,
+    scratch: &mut Scratch,
+    (log, nominations): (u64, u64),
+    reads_pods: bool,
+) -> bool {
+    let (table, nominated) = (&evaluator.cluster.nodes, evaluator.nominated);
+    let Some(changes) = table.log().since(log) else {
+        return false;
+    };
+    for change in changes {
+        match change {
+            TableChange::Node(slot) => scratch.note(*slot, Note::Node),
+            TableChange::PodAdded(slot, _)
+            | TableChange::PodRemoved(slot, _)
+            | TableChange::Storage(slot)
+                if reads_pods =>
+            {
+                scratch.note(*slot, Note::Answer);
+            }
+            // Pods that are nominated to a node use volumes there as those on it do.
+            TableChange::Claim { namespace, name } if reads_pods => {
+                nominated.with_claim(namespace, name, &mut |node| scratch.note_named(table, node));
+            }
+            TableChange::PodAdded(..)
+            | TableChange::PodRemoved(..)
+            | TableChange::Storage(_)
+            | TableChange::Claim { .. } => {}
+        }
+    }
+    !reads_pods || nominated.changed_since(nominations, &mut |node| scratch.note_named(table, node))
+}
 
 /// The number of changes that are remembered. A reader that missed more begins anew; the log of the node table has as many.
 const CHANGES_MAX: usize = 16 * 1024;

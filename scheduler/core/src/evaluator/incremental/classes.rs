@@ -102,11 +102,6 @@ impl Classes {
         self.all.len()
     }
 
-    /// Every class that has nodes.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ClassId, &NodeClass)> {
-        (0..).zip(&self.all).filter(|(_, class)| class.nodes > 0)
-    }
-
     /// About how much memory they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.all.capacity() * size_of::<NodeClass>()

@@ -1,5 +1,6 @@
 //! Kept answers laid open node by node and plugin by plugin, to be compared with what is known.
 
+use super::node_answers::FEASIBLE;
 use super::plan::Unkeepable;
 use super::shape::Parts;
 use super::{AnswerCache, Kept};
@@ -33,25 +34,32 @@ impl AnswerCache {
 
 fn examine(evaluator: &Evaluator<'_>, kept: Kept<'_>) -> Result<Examined, Unkeepable> {
     let Kept {
-        plan, shape, parts, ..
+        plan,
+        parts,
+        classes,
+        shape,
+        ..
     } = kept;
     if shape.is_entangled() {
         return Err(Unkeepable);
     }
-    let live = shape.live(plan, parts)?;
+    let live = shape.live(plan, parts, classes)?;
     let mut examined = Examined {
-        statuses: NodeStatuses::kept(Arc::new(shape.statuses(plan, parts))),
+        statuses: NodeStatuses::kept(Arc::new(shape.statuses(plan, parts, classes))),
         feasible: Vec::new(),
         scores: Scores::default(),
     };
     if live.nodes == 0 {
         return Ok(examined);
     }
-    let class_scores = shape.class_scores(evaluator, plan, parts, &live)?;
-    let sums = shape.class_sums(evaluator, &live, &class_scores);
+    let class_scores = live.class_scores(evaluator, plan, parts, classes)?;
+    let sums = live.class_sums(evaluator, classes, &class_scores);
     // By node: the place of its class among the live ones.
     let mut places = Vec::with_capacity(live.nodes);
-    for (slot, class) in (0..).map(Slot::from_index).zip(shape.class_of.iter()) {
+    for (slot, class) in (0..).map(Slot::from_index).zip(classes.class_of.iter()) {
+        if parts.answer_by_row(slot) != FEASIBLE {
+            continue;
+        }
         let place = live.classes.iter().position(|(id, _)| id == class);
         let Some((place, of_class)) = place.zip(sums.get(*class as usize).copied().flatten())
         else {

@@ -23,7 +23,7 @@ pub(super) struct OpenLedger {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Ledgers {
-    /// Never given to other ledgers.
+    /// Never given to other ledgers; zero if no ledger was opened.
     pub(super) id: u64,
     pub(super) all: Vec<OpenLedger>,
     /// The position in the changes of the table.
@@ -34,7 +34,7 @@ pub(super) struct Ledgers {
 
 impl Ledgers {
     /// Counts domains for the evaluator's pod.
-    pub(super) fn open(id: u64, evaluator: &Evaluator<'_>, plan: &Plan) -> Self {
+    pub(super) fn open(evaluator: &Evaluator<'_>, plan: &Plan) -> Self {
         let cx = evaluator.context();
         let pod = neutral(evaluator.pod);
         let mut numbers = Class::new();
@@ -49,7 +49,7 @@ impl Ledgers {
             })
         });
         Self {
-            id,
+            id: 0,
             all: opened.collect(),
             seen: cx.cluster.nodes.log().end(),
             changes: Changes::default(),
@@ -64,7 +64,7 @@ impl Ledgers {
     ) -> Result<(), Unkeepable> {
         let cx = evaluator.context();
         let log = cx.cluster.nodes.log();
-        if self.seen == log.end() {
+        if self.seen == log.end() || self.all.is_empty() {
             return Ok(());
         }
         scratch.begin(cx.cluster.nodes.slots());
@@ -80,7 +80,7 @@ impl Ledgers {
         }
         self.seen = log.end();
         for slot in scratch.noted() {
-            self.changes.push(*slot, Note::Row);
+            self.changes.push(*slot, Note::Answer);
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl OpenLedger {
             }
         }
         for slot in &moved {
-            scratch.note(*slot, Note::Row);
+            scratch.note(*slot, Note::Answer);
         }
         scratch.moved = moved;
         match self.ledger.state() {

@@ -4,15 +4,15 @@
 //! those that read its pods as well. Pods of many shapes share them: all that tolerate the same taints, for example, or
 //! all that request the same.
 
-use super::changes::Changes;
+use super::changes::{Changes, note_changes};
 use super::plan::{Group, Plan, Unkeepable};
+use super::rows::Rows;
 use super::scratch::{Note, Scratch};
 use crate::evaluator::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
-use berth_framework::keep::{Class, FollowOutcome, Keep};
+use berth_framework::keep::{Class, FollowOutcome, Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
-use berth_framework::table::TableChange;
-use berth_framework::{NodeTable, PodInfo, Slot, Status};
+use berth_framework::{PodInfo, Slot, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Known {
     }
 }
 
-/// The kept state of a node.
+/// The kept state of a node, or of the nodes of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell {
     /// The first answer against it, if any.
@@ -101,6 +101,11 @@ pub(super) struct NodeAnswers {
     followed: u64,
     /// Whether a plugin reads the pod again for each node, because its PreFilter or PreScore is not in the profile.
     reads_pod_again: bool,
+    /// Whether nodes of one [row](super::rows) have one cell, because the plugins read their amounts alone.
+    pub(super) is_by_row: bool,
+    /// The number of rows that had been opened at the last use.
+    opened: u64,
+    /// By row, or by slot.
     cells: Vec<Cell>,
     /// Answers; the first means [`FEASIBLE`].
     pub(super) known: Vec<Known>,
@@ -115,12 +120,6 @@ pub(super) struct NodeAnswers {
     again: Vec<Slot>,
     /// The nodes that were looked at again.
     pub(super) changes: Changes,
-}
-
-fn note_row(table: &NodeTable, scratch: &mut Scratch, node: &Str) {
-    if let Some(slot) = table.slot(node) {
-        scratch.note(slot, Note::Row);
-    }
 }
 
 /// The raw scores that grades mean; the first grade means none.
@@ -159,7 +158,7 @@ impl NodeAnswers {
         group: Group,
         evaluator: &mut Evaluator<'_>,
         plan: &Plan,
-        scratch: &mut Scratch,
+        (rows, scratch): (&mut Rows, &mut Scratch),
     ) -> Result<Self, Unkeepable> {
         let table = &evaluator.cluster.nodes;
         let mut node_answers = Self {
@@ -172,7 +171,9 @@ impl NodeAnswers {
             followers: Vec::new(),
             followed: 0,
             reads_pod_again: false,
-            cells: vec![Cell::NOTHING; table.slots()],
+            is_by_row: false,
+            opened: rows.opened(),
+            cells: Vec::new(),
             known: vec![Known::feasible()],
             grades: Grades::new(),
             broken: FxHashSet::default(),
@@ -182,8 +183,16 @@ impl NodeAnswers {
             changes: Changes::default(),
         };
         node_answers.prepare(evaluator, plan)?;
-        scratch.begin_with_all(table);
-        node_answers.ask(evaluator, scratch, true)?;
+        let table = &evaluator.cluster.nodes;
+        if node_answers.is_by_row {
+            node_answers.cells.resize(rows.len(), Cell::NOTHING);
+            scratch.begin(table.slots());
+            rows.one_of_each(&mut scratch.dirty);
+        } else {
+            node_answers.cells.resize(table.slots(), Cell::NOTHING);
+            scratch.begin_with_all(table);
+        }
+        node_answers.ask(evaluator, rows, scratch, true)?;
         Ok(node_answers)
     }
 
@@ -250,6 +259,13 @@ impl NodeAnswers {
                 self.local.push(at);
             }
         }
+        let reads_amounts_alone = |keep: &Arc<dyn Keep>| {
+            keep.fragment(&cx, &self.pod, &mut Fragment::default()) == Kept::ByAmounts
+        };
+        self.is_by_row = self.group == Group::Pods
+            && self.scales.is_empty()
+            && self.followers.is_empty()
+            && plan.keeps(self.group).all(reads_amounts_alone);
         Ok(())
     }
 
@@ -257,53 +273,29 @@ impl NodeAnswers {
     pub(super) fn catch_up(
         &mut self,
         evaluator: &mut Evaluator<'_>,
+        rows: &Rows,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
         let table = &evaluator.cluster.nodes;
-        let nominated = evaluator.nominated;
-        let seen = (table.log().end(), nominated.changes_end());
+        let seen = (table.log().end(), evaluator.nominated.changes_end());
         if seen == self.seen && self.followers.is_empty() && self.again.is_empty() {
             return Ok(());
         }
-        let changes = table.log().since(self.seen.0).ok_or(Unkeepable)?;
         scratch.begin(table.slots());
-        if self.cells.len() < table.slots() {
-            self.cells.resize(table.slots(), Cell::NOTHING);
+        let cells = if self.is_by_row {
+            rows.len()
+        } else {
+            table.slots()
+        };
+        if self.cells.len() < cells {
+            self.cells.resize(cells, Cell::NOTHING);
         }
-        let reads_pods = self.group == Group::Pods;
-        for change in changes {
-            match change {
-                TableChange::Node(slot) => scratch.note(*slot, Note::Node),
-                TableChange::PodAdded(slot, _)
-                | TableChange::PodRemoved(slot, _)
-                | TableChange::Storage(slot)
-                    if reads_pods =>
-                {
-                    scratch.note(*slot, Note::Row);
-                }
-                // Pods that are nominated to a node use volumes there as those on it do.
-                TableChange::Claim { namespace, name } if reads_pods => {
-                    nominated.with_claim(namespace, name, &mut |node| {
-                        note_row(table, scratch, node);
-                    });
-                }
-                TableChange::PodAdded(..)
-                | TableChange::PodRemoved(..)
-                | TableChange::Storage(_)
-                | TableChange::Claim { .. } => {}
-            }
+        if !note_changes(evaluator, scratch, self.seen, self.group == Group::Pods) {
+            return Err(Unkeepable);
         }
-        if reads_pods {
-            let is_known = nominated.changed_since(self.seen.1, &mut |node| {
-                note_row(table, scratch, node);
-            });
-            if !is_known {
-                return Err(Unkeepable);
-            }
-        }
-        let followed = self.follow(evaluator)?;
-        for slot in followed.into_iter().chain(std::mem::take(&mut self.again)) {
-            scratch.note(slot, Note::Row);
+        let again = std::mem::take(&mut self.again);
+        for slot in self.follow(evaluator)?.iter().chain(&again) {
+            scratch.note(*slot, Note::Answer);
         }
         self.seen = seen;
         // The values that a plugin reads of the first pod and of the cluster may have changed. The pod at hand has the
@@ -312,20 +304,40 @@ impl NodeAnswers {
         if is_read_again && !self.pod.pod.reads_as(&evaluator.pod.pod) {
             self.pod = neutral(evaluator.pod);
         }
-        let before: SmallVec<[Cell; 16]> = scratch.noted().iter().map(|s| self.cell(*s)).collect();
-        self.ask(evaluator, scratch, false)?;
+        if self.is_by_row {
+            for slot in scratch.noted() {
+                self.needs_nominated.remove(slot);
+                self.changes.push(*slot, Note::Answer);
+            }
+            let is_unknown = |slot: &Slot| rows.is_new(*slot, self.opened) || again.contains(slot);
+            scratch.dirty.retain(is_unknown);
+            self.opened = rows.opened();
+            return self.ask(evaluator, rows, scratch, false);
+        }
+        let cells = scratch.noted().iter().map(|slot| self.cell(slot.index()));
+        let before: SmallVec<[Cell; 16]> = cells.collect();
+        self.ask(evaluator, rows, scratch, false)?;
         let has_nominations = !evaluator.nominated.is_empty();
         for (slot, before) in scratch.noted().iter().zip(before) {
-            let now = self.cell(*slot);
+            let now = self.cell(slot.index());
             let is_same = (now.answer, now.grade) == (before.answer, before.grade);
             let note = if is_same && !has_nominations {
                 Note::Score
             } else {
-                Note::Row
+                Note::Answer
             };
             self.changes.push(*slot, note);
         }
         Ok(())
+    }
+
+    /// The place of the cell of a node that there is.
+    fn place(&self, rows: &Rows, slot: Slot) -> Result<usize, Unkeepable> {
+        if self.is_by_row {
+            rows.of(slot).map(|row| row as usize).ok_or(Unkeepable)
+        } else {
+            Ok(slot.index())
+        }
     }
 
     /// The nodes about which the plugins may answer otherwise because of what many nodes share.
@@ -354,6 +366,7 @@ impl NodeAnswers {
     fn ask(
         &mut self,
         evaluator: &mut Evaluator<'_>,
+        rows: &Rows,
         scratch: &mut Scratch,
         are_there: bool,
     ) -> Result<(), Unkeepable> {
@@ -381,6 +394,7 @@ impl NodeAnswers {
                 self.needs_nominated.remove(slot);
             }
             match evaluator.cluster.nodes.get(*slot) {
+                None if self.is_by_row => {}
                 None => self.cells[slot.index()] = Cell::NOTHING,
                 Some(view)
                     if may_have_nominations && self.has_nominations(evaluator, view.name()) =>
@@ -406,16 +420,19 @@ impl NodeAnswers {
         for (slot, status) in answered.iter() {
             let answer = if status.is_rejected() {
                 self.answer_of(evaluator, status)?
+            } else if self.is_by_row {
+                return Err(Unkeepable);
             } else {
                 self.broken.insert(*slot);
                 NO_NODE
             };
-            self.cells[slot.index()] = Cell {
+            let place = self.place(rows, *slot)?;
+            self.cells[place] = Cell {
                 answer,
                 ..Cell::NOTHING
             };
         }
-        self.score(evaluator, scratch)
+        self.score(evaluator, rows, scratch)
     }
 
     /// Returns whether pods that count for these are nominated to a node.
@@ -433,16 +450,16 @@ impl NodeAnswers {
     pub(super) fn answer_for_now(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        scratch: &mut Scratch,
+        (rows, scratch): (&Rows, &mut Scratch),
         slot: Slot,
     ) -> Result<(), Unkeepable> {
-        scratch.begin(self.cells.len());
-        scratch.note(slot, Note::Row);
+        scratch.begin(evaluator.cluster.nodes.slots());
+        scratch.note(slot, Note::Answer);
         let of_all = std::mem::replace(&mut self.pod, evaluator.pod.clone());
-        let asked = self.ask(evaluator, scratch, false);
+        let asked = self.ask(evaluator, rows, scratch, false);
         self.pod = of_all;
         self.again.push(slot);
-        self.changes.push(slot, Note::Row);
+        self.changes.push(slot, Note::Answer);
         asked
     }
 
@@ -481,6 +498,7 @@ impl NodeAnswers {
     fn score(
         &mut self,
         evaluator: &mut Evaluator<'_>,
+        rows: &Rows,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
         let Scratch { left, raw, .. } = scratch;
@@ -535,7 +553,8 @@ impl NodeAnswers {
                 let grade: Class = of_node(at).copied().collect();
                 latest = (grade.clone(), self.grades.of(grade)?);
             }
-            self.cells[slot.index()] = Cell {
+            let place = self.place(rows, *slot)?;
+            self.cells[place] = Cell {
                 answer: FEASIBLE,
                 grade: latest.1,
                 score: small(*score)?,
@@ -566,13 +585,13 @@ impl NodeAnswers {
         Ok((self.known.len() - 1) as NodeAnswer)
     }
 
-    /// The kept state of a node.
-    pub(super) fn cell(&self, slot: Slot) -> Cell {
-        let cell = self.cells.get(slot.index()).copied();
-        cell.unwrap_or(Cell::NOTHING)
+    /// The kept state of a slot or of a row.
+    #[inline]
+    pub(super) fn cell(&self, place: usize) -> Cell {
+        self.cells.get(place).copied().unwrap_or(Cell::NOTHING)
     }
 
-    /// The kept state of every node, by slot.
+    /// The kept state of every node, by slot or by row.
     pub(super) fn cells(&self) -> &[Cell] {
         &self.cells
     }

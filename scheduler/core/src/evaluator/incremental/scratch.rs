@@ -1,5 +1,6 @@
 //! Room to work in, shared by everything that is kept.
 
+use berth_api::Str;
 use berth_framework::{NodeTable, Slot, Status};
 
 /// The reason why a node has to be looked at.
@@ -10,7 +11,7 @@ pub(super) enum Note {
     /// The sum of its scores may have changed, and nothing else.
     Score,
     /// Something about it has changed.
-    Row,
+    Answer,
     /// The node itself has changed.
     Node,
 }
@@ -70,6 +71,13 @@ impl Scratch {
         }
         if note > before {
             *entry = (self.stamp, note);
+        }
+    }
+
+    /// Notes the node with a name, if it is known.
+    pub(super) fn note_named(&mut self, table: &NodeTable, node: &Str) {
+        if let Some(slot) = table.slot(node) {
+            self.note(slot, Note::Answer);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::ledgers::Ledgers;
 use super::node_answers::NodeAnswers;
+use super::node_classes::NodeClasses;
 use super::shape::Shape;
 use lru::LruCache;
 use rustc_hash::FxBuildHasher;
@@ -25,6 +26,7 @@ pub(super) fn limit(nodes: usize) -> usize {
 pub(super) enum Entry {
     Answers(Box<NodeAnswers>),
     Ledgers(Box<Ledgers>),
+    Classes(Box<NodeClasses>),
     Shape(Box<Shape>),
     /// It is known that nothing can be kept.
     Nothing,
@@ -36,6 +38,7 @@ impl Entry {
         match self {
             Self::Answers(answers) => answers.bytes(),
             Self::Ledgers(ledgers) => ledgers.bytes(),
+            Self::Classes(classes) => classes.bytes(),
             Self::Shape(shape) => shape.bytes(),
             Self::Nothing => 0,
         }
