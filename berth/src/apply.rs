@@ -35,6 +35,31 @@ fn order(document: &ManifestDocument) -> u8 {
     }
 }
 
+/// Waits until a kind is served whose definition was applied.
+///
+/// # Errors
+/// When that takes too long.
+pub(crate) async fn wait_until_served(
+    api: &dyn Access,
+    plural: &str,
+) -> Result<(), CommandFailure> {
+    let begun = Instant::now();
+    while !api
+        .kinds()
+        .iter()
+        .any(|kind| kind.resource.resource == plural)
+    {
+        if begun.elapsed() >= SERVED_PATIENCE {
+            return Err(CommandFailure::Environment(format!(
+                "failed to serve {plural} within {} s",
+                SERVED_PATIENCE.as_secs()
+            )));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
+}
+
 /// Creates every object, or replaces it where it is there already.
 ///
 /// # Errors

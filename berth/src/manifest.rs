@@ -98,6 +98,16 @@ pub(crate) fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
     Ok(files)
 }
 
+/// The objects of a manifest that is part of the program.
+///
+/// # Errors
+/// When it is no manifest: a bug.
+pub(crate) fn of_text(shown: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
+    let mut documents = Vec::new();
+    parse(shown, text, &mut documents)?;
+    Ok(documents)
+}
+
 fn read(file: &Path, documents: &mut Vec<ManifestDocument>) -> Result<(), CommandFailure> {
     let shown = file.display().to_string();
     let opened = std::fs::File::open(file).map_err(|e| unreadable(&shown, e))?;

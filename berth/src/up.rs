@@ -15,6 +15,7 @@ use crate::{apply, availability, manifest, nodes, release, serve};
 use berth_apiserver::{RunningServer, ServerOptions};
 use berth_client::observe::Unobserved;
 use berth_controllers::{SIMULATED_PROVISIONER, Selection};
+use berth_framework::cluster::DEFERRED_QUOTA;
 use berth_framework::registry::Registry;
 use berth_objects::access::{Access, gr};
 use berth_objects::object::NODE;
@@ -23,6 +24,9 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The definition of DeferredQuota.
+const QUOTA_DEFINITION: &str = include_str!("../../deploy/deferred-quota/crd.yaml");
 
 /// The name of the default StorageClass, as of kind's.
 const STORAGE_CLASS: &str = "standard";
@@ -122,6 +126,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
         kubelets: true,
     };
     let plane = ControlPlane::start(server, options).await?;
+    serve_quotas(&*plane.server().api("berth")).await?;
     let count = plane.server().api("berth").list(NODE.resource, None).len();
     let connection = &mut core.config.client_connection;
     connection.kubeconfig = place.own.display().to_string();
@@ -188,6 +193,15 @@ async fn start(
         })?;
     }
     print::text(greeting)
+}
+
+/// Serves deferred quotas before the scheduler starts: a scheduler that does not find them asks again only at long
+/// intervals.
+async fn serve_quotas(api: &dyn Access) -> Result<(), CommandFailure> {
+    let documents = manifest::of_text("the definition of DeferredQuota", QUOTA_DEFINITION)?;
+    apply::apply(api, &documents).await?;
+    let kind = DEFERRED_QUOTA.plural;
+    apply::wait_until_served(api, kind).await
 }
 
 /// Creates the default StorageClass of a new cluster, so that claims without a class get a volume.

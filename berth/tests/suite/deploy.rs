@@ -127,6 +127,11 @@ fn needed() -> BTreeSet<Permission> {
     for plural in ["podgroups/status", "compositepodgroups/status"] {
         all.insert(permission("scheduling.k8s.io", plural, "patch"));
     }
+    let quotas = "scheduling.berth.dev";
+    for verb in ["list", "watch"] {
+        all.insert(permission(quotas, "deferredquotas", verb));
+    }
+    all.insert(permission(quotas, "deferredquotas/status", "patch"));
     for kind in written_kinds() {
         match kind.as_str() {
             "PersistentVolume" => all.insert(permission("", "persistentvolumes", "patch")),

@@ -251,3 +251,28 @@ fn a_profile_without_the_plugin_ignores_quotas() {
     w.pod(pod("a"));
     assert_eq!(w.attempt_named(), "a on n1");
 }
+
+/// DQ-14: the condition of a pod at the head of the line follows the quota, at most every 30 s.
+#[test]
+fn pods_first_in_line_state_the_present_obstacle() {
+    let mut w = with_quota(&json!({"hard": {"pods": "9", "requests.cpu": "16"}}));
+    for (name, amount) in [("a", "8"), ("b", "6")] {
+        w.pod(cpu(name, amount, 1));
+    }
+    w.attempts();
+    w.answer_all();
+    w.pod(cpu("waits", "12", 2));
+    w.wait(10);
+    let stated = |used: &str| {
+        format!(
+            "NotReadyForScheduling: deferred quota \"team-a\": requests.cpu: requested 12, used {used} of 16"
+        )
+    };
+    assert_eq!(messages(&w, "waits"), [stated("14")]);
+    w.answer_all();
+    w.deleted("b");
+    for _ in 0..60 {
+        w.wait(1);
+    }
+    assert_eq!(messages(&w, "waits"), [stated("8")]);
+}

@@ -8,6 +8,7 @@ mod claims;
 mod default_profile;
 mod defaults;
 mod deferred_quotas;
+mod deferred_quotas_random;
 mod device_answers;
 mod device_taints;
 mod devices;

@@ -4,10 +4,16 @@ use super::{FAMILIES, MetricKind, Metrics, SeriesValue};
 use std::collections::BTreeMap;
 
 /// The metrics of Berth's own.
-const OURS: [&str; 3] = [
+const OURS: [&str; 9] = [
     "scheduler_attempts_avoided_total",
     "scheduler_inflight_event_log_collapses_total",
     "scheduler_objects_dropped_by_list_total",
+    "scheduler_deferred_quota_hard",
+    "scheduler_deferred_quota_used",
+    "scheduler_deferred_quota_borrowed",
+    "scheduler_deferred_quota_waiting_pods",
+    "scheduler_deferred_quota_stuck",
+    "scheduler_deferred_quota_wait_duration_seconds",
 ];
 
 /// Name, type, sorted labels; of a histogram the first and the last bound as they are written, and how many there are.

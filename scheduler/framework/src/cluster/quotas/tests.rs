@@ -331,4 +331,37 @@ fn usage_is_that_of_resource_quota() {
     );
 }
 
+/// DQ-9: the end of a pod looks at no more than ten entries, however many pods wait, in either order.
+#[test]
+fn the_end_of_a_pod_looks_at_few_entries() {
+    for order in ["Strict", "BestEffort"] {
+        let mut cluster = cluster();
+        for namespace in 0..100 {
+            let namespace = format!("ns{namespace}");
+            let spec = json!({"hard": {"pods": "1", "requests.cpu": "8"}, "order": order});
+            cluster.set(&quota(&namespace, "q", &spec));
+            for number in 0..200 {
+                let name = format!("{namespace}-{number}");
+                let waits = pod(&name)
+                    .namespace(&namespace)
+                    .created(number)
+                    .request("cpu", "1");
+                set(&mut cluster, waits);
+            }
+        }
+        cluster.quotas_mut().take_changes();
+        for number in 0..20 {
+            let before = cluster.quotas().looks();
+            cluster.unset_pod(&format!("uid-ns7-{number}"));
+            let looks = cluster.quotas().looks() - before;
+            assert!(looks <= 10, "{order}: {looks}");
+            assert_eq!(
+                admitted(&mut cluster),
+                [format!("ns7-{}", number + 1)],
+                "{order}"
+            );
+        }
+    }
+}
+
 mod model;
