@@ -115,7 +115,7 @@ impl QuotaChanges {
     }
 }
 
-/// The deferred quotas. See the [module](self).
+/// The deferred quotas: what pods use of them, and the pods that wait.
 #[derive(Debug, Clone, Default)]
 pub struct Quotas {
     /// The scheduler names whose pending pods wait in line.
