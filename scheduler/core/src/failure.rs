@@ -184,6 +184,9 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         }
         KnownStatus::Replaced => {}
     }
+    if let KnownStatus::Foreign = known {
+        core.leave_status(&pod.uid);
+    }
     if let Some(object) = core.cache.effective(&pod.uid).cloned() {
         let ended = Nominating::Set(Str::default());
         let nominating = match known {

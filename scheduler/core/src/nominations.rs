@@ -57,13 +57,14 @@ pub(crate) fn end_at(core: &mut Core, pod: &Arc<Pod>, node: &Str, why: &End<'_>)
     end(core, &Arc::new(nominee), why);
 }
 
-/// A call of ours has changed the status of a pod: the pod is nominated as the status states now.
+/// A call of ours has changed the status of a pod: the pod is nominated as the status states now. A pod that no profile
+/// schedules any more is not nominated.
 pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>) {
     let (old, new) = (
         &before.status.nominated_node_name,
         &after.status.nominated_node_name,
     );
-    if old == new {
+    if old == new || !core.is_responsible(after) {
         return;
     }
     let nominating = Nominating::Set(new.clone());

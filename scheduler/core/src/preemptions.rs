@@ -93,10 +93,12 @@ fn preempted(outbound: &mut Outbound, running: &OpenPreemption, event: PodEvent)
 
 /// The next step of a preemption. `evicted` is the victim that the API server has evicted now.
 fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<Str>) {
-    // A preemptor that was deleted or bound needs no room.
+    // A preemptor that was deleted or bound, or whose profile was removed, needs no room.
     let stored = core.cache.stored(&running.preemptor.uid);
-    let is_wanted =
-        stored.is_some_and(|pod| !pod.is_assigned() || core.settings.makes_room_for_resize(pod));
+    let is_wanted = stored.is_some_and(|pod| {
+        let waits = !pod.is_assigned() && core.is_responsible(pod);
+        waits || core.settings.makes_room_for_resize(pod)
+    });
     if running.pending == 0
         && !running.has_failed
         && is_wanted

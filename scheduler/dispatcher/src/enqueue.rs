@@ -38,6 +38,9 @@ impl Dispatcher {
             ApiCall::Write(_) => {}
             ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } => self.backlog.drop_later(at),
             ApiCall::PatchPodStatus { .. } | ApiCall::ClearPreEnqueueStatus { .. } => {
+                if let Some(object) = self.backlog.objects.get_mut(at) {
+                    object.writes_again();
+                }
                 self.backlog.supersede_later(at, &mut entry);
             }
         }

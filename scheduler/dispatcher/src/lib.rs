@@ -73,6 +73,8 @@ mod text {
     pub(super) const BOUND_ELSEWHERE: &str = "the pod is bound to another node by now";
     pub(super) const UNREGISTERED: &str =
         "no plugin has registered this type of API calls; see ExtensionsBuilder::calls";
+    pub(super) const LEFT: &str =
+        "no profile of the configuration schedules the pod any more: call skipped";
     pub(super) const CLOSED: &str = "the dispatcher is closed: call skipped";
 }
 

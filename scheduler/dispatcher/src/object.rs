@@ -35,6 +35,8 @@ pub(super) struct CallEntry {
     /// Whether the last attempt was for an earlier version of the object than the API server has: the next update ends
     /// the pause.
     pub(super) awaits_update: bool,
+    /// Whether the call in flight is not repeated when it fails: the pod is left to another scheduler.
+    pub(super) is_last: bool,
 }
 
 impl CallEntry {
@@ -49,6 +51,7 @@ impl CallEntry {
             first_sent: None,
             unclear: false,
             awaits_update: false,
+            is_last: false,
         }
     }
 
@@ -166,6 +169,13 @@ impl TrackedObject {
             _ => None,
         };
         self.written.note(call, version, stored, now);
+    }
+
+    /// Another status of the pod is to be written: a status patch in flight that fails is repeated with it.
+    pub(super) fn writes_again(&mut self) {
+        if let Some(entry) = self.in_flight.as_deref_mut() {
+            entry.is_last = false;
+        }
     }
 
     /// Returns whether there is nothing to remember.

@@ -15,7 +15,7 @@
 use super::object::{CallEntry, TrackedObject, WaitingPlace};
 use super::status::{ConditionChange, StatusChange};
 use super::writes::{Base, Writes};
-use super::{Backlog, Dispatcher, overwritten, text};
+use super::{Backlog, Dispatcher, overwritten, skipped, text};
 use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, PodRef};
@@ -99,20 +99,22 @@ impl DesiredStatus {
                 self.now.condition = None;
             }
         }
-        // If the last status patch states the answer, no other one is left to write then.
+        let earlier = self.report.as_ref();
+        let kept = earlier.filter(|earlier| !is_new_after(&earlier.answer));
+        is_new = earlier.map_or(is_new, |earlier| kept.is_none() || earlier.is_new);
+        // If the last status patch states the answer, no other one is left to write then. A patch in flight that reports an
+        // earlier rejection may fail, and the new one has its own time.
         let last = if self.now.is_empty() {
-            sent
+            sent.filter(|_| !is_new)
         } else {
             self.now.condition.as_ref()
         };
         if last.is_some_and(|last| last.states_the_same(&answer)) {
             return None;
         }
-        let earlier = self.report.as_ref();
-        let kept = earlier.filter(|earlier| !is_new_after(&earlier.answer));
         Some(Report {
             due: kept.map_or(due, |kept| kept.due),
-            is_new: earlier.map_or(is_new, |earlier| kept.is_none() || earlier.is_new),
+            is_new,
             joins: earlier.is_some_and(|earlier| earlier.joins),
             answer,
         })
@@ -189,6 +191,7 @@ impl Dispatcher {
         if object.gone || entries.any(|entry| !entry.is_status_patch()) {
             return;
         }
+        object.writes_again();
         let is_unclear = object.waiting.first().is_some_and(|first| first.unclear);
         let sent = object.in_flight.as_deref();
         let sent = sent.and_then(|entry| StatusChange::of(&entry.call)?.condition);
@@ -289,6 +292,35 @@ impl Dispatcher {
         }
     }
 
+    /// No profile schedules the pod any more: another scheduler writes its status from now on. What was not sent is dropped,
+    /// and what is in flight is not repeated (D-31). That an attempt may have been carried out is remembered, in case a
+    /// profile schedules the pod again.
+    pub fn leave_status(&mut self, uid: &str, now: Time) {
+        let Some(at) = self.backlog.objects.find(Kind::Pod, uid) else {
+            return;
+        };
+        self.backlog.drop_report(at);
+        self.backlog.withdraw_offer(at);
+        if let Some(object) = self.backlog.objects.get_mut(at)
+            && let Some(entry) = object.in_flight.as_deref_mut()
+        {
+            entry.is_last = entry.is_status_patch();
+        }
+        let mut kept = Vec::new();
+        while let Some(entry) = self.backlog.take_first(at) {
+            if entry.is_status_patch() {
+                self.backlog.remember_unclear(at, &entry);
+                self.end(entry, skipped(text::LEFT), now);
+            } else {
+                kept.push(entry);
+            }
+        }
+        for entry in kept {
+            self.backlog.set_waiting(at, entry, None);
+        }
+        self.backlog.tidy(at);
+    }
+
     /// The next status that is to be offered again. The core decides which part of it is still true. If an attempt may
     /// have been carried out, that is remembered until the next status patch of the pod.
     pub fn take_due_offer(&mut self, now: Time) -> Option<ApiCall> {
@@ -381,6 +413,20 @@ impl Backlog {
         Some(call)
     }
 
+    /// A status patch that waits is dropped. If an earlier attempt may have been carried out, that is remembered.
+    fn remember_unclear(&mut self, at: u32, entry: &CallEntry) {
+        let Some(object) = self.objects.get_mut(at).filter(|_| entry.unclear) else {
+            return;
+        };
+        if let (Some(change), Some(pod)) = (object.change_of(entry), entry.call.pod()) {
+            object.row(pod).refused = Some(RefusedChange {
+                change,
+                due: None,
+                is_unclear: true,
+            });
+        }
+    }
+
     // --- what is written later -----------------------------------------------------------------------------
 
     /// A status patch is made: it takes the place of what was to be offered again. A condition in it takes the place of
@@ -461,7 +507,7 @@ impl Backlog {
     }
 
     /// The status is not offered again. That an attempt may have been carried out is remembered.
-    fn withdraw_offer(&mut self, at: u32) {
+    pub(super) fn withdraw_offer(&mut self, at: u32) {
         let Some(refused) = self.row(at).and_then(|row| row.refused.as_mut()) else {
             return;
         };

@@ -132,11 +132,15 @@ impl Dispatcher {
         let sent = StatusChange::of(&entry.call);
         let over = object.is_none_or(|o| o.gone || o.is_hopeless(&entry.call, sent));
         if over
+            || entry.is_last
             || self.closed
             || !is_passing(&entry, error.kind)
             || entry.attempts >= policy.attempts_max
         {
             self.offer_again(at, &entry, error.kind, now);
+            if entry.is_last {
+                self.backlog.withdraw_offer(at);
+            }
             self.end(entry, Err(error), now);
             return;
         }

@@ -40,7 +40,13 @@ impl Core {
         let (queue, cx) = self.queue_with_context();
         remove_pod(queue, &cx, pod);
         self.explanations.forget(pod.uid());
-        self.calls.dispatcher_mut().forget_status(pod.uid());
+        self.leave_status(pod.uid());
+    }
+
+    /// Another scheduler writes the status of a pod from now on.
+    pub(crate) fn leave_status(&mut self, uid: &str) {
+        let now = self.clock.now();
+        self.calls.dispatcher_mut().leave_status(uid, now);
     }
 
     /// Replaces what a configuration determines.

@@ -10,6 +10,7 @@
 use super::{ObservedInput, Scheduler, hooks_of, register_calls};
 use crate::core::{Core, nominated_without, pods_of_others, waiting_without};
 use crate::nominations;
+use crate::pod_status::correct_status;
 use berth_api::{Duration, Pod, Time};
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
@@ -114,8 +115,15 @@ impl Scheduler {
 }
 
 /// Puts those pods into the queue that have a profile now, the oldest first. An attempt that is still under way has begun
-/// with a profile of an earlier configuration, and gives its pod back if it fails.
+/// with a profile of an earlier configuration, and gives its pod back if it fails. The status of a pod that was bound
+/// while it had no profile is corrected.
 fn enqueue_newcomers(core: &mut Core, mut pods: Vec<Arc<Pod>>) -> usize {
+    let is_bound = |pod: &&Arc<Pod>| pod.is_assigned() && core.settings.has_profile(pod);
+    let bound: Vec<Arc<Pod>> = pods.iter().filter(is_bound).cloned().collect();
+    let now = core.clock.now();
+    for pod in &bound {
+        correct_status(&mut core.calls, pod, now);
+    }
     let is_under_way =
         |uid: &str| core.queue.in_flight().contains(uid) || core.unbound.contains(uid);
     pods.retain(|pod| {

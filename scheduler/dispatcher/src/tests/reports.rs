@@ -717,3 +717,88 @@ fn a_removal_for_an_earlier_version_delays_no_other_status() {
     desk.advance(30_000);
     assert_eq!(sent_removal(&mut desk), "7");
 }
+
+/// D-31: the profile of a waiting pod is removed.
+#[test]
+fn statuses_of_a_pod_that_is_left_to_another_scheduler_are_not_sent() {
+    let mut desk = desk();
+    desk.report(statement("p", NOT_READY));
+    let patch = desk.call(statement("q", "Unschedulable"));
+    for uid in ["uid-p", "uid-q"] {
+        desk.dispatcher.leave_status(uid, desk.now);
+    }
+    desk.look();
+    assert_eq!(desk.notified(patch), Some(true), "a wait for it ends");
+    desk.advance(60_000);
+    assert_eq!(desk.send(), NONE);
+    assert_eq!(desk.dispatcher.len(), 0);
+}
+
+/// D-31: a call in flight is not repeated, unless a profile schedules the pod again and another status is written.
+#[test]
+fn a_status_in_flight_of_a_pod_that_is_left_is_not_repeated() {
+    for (comes_back, sent) in [
+        (false, NONE.to_vec()),
+        (true, vec!["patch p SchedulerError"]),
+    ] {
+        let mut desk = desk();
+        desk.call(statement("p", "Unschedulable"));
+        desk.shows(pod("p"));
+        assert_eq!(desk.send(), ["patch p Unschedulable"]);
+        desk.dispatcher.leave_status("uid-p", desk.now);
+        if comes_back {
+            desk.call(statement("p", "SchedulerError"));
+        }
+        desk.answer_first(error(CallErrorKind::Timeout));
+        desk.advance(60_000);
+        assert_eq!(desk.send(), sent);
+    }
+}
+
+/// D-31: the write that had no answer may have been carried out, so the same status is written when the profile is back.
+#[test]
+fn what_may_have_been_written_before_a_pod_was_left_is_written_again() {
+    for fails_first in [false, true] {
+        let mut desk = desk();
+        desk.call(statement("p", "SchedulerError"));
+        desk.shows(pod_that_states("p", "Unschedulable"));
+        assert_eq!(desk.send(), ["patch p SchedulerError"]);
+        if fails_first {
+            desk.answer_first(error(CallErrorKind::Timeout));
+            desk.dispatcher.leave_status("uid-p", desk.now);
+        } else {
+            desk.dispatcher.leave_status("uid-p", desk.now);
+            desk.answer_first(error(CallErrorKind::Timeout));
+        }
+        desk.advance(60_000);
+        assert_eq!(desk.send(), NONE);
+        desk.call(statement("p", "Unschedulable"));
+        assert_eq!(desk.send(), ["patch p Unschedulable"]);
+    }
+}
+
+/// D-14, D-24: a pod that has passed is rejected again while its first report is in flight, as when a new configuration asks
+/// the plugins about pods that wait for an attempt. The new rejection has its own time, whatever becomes of the first report.
+#[test]
+fn a_rejection_after_a_pass_does_not_use_the_report_in_flight() {
+    for (answer, later) in [
+        (
+            Err(CallError::new(CallErrorKind::Conflict, "")),
+            vec!["patch p NotReadyForScheduling"],
+        ),
+        (Ok(()), NONE.to_vec()),
+    ] {
+        let mut desk = desk();
+        desk.report(statement("p", NOT_READY));
+        desk.shows(pod("p"));
+        desk.advance(5_000);
+        assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+        desk.report(clear("p"));
+        desk.report(statement("p", NOT_READY));
+        desk.answer_first(answer);
+        desk.advance(4_999);
+        assert_eq!(desk.send(), NONE);
+        desk.advance(1);
+        assert_eq!(desk.send(), later);
+    }
+}

@@ -27,8 +27,8 @@ impl Checker {
     }
 
     /// These pods the scheduler deletes as victims. Those that are news are for what it has just failed to place, if
-    /// that is known. `more` are victims that it deletes after those, or gives up before they have a node. How many
-    /// victims are news.
+    /// that is known. `last` are victims that it deletes after those, and `in_memory` those that it gives up before they
+    /// have a node. How many victims are news.
     ///
     /// # Errors
     /// When a victim is no less important, or could have stayed; when room is being made already; or when part of a
@@ -36,7 +36,8 @@ impl Checker {
     pub fn preempts(
         &mut self,
         victims: &[Str],
-        more: &[Str],
+        last: &[Str],
+        in_memory: &[Str],
         preemptor: Option<&Unplaced>,
     ) -> Result<usize, Violation> {
         let new: Vec<Str> = victims
@@ -45,7 +46,13 @@ impl Checker {
             .cloned()
             .collect();
         let known: Vec<&Pod> = new.iter().filter_map(|uid| self.pod(uid)).collect();
-        let all = new.iter().chain(more).filter_map(|uid| self.pod(uid));
+        // Nothing was decided now. With a configuration without the plugin that chose the last victim, PreEnqueue does not
+        // reject the preemptor, and it is tried again before that victim is deleted.
+        if new.is_empty() && in_memory.is_empty() {
+            return Ok(0);
+        }
+        let all = new.iter().chain(last).chain(in_memory);
+        let all = all.filter_map(|uid| self.pod(uid));
         let all: Vec<&Pod> = all.collect();
         match preemptor {
             Some(Unplaced::Pod(uid)) => {

@@ -136,6 +136,27 @@ impl Checker {
         }
     }
 
+    /// The scheduler writes the status of a pod that has no node.
+    ///
+    /// # Errors
+    /// When its configuration has no profile for the pod any more, and no binding that began before is under way. That of a
+    /// pod that is being deleted is about to end.
+    pub fn check_profile(&self, uid: &str, schedulers: &[Str]) -> Result<(), Violation> {
+        match self.pods.get(uid) {
+            Some(pod)
+                if !schedulers.contains(&pod.spec.scheduler_name)
+                    && !pod.is_assigned()
+                    && !pod.is_terminating()
+                    && self.placement(uid).is_none() =>
+            {
+                Err(Violation::NotOurs {
+                    pod: pod.name().clone(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Pods are evicted for these pods.
     pub fn makes_room(&mut self, uids: &[Str], now: Time) {
         let making = uids.iter().map(|uid| (uid.clone(), now));

@@ -49,6 +49,17 @@ impl Run<'_, '_> {
             self.tally.calls += 1;
             self.print_line(|| format!("scheduler {number} calls: {}", in_short(&call)));
             let instance = &mut self.instances[at];
+            if let ApiCall::PatchPodStatus { pod, .. } | ApiCall::ClearPreEnqueueStatus { pod, .. } =
+                &call
+                && call
+                    .condition("PodScheduled")
+                    .is_none_or(|c| c.status != "True")
+            {
+                let profiles = instance.scheduler.profiles();
+                instance
+                    .checker
+                    .check_profile(&pod.uid, &profiles.names())?;
+            }
             match &call {
                 ApiCall::BindPod { pod, node } => instance.checker.bind_sent(&pod.uid, node)?,
                 ApiCall::PatchPodStatus {
@@ -118,8 +129,9 @@ impl Run<'_, '_> {
             .iter()
             .flat_map(|uid| scheduler.preemptions_for(uid));
         let last = running.filter_map(|running| Some(running.last?.uid));
-        let more: Vec<Str> = last.chain(in_memory.iter().cloned()).collect();
-        let new = instance.checker.preempts(&victims, &more, failed)?;
+        let last: Vec<Str> = last.collect();
+        let checker = &mut instance.checker;
+        let new = checker.preempts(&victims, &last, in_memory, failed)?;
         if new > 0 {
             instance.checker.makes_room(preemptors, now);
         }

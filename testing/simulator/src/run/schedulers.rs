@@ -368,11 +368,11 @@ impl Run<'_, '_> {
             }
             _ => None,
         };
-        self.after_input(at, failed.as_ref())?;
         let tried = outcome.is_attempt();
         if tried {
             self.print_line(|| format!("tried: {outcome:?}"));
         }
+        self.after_input(at, failed.as_ref())?;
         self.tally.attempts += u64::from(tried);
         Ok(tried)
     }

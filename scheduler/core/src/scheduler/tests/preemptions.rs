@@ -1,5 +1,6 @@
 //! The eviction of victims beside the loop: order, events, failures, numbers (P-17, P-20 to P-23).
 
+use super::fakes::profile_with;
 use super::*;
 use berth_api::{Duration, Pod};
 use berth_framework::Status;
@@ -118,6 +119,29 @@ fn the_last_victim_is_evicted_last() {
     assert!(!is_preempting(&w));
     w.advance(Duration::from_secs(10));
     assert_eq!(w.attempt(), "on n1");
+}
+
+/// P-20: the profile of the preemptor is removed while its victims are evicted.
+#[test]
+fn the_last_victim_of_a_removed_profile_stays() {
+    let mut w = full(&["a", "b", "c"]);
+    let (registry, mut profile) = profile_with([fits(), binder()]);
+    profile.scheduler_name = "another".to_owned();
+    let new = crate::Reconfiguration {
+        profiles: vec![profile],
+        percentage_of_nodes_to_score: None,
+        pod_initial_backoff: Duration::from_secs(1),
+        pod_max_backoff: Duration::from_secs(10),
+        extenders: berth_framework::extender::Extenders::default(),
+        source: "{}".into(),
+    };
+    let taken_over = w.scheduler.reconfigure(&new, &registry, w.now);
+    assert!(taken_over.is_ok(), "{taken_over:?}");
+    w.take();
+    deletion_ends(&mut w, "a", None);
+    deletion_ends(&mut w, "b", None);
+    assert_eq!(deletions(&w), NONE);
+    assert!(!is_preempting(&w));
 }
 
 /// P-17, edge case 241: a victim that was deleted already counts as evicted, without an event.

@@ -282,6 +282,57 @@ fn pods_leave_and_come_back_with_their_profile() {
     assert_eq!(attempts, placed);
 }
 
+/// D-31: another scheduler may write the status of the pod, so a write that had no answer is not repeated.
+#[test]
+fn a_status_of_a_removed_profile_is_not_written_again() {
+    let (registry, usual) = profile_with([only("n2"), binder()]);
+    let second = ProfileSpec {
+        scheduler_name: "second".to_owned(),
+        ..usual.clone()
+    };
+    for is_sent in [true, false] {
+        let mut w = Driver::new(&registry, |options| {
+            options.profiles = vec![usual.clone(), second.clone()];
+            options.pod_initial_backoff = Duration::from_secs(1);
+        });
+        nodes(&mut w, &["n1"]);
+        w.pod(pod("p").scheduler("second"));
+        assert!(w.attempt().starts_with("0/1"));
+        assert_eq!(w.calls_text().len(), 1, "the condition");
+        if is_sent {
+            take_over(&mut w, &(registry.clone(), of(vec![usual.clone()])));
+            w.fail(CallErrorKind::Timeout);
+        } else {
+            w.fail(CallErrorKind::Timeout);
+            take_over(&mut w, &(registry.clone(), of(vec![usual.clone()])));
+        }
+        for _ in 0..90 {
+            w.wait(1);
+        }
+        assert_eq!(w.calls_text(), [""; 0]);
+        assert!(w.scheduler.dispatcher().is_empty());
+    }
+}
+
+/// The pod was bound by another scheduler while no profile had its scheduler name, and its condition states that it waits.
+#[test]
+fn the_status_of_a_pod_that_was_bound_without_a_profile_is_corrected() {
+    let mut w = driver([]);
+    nodes(&mut w, &["n1"]);
+    let waits = |pod: berth_framework::testing::PodBuilder| {
+        pod.scheduler("new")
+            .condition("PodScheduled", "False", "Unschedulable", "no room")
+    };
+    w.pod(waits(pod("p")).on("n1"));
+    assert_eq!(w.calls_text(), [""; 0]);
+    let (registry, mut new) = configuration([]);
+    new.profiles[0].scheduler_name = "new".to_owned();
+    assert_eq!(take_over(&mut w, &(registry, new)).joined, 0);
+    w.answer_all();
+    let condition = w.pods["p"].condition("PodScheduled");
+    assert_eq!(condition.map(|c| c.status.as_str()), Some("True"));
+}
+
 /// A pod of a removed profile that is deleted while a plugin holds it gives its node back at once.
 #[test]
 fn a_held_pod_of_a_removed_profile_gives_its_node_back_when_it_is_deleted() {
