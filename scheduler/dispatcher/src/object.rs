@@ -171,11 +171,11 @@ impl TrackedObject {
         self.written.note(call, version, stored, now);
     }
 
-    /// Another status of the pod is to be written: a status patch in flight that fails is repeated with it.
-    pub(super) fn writes_again(&mut self) {
-        if let Some(entry) = self.in_flight.as_deref_mut() {
-            entry.is_last = false;
-        }
+    /// Another status of the pod is to be written: a status patch in flight that fails is repeated with it. Returns whether
+    /// the pod had been left to another scheduler.
+    pub(super) fn writes_again(&mut self) -> bool {
+        let in_flight = self.in_flight.as_deref_mut();
+        in_flight.is_some_and(|entry| std::mem::take(&mut entry.is_last))
     }
 
     /// Returns whether there is nothing to remember.

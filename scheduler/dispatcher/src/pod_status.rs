@@ -71,20 +71,20 @@ impl DesiredStatus {
     }
 
     /// PreEnqueue plugins give another answer, which is due at that time. Returns the report that waits from now on, if
-    /// any. `sent` is the condition that a call in flight writes, and `is_unclear` whether an earlier attempt of the
-    /// waiting patch may have been carried out.
+    /// any. `sent` is the condition that a call in flight writes, `was_left` whether the pod had been left to another
+    /// scheduler since, and `is_unclear` whether an earlier attempt of the waiting patch may have been carried out.
     fn answered(
         &mut self,
         answer: ConditionChange,
         due: Time,
-        sent: Option<&ConditionChange>,
+        (sent, was_left): (Option<&ConditionChange>, bool),
         is_unclear: bool,
     ) -> Option<Report> {
         // A pod that had passed and is rejected again has its own time.
         let is_new_after = |earlier: &ConditionChange| {
             *earlier == ConditionChange::Clear && answer != ConditionChange::Clear
         };
-        let mut is_new = sent.is_some_and(is_new_after);
+        let mut is_new = was_left || sent.is_some_and(is_new_after);
         let unsent = self.now.condition.as_ref();
         if let Some(unsent) = unsent.filter(|unsent| unsent.is_report()) {
             // A report that has not been sent states the present answer of the plugins (D-14).
@@ -191,12 +191,12 @@ impl Dispatcher {
         if object.gone || entries.any(|entry| !entry.is_status_patch()) {
             return;
         }
-        object.writes_again();
+        let was_left = object.writes_again();
         let is_unclear = object.waiting.first().is_some_and(|first| first.unclear);
         let sent = object.in_flight.as_deref();
         let sent = sent.and_then(|entry| StatusChange::of(&entry.call)?.condition);
         let row = object.row(pod);
-        let report = row.answered(answer, due, sent.as_ref(), is_unclear);
+        let report = row.answered(answer, due, (sent.as_ref(), was_left), is_unclear);
         if row.now.is_empty()
             && let Some(entry) = self.backlog.take_first(at)
         {

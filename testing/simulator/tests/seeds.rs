@@ -51,9 +51,7 @@ fn no_violation_in_a_few_seeds() {
     assert!(tally.group_preemptions > 10, "{tally:?}");
 }
 
-/// Schedulers apply other configurations while pods wait, are tried and are bound. Only some seeds are played: the checker
-/// does not know yet that calls of the former configuration may end after it (seed 2565137: a status write is repeated after
-/// a timeout), and seed 2097251 shows a second preemption for pods of a profile that was removed.
+/// Schedulers apply other configurations while pods wait, are tried and are bound.
 #[test]
 fn no_violation_while_configurations_change() {
     let first = CONFIGURATION_SEEDS.start;
@@ -70,6 +68,9 @@ fn no_violation_in_the_campaign() {
     let first = GROUP_SEEDS.start;
     play(first..first + 1_500, 500, Faults::ALL);
     play(first + 100_000..first + 100_500, 500, Faults::NONE);
+    let first = CONFIGURATION_SEEDS.start;
+    play(first..first + 1_000, 500, Faults::ALL);
+    play(first + 100_000..first + 100_300, 500, Faults::NONE);
 }
 
 /// Other seeds in each run. A failure names its seed, and with it the command that replays it.
@@ -82,6 +83,10 @@ fn no_violation_in_fresh_seeds() {
     let with_groups = GROUP_SEEDS.end - GROUP_SEEDS.start - 300;
     let first = GROUP_SEEDS.start + RandomState::new().hash_one(()) % with_groups;
     eprintln!("fresh seeds with groups from {first} on");
+    play(first..first + 300, 500, Faults::ALL);
+    let with_configurations = CONFIGURATION_SEEDS.end - CONFIGURATION_SEEDS.start - 300;
+    let first = CONFIGURATION_SEEDS.start + RandomState::new().hash_one(()) % with_configurations;
+    eprintln!("fresh seeds with configurations from {first} on");
     play(first..first + 300, 500, Faults::ALL);
 }
 
@@ -168,6 +173,32 @@ fn seeds_that_failed_once_pass() {
             1_587_356,
             "the checker expected an end of a nomination that a former leader had written with the removal of a report",
         ),
+        (
+            2_565_137,
+            "a status write was repeated after a timeout for a pod whose profile had been removed",
+        ),
+        (
+            2_097_251,
+            "the checker took the last victim of a preemption of a former configuration for a new one",
+        ),
+        (
+            2_097_345,
+            "a pod in the queue was rejected by PreEnqueue after a swap, and the report of an earlier rejection was repeated",
+        ),
+        (2_097_755, "the same"),
+        (
+            2_098_135,
+            "the same after its profile had been removed and had returned",
+        ),
+        (
+            2_097_449,
+            "the checker expected no nomination of a pod that is being deleted while its profile is removed",
+        ),
+        (
+            2_097_739,
+            "the condition of a pod that was bound while no profile had its scheduler name was not corrected",
+        ),
+        (2_098_116, "the same"),
     ] {
         eprintln!("seed {seed}: {defect}");
         play(seed..seed + 1, 500, Faults::ALL);

@@ -802,3 +802,20 @@ fn a_rejection_after_a_pass_does_not_use_the_report_in_flight() {
         assert_eq!(desk.send(), later);
     }
 }
+
+/// D-14, D-31: a profile schedules the pod again while a report of before is in flight. The new rejection has its own time.
+#[test]
+fn a_report_after_a_pod_was_left_has_its_own_time() {
+    let mut desk = desk();
+    desk.report(statement("p", NOT_READY));
+    desk.shows(pod("p"));
+    desk.advance(5_000);
+    assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+    desk.dispatcher.leave_status("uid-p", desk.now);
+    desk.report(statement("p", NOT_READY));
+    desk.answer_first(error(CallErrorKind::Conflict));
+    desk.advance(4_999);
+    assert_eq!(desk.send(), NONE);
+    desk.advance(1);
+    assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+}

@@ -1,6 +1,7 @@
 //! Planted bugs: the checker must see each of them, and the shortest script must still show it. The bugs are put in
 //! from outside, as plugins and as an API, never in the product.
 
+mod configurations;
 mod devices;
 mod groups;
 mod hearing;
