@@ -48,9 +48,10 @@ use plan::{Group, Plan, Unkeepable};
 use rows::Rows;
 use scratch::Scratch;
 use shape::{Parts, Shape};
+use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
-use store::{Entry, Store};
+use store::{Entry, Keepable, Store};
 
 /// The evaluator that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -155,7 +156,35 @@ impl fmt::Debug for AnswerCache {
 }
 
 impl Keeper {
-    /// The column of a group for the evaluator's pod, up to date; `None` when nothing can be kept.
+    /// What is kept under a key, or something new, brought up to date; `None` when it cannot be kept.
+    fn keep<'e, T: Keepable>(
+        &mut self,
+        key: &[u8],
+        evaluator: &mut Evaluator<'e>,
+        new: impl FnOnce(&mut Self, &Evaluator<'e>) -> T,
+        catch_up: impl Fn(&mut T, &mut Self, &mut Evaluator<'e>) -> Result<(), Unkeepable>,
+    ) -> Option<Box<T>> {
+        let lent = self.store.lend(key);
+        if let Some(None) = lent {
+            self.put(key, None, evaluator);
+            return None;
+        }
+        if let Some(kept) = lent.flatten()
+            && let Ok(mut known) = (kept as Box<dyn Any>).downcast::<T>()
+            && catch_up(&mut known, self, evaluator).is_ok()
+        {
+            return Some(known);
+        }
+        self.made += 1;
+        let mut new = Box::new(new(self, evaluator));
+        let is_kept = catch_up(&mut new, self, evaluator).is_ok();
+        if !is_kept {
+            self.put(key, None, evaluator);
+        }
+        is_kept.then_some(new)
+    }
+
+    /// The column of a group for the evaluator's pod.
     fn column(
         &mut self,
         group: Group,
@@ -163,87 +192,17 @@ impl Keeper {
         evaluator: &mut Evaluator<'_>,
         plan: &Plan,
     ) -> Option<Box<NodeAnswers>> {
-        let lent = self.store.lend(key);
-        if let Some(Entry::Nothing) = lent {
-            self.put(key, Entry::Nothing, evaluator);
-            return None;
-        }
-        if let Some(Entry::Answers(mut known)) = lent
-            && known
-                .catch_up(evaluator, &self.rows, &mut self.scratch)
-                .is_ok()
-        {
-            return Some(known);
-        }
-        self.counts.group_answers += 1;
-        self.made += 1;
-        let room = (&mut self.rows, &mut self.scratch);
-        let built = NodeAnswers::build(self.made, group, evaluator, plan, room);
-        if built.is_err() {
-            self.put(key, Entry::Nothing, evaluator);
-        }
-        built.ok().map(Box::new)
-    }
-
-    /// The ledgers for the evaluator's pod, up to date.
-    fn ledgers(&mut self, key: &[u8], evaluator: &Evaluator<'_>, plan: &Plan) -> Box<Ledgers> {
-        if let Some(Entry::Ledgers(mut known)) = self.store.lend(key)
-            && known.catch_up(evaluator, &mut self.scratch).is_ok()
-        {
-            return known;
-        }
-        let mut ledgers = Ledgers::open(evaluator, plan);
-        if !ledgers.all.is_empty() {
-            self.made += 1;
-            ledgers.id = self.made;
-        }
-        Box::new(ledgers)
-    }
-
-    /// The classes of nodes with a key, up to date; `None` when there are too many.
-    fn classes(
-        &mut self,
-        key: &[u8],
-        evaluator: &Evaluator<'_>,
-        parts: &Parts,
-    ) -> Option<Box<NodeClasses>> {
-        let lent = self.store.lend(key);
-        if let Some(Entry::Nothing) = lent {
-            self.put(key, Entry::Nothing, evaluator);
-            return None;
-        }
-        if let Some(Entry::Classes(mut known)) = lent
-            && known.catch_up(evaluator, parts, &mut self.scratch).is_ok()
-        {
-            return Some(known);
-        }
-        self.made += 1;
-        let mut new = Box::new(NodeClasses::new(self.made));
-        let built = new.catch_up(evaluator, parts, &mut self.scratch);
-        if built.is_err() {
-            self.put(key, Entry::Nothing, evaluator);
-        }
-        built.ok().map(|()| new)
-    }
-
-    /// The shape with a key, up to date.
-    fn shape(
-        &mut self,
-        key: &[u8],
-        evaluator: &Evaluator<'_>,
-        parts: &Parts,
-        classes: &NodeClasses,
-    ) -> Option<Box<Shape>> {
-        let scratch = &mut self.scratch;
-        if let Some(Entry::Shape(mut known)) = self.store.lend(key)
-            && known.catch_up(evaluator, parts, classes, scratch).is_ok()
-        {
-            return Some(known);
-        }
-        self.counts.built += 1;
-        let mut new = Box::<Shape>::default();
-        let built = new.catch_up(evaluator, parts, classes, scratch);
-        built.ok().map(|()| new)
+        self.keep(
+            key,
+            evaluator,
+            |keeper, evaluator| {
+                keeper.counts.group_answers += 1;
+                NodeAnswers::new(keeper.made, group, evaluator.pod)
+            },
+            |known, keeper, evaluator| {
+                known.catch_up(evaluator, plan, (&mut keeper.rows, &mut keeper.scratch))
+            },
+        )
     }
 
     /// Hands over what is kept for the pods with these columns and ledgers, up to date; `None` when nothing can be kept.
@@ -258,24 +217,39 @@ impl Keeper {
         let by_slot = (!parts.pods.is_by_row).then_some(parts.pods.id);
         let [mut of_classes, mut of_shape] = <[Fragment; 2]>::default();
         of_classes.put(&(parts.node.id, by_slot, parts.ledgers.id));
-        let mut classes = self.classes(of_classes.as_bytes(), evaluator, parts)?;
+        let of_classes = of_classes.as_bytes();
+        let mut classes = self.keep(
+            of_classes,
+            evaluator,
+            |keeper, _| NodeClasses::new(keeper.made),
+            |known, keeper, evaluator| known.catch_up(evaluator, parts, &mut keeper.scratch),
+        )?;
         of_shape.put(&(classes.id, parts.pods.id));
         let key = of_shape.as_bytes();
-        let result = self
-            .shape(key, evaluator, parts, &classes)
-            .map(|mut shape| {
-                let kept = Kept {
-                    plan,
-                    parts,
-                    classes: &mut classes,
-                    shape: &mut shape,
-                    key,
-                };
-                let result = then(evaluator, kept);
-                self.put(key, Entry::Shape(shape), evaluator);
-                result
-            });
-        self.put(of_classes.as_bytes(), Entry::Classes(classes), evaluator);
+        let shape = self.keep(
+            key,
+            evaluator,
+            |keeper, _| {
+                keeper.counts.built += 1;
+                Shape::default()
+            },
+            |known, keeper, evaluator| {
+                known.catch_up(evaluator, parts, &classes, &mut keeper.scratch)
+            },
+        );
+        let result = shape.map(|mut shape| {
+            let kept = Kept {
+                plan,
+                parts,
+                classes: &mut classes,
+                shape: &mut shape,
+                key,
+            };
+            let result = then(evaluator, kept);
+            self.put(key, Some(shape), evaluator);
+            result
+        });
+        self.put(of_classes, Some(classes), evaluator);
         result
     }
 
@@ -323,10 +297,7 @@ impl AnswerCache {
         };
         let found = self.with_shape(evaluator, plan, true, |evaluator, kept| {
             let filtered = evaluator.stopwatch.nanos();
-            let found = match scope {
-                None => decide(evaluator, kept, search, rng),
-                Some(nodes) => decide_within(evaluator, kept, nodes, search, rng),
-            };
+            let found = decide(evaluator, kept, scope, search, rng);
             let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
             if let Ok(Found::Placed(placement)) = &found
                 && placement.feasible > 1
@@ -414,10 +385,15 @@ impl AnswerCache {
         keeper.rows.catch_up(evaluator, &mut keeper.scratch);
         let node = keeper.column(Group::Node, of_node, evaluator, plan)?;
         let Some(pods) = keeper.column(Group::Pods, of_pods, evaluator, plan) else {
-            keeper.put(of_node, Entry::Answers(node), evaluator);
+            keeper.put(of_node, Some(node), evaluator);
             return None;
         };
-        let ledgers = keeper.ledgers(of_ledgers, evaluator, plan);
+        let ledgers = keeper.keep(
+            of_ledgers,
+            evaluator,
+            |keeper, evaluator| Ledgers::open(keeper.made, evaluator, plan),
+            |known, keeper, evaluator| known.catch_up(evaluator, &mut keeper.scratch),
+        )?;
         let mut parts = Parts {
             node,
             pods,
@@ -431,9 +407,9 @@ impl AnswerCache {
         } else {
             None
         };
-        keeper.put(of_node, Entry::Answers(parts.node), evaluator);
-        keeper.put(of_pods, Entry::Answers(parts.pods), evaluator);
-        keeper.put(of_ledgers, Entry::Ledgers(parts.ledgers), evaluator);
+        keeper.put(of_node, Some(parts.node), evaluator);
+        keeper.put(of_pods, Some(parts.pods), evaluator);
+        keeper.put(of_ledgers, Some(parts.ledgers), evaluator);
         result
     }
 
@@ -472,10 +448,12 @@ fn run_unkept_pre_filters(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
     true
 }
 
-/// Decides from a shape that is up to date; see [`Evaluator::find`] about the percentage of nodes and the start.
+/// Decides from a shape that is up to date; see [`Evaluator::find`] about the percentage of nodes and the start. With a
+/// scope, as if there were no other nodes; the plain evaluator gives the reasons if none of them is feasible.
 fn decide(
     evaluator: &mut Evaluator<'_>,
     kept: Kept<'_>,
+    scope: Option<&[Slot]>,
     (percentage_of_nodes, start): (Option<i32>, &mut usize),
     rng: &mut fastrand::Rng,
 ) -> Result<Found, Unkeepable> {
@@ -487,17 +465,22 @@ fn decide(
         key,
     } = kept;
     shape.count_nominated(evaluator, plan, parts, classes)?;
+    // If the node that the pod's status names is feasible, it is not looked further (C-16).
     let name = &evaluator.pod.pod.status.nominated_node_name;
-    if let Some(view) = evaluator.cluster.nodes.node(name)
-        && answer::fits(plan, parts, classes, view.slot())
+    let nominated = evaluator.cluster.nodes.node(name).map(|view| view.slot());
+    if let Some(slot) = nominated
+        && scope.is_none_or(|nodes| nodes.contains(&slot))
+        && answer::fits(plan, parts, classes, slot)
     {
-        return placed(evaluator, view.slot(), 1, 1);
+        return placed(evaluator, slot, 1, 1);
     }
     let live = shape.live(plan, parts, classes)?;
-    let nodes = evaluator.cluster.nodes.len();
+    let nodes = scope.map_or(evaluator.cluster.nodes.len(), <[Slot]>::len);
     let limit = SearchLimit::new(nodes, percentage_of_nodes, true);
-    if limit.stop_at <= live.nodes && percentage_of_nodes.is_some() {
-        let all = evaluator.cluster.nodes.in_order();
+    let ends_early = percentage_of_nodes.is_some() && limit.stop_at <= live.nodes;
+    if scope.is_some() || ends_early {
+        let in_order = evaluator.cluster.nodes.in_order();
+        let all = scope.unwrap_or(&in_order);
         let (passed, ahead) = all.split_at(*start % all.len().max(1));
         let in_order = ahead.iter().chain(passed).copied();
         let (found, visited) = live.found_in_order(parts, classes, in_order, limit.stop_at);
@@ -525,44 +508,6 @@ fn decide(
     }
     let node = live.choose(evaluator, plan, parts, (classes, shape), rng)?;
     placed(evaluator, node, nodes, live.nodes)
-}
-
-/// The same among some nodes, as if there were no others. If none of them is feasible, the plain evaluator gives the
-/// reasons.
-fn decide_within(
-    evaluator: &mut Evaluator<'_>,
-    kept: Kept<'_>,
-    nodes: &[Slot],
-    (percentage_of_nodes, start): (Option<i32>, &mut usize),
-    rng: &mut fastrand::Rng,
-) -> Result<Found, Unkeepable> {
-    let Kept {
-        plan,
-        parts,
-        classes,
-        shape,
-        ..
-    } = kept;
-    shape.count_nominated(evaluator, plan, parts, classes)?;
-    let name = &evaluator.pod.pod.status.nominated_node_name;
-    if let Some(view) = evaluator.cluster.nodes.node(name)
-        && nodes.contains(&view.slot())
-        && answer::fits(plan, parts, classes, view.slot())
-    {
-        return placed(evaluator, view.slot(), 1, 1);
-    }
-    let live = shape.live(plan, parts, classes)?;
-    let limit = SearchLimit::new(nodes.len(), percentage_of_nodes, true);
-    let (passed, ahead) = nodes.split_at(*start % nodes.len().max(1));
-    let in_order = ahead.iter().chain(passed).copied();
-    let (found, visited) = live.found_in_order(parts, classes, in_order, limit.stop_at);
-    if found.is_empty() {
-        return Err(Unkeepable);
-    }
-    let feasible = found.len();
-    let node = answer::choose_among(evaluator, plan, parts, classes, &found, rng)?;
-    *start = start.wrapping_add(visited) % nodes.len().max(1);
-    placed(evaluator, node, visited, feasible)
 }
 
 fn placed(

@@ -25,9 +25,8 @@ use berth_framework::plugin::Context;
 use berth_framework::table::Mark;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use key_counts::{KeyCounts, Sums};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::ops::{Deref, DerefMut};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The node lacks the topology key of a required affinity term.
@@ -124,51 +123,13 @@ struct AffinityLedger {
     marks: SmallVec<[Mark; 4]>,
 }
 
-/// The number of topology keys that are searched one by one.
-const FEW: usize = 8;
-
 /// The counts by topology key. A pod can have thousands of terms, each with a key of its own.
-#[derive(Debug, Default)]
-struct CountsByKey {
-    all: Vec<KeyCounts>,
-    /// Their places.
-    places: FxHashMap<Str, usize>,
-}
+type CountsByKey = BTreeMap<Str, KeyCounts>;
 
-impl CountsByKey {
-    /// The counts of a topology key; opened, without a column, when it is new.
-    fn of(&mut self, key: &Str, nodes: &NodeTable) -> &mut KeyCounts {
-        let at = if self.all.len() <= FEW {
-            self.all.iter().position(|counts| counts.key == *key)
-        } else {
-            self.places.get(key).copied()
-        };
-        let at = at.unwrap_or_else(|| {
-            self.places.insert(key.clone(), self.all.len());
-            self.all.push(KeyCounts::open(key, nodes));
-            self.all.len() - 1
-        });
-        &mut self.all[at]
-    }
-
-    fn close(&mut self, is_closed: impl Fn(&KeyCounts) -> bool) {
-        self.all.retain(|counts| !is_closed(counts));
-        let keys = self.all.iter().map(|counts| counts.key.clone());
-        self.places = keys.zip(0..).collect();
-    }
-}
-
-impl Deref for CountsByKey {
-    type Target = [KeyCounts];
-    fn deref(&self) -> &[KeyCounts] {
-        &self.all
-    }
-}
-
-impl DerefMut for CountsByKey {
-    fn deref_mut(&mut self) -> &mut [KeyCounts] {
-        &mut self.all
-    }
+/// The counts of a topology key; opened, without a column, when it is new.
+fn counts_of<'a>(all: &'a mut CountsByKey, key: &Str, nodes: &NodeTable) -> &'a mut KeyCounts {
+    all.entry(key.clone())
+        .or_insert_with(|| KeyCounts::open(key, nodes))
 }
 
 impl AffinityLedger {
@@ -176,15 +137,15 @@ impl AffinityLedger {
         let mut counts = CountsByKey::default();
         let mut total = Sums::default();
         for (key, is_wanted_near) in incoming.topology_keys() {
-            let counts = counts.of(key, nodes);
+            let counts = counts_of(&mut counts, key, nodes);
             counts.is_own = true;
             counts.is_wanted_near |= is_wanted_near;
         }
         incoming.all_effects(nodes, |key, effect, crowd| {
-            total += counts.of(key, nodes).add(effect, crowd);
+            total += counts_of(&mut counts, key, nodes).add(effect, crowd);
         });
         let mut columns = 0;
-        for counts in counts.iter_mut() {
+        for counts in counts.values_mut() {
             if layout.has_column(counts) {
                 counts.column = Some(columns);
                 columns += 1;
@@ -204,14 +165,20 @@ impl AffinityLedger {
     fn close_idle_keys(&mut self) {
         let is_idle =
             |counts: &KeyCounts| !counts.is_own && counts.column.is_none() && counts.is_idle();
-        if self.counts.iter().filter(|counts| is_idle(counts)).count() > IDLE_KEYS_MAX {
-            self.counts.close(is_idle);
+        if self
+            .counts
+            .values()
+            .filter(|counts| is_idle(counts))
+            .count()
+            > IDLE_KEYS_MAX
+        {
+            self.counts.retain(|_, counts| !is_idle(counts));
         }
     }
 
     /// The counts with a column, and their entries for the domain that a node of the class is in.
     fn columns_of<'a>(&'a self, class: &'a [i64]) -> impl Iterator<Item = (&'a KeyCounts, Sums)> {
-        self.counts.iter().filter_map(|counts| {
+        self.counts.values().filter_map(|counts| {
             let domain = class[COLUMNS + counts.column?];
             Some((counts, counts.sums(u32::try_from(domain).ok()?)))
         })
@@ -236,7 +203,7 @@ impl AffinityLedger {
     ) {
         let (counts, total) = (&mut self.counts, &mut self.total);
         self.incoming.effects(pod, |key, effect| {
-            let counts = counts.of(key, &cx.cluster.nodes);
+            let counts = counts_of(counts, key, &cx.cluster.nodes);
             let amount = Sums::of(effect, sign);
             if counts.add_and_report(node, amount, changed) {
                 *total += amount;
@@ -249,18 +216,18 @@ impl AffinityLedger {
         let nodes = &cx.cluster.nodes;
         self.close_idle_keys();
         let view = nodes.get(node);
-        for counts in self.counts.iter_mut() {
+        for counts in self.counts.values_mut() {
             counts.begin_recount(nodes);
         }
         let counts = &mut self.counts;
         if let Some(view) = view {
             for other in self.incoming.received(&view) {
                 self.incoming.effects(other, |key, effect| {
-                    counts.of(key, nodes).recounted += Sums::of(effect, 1);
+                    counts_of(counts, key, nodes).recounted += Sums::of(effect, 1);
                 });
             }
         }
-        for counts in self.counts.iter_mut() {
+        for counts in self.counts.values_mut() {
             self.total += counts.end_recount(node, changed);
         }
     }
@@ -292,16 +259,16 @@ impl Ledger for AffinityLedger {
     }
 
     fn state(&self) -> LedgerState {
-        let mut counts = self.counts.iter();
+        let mut counts = self.counts.values();
         LedgerState {
             is_uniform: self.counts.is_empty(),
             // The pod has no affinity, and no pod counts: removed pods cannot change that.
             is_indifferent: counts.all(|counts| !counts.is_wanted_near && counts.is_idle()),
             is_stale: self
                 .counts
-                .iter()
+                .values()
                 .any(|counts| self.layout.is_wrong(counts)),
-            bytes: size_of::<Self>() + self.counts.iter().map(KeyCounts::bytes).sum::<usize>(),
+            bytes: size_of::<Self>() + self.counts.values().map(KeyCounts::bytes).sum::<usize>(),
         }
     }
 
@@ -314,7 +281,7 @@ impl Ledger for AffinityLedger {
         }
         let own = &mut class[start..];
         let (mut marks, mut points) = (0, 0_i64);
-        for counts in self.counts.iter() {
+        for counts in self.counts.values() {
             let Some(domain) = counts.topology.domain(node) else {
                 if counts.is_wanted_near {
                     marks |= MISSING_KEY;

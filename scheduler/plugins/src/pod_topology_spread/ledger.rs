@@ -6,8 +6,6 @@
 //! for any number of hosts, and a new pod changes the class of its node and of the few others of the domain.
 
 mod hard;
-mod levels;
-mod members;
 mod places;
 mod soft;
 #[cfg(test)]
@@ -49,7 +47,7 @@ enum Presence {
     There,
 }
 
-/// The books for all pods with one fragment.
+/// The counts for all pods with one fragment.
 #[derive(Debug)]
 struct SpreadLedger {
     pod: Arc<PodInfo>,
@@ -104,7 +102,7 @@ impl SpreadLedger {
 
         let of_hard = topologies(&hard, nodes);
         let in_all = of_hard.len() < 2 || everywhere(&of_hard);
-        let mut hard_books = Vec::with_capacity(hard.len());
+        let mut hard_counts = Vec::with_capacity(hard.len());
         for (constraint, topology) in hard.into_iter().zip(&of_hard) {
             let place = |slot: Slot, number: Number| {
                 let is_labelled = number != Topology::NOWHERE;
@@ -121,7 +119,7 @@ impl SpreadLedger {
             let places =
                 DomainPlaces::open(topology, nodes.slots(), place_of, tallies.counts(tally));
             let own = constraint.selector.matches(pod.pod.labels());
-            hard_books.push(Hard::new(constraint, tally, own, places));
+            hard_counts.push(Hard::new(constraint, tally, own, places));
         }
 
         let of_soft = topologies(&soft, nodes);
@@ -133,7 +131,7 @@ impl SpreadLedger {
         };
         let slots = (0..).map(Slot::from_index).take(nodes.slots());
         let presence: Vec<Presence> = slots.map(presence_of).collect();
-        let mut soft_books = Vec::with_capacity(soft.len());
+        let mut soft_counts = Vec::with_capacity(soft.len());
         for (constraint, topology) in soft.into_iter().zip(&of_soft) {
             let place = |slot: Slot, number: Number| {
                 let is_unlabelled = number == Topology::NOWHERE;
@@ -154,7 +152,7 @@ impl SpreadLedger {
             let tally = tallies.of(&constraint.counted);
             let places =
                 || DomainPlaces::open(topology, nodes.slots(), place_of, tallies.counts(tally));
-            soft_books.push(Soft::new(constraint.clone(), tally, topology, places));
+            soft_counts.push(Soft::new(constraint.clone(), tally, topology, places));
         }
 
         let tallies = tallies.opened.into_iter().map(|(tally, _)| tally).collect();
@@ -163,8 +161,8 @@ impl SpreadLedger {
             inclusion,
             all_keys,
             tallies,
-            hard: hard_books,
-            soft: soft_books,
+            hard: hard_counts,
+            soft: soft_counts,
             presence,
         };
         ledger.grow(nodes.slots());

@@ -47,18 +47,18 @@ const CHANGES_MAX: usize = 16 * 1024;
 /// The last [`CHANGES_MAX`] changes, numbered without a gap.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    slots: VecDeque<(Slot, Note)>,
+    slots: VecDeque<Slot>,
     /// The number of the first of them.
     first: u64,
 }
 
 impl Changes {
-    pub(super) fn push(&mut self, slot: Slot, note: Note) {
+    pub(super) fn push(&mut self, slot: Slot) {
         if self.slots.len() >= CHANGES_MAX {
             self.slots.pop_front();
             self.first += 1;
         }
-        self.slots.push_back((slot, note));
+        self.slots.push_back(slot);
     }
 
     /// The number of the next change.
@@ -67,13 +67,13 @@ impl Changes {
     }
 
     /// The changes since they ended at `since`; `None` when that is too long ago.
-    pub(super) fn since(&self, since: u64) -> Option<impl Iterator<Item = (Slot, Note)>> {
+    pub(super) fn since(&self, since: u64) -> Option<impl Iterator<Item = Slot>> {
         let skipped = usize::try_from(since.checked_sub(self.first)?).ok()?;
         (skipped <= self.slots.len()).then(|| self.slots.range(skipped..).copied())
     }
 
     /// About how much memory they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<(Slot, Note)>()
+        self.slots.capacity() * size_of::<Slot>()
     }
 }

@@ -6,7 +6,6 @@ use berth_framework::PodInfo;
 use berth_framework::keep::Fragment;
 use berth_framework::pod_info::TemplateKey;
 use rustc_hash::FxHashMap;
-use std::hash::Hasher;
 use std::sync::Arc;
 
 /// The number of templates that are remembered before all are forgotten.
@@ -16,35 +15,9 @@ const TEMPLATES_MAX: usize = 1024;
 struct TemplateFragments {
     /// See [`Plan::fragment_version`](super::plan::Plan::fragment_version).
     version: u64,
-    bytes: Vec<u8>,
-    ends: [usize; 3],
+    fragments: [Fragment; 3],
     /// The pod that keeps the addresses of the key in use.
     _pod: Arc<Pod>,
-}
-
-impl TemplateFragments {
-    fn new(version: u64, pod: &PodInfo, fragments: &[Fragment; 3]) -> Self {
-        let mut bytes = Vec::new();
-        let ends = fragments.each_ref().map(|fragment| {
-            bytes.extend_from_slice(fragment.as_bytes());
-            bytes.len()
-        });
-        Self {
-            version,
-            bytes,
-            ends,
-            _pod: pod.pod.clone(),
-        }
-    }
-
-    fn copy_to(&self, fragments: &mut [Fragment; 3]) {
-        let mut start = 0;
-        for (fragment, end) in fragments.iter_mut().zip(self.ends) {
-            fragment.clear();
-            fragment.write(&self.bytes[start..end]);
-            start = end;
-        }
-    }
 }
 
 /// See the [module](self).
@@ -69,7 +42,7 @@ impl RememberedFragments {
         if let Some(known) = self.by_template.get(&key)
             && known.version == version
         {
-            known.copy_to(fragments);
+            fragments.clone_from(&known.fragments);
             if cfg!(debug_assertions) {
                 let mut written = <[Fragment; 3]>::default();
                 let is_written = write(&mut written);
@@ -86,7 +59,11 @@ impl RememberedFragments {
             if self.by_template.len() >= TEMPLATES_MAX {
                 self.by_template.clear();
             }
-            let fresh = TemplateFragments::new(version, pod, fragments);
+            let fresh = TemplateFragments {
+                version,
+                fragments: fragments.clone(),
+                _pod: pod.pod.clone(),
+            };
             self.by_template.insert(key, fresh);
         }
         is_written
@@ -98,6 +75,7 @@ mod tests {
     use super::*;
     use berth_framework::testing::pod;
     use std::cell::Cell;
+    use std::hash::Hasher;
 
     /// The fragments that are found: three parts of a text.
     fn parts(text: &str) -> impl Fn(&mut [Fragment; 3]) -> bool {

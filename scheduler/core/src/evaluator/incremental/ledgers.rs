@@ -4,6 +4,7 @@ use super::changes::Changes;
 use super::node_answers::{Known, neutral};
 use super::plan::{Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
+use super::store::Keepable;
 use crate::evaluator::Evaluator;
 use berth_framework::keep::{Class, Ledger, LedgerChange, LedgerState};
 use berth_framework::plugin::Context;
@@ -34,7 +35,7 @@ pub(super) struct Ledgers {
 
 impl Ledgers {
     /// Counts domains for the evaluator's pod.
-    pub(super) fn open(evaluator: &Evaluator<'_>, plan: &Plan) -> Self {
+    pub(super) fn open(id: u64, evaluator: &Evaluator<'_>, plan: &Plan) -> Self {
         let cx = evaluator.context();
         let pod = neutral(evaluator.pod);
         let mut numbers = Class::new();
@@ -48,9 +49,10 @@ impl Ledgers {
                 numbers: start..numbers.len(),
             })
         });
+        let all: Vec<OpenLedger> = opened.collect();
         Self {
-            id: 0,
-            all: opened.collect(),
+            id: if all.is_empty() { 0 } else { id },
+            all,
             seen: cx.cluster.nodes.log().end(),
             changes: Changes::default(),
         }
@@ -80,7 +82,7 @@ impl Ledgers {
         }
         self.seen = log.end();
         for slot in scratch.noted() {
-            self.changes.push(*slot, Note::Answer);
+            self.changes.push(*slot);
         }
         Ok(())
     }
@@ -141,9 +143,10 @@ impl Ledgers {
     pub(super) fn are_indifferent(&self) -> bool {
         self.all.iter().all(|of| of.ledger.state().is_indifferent)
     }
+}
 
-    /// About how much memory they take, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+impl Keepable for Ledgers {
+    fn bytes(&self) -> usize {
         let ledgers = self.all.iter().map(|of| of.ledger.state().bytes);
         size_of::<Self>() + ledgers.sum::<usize>() + self.changes.bytes()
     }

@@ -8,13 +8,13 @@ use super::changes::{Changes, note_changes};
 use super::plan::{Group, Plan, Unkeepable};
 use super::rows::Rows;
 use super::scratch::{Note, Scratch};
+use super::store::Keepable;
 use crate::evaluator::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
 use berth_framework::keep::{Class, FollowOutcome, Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
 use berth_framework::{PodInfo, Slot, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The number of different statuses of the nodes, and of different raw scores. Beyond that keeping
@@ -114,8 +114,8 @@ pub(super) struct NodeAnswers {
     broken: FxHashSet<Slot>,
     /// The nodes that are rejected although they pass with the pods that are nominated to them.
     needs_nominated: FxHashSet<Slot>,
-    /// The position in the changes of the table, and in those of the nominations.
-    seen: (u64, u64),
+    /// The position in the changes of the table, and in those of the nominations; `None` at first.
+    seen: Option<(u64, u64)>,
     /// Nodes that answered for one pod alone: to be looked at again.
     again: Vec<Slot>,
     /// The nodes that were looked at again.
@@ -152,19 +152,12 @@ impl Grades {
 }
 
 impl NodeAnswers {
-    /// Asks the plugins about every node.
-    pub(super) fn build(
-        id: u64,
-        group: Group,
-        evaluator: &mut Evaluator<'_>,
-        plan: &Plan,
-        (rows, scratch): (&mut Rows, &mut Scratch),
-    ) -> Result<Self, Unkeepable> {
-        let table = &evaluator.cluster.nodes;
-        let mut node_answers = Self {
+    /// About no node yet, for the pods that are like this one.
+    pub(super) fn new(id: u64, group: Group, pod: &PodInfo) -> Self {
+        Self {
             id,
             group,
-            pod: neutral(evaluator.pod),
+            pod: neutral(pod),
             evaluation: Evaluation::default(),
             local: Vec::new(),
             scales: Vec::new(),
@@ -172,28 +165,16 @@ impl NodeAnswers {
             followed: 0,
             reads_pod_again: false,
             is_by_row: false,
-            opened: rows.opened(),
+            opened: 0,
             cells: Vec::new(),
             known: vec![Known::feasible()],
             grades: Grades::new(),
             broken: FxHashSet::default(),
             needs_nominated: FxHashSet::default(),
-            seen: (table.log().end(), evaluator.nominated.changes_end()),
+            seen: None,
             again: Vec::new(),
             changes: Changes::default(),
-        };
-        node_answers.prepare(evaluator, plan)?;
-        let table = &evaluator.cluster.nodes;
-        if node_answers.is_by_row {
-            node_answers.cells.resize(rows.len(), Cell::NOTHING);
-            scratch.begin(table.slots());
-            rows.one_of_each(&mut scratch.dirty);
-        } else {
-            node_answers.cells.resize(table.slots(), Cell::NOTHING);
-            scratch.begin_with_all(table);
         }
-        node_answers.ask(evaluator, rows, scratch, true)?;
-        Ok(node_answers)
     }
 
     /// Runs what runs once: PreFilter and PreScore.
@@ -269,66 +250,66 @@ impl NodeAnswers {
         Ok(())
     }
 
-    /// Takes in what has changed since the last use. After an error they must not be used again.
+    /// Takes in what has changed since the last use: everything at first. After an error they must not be used again.
     pub(super) fn catch_up(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        rows: &Rows,
-        scratch: &mut Scratch,
+        plan: &Plan,
+        (rows, scratch): (&mut Rows, &mut Scratch),
     ) -> Result<(), Unkeepable> {
         let table = &evaluator.cluster.nodes;
         let seen = (table.log().end(), evaluator.nominated.changes_end());
-        if seen == self.seen && self.followers.is_empty() && self.again.is_empty() {
+        let before = self.seen.replace(seen);
+        if before == Some(seen) && self.followers.is_empty() && self.again.is_empty() {
             return Ok(());
         }
         scratch.begin(table.slots());
+        if before.is_none() {
+            self.prepare(evaluator, plan)?;
+        }
+        let table = &evaluator.cluster.nodes;
         let cells = if self.is_by_row {
             rows.len()
         } else {
             table.slots()
         };
-        if self.cells.len() < cells {
-            self.cells.resize(cells, Cell::NOTHING);
-        }
-        if !note_changes(evaluator, scratch, self.seen, self.group == Group::Pods) {
+        self.cells.resize(cells, Cell::NOTHING);
+        let Some(before) = before else {
+            self.opened = rows.opened();
+            if self.is_by_row {
+                rows.one_of_each(&mut scratch.dirty);
+            } else {
+                scratch.begin_with_all(table);
+            }
+            return self.ask(evaluator, rows, scratch);
+        };
+        let is_known = !self.is_by_row || rows.are_known_since(self.opened);
+        if !is_known || !note_changes(evaluator, scratch, before, self.group == Group::Pods) {
             return Err(Unkeepable);
         }
         let again = std::mem::take(&mut self.again);
         for slot in self.follow(evaluator)?.iter().chain(&again) {
             scratch.note(*slot, Note::Answer);
         }
-        self.seen = seen;
         // The values that a plugin reads of the first pod and of the cluster may have changed. The pod at hand has the
         // fragment of these answers now.
         let is_read_again = self.reads_pod_again && !scratch.dirty.is_empty();
         if is_read_again && !self.pod.pod.reads_as(&evaluator.pod.pod) {
             self.pod = neutral(evaluator.pod);
         }
+        for slot in scratch.noted() {
+            self.needs_nominated.remove(slot);
+            self.changes.push(*slot);
+        }
         if self.is_by_row {
-            for slot in scratch.noted() {
-                self.needs_nominated.remove(slot);
-                self.changes.push(*slot, Note::Answer);
-            }
-            let is_unknown = |slot: &Slot| rows.is_new(*slot, self.opened) || again.contains(slot);
-            scratch.dirty.retain(is_unknown);
+            let mut asked = FxHashSet::default();
+            scratch.dirty.retain(|slot| {
+                let is_new = rows.is_new(*slot, self.opened) && asked.insert(rows.of(*slot));
+                is_new || again.contains(slot)
+            });
             self.opened = rows.opened();
-            return self.ask(evaluator, rows, scratch, false);
         }
-        let cells = scratch.noted().iter().map(|slot| self.cell(slot.index()));
-        let before: SmallVec<[Cell; 16]> = cells.collect();
-        self.ask(evaluator, rows, scratch, false)?;
-        let has_nominations = !evaluator.nominated.is_empty();
-        for (slot, before) in scratch.noted().iter().zip(before) {
-            let now = self.cell(slot.index());
-            let is_same = (now.answer, now.grade) == (before.answer, before.grade);
-            let note = if is_same && !has_nominations {
-                Note::Score
-            } else {
-                Note::Answer
-            };
-            self.changes.push(*slot, note);
-        }
-        Ok(())
+        self.ask(evaluator, rows, scratch)
     }
 
     /// The place of the cell of a node that there is.
@@ -361,14 +342,12 @@ impl NodeAnswers {
         self.followed
     }
 
-    /// Asks about every node that was noted; `are_there` when all of them are known to exist, and nothing is kept of
-    /// them yet.
+    /// Asks about every node that was noted.
     fn ask(
         &mut self,
         evaluator: &mut Evaluator<'_>,
         rows: &Rows,
         scratch: &mut Scratch,
-        are_there: bool,
     ) -> Result<(), Unkeepable> {
         let Scratch {
             left,
@@ -380,18 +359,9 @@ impl NodeAnswers {
         answered.clear();
         with_nominations.clear();
         let may_have_nominations = self.group == Group::Pods && !evaluator.nominated.is_empty();
-        let one_by_one = if are_there && !may_have_nominations {
-            left.extend_from_slice(&scratch.dirty);
-            &[][..]
-        } else {
-            &scratch.dirty[..]
-        };
-        for slot in one_by_one {
+        for slot in &scratch.dirty {
             if !self.broken.is_empty() {
                 self.broken.remove(slot);
-            }
-            if !self.needs_nominated.is_empty() {
-                self.needs_nominated.remove(slot);
             }
             match evaluator.cluster.nodes.get(*slot) {
                 None if self.is_by_row => {}
@@ -456,10 +426,11 @@ impl NodeAnswers {
         scratch.begin(evaluator.cluster.nodes.slots());
         scratch.note(slot, Note::Answer);
         let of_all = std::mem::replace(&mut self.pod, evaluator.pod.clone());
-        let asked = self.ask(evaluator, rows, scratch, false);
+        self.needs_nominated.remove(&slot);
+        let asked = self.ask(evaluator, rows, scratch);
         self.pod = of_all;
         self.again.push(slot);
-        self.changes.push(slot, Note::Answer);
+        self.changes.push(slot);
         asked
     }
 
@@ -541,15 +512,11 @@ impl NodeAnswers {
             raw.truncate(began);
         }
         let (sums, scaled) = raw.split_at(left.len());
-        // Mostly the raw scores of all nodes are equal.
-        let are_equal =
-            |scores: &[i64]| scores.iter().fold(0, |bits, s| bits | (s ^ scores[0])) == 0;
-        let is_uniform = scaled.chunks(left.len()).all(are_equal);
         let of_node = |at: usize| scaled[at..].iter().step_by(left.len());
         let mut latest = (Class::new(), 0);
         for (at, (slot, score)) in left.iter().zip(sums).enumerate() {
-            let is_known = at > 0 && (is_uniform || of_node(at).eq(latest.0.iter()));
-            if !is_known && !scaled.is_empty() {
+            let is_known = scaled.is_empty() || (at > 0 && of_node(at).eq(latest.0.iter()));
+            if !is_known {
                 let grade: Class = of_node(at).copied().collect();
                 latest = (grade.clone(), self.grades.of(grade)?);
             }
@@ -615,9 +582,10 @@ impl NodeAnswers {
     pub(super) fn is_broken(&self) -> bool {
         !self.broken.is_empty()
     }
+}
 
-    /// About how much memory they take, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+impl Keepable for NodeAnswers {
+    fn bytes(&self) -> usize {
         size_of::<Self>() + self.cells.capacity() * size_of::<Cell>() + self.changes.bytes()
     }
 }

@@ -7,6 +7,7 @@ use super::node_answers::{FEASIBLE, Known, NO_NODE, NodeAnswer, NodeAnswers};
 use super::plan::{Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
 use super::shape::Parts;
+use super::store::Keepable;
 use crate::evaluator::Evaluator;
 use berth_framework::Slot;
 use berth_framework::keep::Class;
@@ -64,15 +65,15 @@ impl NodeClasses {
         if let Some(before) = self.seen {
             for (changes, before) in all.into_iter().zip(before) {
                 let Some(changes) = changes else { continue };
-                for (slot, note) in changes.since(before).ok_or(Unkeepable)? {
-                    scratch.note(slot, note);
+                for slot in changes.since(before).ok_or(Unkeepable)? {
+                    scratch.note(slot, Note::Answer);
                 }
             }
             for slot in std::mem::take(&mut self.again) {
                 scratch.note(slot, Note::Answer);
             }
             for slot in scratch.noted() {
-                self.changes.push(*slot, scratch.note_of(*slot));
+                self.changes.push(*slot);
             }
         } else {
             scratch.begin_with_all(table);
@@ -86,9 +87,6 @@ impl NodeClasses {
         let mut latest = (None, NO_CLASS);
         let mut class = Class::new();
         for slot in scratch.noted() {
-            if scratch.note_of(*slot) == Note::Score {
-                continue;
-            }
             let answer = Self::answer(parts, *slot);
             let id = match answer {
                 None => NO_CLASS,
@@ -172,7 +170,7 @@ impl NodeClasses {
         ledgers.class(slot, &mut class);
         let id = self.all.add(&class)?;
         self.again.push(slot);
-        self.changes.push(slot, Note::Answer);
+        self.changes.push(slot);
         let mut shared = std::mem::take(&mut self.class_of);
         let class_of = Arc::make_mut(&mut shared);
         self.put(class_of, slot, id);
@@ -221,9 +219,10 @@ impl NodeClasses {
         let raw = parts.columns()[group].grade(grade);
         raw.get(scale).copied().unwrap_or(0)
     }
+}
 
-    /// About how much memory they take, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+impl Keepable for NodeClasses {
+    fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.class_of.capacity() * size_of::<ClassId>()
             + self.all.bytes()

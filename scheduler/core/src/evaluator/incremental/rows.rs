@@ -40,6 +40,8 @@ pub(super) struct Rows {
     by_amounts: FxHashMap<Arc<[i64]>, RowId>,
     free: Vec<RowId>,
     opened: u64,
+    /// The value of `opened` when all rows were made anew.
+    began: u64,
 }
 
 impl Rows {
@@ -56,10 +58,13 @@ impl Rows {
             resources == seen.2 && note_changes(evaluator, scratch, (log, nominated), true)
         });
         if !is_known {
-            // The numbers of the rows go on: no column takes a new row for one that it knows.
-            let opened = self.opened;
-            *self = Self::default();
-            self.opened = opened;
+            // The count goes on, so that columns notice that their rows are gone.
+            let began = self.opened + 1;
+            *self = Self {
+                opened: began,
+                began,
+                ..Self::default()
+            };
             scratch.begin_with_all(table);
         }
         self.seen = Some(seen);
@@ -156,6 +161,11 @@ impl Rows {
     /// Grows with each row that is opened.
     pub(super) fn opened(&self) -> u64 {
         self.opened
+    }
+
+    /// Returns whether rows of the time when [`Rows::opened`] was `since` still have their numbers.
+    pub(super) fn are_known_since(&self, since: u64) -> bool {
+        since >= self.began
     }
 
     /// Returns whether the row of a node was opened after [`Rows::opened`] was `since`.

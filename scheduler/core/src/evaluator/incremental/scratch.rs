@@ -8,9 +8,7 @@ use berth_framework::{NodeTable, Slot, Status};
 pub(super) enum Note {
     #[default]
     None,
-    /// The sum of its scores may have changed, and nothing else.
-    Score,
-    /// Something about it has changed.
+    /// Answers about it may be others.
     Answer,
     /// The node itself has changed.
     Node,

@@ -12,6 +12,7 @@ use super::node_classes::NodeClasses;
 use super::plan::{Plan, Unkeepable};
 use super::rows::RowId;
 use super::scratch::{Note, Scratch};
+use super::store::Keepable;
 use crate::evaluator::{Evaluator, Memos};
 use berth_framework::Slot;
 use rustc_hash::FxHashSet;
@@ -113,8 +114,8 @@ impl Shape {
         scratch.begin(table.slots());
         if let Some(before) = self.seen {
             for (changes, before) in all.into_iter().zip(before) {
-                for (slot, note) in changes.since(before).ok_or(Unkeepable)? {
-                    scratch.note(slot, note);
+                for slot in changes.since(before).ok_or(Unkeepable)? {
+                    scratch.note(slot, Note::Answer);
                 }
             }
         }
@@ -133,7 +134,7 @@ impl Shape {
         for slot in scratch.noted() {
             self.memos.forget(*slot);
             self.mark_stale(*slot);
-            if scratch.note_of(*slot) != Note::Score && !self.entangled.is_empty() {
+            if !self.entangled.is_empty() {
                 self.entangled.remove(slot);
             }
             if has_nominations {
@@ -239,9 +240,10 @@ impl Shape {
             self.memos = memos;
         }
     }
+}
 
-    /// About how much memory the shape takes, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+impl Keepable for Shape {
+    fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.blocks.capacity() * size_of::<SmallVec<[BlockBest; 2]>>()
             + self.entries * size_of::<BlockBest>()

@@ -1,11 +1,9 @@
 //! Everything that is kept, by fragment, within a limit of memory: what was not used for longest goes first.
 
-use super::ledgers::Ledgers;
-use super::node_answers::NodeAnswers;
-use super::node_classes::NodeClasses;
 use super::shape::Shape;
 use lru::LruCache;
 use rustc_hash::FxBuildHasher;
+use std::any::Any;
 
 /// The memory that all entries may take, in bytes for each node of the cluster: entries grow with it. Five hundred shapes of
 /// 2.4 bytes for each node fit, with their ledgers (`many-shapes` at 100,000 nodes).
@@ -22,28 +20,14 @@ pub(super) fn limit(nodes: usize) -> usize {
     BYTES_PER_NODE.saturating_mul(nodes).max(BYTES_AT_LEAST)
 }
 
-/// Something that is kept.
-pub(super) enum Entry {
-    Answers(Box<NodeAnswers>),
-    Ledgers(Box<Ledgers>),
-    Classes(Box<NodeClasses>),
-    Shape(Box<Shape>),
-    /// It is known that nothing can be kept.
-    Nothing,
+/// Something that can be kept.
+pub(super) trait Keepable: Any + Send {
+    /// About how much memory it takes, in bytes.
+    fn bytes(&self) -> usize;
 }
 
-impl Entry {
-    /// About how much memory it takes, in bytes.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Answers(answers) => answers.bytes(),
-            Self::Ledgers(ledgers) => ledgers.bytes(),
-            Self::Classes(classes) => classes.bytes(),
-            Self::Shape(shape) => shape.bytes(),
-            Self::Nothing => 0,
-        }
-    }
-}
+/// Something that is kept; `None` if it is known that nothing can be kept.
+pub(super) type Entry = Option<Box<dyn Keepable>>;
 
 /// See the [module](self).
 pub(super) struct Store {
@@ -69,8 +53,11 @@ impl Store {
 
     /// The number of shapes.
     pub(super) fn shapes(&self) -> usize {
-        let entries = self.entries.iter();
-        let shapes = entries.filter(|(_, of)| matches!(of.0, Some(Entry::Shape(_))));
+        let entries = self
+            .entries
+            .iter()
+            .filter_map(|(_, of)| of.0.as_ref()?.as_deref());
+        let shapes = entries.filter(|entry| (*entry as &dyn Any).is::<Shape>());
         shapes.count()
     }
 
@@ -81,7 +68,7 @@ impl Store {
 
     /// Keeps something. While all entries take more than `limit` bytes, others go.
     pub(super) fn put(&mut self, key: &[u8], entry: Entry, limit: usize) {
-        let bytes = PER_ENTRY + key.len() + entry.bytes();
+        let bytes = PER_ENTRY + key.len() + entry.as_ref().map_or(0, |kept| kept.bytes());
         self.bytes += bytes;
         match self.entries.peek_mut(key) {
             Some(known) => {
@@ -100,10 +87,8 @@ impl Store {
 
     /// A kept shape; this is no use of it.
     pub(super) fn shape(&mut self, key: &[u8]) -> Option<&mut Shape> {
-        match self.entries.peek_mut(key)?.0.as_mut()? {
-            Entry::Shape(shape) => Some(shape),
-            _ => None,
-        }
+        let kept: &mut dyn Any = self.entries.peek_mut(key)?.0.as_mut()?.as_deref_mut()?;
+        kept.downcast_mut()
     }
 }
 
@@ -113,7 +98,7 @@ mod tests {
 
     /// An entry that takes `bytes` with its key of one byte.
     fn put(store: &mut Store, key: &[u8], limit: usize) {
-        store.put(key, Entry::Shape(Box::default()), limit);
+        store.put(key, Some(Box::<Shape>::default()), limit);
     }
 
     #[test]
@@ -133,8 +118,8 @@ mod tests {
         // One entry is kept, however large.
         put(&mut store, b"d", 0);
         assert_eq!((store.shapes(), store.bytes()), (1, each));
-        store.put(b"d", Entry::Nothing, usize::MAX);
-        assert!(matches!(store.lend(b"d"), Some(Entry::Nothing)));
+        store.put(b"d", None, usize::MAX);
+        assert!(matches!(store.lend(b"d"), Some(None)));
         assert!(store.bytes() < each);
     }
 }

@@ -7,6 +7,7 @@ use berth_api::Time;
 use berth_framework::keep::{FollowOutcome, Keep, Kept as KeptAnswers};
 use berth_framework::plugin::{Filter, Plugin, Score};
 use berth_framework::registry::Extensions;
+use berth_framework::table::ResourceId;
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
 use berth_profile::Profile;
@@ -127,6 +128,40 @@ impl Keep for Lease {
         let both = before.into_iter().chain([holder]);
         changed.extend(both.filter_map(|rank| cx.cluster.nodes.slot(&format!("n{rank}"))));
         FollowOutcome::Changes
+    }
+}
+
+/// Keeps pods off nodes with less than one free CPU.
+struct FreeCpu {
+    asked: Arc<AtomicUsize>,
+}
+
+impl Plugin for FreeCpu {
+    fn name(&self) -> &str {
+        "FreeCpu"
+    }
+}
+
+impl Filter for FreeCpu {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if node.allocatable(ResourceId::CPU) - node.requested(ResourceId::CPU) < 1_000 {
+            Status::unschedulable("full")
+        } else {
+            Status::success()
+        }
+    }
+}
+
+impl Keep for FreeCpu {
+    fn fragment(&self, _cx: &Context<'_>, _pod: &PodInfo, _fragment: &mut Fragment) -> KeptAnswers {
+        KeptAnswers::ByAmounts
     }
 }
 
@@ -271,6 +306,52 @@ fn what_a_plugin_follows_is_asked_again() {
         assert_eq!((node.as_str(), is_plain), (expected, false), "{situation}");
         assert_eq!(asked.load(Ordering::Relaxed), asked_now, "{situation}");
     }
+}
+
+/// A plugin that reads amounts alone is asked about one of the nodes that have the same.
+#[test]
+fn nodes_with_equal_amounts_are_asked_about_once() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let free_cpu = FreeCpu {
+        asked: asked.clone(),
+    };
+    let mut world = World::new(vec![Extensions::of(free_cpu).filter().keep().build()]);
+    let set = |world: &mut World, rank: usize, offered: &[(&str, &str)]| {
+        let mut node = node(&format!("n{rank}")).label("rank", &rank.to_string());
+        for (resource, amount) in offered {
+            node = node.allocatable(resource, amount);
+        }
+        world.cluster.nodes.set_node(node.arc());
+    };
+    for rank in 0..5 {
+        set(&mut world, rank, &[("cpu", "4")]);
+    }
+    let decide = |world: &mut World, expected: &str, asked_now: usize, situation: &str| {
+        asked.store(0, Ordering::Relaxed);
+        let (node, _, is_plain) = world.decide("a", None);
+        assert_eq!((node.as_str(), is_plain), (expected, false), "{situation}");
+        assert_eq!(asked.load(Ordering::Relaxed), asked_now, "{situation}");
+    };
+    decide(&mut world, "n4", 1, "all are equal");
+    for node in ["n4", "n3"] {
+        let large = pod(&format!("on-{node}")).request("cpu", "4").info();
+        world.cluster.nodes.add_pod(&node.into(), large);
+    }
+    decide(&mut world, "n2", 1, "two nodes are full");
+    let small = pod("small").request("cpu", "1").info();
+    world.cluster.nodes.add_pod(&"n2".into(), small);
+    decide(&mut world, "n2", 1, "one more kind of nodes");
+    decide(&mut world, "n2", 0, "nothing has changed");
+    set(&mut world, 5, &[("cpu", "4"), ("example.com/gpu", "1")]);
+    decide(
+        &mut world,
+        "n5",
+        4,
+        "a resource is new, by which all nodes are compared",
+    );
+    let removed = world.cluster.nodes.remove_pod("n4", "uid-on-n4");
+    assert!(removed.is_ok());
+    decide(&mut world, "n5", 0, "n4 is as others are");
 }
 
 /// C-19: with a percentage, the search ends in kept answers where the plain evaluator's ends, and the next one begins

@@ -99,7 +99,7 @@ pub(super) struct KeyCounts {
     pub(super) is_own: bool,
     /// Whether it is one of their required affinity terms.
     pub(super) is_wanted_near: bool,
-    /// Its column in a class; folded without.
+    /// Its column in a class; without one, its sums are in the marks and points.
     pub(super) column: Option<usize>,
     /// By slot; nodes whose pods do not count are left out.
     counted: FxHashMap<u32, NodeSums>,

@@ -1,12 +1,11 @@
-//! `DoNotSchedule`: the books of one constraint.
+//! `DoNotSchedule`: the counts of one constraint.
 
 use super::super::constraints::Constraint;
 use super::super::{REASON_NO_DOMAIN, REASON_SKEW};
 use super::MISSING;
-use super::levels::Levels;
-use super::members::DomainMembers;
 use super::places::{DomainPlaces, NodeEntry, Number};
 use berth_framework::{ReasonCode, Slot, Status};
+use std::collections::BTreeMap;
 
 /// Domains of up to so many nodes are distinguished by how many pods they have; larger ones by their number. A pod that
 /// comes changes the class of so many nodes at most.
@@ -21,9 +20,10 @@ pub(super) struct Hard {
     /// One when the pod counts for its own constraint.
     own: i64,
     places: DomainPlaces,
-    /// The nodes of each domain; built at the first use; for hosts there is none.
-    members: Option<DomainMembers>,
-    levels: Levels,
+    /// The number of domains that exist.
+    domains: usize,
+    /// By number of pods: how many domains have it. The first is the minimum.
+    sums: BTreeMap<i64, usize>,
 }
 
 impl Hard {
@@ -33,29 +33,27 @@ impl Hard {
         own: bool,
         places: DomainPlaces,
     ) -> Self {
-        let mut levels = Levels::default();
-        for sum in places.sums() {
-            levels.insert(sum);
+        let all: Vec<i64> = places.sums().collect();
+        let mut sums = BTreeMap::new();
+        for equal in all.chunk_by(i64::eq) {
+            *sums.entry(equal[0]).or_default() += equal.len();
         }
         Self {
             constraint,
             tally,
             own: i64::from(own),
             places,
-            members: None,
-            levels,
+            domains: all.len(),
+            sums,
         }
     }
 
     pub(super) fn grow(&mut self, slots: usize) {
         self.places.grow(slots);
-        if let Some(members) = &mut self.members {
-            members.grow(slots);
-        }
     }
 
-    /// The value that distinguishes the nodes of a domain: the number of its pods, or itself, below [`MISSING`].
-    fn face(&self, number: Number) -> i64 {
+    /// The number of a domain's nodes in their class: that of its pods or, below [`MISSING`], that of the domain.
+    fn class_of(&self, number: Number) -> i64 {
         let domain = self.places.domain(number);
         if domain.nodes > FEW_NODES {
             MISSING - 1 - i64::from(number)
@@ -66,7 +64,7 @@ impl Hard {
 
     pub(super) fn class(&self, slot: Slot) -> i64 {
         let number = self.places.of(slot).domain();
-        number.map_or(MISSING, |number| self.face(number))
+        number.map_or(MISSING, |number| self.class_of(number))
     }
 
     /// The answer of the filter for nodes of a class.
@@ -78,15 +76,14 @@ impl Hard {
                 ));
             }
             0.. => class,
-            _ => match Number::try_from(MISSING - 1 - class) {
-                Ok(number) if (number as usize) < self.places.numbers() => {
-                    self.places.domain(number).sum
-                }
-                _ => 0,
-            },
+            _ => Number::try_from(MISSING - 1 - class)
+                .map_or(0, |number| self.places.domain(number).sum),
         };
-        let (domains, minimum) = (self.levels.len(), self.levels.minimum());
-        if self.constraint.allows(there, self.own, domains, minimum) {
+        let minimum = self.sums.keys().next().copied().unwrap_or(0);
+        if self
+            .constraint
+            .allows(there, self.own, self.domains, minimum)
+        {
             Ok(())
         } else {
             Err(Status::unschedulable(
@@ -95,7 +92,7 @@ impl Hard {
         }
     }
 
-    /// Takes the sum of a domain out of the levels, if it is there, lets it be changed, and puts it back.
+    /// Changes a domain, and counts its sum anew, if it exists.
     fn change(&mut self, number: Number, change: impl FnOnce(&mut DomainPlaces)) {
         let sum = |places: &DomainPlaces| {
             let domain = places.domain(number);
@@ -107,13 +104,17 @@ impl Hard {
         if before == after {
             return;
         }
-        // First in, then out, so that the minimum need not be looked for where one domain is all there is.
         if let Some(after) = after {
-            self.levels.insert(after);
+            *self.sums.entry(after).or_default() += 1;
+            self.domains += 1;
         }
         if let Some(before) = before {
-            let places = &self.places;
-            self.levels.remove(before, || places.sums());
+            let domains = self.sums.entry(before).or_default();
+            *domains -= 1;
+            if *domains == 0 {
+                self.sums.remove(&before);
+            }
+            self.domains -= 1;
         }
     }
 
@@ -135,14 +136,11 @@ impl Hard {
     }
 
     /// Adds the nodes of a domain other than `slot`.
-    fn push_others(&mut self, number: Number, slot: Slot, changed: &mut Vec<Slot>) {
+    fn push_others(&self, number: Number, slot: Slot, changed: &mut Vec<Slot>) {
         let own = u32::from(self.places.of(slot).domain() == Some(number));
         if self.places.domain(number).nodes > own {
-            let places = &self.places;
-            let members = self
-                .members
-                .get_or_insert_with(|| DomainMembers::of_all(places));
-            changed.extend(members.of(number).filter(|member| *member != slot));
+            let there = self.places.nodes_of(number);
+            changed.extend(there.filter(|other| *other != slot));
         }
     }
 
@@ -158,29 +156,22 @@ impl Hard {
     ) {
         let from = self.places.of(slot).domain();
         let to = entry.map(|entry| entry.number);
-        let faces = [from, to.filter(|to| Some(*to) != from)]
-            .map(|number| number.map(|number| (number, self.face(number))));
+        let classes = [from, to.filter(|to| Some(*to) != from)]
+            .map(|number| number.map(|number| (number, self.class_of(number))));
         if let Some(from) = from {
             self.change(from, |places| places.leave(slot, before));
-            if let Some(members) = &mut self.members {
-                members.remove(from, slot);
-            }
         }
         if let Some(entry) = &entry {
             self.change(entry.number, |places| places.enter(slot, entry, after));
-            if let Some(members) = &mut self.members {
-                members.insert(entry.number, slot);
-            }
         }
-        for (number, face) in faces.into_iter().flatten() {
-            if self.face(number) != face {
+        for (number, class) in classes.into_iter().flatten() {
+            if self.class_of(number) != class {
                 self.push_others(number, slot, changed);
             }
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let members = self.members.as_ref().map_or(0, DomainMembers::bytes);
-        self.places.bytes() + members + self.levels.bytes()
+        self.places.bytes() + self.sums.len() * 2 * size_of::<(i64, usize)>()
     }
 }

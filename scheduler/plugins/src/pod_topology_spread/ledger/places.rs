@@ -2,7 +2,6 @@
 
 use berth_framework::Slot;
 use berth_framework::table::{Held, Topology};
-use smallvec::SmallVec;
 
 /// The number of a domain, as the node table gives it out.
 pub(super) type Number = u32;
@@ -130,9 +129,13 @@ impl DomainPlaces {
         }
     }
 
-    /// The place of each node, by slot.
-    pub(super) fn by_slot(&self) -> &[Place] {
-        &self.by_slot
+    /// The nodes of a domain.
+    pub(super) fn nodes_of(&self, number: Number) -> impl Iterator<Item = Slot> {
+        let slots = (0..).zip(&self.by_slot);
+        let there = slots.filter(move |(_, place)| place.domain() == Some(number));
+        there
+            .map(|(slot, _)| Slot::from_index(slot))
+            .take(self.domain(number).nodes as usize)
     }
 
     pub(super) fn of(&self, slot: Slot) -> Place {
@@ -143,11 +146,6 @@ impl DomainPlaces {
     pub(super) fn domain(&self, number: Number) -> SpreadDomain {
         let domain = self.domains.get(number as usize);
         domain.copied().unwrap_or_default()
-    }
-
-    /// One more than the greatest number of a domain.
-    pub(super) fn numbers(&self) -> usize {
-        self.domains.len()
     }
 
     /// The sums of the domains that exist.
@@ -197,32 +195,5 @@ impl DomainPlaces {
     pub(super) fn bytes(&self) -> usize {
         self.by_slot.capacity() * size_of::<Place>()
             + self.domains.capacity() * size_of::<SpreadDomain>()
-    }
-}
-
-/// The different domains among some, counted.
-#[derive(Debug)]
-pub(super) struct Distinct {
-    seen: SmallVec<[u64; 16]>,
-    count: usize,
-}
-
-impl Distinct {
-    pub(super) fn new(numbers: usize) -> Self {
-        Self {
-            seen: SmallVec::from_elem(0, numbers.div_ceil(64)),
-            count: 0,
-        }
-    }
-
-    pub(super) fn insert(&mut self, number: Number) {
-        let word = &mut self.seen[number as usize / 64];
-        let bit = 1 << (number % 64);
-        self.count += usize::from(*word & bit == 0);
-        *word |= bit;
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.count
     }
 }

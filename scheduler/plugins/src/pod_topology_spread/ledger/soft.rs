@@ -1,10 +1,11 @@
-//! `ScheduleAnyway`: the books of one constraint.
+//! `ScheduleAnyway`: the counts of one constraint.
 
 use super::super::constraints::{Constraint, HOSTNAME};
 use super::MISSING;
-use super::places::{Distinct, DomainPlaces, NodeEntry, Number};
+use super::places::{DomainPlaces, NodeEntry, Number};
 use berth_framework::Slot;
 use berth_framework::table::Topology;
+use smallvec::SmallVec;
 
 /// A constraint with what it counts.
 #[derive(Debug)]
@@ -73,14 +74,11 @@ impl Soft {
     /// The number of domains among nodes of these classes. Those without the label are in the domain of the
     /// empty one.
     pub(super) fn domains(&self, classes: impl Iterator<Item = i64>) -> usize {
-        let Some(places) = &self.places else {
-            return 0;
-        };
-        let mut distinct = Distinct::new(places.numbers());
-        for class in classes {
-            distinct.insert(Number::try_from(class).unwrap_or(Topology::EMPTY));
-        }
-        distinct.count()
+        let numbers = classes.map(|class| Number::try_from(class).unwrap_or(Topology::EMPTY));
+        let mut numbers: SmallVec<[Number; 16]> = numbers.collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len()
     }
 
     /// A pod that counts was added to a node or removed from it; returns whether the node's class has changed.
