@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates that are state machines: no I/O, no clock, no runtime, no lock.
-const CORE: [&str; 14] = [
+const CORE: [&str; 15] = [
     "berth-api",
     "berth-cel",
     "berth-devices",
@@ -19,6 +19,7 @@ const CORE: [&str; 14] = [
     "berth-profile",
     "berth-queue",
     "berth-dispatcher",
+    "berth-evaluator",
     "berth-scheduler",
     "berth-explain",
     "berth-oracle",
@@ -62,7 +63,7 @@ const FORBIDDEN_IN_OBJECTS: [&str; 7] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 28] = [
+const DIRECTIONS: [(&str, &[&str]); 29] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -79,6 +80,15 @@ const DIRECTIONS: [(&str, &[&str]); 28] = [
     ),
     ("berth-dispatcher", &["berth-api", "berth-framework"]),
     (
+        "berth-evaluator",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-telemetry",
+            "berth-profile",
+        ],
+    ),
+    (
         "berth-scheduler",
         &[
             "berth-api",
@@ -87,6 +97,7 @@ const DIRECTIONS: [(&str, &[&str]); 28] = [
             "berth-profile",
             "berth-queue",
             "berth-dispatcher",
+            "berth-evaluator",
         ],
     ),
     (
@@ -458,7 +469,14 @@ fn no_test_sleeps_or_measures_time() {
 fn the_scheduler_names_no_plugin() {
     let registry = berth_plugins::in_tree();
     let names: Vec<&str> = registry.names().collect();
-    let parts = ["telemetry", "profile", "queue", "dispatcher", "core"];
+    let parts = [
+        "telemetry",
+        "profile",
+        "queue",
+        "dispatcher",
+        "evaluator",
+        "core",
+    ];
     let mut open: Vec<_> = parts
         .map(|part| root().join("scheduler").join(part).join("src"))
         .into();

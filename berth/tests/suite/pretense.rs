@@ -6,7 +6,7 @@ use berth_scheduler::metrics::Metric;
 use std::path::{Path, PathBuf};
 
 /// The crates whose sources make up a scheduler.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "scheduler/api",
     "scheduler/framework",
     "scheduler/plugins",
@@ -14,6 +14,7 @@ const CRATES: [&str; 10] = [
     "scheduler/profile",
     "scheduler/queue",
     "scheduler/dispatcher",
+    "scheduler/evaluator",
     "scheduler/core",
     "edge/client",
     "berth",

@@ -1,8 +1,8 @@
 //! One attempt to schedule a pod: what all its stages know.
 
 use crate::core::{Moment, TracedPoint};
-use crate::evaluator::Evaluation;
 use berth_api::Str;
+use berth_evaluator::Evaluation;
 use berth_framework::call::PodRef;
 use berth_framework::extender::Extenders;
 use berth_framework::{PodInfo, Work};

@@ -18,9 +18,9 @@ use crate::cache::Cache;
 use crate::core::{
     Core, Outbound, PointRun, SearchBegin, Settings, WaitId, Waiter, Waits, search_took,
 };
-use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{AttemptFailure, fail};
 use berth_api::{Pod, Str};
+use berth_evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use berth_framework::call::PodRef;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};

@@ -15,7 +15,6 @@ mod call_results;
 pub mod config;
 mod core;
 mod cycle;
-pub mod evaluator;
 mod extenders;
 mod failure;
 mod group_checks;
@@ -34,6 +33,7 @@ pub use crate::core::{
 };
 pub use attempt::CycleResult;
 pub use berth_dispatcher as dispatcher;
+pub use berth_evaluator as evaluator;
 pub use berth_profile as profile;
 pub use berth_queue as queue;
 pub use berth_telemetry::{LogLevel, LogLine, LogValue, NoStopwatch, Stopwatch, families, metrics};

@@ -5,9 +5,7 @@
 //! nothing. A nomination is cleared in one place, [`end`].
 
 use crate::core::Core;
-use crate::evaluator::NominatedPods;
 use berth_api::{Pod, Str};
-use berth_framework::PodInfo;
 use berth_framework::plugin::Nominating;
 use berth_queue::Nominator;
 use std::sync::Arc;
@@ -73,34 +71,5 @@ pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>)
         .add(core.cache.cluster(), after, &nominating);
     if !old.is_empty() {
         end(core, before, &End::Written);
-    }
-}
-
-impl NominatedPods for Nominator {
-    fn is_empty(&self) -> bool {
-        Nominator::is_empty(self)
-    }
-
-    fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>)) {
-        self.pods_on(node).iter().for_each(each);
-    }
-
-    fn node_of(&self, uid: &str) -> Option<&Str> {
-        Nominator::node_of(self, uid)
-    }
-
-    fn changes_end(&self) -> u64 {
-        Nominator::changes_end(self)
-    }
-
-    fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool {
-        let changes = self.changes_since(since);
-        let is_known = changes.is_some();
-        changes.into_iter().flatten().for_each(each);
-        is_known
-    }
-
-    fn with_claim(&self, namespace: &Str, name: &Str, each: &mut dyn FnMut(&Str)) {
-        self.nodes_with_claim(namespace, name).for_each(each);
     }
 }

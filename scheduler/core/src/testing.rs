@@ -6,36 +6,19 @@ use crate::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOpt
 use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallId, Response};
-use berth_framework::registry::{Extensions, Registry};
+use berth_framework::registry::Registry;
 use berth_framework::stage::{Job, JobId};
 use berth_framework::testing::{NodeBuilder, PodBuilder, finished};
-use berth_profile::ProfileSpec;
 use berth_queue::QueuedIn;
 use berth_telemetry::LogLine;
 use berth_telemetry::metrics::Metric;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+pub use berth_profile::testing::registered;
+
 /// The time at which a driver begins.
 pub const BEGINNING: Time = Time::from_secs(1_000);
-
-/// A registry of these plugins, and a profile of exactly them.
-pub fn registered(plugins: impl IntoIterator<Item = Extensions>) -> (Registry, ProfileSpec) {
-    let mut registry = Registry::default();
-    let mut names = Vec::new();
-    for extensions in plugins {
-        let name = extensions.name.clone();
-        registry
-            .register(&name, move |_| Ok(extensions.clone()))
-            .unwrap_or_else(|e| panic!("{e}"));
-        names.push(name);
-    }
-    let names = names.iter().map(String::as_str);
-    (
-        registry,
-        ProfileSpec::of_plugins(ProfileSpec::DEFAULT_SCHEDULER_NAME, names),
-    )
-}
 
 /// A scheduler and its surroundings. After each step, the invariants of the scheduler are checked and its outputs
 /// are taken.

@@ -17,6 +17,7 @@ pub mod extender;
 pub mod features;
 pub mod keep;
 pub mod lack;
+pub mod nominated;
 pub mod plugin;
 pub mod pod_info;
 pub mod quantity;

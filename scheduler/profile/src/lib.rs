@@ -471,5 +471,7 @@ fn check_same_order(
     Ok(())
 }
 
+#[cfg(any(test, feature = "test-builders"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;

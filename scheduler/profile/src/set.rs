@@ -21,6 +21,7 @@ impl PluginId {
     }
 
     /// The index among the profile's plugins.
+    #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -32,16 +33,19 @@ pub struct PluginIds(u128);
 
 impl PluginIds {
     /// Adds one.
+    #[inline]
     pub fn insert(&mut self, id: PluginId) {
         self.0 |= 1 << id.0;
     }
 
     /// Returns whether it is one of them.
+    #[inline]
     pub fn contains(self, id: PluginId) -> bool {
         self.0 & (1 << id.0) != 0
     }
 
     /// Returns whether there is none.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -17,7 +17,8 @@ macro_rules! points {
             pub const ALL: [Self; 16] = [$(Self::$point,)*];
 
             /// The name in metric labels.
-            pub fn as_str(self) -> &'static str {
+            #[inline]
+    pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$point => stringify!($point),)*
                 }

@@ -5,6 +5,7 @@
 
 use berth_api::volumes::claims;
 use berth_api::{Pod, Str};
+use berth_framework::nominated::NominatedPods;
 use berth_framework::plugin::Nominating;
 use berth_framework::{Cluster, PodInfo};
 use rustc_hash::FxHashMap;
@@ -149,5 +150,34 @@ impl Nominator {
             .entry(node)
             .or_default()
             .push(Arc::new(PodInfo::new(pod.clone())));
+    }
+}
+
+impl NominatedPods for Nominator {
+    fn is_empty(&self) -> bool {
+        Nominator::is_empty(self)
+    }
+
+    fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>)) {
+        self.pods_on(node).iter().for_each(each);
+    }
+
+    fn node_of(&self, uid: &str) -> Option<&Str> {
+        Nominator::node_of(self, uid)
+    }
+
+    fn changes_end(&self) -> u64 {
+        Nominator::changes_end(self)
+    }
+
+    fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool {
+        let changes = self.changes_since(since);
+        let is_known = changes.is_some();
+        changes.into_iter().flatten().for_each(each);
+        is_known
+    }
+
+    fn with_claim(&self, namespace: &Str, name: &Str, each: &mut dyn FnMut(&Str)) {
+        self.nodes_with_claim(namespace, name).for_each(each);
     }
 }

@@ -162,6 +162,7 @@ impl Log {
     }
 
     /// Returns whether lines of this level are logged.
+    #[inline]
     pub fn is_on(&self, level: u8) -> bool {
         level <= self.verbosity
     }

@@ -98,7 +98,7 @@ const OTHER_PROFILES: [(&str, &str); 18] = [
         "the core with fake plugins that wait, fail and panic on command, as no in-tree plugin does",
     ),
     (
-        "scheduler/core/src/evaluator",
+        "scheduler/evaluator/src",
         "the search alone, with fake plugins that count their calls",
     ),
     (

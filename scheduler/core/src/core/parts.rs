@@ -4,8 +4,8 @@ use super::{Core, CoreClock, Settings};
 use crate::attempt::Attempt;
 
 use crate::cache::Cache;
-use crate::evaluator::{Evaluation, Evaluator};
 use berth_api::Pod;
+use berth_evaluator::{Evaluation, Evaluator};
 use berth_framework::plugin::Context;
 use berth_framework::{PodInfo, Work};
 use berth_profile::Profile;

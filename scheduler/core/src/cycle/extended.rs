@@ -9,9 +9,9 @@ use super::{
     Attempt, Cycle, CycleResult, CycleStep, Parked, ParkedAt, drops_deleting, percentage_of_nodes,
 };
 use crate::core::{Core, Outbound, Settings, WaitId, Waiter, Waits};
-use crate::evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
 use crate::extenders::{Totals, add_scores, narrow};
 use berth_api::{Str, Time};
+use berth_evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, Extenders, job};
 use berth_framework::stage::{Job, Wait, WaitOn, WakeReason};
 use berth_framework::{NodeTable, Slot, Status};

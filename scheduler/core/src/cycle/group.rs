@@ -22,11 +22,11 @@ use super::{
 };
 use crate::call_results::note_trial;
 use crate::core::{Answered, Core, PointRun, Ran, search_took};
-use crate::evaluator::{FitError, Found, Placement};
 use crate::group_checks;
 use crate::group_status::{self, AttemptEnd};
 use crate::nominations;
 use berth_api::{Pod, Str};
+use berth_evaluator::{FitError, Found, Placement};
 use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupProgress, Nominating};

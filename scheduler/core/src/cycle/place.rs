@@ -6,10 +6,10 @@ use super::{
 };
 use crate::binding::{Hold, PERMIT_WAIT_MAX};
 use crate::core::{Answered, Core, PointRun, Ran};
-use crate::evaluator::{Evaluation, Placement};
 use crate::failure::{AttemptFailure, fail};
 use crate::nominations;
 use berth_api::{Duration, Pod, Str};
+use berth_evaluator::{Evaluation, Placement};
 use berth_framework::plugin::{DryRun, Nominating, PermitStep};
 use berth_framework::stage::{Step, Wait, WakeReason};
 use berth_framework::{Code, Status};

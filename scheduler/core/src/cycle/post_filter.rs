@@ -2,9 +2,9 @@
 
 use super::{Attempt, Cycle, CycleResult, CycleStep, ParkedAt, drops_deleting};
 use crate::core::{Answered, Core, PointRun, Ran, search_took};
-use crate::evaluator::FitError;
 use crate::failure::{AttemptFailure, fail};
 use berth_api::Str;
+use berth_evaluator::FitError;
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::stage::WakeReason;
 use berth_framework::{Code, Feature, Status};

@@ -2,8 +2,8 @@
 
 use super::{Attempt, CycleResult, stage_failure};
 use crate::core::Core;
-use crate::evaluator::{FitError, Placement};
 use crate::failure::{AttemptFailure, fail};
+use berth_evaluator::{FitError, Placement};
 use berth_framework::plugin::{Nominating, PermitStep};
 use berth_framework::{Cluster, Status};
 

@@ -3,8 +3,8 @@
 //! Nothing is changed: neither the queue nor the cache, the random numbers, the kept answers or the metrics.
 
 use super::Scheduler;
-use crate::evaluator::{Evaluation, Evaluator, Found};
 use berth_api::{Pod, Str};
+use berth_evaluator::{Evaluation, Evaluator, Found};
 use berth_framework::{PodInfo, Work};
 use berth_telemetry::NoStopwatch;
 use std::sync::Arc;

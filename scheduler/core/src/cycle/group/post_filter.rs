@@ -5,10 +5,10 @@
 
 use super::{Cycle, GroupRun, MemberFound};
 use crate::core::Core;
-use crate::evaluator::Evaluation;
 use crate::nominations;
 use crate::preemptions;
 use berth_api::Str;
+use berth_evaluator::Evaluation;
 use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::{
     GroupDryRun, GroupPostFilterResult, Nominating, PodGroupPostFilterContext,

@@ -1,9 +1,9 @@
 //! Whole cycles: from the queue to a bound pod, or why not.
 
 use super::*;
-use crate::evaluator::EvaluatorKind;
 use crate::{LogLevel, ScheduleOutcome};
 use berth_api::Duration;
+use berth_evaluator::EvaluatorKind;
 use berth_framework::Status;
 use berth_framework::call::EventKind;
 use berth_framework::plugin::PreFilterResult;

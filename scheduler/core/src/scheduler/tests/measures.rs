@@ -3,8 +3,8 @@
 use super::fakes::everywhere;
 use super::*;
 use crate::LogLevel;
-use crate::evaluator::EvaluatorKind;
 use berth_api::Duration;
+use berth_evaluator::EvaluatorKind;
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::{
     Nominating, PermitStep, PostFilterResult, PostFilterStep, PreFilterResult,

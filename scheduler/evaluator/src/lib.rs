@@ -20,6 +20,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use berth_framework::nominated::{NoNominations, NominatedPods};
 pub use diagnosis::{Diagnosis, FitError};
 pub use incremental::{AnswerCache, AnswerCacheCounts, EvaluatorKind, Examined, UnknownEvaluator};
 pub use plain::{Found, Placement, PreFiltered};
@@ -28,60 +29,17 @@ pub use search::{SearchLimit, nodes_to_find};
 pub use tally::{Span, Tally};
 
 use choose::break_tie;
-pub(crate) use choose::choose;
-pub(crate) use diagnosis::insert_sorted;
-pub(crate) use plain::unfit;
+pub use choose::choose;
+pub use diagnosis::insert_sorted;
+pub use plain::unfit;
 
 pub(crate) use memos::Memos;
 
-use berth_api::{Str, Time};
+use berth_api::Time;
 use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, Status, Work};
 use berth_profile::{PluginIds, Profile};
 use berth_telemetry::Stopwatch;
 use std::sync::Arc;
-
-/// The pods that are nominated to a node and are not on it yet.
-pub trait NominatedPods {
-    /// Returns whether there is none anywhere.
-    fn is_empty(&self) -> bool;
-    /// Those of a node.
-    fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>));
-    /// The node that a pod is nominated to.
-    fn node_of(&self, uid: &str) -> Option<&Str>;
-    /// Grows with every change.
-    fn changes_end(&self) -> u64;
-    /// Names every node whose nominations have changed since [`NominatedPods::changes_end`] was `since`; false when
-    /// that is too long ago to be known.
-    fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool;
-    /// Names every node to which a pod is nominated that uses this claim.
-    fn with_claim(&self, namespace: &Str, name: &Str, each: &mut dyn FnMut(&Str));
-}
-
-/// No pod is nominated.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoNominations;
-
-impl NominatedPods for NoNominations {
-    fn is_empty(&self) -> bool {
-        true
-    }
-
-    fn on_node(&self, _node: &Str, _each: &mut dyn FnMut(&Arc<PodInfo>)) {}
-
-    fn node_of(&self, _uid: &str) -> Option<&Str> {
-        None
-    }
-
-    fn changes_end(&self) -> u64 {
-        0
-    }
-
-    fn changed_since(&self, _since: u64, _each: &mut dyn FnMut(&Str)) -> bool {
-        true
-    }
-
-    fn with_claim(&self, _namespace: &Str, _name: &Str, _each: &mut dyn FnMut(&Str)) {}
-}
 
 /// The state of the plugins about one pod in one cycle, and the plugins that have no answer about it.
 #[derive(Default)]
@@ -97,7 +55,7 @@ pub struct Evaluation {
     /// The findings of PostFilter about nodes for pods of this shape.
     memos: Option<Memos>,
     /// Set when no node fits by kept answers: those of all plugins follow from what they read of the pod.
-    pub(crate) is_kept: bool,
+    pub is_kept: bool,
     /// Set when a decision was made without PreFilter: it has to run before filters are called.
     unprepared: bool,
     supposed: Vec<dry_run::Supposed>,
@@ -107,7 +65,7 @@ pub struct Evaluation {
 
 impl Evaluation {
     /// The state of the plugins is outdated: all of it is discarded, except the counts for the metrics.
-    pub(crate) fn begin_anew(&mut self) {
+    pub fn begin_anew(&mut self) {
         let tally = std::mem::take(&mut self.tally);
         *self = Self {
             tally,

@@ -9,7 +9,7 @@ use super::plan::{Group, Plan, Unkeepable};
 use super::rows::Rows;
 use super::scratch::{Note, Scratch};
 use super::store::Keepable;
-use crate::evaluator::{Evaluation, Evaluator, Tally};
+use crate::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
 use berth_framework::keep::{Class, FollowOutcome, Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};

@@ -5,7 +5,7 @@
 
 use super::changes::note_changes;
 use super::scratch::Scratch;
-use crate::evaluator::Evaluator;
+use crate::Evaluator;
 use berth_framework::Slot;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

@@ -5,10 +5,11 @@ mod scoring;
 mod search;
 
 use super::*;
-use crate::testing::registered;
+use berth_api::Str;
 use berth_framework::plugin::PreFilterResult;
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{Code, NodeView, Slot, Status};
+use berth_profile::testing::registered;
 use berth_profile::{Profile, ProfileSpec};
 use berth_telemetry::NoStopwatch;
 use std::sync::atomic::{AtomicUsize, Ordering};

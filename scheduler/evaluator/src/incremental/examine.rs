@@ -4,7 +4,7 @@ use super::node_answers::FEASIBLE;
 use super::plan::Unkeepable;
 use super::shape::Parts;
 use super::{AnswerCache, Kept};
-use crate::evaluator::{Evaluator, PluginScores, Scores};
+use crate::{Evaluator, PluginScores, Scores};
 use berth_framework::Slot;
 use berth_framework::plugin::NodeStatuses;
 use berth_profile::PluginId;

@@ -1,8 +1,7 @@
 //! The questions that are repeated and those that are not, with a plugin that counts.
 
 use super::*;
-use crate::evaluator::NoNominations;
-use crate::testing::registered;
+use crate::NoNominations;
 use berth_api::Time;
 use berth_framework::keep::{FollowOutcome, Keep, Kept as KeptAnswers};
 use berth_framework::plugin::{Filter, Plugin, Score};
@@ -11,6 +10,7 @@ use berth_framework::table::ResourceId;
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
 use berth_profile::Profile;
+use berth_profile::testing::registered;
 use berth_telemetry::NoStopwatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -271,7 +271,7 @@ impl Evaluator<'_> {
     ///
     /// # Errors
     /// The result of the search, if it is over already.
-    pub(crate) fn possible(&mut self) -> Result<(PreFiltered, Diagnosis), Found> {
+    pub fn possible(&mut self) -> Result<(PreFiltered, Diagnosis), Found> {
         let all = self.cluster.nodes.len();
         if all == 0 {
             return Err(Found::NoNodes(
@@ -314,7 +314,7 @@ impl Evaluator<'_> {
 
     /// The feasible nodes, how many nodes were evaluated, and the errors that only excluded their node. If no plugin
     /// scores, the search stops at the first feasible node (C-20).
-    pub(crate) fn feasible(
+    pub fn feasible(
         &mut self,
         possible: PreFiltered,
         (percentage_of_nodes, is_scored): (Option<i32>, bool),
@@ -351,7 +351,7 @@ impl Evaluator<'_> {
     }
 
     /// The pod's nominated node, if it is feasible now: it is not looked further then (C-16).
-    pub(crate) fn nominated_node(&mut self, diagnosis: &mut Diagnosis) -> Option<Slot> {
+    pub fn nominated_node(&mut self, diagnosis: &mut Diagnosis) -> Option<Slot> {
         let name = &self.pod.pod.status.nominated_node_name;
         if name.is_empty() {
             return None;
@@ -366,7 +366,8 @@ impl Evaluator<'_> {
     }
 }
 
-pub(crate) fn unfit(nodes: usize, diagnosis: Diagnosis) -> Found {
+/// The result of a search in which none of this number of nodes fits.
+pub fn unfit(nodes: usize, diagnosis: Diagnosis) -> Found {
     Found::Unfit(Box::new(FitError { nodes, diagnosis }))
 }
 

@@ -1,7 +1,7 @@
 //! The re-evaluated nodes in order, for columns and shapes that follow them.
 
 use super::scratch::{Note, Scratch};
-use crate::evaluator::Evaluator;
+use crate::Evaluator;
 use berth_framework::Slot;
 use berth_framework::table::TableChange;
 use std::collections::VecDeque;

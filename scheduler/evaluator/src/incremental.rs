@@ -271,7 +271,7 @@ impl AnswerCache {
     }
 
     /// Forgets every answer and plan, because the profiles are replaced. The counts stay.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         let (made, counts) = (self.keeper.made, self.keeper.counts);
         *self = Self::default();
         (self.keeper.made, self.keeper.counts) = (made, counts);
@@ -414,7 +414,7 @@ impl AnswerCache {
     }
 
     /// Stores what PostFilter found about nodes.
-    pub(crate) fn revert(&mut self, evaluation: &mut Evaluation) {
+    pub fn revert(&mut self, evaluation: &mut Evaluation) {
         if let Some(memos) = evaluation.memos.take()
             && let Some(shape) = self.keeper.store.shape(&memos.shape)
         {

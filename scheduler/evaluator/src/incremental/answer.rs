@@ -6,7 +6,7 @@ use super::node_classes::NodeClasses;
 use super::plan::{Plan, Unkeepable};
 use super::rows::RowId;
 use super::shape::{BlockBest, Parts, Shape, slots_of};
-use crate::evaluator::{Diagnosis, Evaluator, break_tie, choose};
+use crate::{Diagnosis, Evaluator, break_tie, choose};
 use berth_framework::keep::FeasibleClass;
 use berth_framework::plugin::{KeptStatuses, MAX_NODE_SCORE, NodeStatuses};
 use berth_framework::{Slot, Status};

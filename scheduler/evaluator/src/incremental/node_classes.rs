@@ -8,7 +8,7 @@ use super::plan::{Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
 use super::shape::Parts;
 use super::store::Keepable;
-use crate::evaluator::Evaluator;
+use crate::Evaluator;
 use berth_framework::Slot;
 use berth_framework::keep::Class;
 use std::sync::Arc;

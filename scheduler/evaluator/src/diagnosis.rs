@@ -58,7 +58,7 @@ impl Diagnosis {
 }
 
 /// Puts `name` into a sorted list, once.
-pub(crate) fn insert_sorted(names: &mut Vec<Str>, name: &Str) {
+pub fn insert_sorted(names: &mut Vec<Str>, name: &Str) {
     if let Err(at) = names.binary_search(name) {
         names.insert(at, name.clone());
     }

@@ -1,7 +1,7 @@
 //! Decisions with kept answers, and the comparison with those of the plain evaluator.
 
 use super::AnswerCache;
-use crate::evaluator::{Evaluation, Evaluator, Found, Placement};
+use crate::{Evaluation, Evaluator, Found, Placement};
 use berth_framework::{Slot, Work};
 
 impl Evaluator<'_> {

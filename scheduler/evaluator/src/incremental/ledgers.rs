@@ -5,7 +5,7 @@ use super::node_answers::{Known, neutral};
 use super::plan::{Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
 use super::store::Keepable;
-use crate::evaluator::Evaluator;
+use crate::Evaluator;
 use berth_framework::keep::{Class, Ledger, LedgerChange, LedgerState};
 use berth_framework::plugin::Context;
 use berth_framework::table::TableChange;

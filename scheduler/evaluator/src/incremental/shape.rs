@@ -13,7 +13,7 @@ use super::plan::{Plan, Unkeepable};
 use super::rows::RowId;
 use super::scratch::{Note, Scratch};
 use super::store::Keepable;
-use crate::evaluator::{Evaluator, Memos};
+use crate::{Evaluator, Memos};
 use berth_framework::Slot;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;

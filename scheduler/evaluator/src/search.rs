@@ -175,7 +175,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether the pod, whose PreFilter was run, fits on a node.
-    pub(crate) fn fits_on(&mut self, node: Slot) -> bool {
+    pub fn fits_on(&mut self, node: Slot) -> bool {
         self.filter_node(node).is_success()
     }
 

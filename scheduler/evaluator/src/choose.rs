@@ -5,7 +5,7 @@ use berth_framework::Slot;
 /// A node with the greatest total; each of several with the same chance (C-26, where kube-scheduler 1.36 has lost
 /// its randomness). The outcome depends on the set of the best nodes and on the generator, not on the order in
 /// which they are listed.
-pub(crate) fn choose(totals: &[(Slot, i64)], rng: &mut fastrand::Rng) -> Option<Slot> {
+pub fn choose(totals: &[(Slot, i64)], rng: &mut fastrand::Rng) -> Option<Slot> {
     let best = totals.iter().map(|(_, total)| *total).max()?;
     let mut tied: Vec<Slot> = totals
         .iter()
