@@ -36,7 +36,6 @@ mod traces;
 mod typed;
 mod up;
 mod volumes;
-mod webhooks;
 mod what_if;
 
 /// The command under test.
