@@ -483,6 +483,8 @@ async function explainPod(namespace, {pod: key, group, node}, into) {
     d.exist ?? 0, d.matching ?? 0, d.free ?? 0, d.held ?? 0, d.tainted ?? 0, d.heldBy?.map(h => h.pods?.join(", ")).join(", ")]), "Devices");
   list(parts, "Gated by", pod.gates?.map(gate => gate.name + (gate.message ? ": " + gate.message : "") + (gate.usage?.medianSeconds !== undefined ? `; usually removed after ${age(gate.usage.medianSeconds)}` : "")
     + (gate.isOrphaned ? "; no component seems to remove it any more" : "")));
+  if (pod.quota) sub(parts, ["Quota", "Order", "#Place", "#In line", "First in line", "Key", "#Requested", "#Used", "#Limit"], [[pod.quota.quota, pod.quota.order,
+    pod.quota.place ?? "", pod.quota.entries ?? 0, pod.quota.first, pod.quota.key, pod.quota.requested, pod.quota.used, pod.quota.limit]], "Deferred quota");
   sub(parts, ["API call", "State", "#Sent", "Error"], pod.calls?.map(call => [call.callType, call.state, call.attempts || 0, call.error]));
   const nodes = pod.decision?.nodes ?? [];
   if (nodes.length) sub(parts, ["Plugin", "#Weight", ...nodes.map(of => "#" + of.node + (of.isChosen ? " (chosen)" : ""))], [

@@ -7,6 +7,7 @@ use super::{claims, daemons, nodes, quotas, strict, workloads};
 use crate::exit::CommandFailure;
 use berth_api::{Kind, Object};
 use berth_explain::what_if::{CopiedObjects, DisplacedPod, PendingPod, key_of};
+use berth_framework::cluster::{DEFERRED_QUOTA, QuotaSpec};
 use berth_objects::offline;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,7 +209,9 @@ pub(super) fn known(
             "{place}: apiVersion or kind is missing; give objects as kubectl get -o yaml prints them"
         )));
     }
-    let Some(found) = Kind::by_name(&version, &kind) else {
+    let known_kind = Kind::by_name(&version, &kind);
+    let quota = is_deferred_quota(&object).then_some(Kind::Custom(DEFERRED_QUOTA));
+    let Some(found) = known_kind.or(quota) else {
         return Ok(None);
     };
     let name = text(&object["metadata"]["name"]);
@@ -244,7 +247,13 @@ fn is_namespaced(kind: Kind) -> bool {
             | Kind::PersistentVolumeClaim
             | Kind::CsiStorageCapacity
             | Kind::ResourceClaim
+            | Kind::Custom(DEFERRED_QUOTA)
     )
+}
+
+/// Returns whether an object is a DeferredQuota: the only custom kind that the scheduler reads.
+pub(super) fn is_deferred_quota(object: &Value) -> bool {
+    object["apiVersion"] == "scheduling.berth.dev/v1alpha1" && object["kind"] == "DeferredQuota"
 }
 
 /// Applies a change: a new object, fields of a known one, or its deletion.
@@ -269,7 +278,7 @@ fn change(
     let Some((key, mut object)) = known(place, object)? else {
         return Err(CommandFailure::Usage(format!(
             "{place}: the scheduler does not read objects of kind {kind}; give the pods and nodes that follow from it, or \
-             their Deployment, ReplicaSet, StatefulSet, ReplicationController, DaemonSet or Job, or a ResourceQuota, \
+             their Deployment, ReplicaSet, StatefulSet, ReplicationController, DaemonSet or Job, or a ResourceQuota, DeferredQuota, \
              PriorityClass, ResourceClaimTemplate, CapacityBuffer or PodTemplate"
         )));
     };
@@ -372,6 +381,12 @@ pub(super) fn decode(raw: &ClusterJson) -> Result<CopiedObjects, CommandFailure>
                 "failed to decode {kind} {namespace}{slash}{name}: {e}"
             ))
         })?;
+        // The rules of the definition refuse such a quota.
+        if let Object::Custom(quota) = &object {
+            QuotaSpec::read(quota).map_err(|reason| {
+                CommandFailure::Usage(format!("DeferredQuota {namespace}/{name}: {reason}"))
+            })?;
+        }
         Ok((key_of(&object), object))
     });
     decoded.collect()

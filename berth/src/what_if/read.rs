@@ -8,6 +8,7 @@ use crate::release::{AskingInterval, of_server};
 use berth_api::{Kind, Release};
 use berth_client::request::{self, Resource};
 use berth_client::{ApiError, Transport, connect};
+use berth_framework::cluster::DEFERRED_QUOTA;
 use berth_objects::schema;
 use serde_json::Value;
 use std::io::Read as _;
@@ -111,7 +112,8 @@ pub(super) async fn list_all(
         .map_err(CommandFailure::environment)?
         .asking_once();
     let release = of_server(&transport, AskingInterval::Once).await.release;
-    for kind in Kind::ALL {
+    let quotas = Kind::Custom(DEFERRED_QUOTA);
+    for kind in Kind::ALL.iter().chain([&quotas]) {
         let (group, version, plural) = kind.resource();
         let mut resource = Resource {
             group,
@@ -133,6 +135,11 @@ pub(super) async fn list_all(
         let is_needed = Kind::ESSENTIAL.contains(kind);
         match listed {
             Err(ApiError::Status { code: 404, .. }) if !is_needed => {}
+            Err(error @ ApiError::Status { code: 403, .. }) if *kind == quotas => {
+                others.notes.push(format!(
+                    "objects of kind DeferredQuota of the cluster could not be listed ({error}), so no pod waits for one"
+                ));
+            }
             Err(error) => {
                 return Err(CommandFailure::Environment(format!(
                     "failed to list {} at {} (kubeconfig {}): {error}",

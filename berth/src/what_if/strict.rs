@@ -1,6 +1,6 @@
 //! Changes are decoded as strictly as the API server decodes them: a typing error is no change that has no effect.
 
-use super::changes::{ChangedKey, ClusterJson, DELETE, shown};
+use super::changes::{ChangedKey, ClusterJson, DELETE, is_deferred_quota, shown};
 use crate::exit::CommandFailure;
 use berth_api::Kind;
 use berth_objects::offline;
@@ -29,11 +29,15 @@ pub(super) fn check(place: &str, object: &Value) -> Result<(), CommandFailure> {
             "{place}: apiVersion or kind is missing; give objects as kubectl get -o yaml prints them"
         )));
     }
-    let Some(misfits) = offline::check(api_version, kind, object) else {
-        return Err(unknown_kind(place, api_version, kind));
+    let faults: Vec<String> = match offline::check(api_version, kind, object) {
+        Some(misfits) => {
+            let unknown = misfits.unknown_fields.iter().map(unknown_field);
+            unknown.chain(misfits.type_errors).collect()
+        }
+        // Its spec is checked when it is decoded.
+        None if is_deferred_quota(object) => Vec::new(),
+        None => return Err(unknown_kind(place, api_version, kind)),
     };
-    let unknown = misfits.unknown_fields.iter().map(unknown_field);
-    let faults: Vec<String> = unknown.chain(misfits.type_errors).collect();
     if !faults.is_empty() {
         let faults = faults.join(", ");
         return Err(CommandFailure::Usage(format!("{place}: {kind}: {faults}")));
@@ -94,6 +98,9 @@ pub(super) fn check_new(
     object: &Value,
 ) -> Result<(), CommandFailure> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
+    if is_deferred_quota(object) {
+        return Ok(());
+    }
     let mut errors = offline::errors_of_new(text("apiVersion"), text("kind"), object);
     errors.retain(|error| !error.contains(IMAGE));
     if key.0 == Kind::Node {

@@ -56,6 +56,40 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// A DeferredQuota among the changes: pods without room are pending with the reason, and a higher limit places them. One
+/// that makes no sense is refused with the field.
+#[test]
+fn deferred_quotas_are_documents() {
+    let scratch = Scratch::new("what-if-quotas");
+    let quota = |hard: &str| {
+        json!({"apiVersion": "scheduling.berth.dev/v1alpha1", "kind": "DeferredQuota",
+               "metadata": {"name": "team-a", "uid": "q"}, "spec": {"hard": {"requests.cpu": hard}}})
+        .to_string()
+    };
+    let cluster = [
+        node("n1"),
+        pod("running", "2", "n1"),
+        pod("waiting", "1", ""),
+        serde_json::from_str(&quota("2")).expect("JSON"),
+    ];
+    let cluster = shown(&scratch.file("cluster.json", &list(&cluster)));
+    let report = what_if(&["--from", &cluster]).expect("a report");
+    let reason = &report["pending"][0]["reason"];
+    assert_eq!(
+        reason, "deferred quota \"team-a\": requests.cpu: requested 1, used 2 of 2",
+        "{report}"
+    );
+    let raised = shown(&scratch.file("raised.json", &quota("3")));
+    let report = what_if(&["--from", &cluster, "-f", &raised]).expect("a report");
+    assert_eq!(report["placed"][0]["pod"], "default/waiting", "{report}");
+    let wrong = shown(&scratch.file("wrong.json", &quota("-1")));
+    let error = what_if(&["--from", &cluster, "-f", &wrong]).expect_err("it is refused");
+    assert!(
+        error.contains("spec.hard[requests.cpu]: must not be negative"),
+        "{error}"
+    );
+}
+
 #[test]
 fn changes_are_run_and_reported() {
     let scratch = Scratch::new("what-if");

@@ -97,6 +97,8 @@ answers! {
         woken_by: Vec<WakeUp>,
         /// The gates, and the PreEnqueue plugins that reject it.
         gates: Vec<Gate>,
+        /// The deferred quota for which it waits.
+        quota: Option<QuotaWait>,
         /// The API calls about it that have not ended, and the last ones that have failed.
         calls: Vec<Call>,
         /// The node that it is nominated to.
@@ -276,6 +278,54 @@ answers! {
         /// The reports of components other than the scheduler about the pod: the events that name the gate, otherwise
         /// those that name no gate. A controller that removes the gate is recognised by them.
         events: Vec<GateEvent>,
+    }
+
+    /// The deferred quota for which a pod waits.
+    QuotaWait {
+        /// The name of the quota, in the namespace of the pod.
+        quota: String,
+        /// `Strict` or `BestEffort`.
+        order: String,
+        /// The place of the pod in line, from 1; zero if it is not in line.
+        place: usize,
+        /// The number of entries in line. All pods of a gang are one entry.
+        entries: usize,
+        /// The pod that is first in line, `namespace/name`.
+        first: String,
+        /// The key of `spec.hard` that has no room; empty if only earlier entries are in the way.
+        key: String,
+        /// What the pod, or its gang, requests.
+        requested: String,
+        /// What is used, and kept for admitted pods.
+        used: String,
+        /// The limit, or the sum of the limits of the cohort.
+        limit: String,
+        /// The amount that is missing.
+        missing: String,
+        /// The cohort, if the sum of its limits is lacking.
+        cohort: String,
+        /// Whether the request exceeds the limit: it can never be admitted.
+        never_fits: bool,
+    }
+
+    /// A deferred quota for which pods wait.
+    QuotaLine {
+        /// The namespace.
+        namespace: String,
+        /// The name of the quota.
+        quota: String,
+        /// `Strict` or `BestEffort`.
+        order: String,
+        /// The number of waiting pods.
+        waiting: usize,
+        /// The age of the oldest of them, in seconds.
+        oldest_seconds: f64,
+        /// The pod that is first in line.
+        first: String,
+        /// The reason why it waits.
+        message: String,
+        /// Whether it requests more than the limit, so that it can never be admitted.
+        is_stuck: bool,
     }
 
     /// The removals of a gate.
@@ -594,6 +644,8 @@ answers! {
         group_count: usize,
         /// The scheduling gates of waiting pods, those of the most pods first.
         gates: Vec<GateAccount>,
+        /// The deferred quotas for which pods wait, the longest line first.
+        quotas: Vec<QuotaLine>,
         /// Pods that were given a node in the last minute, for each second.
         placed_per_second: f64,
         /// Whether there were more than are kept, so that the rate covers less than a minute.

@@ -13,8 +13,8 @@ use berth_api::storage::{
 };
 use berth_api::taint::TolerationOperator;
 use berth_api::{
-    Node, Object, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Pod, Quantity, Str, Taint,
-    TaintEffect, Toleration,
+    CustomObject, Node, Object, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Pod, Quantity,
+    Str, Taint, TaintEffect, Toleration,
 };
 use berth_framework::Cluster;
 use serde::{Deserialize, Serialize};
@@ -87,6 +87,20 @@ pub struct Less {
     pub resource: String,
     /// The difference: milli-CPU for `cpu`, otherwise in the unit of the resource.
     pub amount: i64,
+}
+
+/// A limit of a deferred quota that is raised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaRaise {
+    /// The name of the quota, in the pod's namespace.
+    pub quota: String,
+    /// The key of `spec.hard`.
+    pub key: String,
+    /// The difference, as a quantity.
+    pub by: String,
+    /// The new limit, as a quantity.
+    pub to: String,
 }
 
 /// A single change.
@@ -212,6 +226,16 @@ pub enum TriedChange {
         /// The pods.
         pods: Vec<PodRef>,
     },
+    /// Raise limits of deferred quotas.
+    RaiseQuota {
+        /// The limits.
+        raises: Vec<QuotaRaise>,
+    },
+    /// Wait for the end of pods, or delete them, so that deferred quotas have room.
+    EndPods {
+        /// The pods.
+        pods: Vec<PodRef>,
+    },
     /// Give the pod a higher priority, so that it preempts other pods.
     RaisePriority {
         /// The lowest priority that is high enough.
@@ -248,6 +272,7 @@ impl TriedChange {
             Self::CreateClaim { .. } => 22,
             Self::CreateVolume { .. } => 24,
             Self::CreateResourceClaim { .. } => 26,
+            Self::RaiseQuota { .. } => 28,
             Self::Tolerate { .. } => 30,
             Self::RemoveTaint { .. } => 32,
             Self::LabelNode { .. } => 34,
@@ -263,6 +288,7 @@ impl TriedChange {
             Self::RequestFewerDevices { .. } => 58,
             Self::RequestLess { less } => 60 + many(less.len()),
             Self::DeletePods { pods, .. } => 70_u32.saturating_add(many(pods.len())),
+            Self::EndPods { pods } => 68_u32.saturating_add(many(pods.len())),
             Self::RaisePriority { victims, .. } => 300_u32.saturating_add(many(victims.len())),
             Self::AddNode { .. } => 1000,
         }
@@ -338,6 +364,17 @@ impl TriedChange {
                 "delete pod(s) {} on node {node}, or scale their owners down",
                 names(pods)
             ),
+            Self::RaiseQuota { raises } => {
+                let raises = raises.iter().map(|raise| {
+                    let QuotaRaise { quota, key, by, to } = raise;
+                    format!("raise {key} of deferred quota {quota} by {by} to {to}")
+                });
+                raises.collect::<Vec<_>>().join(" and ")
+            }
+            Self::EndPods { pods } => {
+                let them = if pods.len() == 1 { "it" } else { "them" };
+                format!("wait for the end of {}, or delete {them}", names(pods))
+            }
             Self::RaisePriority { priority, victims } => format!(
                 "raise the priority of the pod to {priority}, so that it preempts {}",
                 names(victims)
@@ -398,6 +435,18 @@ impl TriedChange {
                 let deleted = found?.into_iter();
                 let deleted = deleted.map(|info| Edit::Delete(info.pod.clone()));
                 deleted.chain(released(cluster, pods)).collect()
+            }
+            Self::RaiseQuota { raises } => raised(cluster, pod.namespace(), raises)?,
+            Self::EndPods { pods } => {
+                let find = |wanted: &PodRef| {
+                    let mut known = cluster.pods.iter().map(|(_, pod)| pod);
+                    known.find(|pod| {
+                        *pod.name() == *wanted.name && *pod.namespace() == *wanted.namespace
+                    })
+                };
+                let found: Option<Vec<_>> = pods.iter().map(find).collect();
+                let ended = found?.into_iter().map(|pod| Edit::Delete(pod.clone()));
+                ended.chain(released(cluster, pods)).collect()
             }
             Self::TolerateDeviceTaint { .. }
             | Self::RemoveDeviceSelectors { .. }
@@ -599,6 +648,31 @@ fn slices_like(cluster: &Cluster, like: &str, name: &str) -> Vec<Edit> {
         Edit::Set(Object::ResourceSlice(Arc::new(slice)))
     });
     copied.collect()
+}
+
+/// Deferred quotas with raised limits, each once.
+fn raised(cluster: &Cluster, namespace: &Str, raises: &[QuotaRaise]) -> Option<Vec<Edit>> {
+    let mut changed: Vec<CustomObject> = Vec::new();
+    for raise in raises {
+        let at = changed.iter().position(|q| q.metadata.name == *raise.quota);
+        let at = match at {
+            Some(at) => at,
+            None => {
+                let quota = cluster
+                    .quotas()
+                    .get(namespace, &raise.quota.as_str().into())?;
+                changed.push(CustomObject::clone(quota.object));
+                changed.len() - 1
+            }
+        };
+        let quota = changed.get_mut(at)?;
+        let hard = quota.value.pointer_mut("/spec/hard")?.as_object_mut()?;
+        hard.insert(raise.key.clone(), raise.to.clone().into());
+    }
+    let edits = changed
+        .into_iter()
+        .map(|quota| Edit::Set(Object::Custom(Arc::new(quota))));
+    Some(edits.collect())
 }
 
 /// The pods, in words.

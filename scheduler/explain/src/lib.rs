@@ -48,6 +48,7 @@ mod pod;
 mod preemption;
 mod preempts;
 mod queue;
+mod quota;
 mod remedies;
 mod snapshot;
 pub mod spread;

@@ -25,6 +25,9 @@ pub(crate) fn with_edits<R>(
 ) -> R {
     let mut undo = Vec::new();
     let mut changed = pod.clone();
+    // A pod that was admitted in a trial would keep its room.
+    let quotas = snapshot.cluster.quotas();
+    let quotas = (!quotas.is_idle()).then(|| quotas.clone());
     for edit in edits {
         match edit {
             Edit::Set(Object::Pod(pod)) => changed = Arc::new(PodInfo::new(pod.clone())),
@@ -76,6 +79,9 @@ pub(crate) fn with_edits<R>(
             }
         }
     }
+    if let Some(before) = quotas {
+        *cluster.quotas_mut() = before;
+    }
     result
 }
 
@@ -115,6 +121,11 @@ fn stored(cluster: &Cluster, object: &Object) -> Option<Object> {
                 .claims()
                 .get(&meta.namespace, &meta.name)?;
             Some(Object::ResourceClaim(known.clone()))
+        }
+        Object::Custom(custom) => {
+            let known = cluster.custom(custom.kind)?;
+            let known = known.get(&meta.namespace, &meta.name)?;
+            Some(Object::Custom(known.clone()))
         }
         _ => None,
     }

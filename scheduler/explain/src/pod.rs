@@ -12,6 +12,7 @@ use crate::gates::{gated_since, is_orphaned, usage};
 use crate::group::{GroupFacts, explain_group};
 use crate::limits::CLOSEST_MAX;
 use crate::preemption::{ExaminedPod, nomination, preemption};
+use crate::quota::quota_wait;
 use crate::remedies::{self, NODES_CONSIDERED_MAX};
 use crate::snapshot::Snapshot;
 use berth_api::{Duration, Pod, Time};
@@ -311,6 +312,7 @@ fn explain_member(
     answer: &mut PodAnswer,
 ) {
     answer.gates = gates(snapshot, facts, profile);
+    answer.quota = quota_wait(&snapshot.cluster, &facts.pod);
     let pod = Arc::new(PodInfo::new(facts.pod.clone()));
     let examination = examine(snapshot, profile, &pod);
     answer.verdict = Some(examination.verdict(&snapshot.cluster, &pod));
@@ -330,6 +332,7 @@ fn explain_waiting(
         answer.notes.push(text.to_owned());
     }
     answer.gates = gates(snapshot, facts, profile);
+    answer.quota = quota_wait(&snapshot.cluster, &facts.pod);
     let pod = Arc::new(PodInfo::new(facts.pod.clone()));
     let without_gates = remedies::without_gates(&pod);
     let (pod, gate_change) = match without_gates {

@@ -1,11 +1,12 @@
 //! The waiting pods of the queue, grouped.
 
-use crate::answer::{GateAccount, QueueAnswer, QueueGroup};
+use crate::answer::{GateAccount, QueueAnswer, QueueGroup, QuotaLine};
 use crate::devices::requests_text;
 use crate::gates::gate_accounts;
 use crate::limits::GROUPS_MAX;
 use crate::owner::owner_of;
 use crate::pod::{ago, seconds, state_of};
+use crate::quota::lines;
 use berth_api::{Duration, Pod, Str, Time};
 use berth_scheduler::queue::{QueueCounts, QueuedIn, QueuedPodInfo};
 use berth_scheduler::{DECISIONS_MAX, Scheduler};
@@ -79,6 +80,7 @@ pub struct QueueFacts {
     /// The group with the oldest pod first.
     pub(crate) groups: Vec<WaitingGroup>,
     gates: Vec<GateAccount>,
+    quotas: Vec<QuotaLine>,
     placed_per_second: f64,
     is_rate_of_less: bool,
     flush_rescues: u64,
@@ -141,6 +143,7 @@ impl QueueFacts {
             in_flight: scheduler.queue().in_flight().len(),
             groups,
             gates: gate_accounts(scheduler, now),
+            quotas: lines(scheduler.cache().cluster(), now),
             placed_per_second,
             is_rate_of_less,
             flush_rescues: scheduler.flush_rescues(),
@@ -197,6 +200,7 @@ pub fn explain_queue(facts: &QueueFacts) -> QueueAnswer {
         groups: groups.collect(),
         group_count: facts.groups.len(),
         gates: facts.gates.clone(),
+        quotas: facts.quotas.clone(),
         placed_per_second: facts.placed_per_second,
         is_rate_of_less: facts.is_rate_of_less,
         flush_rescues: facts.flush_rescues,

@@ -19,6 +19,7 @@ use crate::limits::{
 };
 use crate::overlay::with_edits;
 use crate::preemption::ExaminedPod;
+use crate::quota;
 use crate::snapshot::Snapshot;
 use berth_api::{Object, volumes};
 use berth_framework::plugin::DryRun;
@@ -182,6 +183,10 @@ impl Remedies<'_> {
         closest: &[Distance],
     ) {
         for (change, nodes) in candidates(snapshot, pod, examination, closest, Which::Whole) {
+            self.try_out(snapshot, pod, change, nodes);
+        }
+        for change in quota::changes(snapshot, pod) {
+            let nodes = self.all_nodes.clone();
             self.try_out(snapshot, pod, change, nodes);
         }
         self.try_deletions(snapshot, pod, closest);

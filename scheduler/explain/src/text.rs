@@ -108,6 +108,7 @@ pub fn pod(answer: &PodAnswer) -> String {
         text += &table(&rows, "  ");
     }
     gates(&mut text, answer);
+    quota(&mut text, answer);
     verdict(&mut text, answer);
     devices(&mut text, answer);
     closest(&mut text, &answer.closest);
@@ -170,6 +171,46 @@ pub fn pod(answer: &PodAnswer) -> String {
     }
     notes(&mut text, &answer.notes);
     text
+}
+
+/// The deferred quota for which a pod waits.
+fn quota(text: &mut String, answer: &PodAnswer) {
+    let Some(wait) = &answer.quota else {
+        return;
+    };
+    line!(text);
+    line!(text, "Deferred quota");
+    let mut rows = vec![vec![
+        "quota".to_owned(),
+        format!("{} ({})", wait.quota, wait.order),
+    ]];
+    let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+    match wait.place {
+        0 => row("place", "not in line".to_owned()),
+        place => row("place", format!("{place} of {} in line", wait.entries)),
+    }
+    if wait.place > 1 {
+        row("first in line", wait.first.clone());
+    }
+    if !wait.key.is_empty() {
+        let cohort = match wait.cohort.as_str() {
+            "" => String::new(),
+            cohort => format!(" in cohort {cohort}"),
+        };
+        let missing = if wait.never_fits {
+            "the request exceeds the limit".to_owned()
+        } else {
+            format!("{} missing", wait.missing)
+        };
+        row(
+            &wait.key,
+            format!(
+                "requested {}, used {} of {}{cohort}: {missing}",
+                wait.requested, wait.used, wait.limit
+            ),
+        );
+    }
+    *text += &table(&rows, "  ");
 }
 
 fn gates(text: &mut String, answer: &PodAnswer) {
@@ -570,6 +611,35 @@ fn gates_of_queue(text: &mut String, answer: &QueueAnswer) {
     *text += &headed(&head, rows, "  ");
 }
 
+/// The deferred quotas for which pods wait.
+fn quotas_of_queue(text: &mut String, answer: &QueueAnswer) {
+    if answer.quotas.is_empty() {
+        return;
+    }
+    line!(text);
+    let rows = answer.quotas.iter().map(|line| {
+        let message = match line.message.split_once(": ") {
+            Some((_, rest)) => rest,
+            None => &line.message,
+        };
+        let never = if line.is_stuck {
+            "; can never be admitted"
+        } else {
+            ""
+        };
+        vec![
+            format!("{}/{}", line.namespace, line.quota),
+            line.order.clone(),
+            line.waiting.to_string(),
+            ago(line.oldest_seconds),
+            line.first.clone(),
+            format!("{message}{never}"),
+        ]
+    });
+    let head = ["QUOTA", "ORDER", "WAITING", "OLDEST", "FIRST", "REASON"];
+    *text += &headed(&head, rows, "  ");
+}
+
 /// The spread of workloads.
 pub fn spread(answer: &SpreadAnswer) -> String {
     if answer.workloads.is_empty() {
@@ -694,6 +764,7 @@ pub fn queue(answer: &QueueAnswer) -> String {
         text += &headed(&head, rows, "  ");
     }
     gates_of_queue(&mut text, answer);
+    quotas_of_queue(&mut text, answer);
     if answer.group_count > answer.groups.len() {
         let (shown, all) = (answer.groups.len(), answer.group_count);
         line!(

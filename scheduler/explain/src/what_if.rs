@@ -149,6 +149,7 @@ impl WhatIfWorld {
             Object::PersistentVolumeClaim(claim) => {
                 Arc::make_mut(claim).metadata.resource_version = version;
             }
+            Object::Custom(custom) => Arc::make_mut(custom).metadata.resource_version = version,
             _ => {}
         }
         self.objects.insert(key_of(&object), object.clone());

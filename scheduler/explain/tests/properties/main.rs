@@ -7,6 +7,7 @@
 
 mod devices;
 mod objects;
+mod quotas;
 mod situations;
 
 use berth_api::{Kind, Object};

@@ -185,6 +185,9 @@ impl Simulation {
             Object::PodGroup(group) => {
                 Arc::make_mut(group).metadata.resource_version = version;
             }
+            Object::Custom(custom) => {
+                Arc::make_mut(custom).metadata.resource_version = version;
+            }
             _ => {}
         }
         let metadata = object.metadata();
