@@ -16,6 +16,7 @@ mod limits;
 mod outages;
 mod permissions;
 mod profiles;
+mod quotas;
 
 use crate::BINARY;
 use crate::e2e::server::Server;

@@ -43,6 +43,24 @@ fn the_commands_of_the_page_of_cases_print_what_it_shows() {
     });
 }
 
+/// The situations of docs/use/deferred-quota.md.
+const QUOTAS: [&str; 4] = [
+    "Pods wait",
+    "The reason",
+    "What frees a pod",
+    "Room is made",
+];
+
+#[test]
+fn the_commands_of_the_page_of_deferred_quotas_print_what_it_shows() {
+    typed::check(&TypedPage {
+        name: "deferred-quota",
+        file: "use/deferred-quota.md",
+        args: &["--nodes", "3"],
+        situations: &QUOTAS,
+    });
+}
+
 /// A bound pod, a node and the queue are explained, in every format, and what is not known is named.
 #[test]
 fn bound_pods_nodes_and_the_queue_are_explained() {

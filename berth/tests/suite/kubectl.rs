@@ -1,6 +1,7 @@
 //! Drives `berth up` with the real kubectl through the commands of the README. Without kubectl the tests are skipped;
 //! with `BERTH_REQUIRE_KUBECTL=1` they fail.
 
+mod deferred_quotas;
 mod everyday;
 mod groups;
 

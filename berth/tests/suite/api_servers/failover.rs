@@ -35,7 +35,7 @@ impl Load {
 }
 
 /// Two schedulers, one of which leads.
-struct Pair<'a> {
+pub(super) struct Pair<'a> {
     server: &'a Server,
     config: String,
     terms: &'static [&'static str],
@@ -43,7 +43,7 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn start(server: &'a Server, qps: u32, terms: &'static [&'static str]) -> Self {
+    pub(super) fn start(server: &'a Server, qps: u32, terms: &'static [&'static str]) -> Self {
         let mut pair = Self {
             server,
             config: config(server, qps, qps / 4),
@@ -56,7 +56,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Starts one more, which stands by.
-    fn add(&mut self) {
+    pub(super) fn add(&mut self) {
         let args = [&[&*self.config][..], self.terms].concat();
         let started = scheduler(&self.server.kubeconfig(), &args);
         super::ready(&started);
@@ -64,7 +64,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Removes the leader from the pair.
-    fn take_leader(&mut self) -> Running {
+    pub(super) fn take_leader(&mut self) -> Running {
         let is_leading = |s: &Running| s.metric("leader_election_master_status", "") == 1.0;
         let at = eventually("one of them leads", || {
             self.both.iter().position(is_leading)
