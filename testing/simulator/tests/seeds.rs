@@ -199,6 +199,10 @@ fn seeds_that_failed_once_pass() {
             "the condition of a pod that was bound while no profile had its scheduler name was not corrected",
         ),
         (2_098_116, "the same"),
+        (
+            3_958_708,
+            "no pod was woken when a pod ended whose binding was not shown yet and whose profile had been removed",
+        ),
     ] {
         eprintln!("seed {seed}: {defect}");
         play(seed..seed + 1, 500, Faults::ALL);

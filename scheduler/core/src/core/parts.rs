@@ -13,12 +13,14 @@ use berth_queue::SchedulingQueue;
 use std::sync::Arc;
 
 impl Core {
-    /// Returns whether one of the profiles schedules the pod, or an attempt goes on that began with a profile of an
-    /// earlier configuration.
+    /// Returns whether one of the profiles schedules the pod, or an attempt that began with a profile of an earlier
+    /// configuration goes on or has made a binding that the watch has not shown.
     pub(crate) fn is_responsible(&self, pod: &Pod) -> bool {
         let uid = pod.uid();
-        let is_under_way = || self.queue.in_flight().contains(uid) || self.unbound.contains(uid);
-        self.settings.has_profile(pod) || is_under_way()
+        self.settings.has_profile(pod)
+            || self.queue.in_flight().contains(uid)
+            || self.unbound.contains(uid)
+            || self.cache.is_assumed(uid)
     }
 
     /// The cluster, the time and the feature gates, for plugins that decide about queued pods and groups.

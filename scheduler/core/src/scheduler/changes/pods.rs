@@ -224,7 +224,7 @@ impl Intake<'_> {
                 wake_nominees(self.core, &victim);
             }
             self.handled(&ASSIGNED_POD_DELETE, began);
-        } else if self.core.is_responsible(&pod) {
+        } else if was_assumed || self.core.is_responsible(&pod) {
             // A member of a group is nominated after a failed binding, before its status has the nomination.
             let room = self.core.queue.nominator().node_of(uid).cloned();
             let (queue, cx) = self.core.queue_with_context();

@@ -333,6 +333,31 @@ fn the_status_of_a_pod_that_was_bound_without_a_profile_is_corrected() {
     assert_eq!(condition.map(|c| c.status.as_str()), Some("True"));
 }
 
+/// A pod was bound, the watch has not shown it, and its profile is removed. Its end wakes the pods that wait for room.
+#[test]
+fn the_end_of_a_bound_pod_of_a_removed_profile_wakes_others() {
+    let (registry, usual) = profile_with([super::fakes::fits(), binder()]);
+    let second = ProfileSpec {
+        scheduler_name: "second".to_owned(),
+        ..usual.clone()
+    };
+    let mut w = Driver::new(&registry, |options| {
+        options.profiles = vec![usual.clone(), second];
+    });
+    w.applied(node("n1").capacity("1", "1Gi", "9").object());
+    w.pod(pod("bound").scheduler("second").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    take_over(&mut w, &(registry, of(vec![usual])));
+    // The binding succeeds, and the watch has not shown it.
+    let (id, _) = w.calls.remove(0);
+    w.complete(id, Ok(()));
+    w.pod(pod("waits").request("cpu", "1"));
+    assert!(w.attempt().starts_with("0/1"));
+    w.wait(60);
+    w.deleted("bound");
+    assert_eq!(w.attempt(), "on n1");
+}
+
 /// A pod of a removed profile that is deleted while a plugin holds it gives its node back at once.
 #[test]
 fn a_held_pod_of_a_removed_profile_gives_its_node_back_when_it_is_deleted() {
