@@ -49,7 +49,8 @@ impl Reconfigurer {
     }
 
     /// Lets the scheduler take over the part of a configuration that needs no restart, between two cycles. Waits for a
-    /// cycle that is under way.
+    /// cycle that is under way. A configuration equal to the one in effect, as when a comment has changed, has no effect: no
+    /// pod is evaluated again.
     ///
     /// # Errors
     /// When it cannot be used. The scheduler goes on with the one that it has.
@@ -59,6 +60,9 @@ impl Reconfigurer {
     ) -> Result<Reconfigured, CommandFailure> {
         let running = &self.options;
         let config = config.in_effect_after(&running.config);
+        if config == running.config {
+            return Ok(Reconfigured::default());
+        }
         let webhooks = if config.extenders == running.config.extenders {
             running.webhooks.clone()
         } else {

@@ -103,12 +103,27 @@ fn a_changed_config_map_is_taken_over_without_a_restart() {
         (scheduler.pending("unschedulable") == 1.0).then_some(())
     });
 
+    // A comment has no effect on pods.
+    mounted.replace(
+        &config(50, &only_on("node-none")).replace("profiles:", "# A comment.\nprofiles:"),
+    );
+    let taken_over = |count: f64| {
+        eventually("the reload is counted", || {
+            (reloads(&scheduler, "applied") == count).then_some(())
+        });
+    };
+    taken_over(1.0);
+    let evaluated = || {
+        let event = "event=\"ConfigurationChange\"";
+        scheduler.metric("scheduler_queue_incoming_pods_total", event)
+    };
+    assert_eq!(evaluated(), 0.0);
+
     // A new ConfigMap.
     mounted.replace(&config(50, &only_on(&names[1])));
     assert_eq!(node_of(&api, "waits"), names[1].as_str());
-    eventually("the reload is counted", || {
-        (reloads(&scheduler, "applied") == 1.0).then_some(())
-    });
+    taken_over(2.0);
+    assert_eq!(evaluated(), 1.0);
     assert_ne!(scheduler.metric("berth_config_hash", ""), hash);
 
     // An invalid one is refused as a whole.
