@@ -24,13 +24,20 @@ thread_local! {
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// The number of times that the thread has read a string.
+    /// The number of times that the thread has read or copied a string.
     static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// An immutable, cheaply cloned string. Equality is of the text.
-#[derive(Clone, Eq)]
+#[derive(Eq)]
 pub struct Str(Arc<str>);
+
+impl Clone for Str {
+    fn clone(&self) -> Self {
+        count_read();
+        Self(self.0.clone())
+    }
+}
 
 impl PartialEq for Str {
     fn eq(&self, other: &Self) -> bool {
@@ -81,7 +88,7 @@ impl Str {
         self.text()
     }
 
-    /// The number of times that this thread has read, compared or hashed a string so far. Only debug builds count:
+    /// The number of times that this thread has read, compared, hashed or copied a string so far. Only debug builds count:
     /// tests compare the work for objects of several sizes.
     #[cfg(debug_assertions)]
     pub fn reads() -> u64 {
@@ -89,10 +96,14 @@ impl Str {
     }
 
     fn text(&self) -> &str {
-        #[cfg(debug_assertions)]
-        READS.set(READS.get() + 1);
+        count_read();
         &self.0
     }
+}
+
+fn count_read() {
+    #[cfg(debug_assertions)]
+    READS.set(READS.get() + 1);
 }
 
 impl Default for Str {

@@ -13,8 +13,10 @@ use super::hooks::{ProfileId, Profiles};
 use super::pool::Pool;
 use super::walk::WaitingPods;
 use berth_api::Str;
+use berth_framework::cluster::GroupKey;
 use rustc_hash::FxHashMap;
 use slab::Slab;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// An indexed member.
@@ -22,6 +24,15 @@ use std::sync::Arc;
 struct FiledMember {
     info: QueuedPodInfo,
     profile: Option<ProfileId>,
+    /// The group without parent.
+    root: GroupKey,
+}
+
+impl FiledMember {
+    /// Returns whether the member states a reason of the whole group.
+    fn states_reason_of_group(&self) -> bool {
+        self.info.own.gate.as_ref().is_some_and(is_of_group)
+    }
 }
 
 /// The indexed members. Their numbers are separate from the entries of the queue.
@@ -29,6 +40,8 @@ struct FiledMember {
 pub(super) struct GatedMembers {
     filed: Slab<FiledMember>,
     by_uid: FxHashMap<Str, EntryId>,
+    /// The UIDs of the members that state a reason of the whole group, by the group without parent.
+    of_groups: FxHashMap<GroupKey, BTreeSet<Str>>,
     pool: Pool,
 }
 
@@ -58,8 +71,13 @@ impl GatedMembers {
         Some(self.filed.get(id.index())?.info.pod.uid())
     }
 
-    /// Indexes a member in its current state.
-    pub(super) fn file(&mut self, profiles: &Profiles, info: &QueuedPodInfo) {
+    /// The UIDs of the indexed members that state a reason of the whole group.
+    pub(super) fn with_reason_of_group(&self, root: &GroupKey) -> Option<&BTreeSet<Str>> {
+        self.of_groups.get(root)
+    }
+
+    /// Indexes a member in its current state. `root` is its group without parent.
+    pub(super) fn file(&mut self, profiles: &Profiles, root: &GroupKey, info: &QueuedPodInfo) {
         let known = self.id_of(info.pod.uid());
         let known = known.and_then(|id| self.filed.get(id.index()));
         if known.is_some_and(|filed| is_unchanged(&filed.info, info)) {
@@ -67,10 +85,16 @@ impl GatedMembers {
         }
         self.remove(info.pod.uid());
         let profile = profiles.by_name(&info.pod.spec.scheduler_name);
-        let id = EntryId::new(self.filed.insert(FiledMember {
+        let filed = FiledMember {
             info: info.clone(),
             profile,
-        }));
+            root: root.clone(),
+        };
+        if filed.states_reason_of_group() {
+            let of_group = self.of_groups.entry(root.clone()).or_default();
+            of_group.insert(info.pod.uid().clone());
+        }
+        let id = EntryId::new(self.filed.insert(filed));
         self.by_uid.insert(info.pod.uid().clone(), id);
         self.pool
             .insert(id, profile.zip(profiles.get(profile)), info);
@@ -79,7 +103,7 @@ impl GatedMembers {
     /// Files every member again, after the profiles were replaced.
     pub(super) fn refile(&mut self, profiles: &Profiles) {
         self.pool = Pool::default();
-        for (at, FiledMember { info, profile }) in &mut self.filed {
+        for (at, FiledMember { info, profile, .. }) in &mut self.filed {
             *profile = profiles.by_name(&info.pod.spec.scheduler_name);
             let known = profile.zip(profiles.get(*profile));
             self.pool.insert(EntryId::new(at), known, info);
@@ -91,9 +115,18 @@ impl GatedMembers {
         let Some(id) = self.by_uid.remove(uid) else {
             return;
         };
-        if let Some(FiledMember { info, profile }) = self.filed.try_remove(id.index()) {
-            self.pool.remove(id, profile, &info);
+        let Some(filed) = self.filed.try_remove(id.index()) else {
+            return;
+        };
+        if filed.states_reason_of_group()
+            && let Some(of_group) = self.of_groups.get_mut(&filed.root)
+        {
+            of_group.remove(uid);
+            if of_group.is_empty() {
+                self.of_groups.remove(&filed.root);
+            }
         }
+        self.pool.remove(id, filed.profile, &filed.info);
     }
 
     /// Checks that exactly the members of `groups` with their own reasons are indexed, in their current state.
@@ -105,7 +138,7 @@ impl GatedMembers {
         profiles: &Profiles,
         groups: impl Iterator<Item = &'q QueuedPodInfo>,
     ) -> Result<(), String> {
-        let mut expected = 0;
+        let (mut expected, mut of_groups) = (0, 0);
         for entry in groups {
             let members = entry.group().into_iter().flat_map(QueuedGroup::members);
             for member in members.filter(|member| is_filed(entry, member)) {
@@ -118,10 +151,26 @@ impl GatedMembers {
                 if !is_unchanged(&filed.info, member) {
                     return Err(format!("the gated member {pod} is filed as it was before"));
                 }
+                if filed.states_reason_of_group() {
+                    of_groups += 1;
+                    let root = entry.group().map(QueuedGroup::key);
+                    let stating = root.and_then(|root| self.with_reason_of_group(root));
+                    if !stating.is_some_and(|uids| uids.contains(member.pod.uid())) {
+                        return Err(format!(
+                            "the gated member {pod} states a reason of its group, and is not found by it"
+                        ));
+                    }
+                }
                 let profile = filed.profile.zip(profiles.get(filed.profile));
                 let checked = self.pool.by_wait.check(id, profile, &filed.info);
                 checked.map_err(|problem| format!("the gated member {pod} {problem}"))?;
             }
+        }
+        let by_group: usize = self.of_groups.values().map(BTreeSet::len).sum();
+        if by_group != of_groups {
+            return Err(format!(
+                "{by_group} gated members state reasons of groups, expected {of_groups}"
+            ));
         }
         if [self.filed.len(), self.by_uid.len()] != [expected; 2] {
             return Err(format!(

@@ -58,34 +58,29 @@ pub(super) fn ask_about_group(
     };
     let before = entry.info.own.gate.take();
     let blocker = group.blocker.take();
-    let order: Vec<usize> = if again || before.is_some() {
-        let first = blocker
-            .as_ref()
-            .and_then(|uid| group.members.get_index_of(uid));
-        let (first, len) = (first.unwrap_or(0), group.members.len());
-        (0..len).map(|n| (first + n) % len).collect()
-    } else {
-        let unasked = group.unasked.iter();
-        unasked
-            .filter_map(|uid| group.members.get_index_of(uid))
-            .collect()
-    };
-    let mut passed = FxHashSet::default();
-    let stop = order.into_iter().find_map(|at| {
-        let (uid, info) = group.members.get_index(at)?;
+    let unasked = std::mem::take(&mut group.unasked);
+    let (members, mut passed) = (&group.members, FxHashSet::default());
+    let mut ask = |at: usize| {
+        let (uid, info) = members.get_index(at)?;
         let gate = gate_of_member(queue, cx, &info.pod);
         if gate.is_none() {
             passed.insert(uid.clone());
         }
         Some((uid.clone(), gate?))
-    });
-    let everyone: Vec<Str> = group.members.keys().cloned().collect();
-    let unasked = group.unasked.clone();
-    let (gate, changed) = match stop {
+    };
+    // The member that gated the group first: as long as it is rejected, no other member is evaluated or copied.
+    let stop = if again || before.is_some() {
+        let first = blocker.as_ref().and_then(|uid| members.get_index_of(uid));
+        let (first, len) = (first.unwrap_or(0), members.len());
+        (0..len).find_map(|n| ask((first + n) % len))
+    } else {
+        let mut unasked = unasked.iter();
+        unasked.find_map(|uid| ask(members.get_index_of(uid)?))
+    };
+    let (gate, all_changed) = match stop {
         None => {
-            admit_members(queue, cx, &mut group, before.is_some());
-            let changed = if before.is_some() { everyone } else { unasked };
-            (None, changed)
+            admit_members(queue, cx, &mut group, &unasked, before.is_some());
+            (None, before.is_some())
         }
         Some((stopped_at, gate)) => {
             let is_as_before =
@@ -98,12 +93,15 @@ pub(super) fn ask_about_group(
             } else {
                 KnownGates::None
             };
-            gate_members(queue, cx, &mut group, &gate, &known);
-            let changed = if is_as_before { unasked } else { everyone };
-            (Some(gate), changed)
+            gate_members(queue, cx, &mut group, (&gate, &unasked), &known);
+            (Some(gate), !is_as_before)
         }
     };
-    group.unasked.clear();
+    let changed = if all_changed {
+        group.members.keys().cloned().collect()
+    } else {
+        unasked
+    };
     if let Some(entry) = queue.places.get_mut(id) {
         if let Some(gate) = &gate {
             entry.info.unschedulable_plugins.insert(&gate.plugin);
@@ -163,24 +161,21 @@ pub(super) fn ask_about_reason_of_group(
     cx: &Context<'_>,
     id: EntryId,
 ) {
-    let stating = |queue: &SchedulingQueue| -> Vec<Str> {
-        let entry = queue.places.get(id).filter(|e| e.info.is_gated());
-        let group = entry.and_then(|entry| entry.info.own.group.as_ref());
-        let members = group.into_iter().flat_map(|group| &group.members);
-        let stating = members.filter(|(uid, member)| {
-            let gate = member.own.gate.as_ref();
-            gate.is_some_and(|gate| !gate.is_of_sibling && is_of_group(gate))
-                && queue.gated_members.contains(uid)
-        });
-        stating.map(|(uid, _)| uid.clone()).collect()
+    let entry = queue.places.get(id).filter(|e| e.info.is_gated());
+    let group = entry.and_then(|entry| entry.info.own.group.as_ref());
+    let Some(root) = group.map(|group| group.key().clone()) else {
+        return;
     };
-    let mut members = stating(queue).into_iter();
-    let Some(first) = members.next() else {
+    let stating = queue.gated_members.with_reason_of_group(&root);
+    let Some(first) = stating.and_then(|stating| stating.first().cloned()) else {
         return;
     };
     ask_about_member(queue, cx, &first);
-    if !stating(queue).contains(&first) {
-        members.for_each(|uid| ask_about_member(queue, cx, &uid));
+    let others = queue.gated_members.with_reason_of_group(&root);
+    let others = others.filter(|stating| !stating.contains(&first));
+    let others: Vec<Str> = others.into_iter().flatten().cloned().collect();
+    for uid in others {
+        ask_about_member(queue, cx, &uid);
     }
 }
 
@@ -191,9 +186,9 @@ pub(super) fn file_members(queue: &mut SchedulingQueue, id: EntryId, uids: &[Str
     };
     for uid in uids {
         let group = entry.info.own.group.as_ref();
-        match group.and_then(|group| group.members.get(uid)) {
-            Some(member) if is_filed(&entry.info, member) => {
-                queue.gated_members.file(&queue.profiles, member);
+        match group.and_then(|group| Some((group.key(), group.members.get(uid)?))) {
+            Some((root, member)) if is_filed(&entry.info, member) => {
+                queue.gated_members.file(&queue.profiles, root, member);
             }
             _ => queue.gated_members.remove(uid),
         }
@@ -234,9 +229,9 @@ fn admit_members(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
     group: &mut QueuedGroup,
+    unasked: &[Str],
     was_gated: bool,
 ) {
-    let unasked = std::mem::take(&mut group.unasked);
     let wanted = reports_wanted(queue);
     let mut admit = |info: &mut QueuedPodInfo| {
         let before = info.own.gate.take();
@@ -247,7 +242,7 @@ fn admit_members(
     if was_gated {
         group.members.values_mut().for_each(admit)
     } else {
-        for uid in &unasked {
+        for uid in unasked {
             if let Some(info) = group.members.get_mut(uid) {
                 admit(info);
             }
@@ -273,21 +268,22 @@ fn gate_of_others(group: &QueuedGroup, gate: &Gate) -> Gate {
     }
 }
 
-/// A member is rejected, and all members are gated. Each states its own reason, or the reason of that member.
+/// A member is rejected, and all members are gated. Each states its own reason, or the reason of that member. `unasked`
+/// are the members for which the plugins did not run.
 fn gate_members(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
     group: &mut QueuedGroup,
-    gate: &Gate,
+    (gate, unasked): (&Gate, &[Str]),
     known: &KnownGates,
 ) {
     let of_others = gate_of_others(group, gate);
-    let (blocker, unasked) = (group.blocker.clone(), std::mem::take(&mut group.unasked));
+    let blocker = group.blocker.clone();
     let changed: Vec<Str> = match known {
-        KnownGates::AllButUnasked => unasked.clone(),
+        KnownGates::AllButUnasked => unasked.to_vec(),
         KnownGates::Filed(_) | KnownGates::None => group.members.keys().cloned().collect(),
     };
-    let unasked: FxHashSet<Str> = unasked.into_iter().collect();
+    let unasked: FxHashSet<&Str> = unasked.iter().collect();
     for uid in changed {
         let Some(info) = group.members.get_mut(&uid) else {
             continue;

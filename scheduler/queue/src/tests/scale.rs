@@ -1,7 +1,11 @@
 //! The cost of an event, counted in examined pods: the same with ten waiting pods as with ten thousand.
 
-use super::{Bench, setup};
+use super::{Bench, fields, setup};
 use crate::Moved;
+use berth_api::{Kind, Str};
+use berth_framework::Feature;
+use berth_framework::testing::pod;
+use serde_json::json;
 
 /// `count` gated pods, `count` pods rejected by a plugin that is not registered for the event, and two pods rejected by
 /// A.
@@ -87,4 +91,37 @@ fn a_flush_looks_at_old_pods_only() {
     let (queue, cx) = super::fields!(bench);
     assert_eq!(queue.flush_leftover(&cx).examined, 0);
     assert_eq!(queue.flush_backoff(&cx), 0);
+}
+
+/// The strings that are read and copied while members join a gated group one by one.
+fn reads_of_joins(members: usize) -> u64 {
+    let mut bench = setup().feature(Feature::GenericWorkload, true).build();
+    let group = json!({
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": members}}},
+    });
+    let group = Kind::PodGroup.decode(group.to_string().as_bytes());
+    bench.cluster.set(&group.expect("a group"));
+    let (queue, cx) = fields!(bench);
+    let before = Str::reads();
+    for n in 0..members {
+        // Every second member has its own gate, in addition to the gate of the first.
+        let member = pod(&format!("member-{n}")).member_of("g");
+        let member = if n % 2 == 0 { member.gate("x") } else { member };
+        queue.add(&cx, member.arc());
+    }
+    let reads = Str::reads() - before;
+    assert_eq!(queue.places().counts().gated, members);
+    queue.check().expect("the records agree");
+    reads
+}
+
+/// a member that joins a gated group costs the same for any number of members.
+#[test]
+fn members_join_a_gated_group_in_linear_time() {
+    let [few, many] = [200, 800].map(reads_of_joins);
+    assert!(
+        many <= 5 * few,
+        "{few} reads for 200 members, {many} for 800"
+    );
 }
