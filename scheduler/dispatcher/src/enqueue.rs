@@ -122,11 +122,21 @@ impl Dispatcher {
         let Some(old) = self.backlog.objects.get(at).and_then(|o| o.waiting.last()) else {
             return;
         };
-        if let Err(reason) = carry_on(&mut new, old) {
-            let message = format!("{}: {reason}", text::MERGE_FAILED);
-            let error = CallError::new(CallErrorKind::Refused, message);
-            self.end(new, Err(error), now);
-            return;
+        match carry_on(&mut new, old) {
+            Ok(()) => {}
+            // The older call is made first, and must not be lost with the newer one.
+            Err(MergeError::Separate) => {
+                if let Some(new) = self.admit(new, now) {
+                    self.backlog.add(at, new);
+                }
+                return;
+            }
+            Err(reason) => {
+                let message = format!("{}: {reason}", text::MERGE_FAILED);
+                let error = CallError::new(CallErrorKind::Refused, message);
+                self.end(new, Err(error), now);
+                return;
+            }
         }
         self.backlog.decide(at, &mut new);
         if let Some(old) = self.backlog.replace(at, new) {
@@ -189,9 +199,19 @@ impl Backlog {
         }
     }
 
-    /// Puts a call in the place of the one that waits; returns that one.
+    /// Puts a call in the place of the last one that waits; returns that one.
     pub(super) fn replace(&mut self, at: u32, new: CallEntry) -> Option<CallEntry> {
-        let place = self.objects.get(at)?.place;
+        let object = self.objects.get_mut(at)?;
+        let place = object.place;
+        if object.waiting.len() > 1
+            && let Some(last) = object.waiting.last_mut()
+        {
+            // The place is that of the first one.
+            self.types.begins_to_wait(new.call_type());
+            let old = std::mem::replace(last, new);
+            self.types.ends_to_wait(old.call_type());
+            return Some(old);
+        }
         let old = self.take_first(at)?;
         let position = match place {
             WaitingPlace::Ready(_, position) => Some(position),

@@ -340,7 +340,9 @@ impl Dispatcher {
             for entry in &object.waiting {
                 *pending.entry(entry.call_type().name()).or_default() += 1;
             }
-            if self.options.asynchronous && object.waiting.len() > 1 {
+            let is_write = |entry: &CallEntry| matches!(entry.call, ApiCall::Write(_));
+            let may_be_many = object.waiting.iter().all(is_write);
+            if self.options.asynchronous && object.waiting.len() > 1 && !may_be_many {
                 return Err(format!("{} calls wait for {uid}", object.waiting.len()));
             }
             let waits = !object.waiting.is_empty() || report_waits;

@@ -81,7 +81,8 @@ pub(super) enum WaitingPlace {
     Timer(Time),
 }
 
-/// One object. At most one call is on its way; unless calls are kept in order, at most one waits.
+/// One object. At most one call is on its way. At most one waits, unless calls are kept in order, or writes that wait
+/// have to be made one after the other ([`MergeError::Separate`](berth_framework::write::MergeError::Separate)).
 #[derive(Debug)]
 pub(super) struct TrackedObject {
     pub(super) key: ObjectKey,

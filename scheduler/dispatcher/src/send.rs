@@ -7,6 +7,7 @@ use super::writes::{PodWrites, VersionNumber, version_number};
 use super::{Backlog, Dispatcher, overwritten, text};
 use berth_api::{Duration, Time};
 use berth_framework::call::{CallErrorKind, CallResult, Response};
+use berth_framework::write::MergeError;
 use berth_framework::{ApiCall, CallError, CallId};
 
 /// The pause of a call that was for an earlier version of its object, unless an update shows a later one before.
@@ -169,12 +170,19 @@ impl Dispatcher {
         };
         let result = if newer.call_type() != entry.call_type() {
             overwritten(text::MORE_RELEVANT)
-        } else if carry_on(&mut newer, &entry).is_ok() {
-            overwritten(text::SAME_TYPE)
         } else {
-            Err(error)
+            match carry_on(&mut newer, &entry) {
+                Ok(()) => overwritten(text::SAME_TYPE),
+                Err(MergeError::Separate) => {
+                    self.backlog.set_first(at, newer);
+                    self.backlog.set_first(at, entry);
+                    self.drop_needless(at, text::NO_EFFECT, now);
+                    return;
+                }
+                Err(_) => Err(error),
+            }
         };
-        self.backlog.set_waiting(at, newer, None);
+        self.backlog.set_first(at, newer);
         self.end(entry, result, now);
     }
 

@@ -58,6 +58,9 @@ pub enum MergeError {
         /// The subresource of the newer write.
         newer: &'static str,
     },
+    /// Both are to be made, the older one first.
+    #[error("both writes are made, one after the other")]
+    Separate,
     /// The function of the type refuses them.
     #[error("{0}")]
     Refused(String),
@@ -77,7 +80,8 @@ pub enum Merge {
     Replace,
     /// Both are merge patches and become one; where they set the same field, the newer one takes precedence.
     Patches,
-    /// The function makes one write of the older and the newer one. An error fails the newer write.
+    /// The function makes one write of the older and the newer one. After [`MergeError::Separate`], the newer write waits
+    /// behind the older one; another error fails the newer write.
     With(fn(&Write, &Write) -> Result<Write, MergeError>),
 }
 

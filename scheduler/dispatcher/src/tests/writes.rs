@@ -3,7 +3,7 @@
 use super::*;
 use CallErrorKind::{Conflict, NotFound, Refused, Timeout, Unavailable};
 use berth_api::Object;
-use berth_framework::write::{Action, Merge, Write};
+use berth_framework::write::{Action, Merge, MergeError, Write};
 use serde_json::json;
 
 /// Writes that hold after each other, except those of `other`.
@@ -325,6 +325,56 @@ fn writes_merge_by_the_rule_of_their_type() {
             panic!("{case}: {:?}", desk.sent);
         };
         assert_eq!(write.action(), &Action::Patch(sent), "{case}");
+    }
+}
+
+/// D-29: two writes that one call cannot do are both made, in the order in which they were made, and a write of the type of
+/// the last one still merges with it.
+#[test]
+fn writes_that_do_not_merge_are_made_one_after_the_other() {
+    static SEPARATE: CallType =
+        CallType::new("separate", Kind::Namespace).merging(Merge::With(|older, newer| {
+            match (older.action(), newer.action()) {
+                (Action::Patch(older), Action::Patch(newer)) if older["part"] != newer["part"] => {
+                    Err(MergeError::Separate)
+                }
+                _ => Ok(newer.clone()),
+            }
+        }));
+    let write = |part: &str, value: i32| -> ApiCall {
+        Write::patch(&SEPARATE, "", "ns", json!({"part": part, "value": value})).into()
+    };
+    for first in [Ok(Response::default()), error(Unavailable)] {
+        let mut desk = desk();
+        assert_eq!(desk.dispatcher.register(&SEPARATE), Ok(()));
+        let is_repeated = first.is_err();
+        desk.call(write("a", 1));
+        desk.send();
+        let calls = [("a", 2), ("b", 3), ("b", 4)];
+        let ids = calls.map(|(part, value)| desk.call(write(part, value)));
+        desk.dispatcher.check().expect("the books agree");
+        desk.answer_first(first);
+        desk.advance(10_000);
+        let mut sent = Vec::new();
+        while !desk.send().is_empty() {
+            let ApiCall::Write(write) = &desk.sent[0].1 else {
+                panic!("{:?}", desk.sent);
+            };
+            let Action::Patch(body) = write.action() else {
+                panic!("{write:?}");
+            };
+            sent.push(body["value"].clone());
+            desk.answer_first(Ok(()));
+            desk.dispatcher.check().expect("the books agree");
+        }
+        assert_eq!(sent, [json!(2), json!(4)], "repeated: {is_repeated}");
+        let ends = ids.map(|id| desk.end_of(id));
+        assert_eq!(
+            ends,
+            ["ok", text::SAME_TYPE, "ok"],
+            "repeated: {is_repeated}"
+        );
+        assert!(desk.dispatcher.is_empty());
     }
 }
 

@@ -441,7 +441,7 @@ impl Reserved {
             }
             (Some(WakeReason::Call(Ok(_))), BindStage::Creating)
             | (Some(WakeReason::Object), BindStage::Appearing) => self.appear(plugin, cx, pod),
-            (Some(WakeReason::Call(Err(error))), _) => self.refused(cx, pod, &error),
+            (Some(WakeReason::Call(Err(error))), _) => self.refused(plugin, cx, pod, &error),
             (Some(WakeReason::Deadline), BindStage::Sharing) => {
                 // The other member may have failed.
                 self.claims[self.current].is_shared = false;
@@ -651,9 +651,11 @@ impl Reserved {
         self.stage = BindStage::Start;
     }
 
-    /// A write was refused. After a conflict it is made again for a newer version of the claim.
+    /// A write was refused. After a conflict it is made again for a newer version of the claim, at once if the watch
+    /// shows one.
     fn refused(
         &mut self,
+        plugin: &DynamicResources,
         cx: &mut StageContext<'_>,
         pod: &Pod,
         error: &CallError,
@@ -671,6 +673,13 @@ impl Reserved {
             });
         }
         let reserved = &mut self.claims[self.current];
+        let seen = look_up(cx.cluster, &reserved.claim);
+        let written_for = reserved.write.as_ref().and_then(Write::resource_version);
+        // A write that was replaced is not repeated at once: it would replace the other one.
+        let is_newer_shown = error.kind == CallErrorKind::Conflict
+            && written_for.is_some_and(|version| {
+                seen.is_some_and(|seen| seen.metadata.is_newer_than(version))
+            });
         if self.stage == BindStage::Reserving && error.kind.is_definite() {
             reserved.write = None;
         }
@@ -678,6 +687,9 @@ impl Reserved {
             && is_outdated(error)
             && reserved.attempts < ATTEMPTS_MAX
         {
+            if self.stage == BindStage::Reserving && is_newer_shown {
+                return self.next(plugin, cx, pod);
+            }
             self.stage = BindStage::Refreshing;
             return Ok(Step::Wait(Wait {
                 on: WaitOn::Objects(vec![name_of(&reserved.claim)]),

@@ -30,9 +30,13 @@ pub(crate) const CALLS: &[&CallType] = &[&CLAIM_UPDATE, &POD_CLAIM_STATUS];
 
 const STATUS: &str = "status";
 
-/// Reservations of several pods for one claim become one write. Of any other two writes, the newer one is made: the pod
-/// whose write was replaced decides anew.
+/// Reservations of several pods for one claim become one write. The end of a reservation is not replaced by another
+/// write: no pod waits for it, and a conflict must not end it. Of any other two writes, the newer one is made: the pod whose
+/// write was replaced decides anew.
 fn merge(older: &Write, newer: &Write) -> Result<Write, MergeError> {
+    if is_release(older) != is_release(newer) {
+        return Err(MergeError::Separate);
+    }
     let (Some(first), Some(second)) = (reservations(older), reservations(newer)) else {
         return Ok(newer.clone());
     };
@@ -65,6 +69,11 @@ fn merge(older: &Write, newer: &Write) -> Result<Write, MergeError> {
 /// A reservation of one pod changes nothing that the reservation of another pod depends on.
 fn reserve_both(earlier: &Write, later: &Write) -> bool {
     reservations(earlier).is_some() && reservations(later).is_some()
+}
+
+/// Returns whether the write ends reservations, of any version of the claim.
+fn is_release(write: &Write) -> bool {
+    write.resource_version().is_none() && reservations(write).is_some()
 }
 
 /// The list of a write that changes nothing but reservations.

@@ -274,6 +274,68 @@ fn a_reservation_that_has_ended_is_made_again() {
     }
 }
 
+/// PL-162: after a conflict the reservation is made again at once if the watch shows the newer version of the claim before
+/// the answer.
+#[test]
+fn a_conflict_is_resolved_at_once_with_the_version_that_the_watch_shows() {
+    let mut w = world(&["n1"]);
+    let shown = |users: &[&str]| with_status("mine", with_device_of("n1", users));
+    w.object(Kind::ResourceClaim, shown(&[]));
+    w.pod(using("p", &["mine"]));
+    assert_eq!(w.attempt_named(), "p on n1");
+    let reservation = json!({"status": {"reservedFor": [user("p")]}});
+    w.object(Kind::ResourceClaim, shown(&["other"]));
+    assert_eq!(
+        answer_write(&mut w, Some(CallErrorKind::Conflict)),
+        reservation
+    );
+    // Another conflict: no version is shown that is newer than the version of this write.
+    assert_eq!(
+        answer_write(&mut w, Some(CallErrorKind::Conflict)),
+        reservation
+    );
+    assert_eq!(writes(&w), []);
+    w.object(Kind::ResourceClaim, shown(&["other", "third"]));
+    assert_eq!(answer_write(&mut w, None), reservation);
+    answer_statuses(&mut w);
+    assert_eq!(bindings(&w), ["p on n1"]);
+}
+
+/// D-29, PL-162: the reservation of a pod whose binding fails ends, also when another pod reserves the claim meanwhile,
+/// and when the API server does not answer at first.
+#[test]
+fn the_end_of_a_reservation_is_not_replaced_by_another_reservation() {
+    for failure in [None, Some(CallErrorKind::Unavailable)] {
+        let mut w = world(&["n1"]);
+        let reserve = |name: &str| json!({"status": {"reservedFor": [user(name)]}});
+        w.object(
+            Kind::ResourceClaim,
+            with_status("mine", with_device_of("n1", &[])),
+        );
+        w.pod(using("p", &["mine"]));
+        assert_eq!(w.attempt_named(), "p on n1");
+        assert_eq!(answer_write(&mut w, None), reserve("p"));
+        answer_statuses(&mut w);
+        w.pod(using("q", &["mine"]));
+        assert_eq!(w.attempt_named(), "q on n1");
+        // The binding of the first pod fails while the reservation of the second is on its way.
+        let is_binding = |call: &ApiCall| matches!(call, ApiCall::BindPod { .. });
+        w.answer_which(is_binding, Some(CallErrorKind::Conflict), false);
+        w.pod(using("r", &["mine"]));
+        assert_eq!(w.attempt_named(), "r on n1");
+        assert_eq!(answer_write(&mut w, None), reserve("q"));
+        let release = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "uid-p"}]}});
+        if failure.is_some() {
+            assert_eq!(answer_write(&mut w, failure), release);
+            w.wait(10);
+        }
+        assert_eq!(answer_write(&mut w, None), release, "{failure:?}");
+        assert_eq!(answer_write(&mut w, None), reserve("r"), "{failure:?}");
+        answer_statuses(&mut w);
+        assert_eq!(bindings(&w), ["q on n1", "r on n1"], "{failure:?}");
+    }
+}
+
 /// PL-162: a claim was freed and got the device of another node after the pod's node was chosen: the pod is not bound
 /// there.
 #[test]
