@@ -470,7 +470,12 @@ impl CoreProbe {
     /// A core that has ended.
     #[cfg(test)]
     pub(crate) fn ended() -> Self {
-        let (inputs, _) = mpsc::channel(1);
+        Self::with(mpsc::channel(1).0)
+    }
+
+    /// A core that receives questions through a channel.
+    #[cfg(test)]
+    fn with(inputs: mpsc::Sender<CoreInput>) -> Self {
         Self {
             inputs,
             ready: Arc::default(),

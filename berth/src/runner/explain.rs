@@ -11,7 +11,7 @@
 use super::CoreProbe;
 use crate::tasks;
 use berth_api::Time;
-use berth_explain::spread::{SpreadAnswer, WorkloadSpread};
+use berth_explain::spread::{SpreadAnswer, WorkloadSpread, has_constraints};
 use berth_explain::{
     Copied, GroupFacts, PodFacts, QueueFacts, Snapshot, explain_group, explain_node, explain_pod,
     explain_queue, explain_spread,
@@ -310,7 +310,12 @@ impl Explainer {
         Some(answered(&self.compute_spreads().await?))
     }
 
+    /// The spreads of all workloads. The cluster is copied only if a pod has topology spread constraints.
     async fn compute_spreads(&self) -> Option<SpreadAnswer> {
+        let look = |scheduler: &Scheduler, _| has_constraints(scheduler.cache().cluster());
+        if !self.probe.look(look).await? {
+            return Some(SpreadAnswer::default());
+        }
         let mut copies = self.turn().await;
         if !copies.is_kept(&copies.snapshot) {
             self.renew(&mut copies, |_, _| ()).await?;
@@ -381,4 +386,65 @@ fn copied<T>(began: Instant, copy: impl FnOnce() -> T) -> Copied<T> {
     let copying = Instant::now();
     let value = copy();
     Copied::new(value, since(began), copying.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::CoreInput;
+    use berth_api::{Kind, Object};
+    use berth_scheduler::{ClusterChange, SchedulerOptions};
+    use tokio::sync::mpsc;
+
+    fn decode(kind: Kind, value: &serde_json::Value) -> Object {
+        let object = kind.decode(value.to_string().as_bytes());
+        object.unwrap_or_else(|e| panic!("{value}: {e}"))
+    }
+
+    /// A scheduler with a node and a pod on it.
+    fn scheduler(constraints: &serde_json::Value) -> Scheduler {
+        let registry = berth_plugins::in_tree();
+        let scheduler = Scheduler::new(SchedulerOptions::default(), &registry, Time::EPOCH);
+        let mut scheduler = scheduler.unwrap_or_else(|e| panic!("{e}"));
+        let node = json!({
+            "metadata": {"name": "n", "labels": {"zone": "a"}},
+            "status": {"allocatable": {"cpu": "8", "pods": "110"}},
+        });
+        let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "o", "controller": true});
+        let pod = json!({
+            "metadata": {"name": "web-0", "namespace": "shop", "uid": "u", "labels": {"app": "web"},
+                "ownerReferences": [owner]},
+            "spec": {"nodeName": "n", "containers": [{"name": "c"}], "topologySpreadConstraints": constraints},
+        });
+        for object in [decode(Kind::Node, &node), decode(Kind::Pod, &pod)] {
+            scheduler.apply(ClusterChange::Applied(object), Time::EPOCH);
+        }
+        scheduler
+    }
+
+    /// The cluster is copied for `berth_workload_excess_skew` only if there is a constraint.
+    #[tokio::test]
+    async fn a_cluster_without_spread_constraints_is_not_copied_for_the_spreads() {
+        let constraint = json!([{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}}}]);
+        for (constraints, copied) in [(json!([]), false), (constraint, true)] {
+            let scheduler = scheduler(&constraints);
+            let (sender, mut inputs) = mpsc::channel(1);
+            let explainer = Explainer::new(CoreProbe::with(sender));
+            let serve = async {
+                while let Some(input) = inputs.recv().await {
+                    if let CoreInput::Look(look) = input {
+                        look(&scheduler, Time::EPOCH);
+                    }
+                }
+            };
+            let answer = tokio::select! {
+                answer = explainer.compute_spreads() => answer.expect("the core answers"),
+                () = serve => panic!("the channel is open"),
+            };
+            assert_eq!(answer.workloads.len(), usize::from(copied), "{constraints}");
+            let copies = explainer.copies.lock().await;
+            assert_eq!(copies.snapshot.is_some(), copied, "{constraints}");
+        }
+    }
 }

@@ -73,6 +73,11 @@ pub struct SpreadAnswer {
     pub workloads: Vec<WorkloadSpread>,
 }
 
+/// Returns whether a pod with a node has topology spread constraints: without one, no workload has a spread.
+pub fn has_constraints(cluster: &Cluster) -> bool {
+    cluster.nodes.totals().with_spread_constraints() > 0
+}
+
 /// Explains the spread of the workloads of a cluster.
 pub fn explain_spread(snapshot: &Snapshot) -> SpreadAnswer {
     SpreadAnswer {

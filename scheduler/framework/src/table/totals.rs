@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub struct PodTotals {
     with_affinity: usize,
+    with_spread_constraints: usize,
     /// The number of pods that have each priority.
     priorities: BTreeMap<i32, usize>,
     /// The number of times that each label is mentioned by the selectors of pods' affinity and anti-affinity terms.
@@ -19,6 +20,11 @@ impl PodTotals {
     /// The number of pods that have affinity or anti-affinity to pods.
     pub fn with_affinity(&self) -> usize {
         self.with_affinity
+    }
+
+    /// The number of pods that have topology spread constraints.
+    pub fn with_spread_constraints(&self) -> usize {
+        self.with_spread_constraints
     }
 
     /// The labels of pods that the affinity and anti-affinity terms of pods look at, sorted.
@@ -40,6 +46,10 @@ impl PodTotals {
     /// A pod is added (`sign` is 1) or removed (-1).
     pub(super) fn count(&mut self, pod: &PodInfo, sign: isize) {
         add(&mut self.priorities, &pod.pod.priority(), sign);
+        if !pod.pod.spec.topology_spread_constraints.is_empty() {
+            let before = self.with_spread_constraints;
+            self.with_spread_constraints = before.saturating_add_signed(sign);
+        }
         if !pod.has_affinity() {
             return;
         }
