@@ -563,6 +563,7 @@ fn became_leader(lease: &LeaseName, identity: &str) -> Event {
             name: lease.name.as_str().into(),
             uid: "".into(),
         },
+        related: None,
         kind: "Normal",
         reason: "LeaderElection".into(),
         action: "LeaderElection".into(),

@@ -8,9 +8,10 @@ use crate::logs;
 use crate::shadow::Shadow;
 use crate::tasks;
 use crate::traces::TraceSender;
-use berth_api::{Kind, Time};
+use berth_api::{Kind, Release, Str, Time, groups};
 use berth_client::events::{self, Event, EventPublisher, Regarding};
-use berth_framework::call::{ApiCall, CallId, EventKind};
+use berth_framework::call::{ApiCall, CallId, EventKind, PodRef, RelatedObject};
+use berth_framework::cluster::GroupKey;
 use berth_framework::stage::{Job, JobId};
 use berth_scheduler::{ClusterChange, NotReconfigured, Outputs, Scheduler};
 use std::collections::BTreeSet;
@@ -43,6 +44,32 @@ fn type_of(kind: EventKind) -> &'static str {
     match kind {
         EventKind::Normal => "Normal",
         EventKind::Warning => "Warning",
+    }
+}
+
+fn reference_to_pod(pod: PodRef) -> Regarding {
+    Regarding {
+        api_version: "v1".into(),
+        kind: "Pod",
+        namespace: pod.namespace,
+        name: pod.name,
+        uid: pod.uid,
+    }
+}
+
+/// A group in the version of the API of a release: 1.36 serves PodGroups of v1alpha2 alone.
+fn reference_to_group(group: GroupKey, uid: Str, release: Release) -> Regarding {
+    let kind = group.kind.kind();
+    let api_version = match release {
+        Release::V1_36 => format!("{}/{}", groups::API_GROUP, groups::V1ALPHA2).into(),
+        Release::V1_37 | Release::V1_38 => kind.api_version(),
+    };
+    Regarding {
+        api_version,
+        kind: kind.name(),
+        namespace: group.namespace,
+        name: group.name,
+        uid,
     }
 }
 
@@ -257,16 +284,15 @@ impl Core {
             traces,
             dropped,
         } = self.scheduler.take_outputs(now);
+        let release = self.scheduler.features().release();
         for event in events {
-            let pod = event.event.regarding;
+            let related = event.event.related.map(|related| match related {
+                RelatedObject::Pod(pod) => reference_to_pod(pod),
+                RelatedObject::Group { group, uid } => reference_to_group(group, uid, release),
+            });
             let notified = Event {
-                regarding: Regarding {
-                    api_version: "v1".into(),
-                    kind: "Pod",
-                    namespace: pod.namespace,
-                    name: pod.name,
-                    uid: pod.uid,
-                },
+                regarding: reference_to_pod(event.event.regarding),
+                related,
                 kind: type_of(event.event.kind),
                 reason: event.event.reason.into(),
                 action: event.event.action.into(),
@@ -276,15 +302,9 @@ impl Core {
             self.edge.publisher.publish(notified, now);
         }
         for event in group_events {
-            let group = event.group;
             let published = Event {
-                regarding: Regarding {
-                    api_version: group.kind.kind().api_version(),
-                    kind: group.kind.kind().name(),
-                    namespace: group.namespace,
-                    name: group.name,
-                    uid: event.uid,
-                },
+                regarding: reference_to_group(event.group, event.uid, release),
+                related: None,
                 kind: type_of(event.kind),
                 reason: event.reason.into(),
                 action: event.action.into(),
@@ -305,5 +325,31 @@ impl Core {
                 "events and log lines were dropped: too many at once"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_framework::cluster::GroupKind;
+
+    /// GRP-14: events name a group in the version that API servers of the release serve.
+    #[test]
+    fn events_name_groups_in_the_version_of_the_release() {
+        let versions = Release::ALL.map(|release| {
+            let group = GroupKey {
+                kind: GroupKind::PodGroup,
+                namespace: "ns".into(),
+                name: "g".into(),
+            };
+            let reference = reference_to_group(group, "u".into(), release);
+            assert_eq!((reference.kind, &*reference.name), ("PodGroup", "g"));
+            reference.api_version.to_string()
+        });
+        let expected = ["v1alpha2", "v1beta1", "v1beta1"];
+        assert_eq!(
+            versions,
+            expected.map(|version| format!("scheduling.k8s.io/{version}"))
+        );
     }
 }

@@ -37,6 +37,8 @@ const NOTE_BYTES_MAX: usize = 1024;
 pub struct Event {
     /// The regarded object.
     pub regarding: Regarding,
+    /// Another object that is related to it, such as the preemptor of an evicted pod.
+    pub related: Option<Regarding>,
     /// `Normal` or `Warning`.
     pub kind: &'static str,
     /// The reason, for programs, such as `FailedScheduling`.
@@ -49,7 +51,7 @@ pub struct Event {
     pub reporting_controller: Str,
 }
 
-/// The object that an event is about.
+/// An object that an event is about, or that is related to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Regarding {
     /// Such as `v1`.

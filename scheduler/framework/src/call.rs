@@ -3,6 +3,7 @@
 //! Calls about pods are those that every scheduler makes. Everything else is a [`Write`], of a type that the core or a
 //! plugin registered.
 
+use crate::cluster::GroupKey;
 use crate::write::{CallType, POD_BINDING, POD_DELETION, POD_STATUS_PATCH, Write};
 use berth_api::{Duration, Kind, Object, Pod, Str};
 use std::fmt;
@@ -138,13 +139,27 @@ impl EventKind {
     }
 }
 
+/// An object that an event names in addition to its pod, such as the preemptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RelatedObject {
+    /// A pod.
+    Pod(PodRef),
+    /// A group of pods.
+    Group {
+        /// The group.
+        group: GroupKey,
+        /// Its identity.
+        uid: Str,
+    },
+}
+
 /// An event about a pod. The scheduler adds the reporting component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodEvent {
     /// The pod.
     pub regarding: PodRef,
-    /// Another pod that is related to it.
-    pub related: Option<PodRef>,
+    /// Another object that is related to it.
+    pub related: Option<RelatedObject>,
     /// The type.
     pub kind: EventKind,
     /// The reason, such as `FailedScheduling`.

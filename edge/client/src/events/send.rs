@@ -1,7 +1,7 @@
 //! Sends one event, again where that may help.
 
 use super::series::Write;
-use super::{Event, RETRY_BUDGET};
+use super::{Event, RETRY_BUDGET, Regarding};
 use crate::limit::Lane;
 use crate::request::{self, ApiRequest, Body, EVENTS};
 use crate::{ApiError, Transport};
@@ -96,6 +96,17 @@ pub(super) async fn deliver(
     }
 }
 
+/// An object as events refer to it.
+fn reference(object: &Regarding) -> Value {
+    json!({
+        "apiVersion": object.api_version,
+        "kind": object.kind,
+        "namespace": object.namespace,
+        "name": object.name,
+        "uid": object.uid,
+    })
+}
+
 fn request(job: &EventJob, instance: &str) -> ApiRequest {
     let event = &job.event;
     let namespace = if event.regarding.namespace.is_empty() {
@@ -105,7 +116,7 @@ fn request(job: &EventJob, instance: &str) -> ApiRequest {
     };
     match &job.write {
         Write::Create(name) => {
-            let body = json!({
+            let mut body = json!({
                 "apiVersion": "events.k8s.io/v1",
                 "kind": "Event",
                 "metadata": {"name": name, "namespace": namespace},
@@ -114,16 +125,13 @@ fn request(job: &EventJob, instance: &str) -> ApiRequest {
                 "reportingInstance": format!("{}-{instance}", event.reporting_controller),
                 "action": event.action,
                 "reason": event.reason,
-                "regarding": {
-                    "apiVersion": event.regarding.api_version,
-                    "kind": event.regarding.kind,
-                    "namespace": event.regarding.namespace,
-                    "name": event.regarding.name,
-                    "uid": event.regarding.uid,
-                },
+                "regarding": reference(&event.regarding),
                 "note": event.note,
                 "type": event.kind,
             });
+            if let Some(related) = &event.related {
+                body["related"] = reference(related);
+            }
             ApiRequest {
                 body: Body::Value(body),
                 ..request::create(EVENTS, namespace, &Value::Null)

@@ -28,6 +28,7 @@ const NAME_BYTES_MAX: usize = 253;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct KindKey {
     regarding: Regarding,
+    related: Option<Regarding>,
     kind: &'static str,
     reason: Str,
     action: Str,
@@ -86,6 +87,7 @@ impl Correlator {
     pub(super) fn take(&mut self, event: &Event, now: Time) -> Option<Write> {
         let key = KindKey {
             regarding: event.regarding.clone(),
+            related: event.related.clone(),
             kind: event.kind,
             reason: event.reason.clone(),
             action: event.action.clone(),

@@ -10,7 +10,7 @@ use super::{
 use crate::ApiError;
 use crate::request::ApiRequest;
 use berth_api::Time;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -134,6 +134,7 @@ fn event(pod: &str, note: &str) -> Event {
             name: pod.into(),
             uid: "u".into(),
         },
+        related: None,
         kind: "Warning",
         reason: "FailedScheduling".into(),
         action: "Scheduling".into(),
@@ -182,6 +183,31 @@ pub(crate) fn lines(log: &Mutex<Vec<u8>>) -> Vec<String> {
 }
 
 const LONG: Duration = Duration::from_secs(3600);
+
+/// An event names the object that is related to its own, such as the preemptor of an evicted pod.
+#[tokio::test(start_paused = true)]
+async fn an_event_names_the_related_object() {
+    let api = Fake::new(|_| Ok(()));
+    let (publisher, publishing) = api.start(WAITING_MAX);
+    let group = Regarding {
+        api_version: "scheduling.k8s.io/v1beta1".into(),
+        kind: "PodGroup",
+        ..event("g", "").regarding
+    };
+    publisher.publish(event("p", "alone"), Time::EPOCH);
+    let preempted = Event {
+        related: Some(group),
+        ..event("p", "for a group")
+    };
+    publisher.publish(preempted, Time::EPOCH);
+    drop(publisher);
+    publishing.finish(LONG).await;
+    let sent = api.sent();
+    let related: Vec<&Value> = sent.iter().map(|sent| &sent.body["related"]).collect();
+    let expected = json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "namespace": "ns",
+        "name": "g", "uid": "u"});
+    assert_eq!(related, [&Value::Null, &expected]);
+}
 
 /// A storm of events arrives whole, with a few requests at a time.
 #[tokio::test(start_paused = true)]

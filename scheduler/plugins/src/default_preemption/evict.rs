@@ -7,7 +7,9 @@ use super::candidates::Candidate;
 use super::units::whole_of;
 use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, not_found};
 use berth_api::{Duration, Pod, Str};
-use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::call::{
+    CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef, RelatedObject,
+};
 use berth_framework::cluster::GroupKey;
 use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
@@ -49,7 +51,7 @@ fn eviction(preemptor: &Pod, victim: &Pod, node: &Str) -> Eviction {
         ),
         event: PodEvent {
             regarding: PodRef::of(victim),
-            related: Some(PodRef::of(preemptor)),
+            related: Some(RelatedObject::Pod(PodRef::of(preemptor))),
             kind: EventKind::Normal,
             reason: "Preempted",
             action: "Preempting",

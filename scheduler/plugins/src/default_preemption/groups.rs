@@ -15,7 +15,7 @@ use super::{
     is_going_for_a_preemptor,
 };
 use berth_api::{Pod, Str};
-use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef, RelatedObject};
 use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::{
     GroupDryRun, GroupPostFilterResult, PodGroupPostFilter, PodGroupPostFilterContext,
@@ -229,7 +229,10 @@ fn eviction(group: &GroupKey, uid: &Str, preemptor: &Pod, victim: &Pod) -> Evict
         ),
         event: PodEvent {
             regarding: PodRef::of(victim),
-            related: Some(PodRef::of(preemptor)),
+            related: Some(RelatedObject::Group {
+                group: group.clone(),
+                uid: uid.clone(),
+            }),
             kind: EventKind::Normal,
             reason: "Preempted",
             action: "Preempting",

@@ -4,6 +4,7 @@ use crate::drivers::{driver_of, is_deletion};
 use crate::groups::{condition, cpus, gang, gates, group, member, node_of, stated};
 use berth_api::Kind;
 use berth_framework::Feature;
+use berth_framework::call::RelatedObject;
 use berth_framework::testing::{PodBuilder, pod};
 use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
@@ -63,6 +64,13 @@ fn a_gang_evicts_pods_of_lower_priority() {
     );
     assert_eq!([w.nominated("p1"), w.nominated("p2")], ["n1"; 2]);
     assert_eq!(evicted(&mut w), ["a", "b", "c", "d"]);
+    // As in kube-scheduler, the group is the related object of each event.
+    for event in w.events.iter().filter(|e| e.event.reason == "Preempted") {
+        let Some(RelatedObject::Group { group, uid }) = &event.event.related else {
+            panic!("{event:?}");
+        };
+        assert_eq!((group.name.as_str(), uid.as_str()), ("g", "uid-group-g"));
+    }
     let events = w.take_events();
     let preempted = "Preempted Preempted by podgroup uid-group-g on node cluster".to_owned();
     assert_eq!(

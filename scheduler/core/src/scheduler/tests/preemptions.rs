@@ -4,7 +4,9 @@ use super::fakes::profile_with;
 use super::*;
 use berth_api::{Duration, Pod};
 use berth_framework::Status;
-use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::call::{
+    CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef, RelatedObject,
+};
 use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
 use berth_framework::stage::{Disruption, Eviction, Observation, Preemption, Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
@@ -16,7 +18,7 @@ fn eviction(victim: &Pod, preemptor: &Pod) -> Eviction {
         condition: ConditionPatch::of(victim, "DisruptionTarget", "True", "Because", ""),
         event: PodEvent {
             regarding: PodRef::of(victim),
-            related: Some(PodRef::of(preemptor)),
+            related: Some(RelatedObject::Pod(PodRef::of(preemptor))),
             kind: EventKind::Normal,
             reason: "Preempted",
             action: "Preempting",

@@ -1,7 +1,7 @@
 //! The eviction of victims, and the rejection of the preemptor by PreEnqueue meanwhile.
 
 use super::*;
-use berth_framework::call::{CallError, CallErrorKind, Response};
+use berth_framework::call::{CallError, CallErrorKind, RelatedObject, Response};
 use berth_framework::stage::Disruption;
 use berth_framework::{ApiCall, Feature, WakeReason};
 
@@ -64,7 +64,11 @@ fn the_condition_of_a_victim_gives_the_reason() {
         [event.reason, event.action, &event.note],
         ["Preempted", "Preempting", "Preempted by pod p on node n"]
     );
-    assert_eq!(event.related.as_ref().map(|p| p.name.as_str()), Some("p"));
+    let related = match &event.related {
+        Some(RelatedObject::Pod(pod)) => Some(pod.name.as_str()),
+        _ => None,
+    };
+    assert_eq!(related, Some("p"));
     assert_eq!(
         outcome.outbox.events,
         [],
