@@ -1,9 +1,11 @@
 //! Pods that wait for their resource claims: PreEnqueue blocks them, reports the reason, and admits them when the
 //! claims exist.
 
-use crate::drivers::driver;
-use berth_api::Kind;
+use crate::drivers::{driver, driver_of};
+use berth_api::{Kind, Str};
 use berth_framework::testing::{PodBuilder, node, pod};
+use berth_framework::{Feature, FeatureGates};
+use berth_scheduler::ClusterChange;
 use berth_scheduler::metrics::{Metric, SeriesValue};
 use berth_scheduler::queue::QueuedIn;
 use berth_scheduler::testing::Driver;
@@ -288,4 +290,37 @@ fn a_claim_finds_its_pods_among_a_thousand() {
         w.deleted(&format!("p{n}"));
     }
     assert_eq!(w.scheduler.cache().cluster().pods.claim_uses(), 0);
+}
+
+/// The strings that the core reads and copies when the claim of one of so many waiting pods is shown.
+fn reads_of_a_claim(is_on: bool, pods: usize) -> u64 {
+    let features = FeatureGates::default().with(Feature::SchedulerPreQueueingHints, is_on);
+    let mut w = driver_of(features);
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    for n in 0..pods {
+        w.pod(wanting(&format!("p{n}"), Some(&format!("c{n}"))));
+    }
+    let shown = Kind::ResourceClaim.decode(claim("c7", "").to_string().as_bytes());
+    let shown = ClusterChange::Applied(shown.expect("a claim"));
+    let before = Str::reads();
+    w.scheduler.apply(shown, w.now);
+    let reads = Str::reads() - before;
+    assert_eq!(w.place_of("p7"), Some(QueuedIn::Active));
+    reads
+}
+
+/// Q-96, case 179: with the gate SchedulerPreQueueingHints, the work of the core for a claim does not depend on the number
+/// of waiting pods. Without it, each of them is evaluated.
+#[test]
+fn the_work_for_a_claim_does_not_depend_on_the_waiting_pods() {
+    let [on, off] = [true, false].map(|is_on| [100, 800].map(|pods| reads_of_a_claim(is_on, pods)));
+    assert!(on[1] <= 2 * on[0], "{on:?} reads for 100 and 800 pods");
+    assert!(
+        off[1] >= 4 * off[0],
+        "{off:?} reads for 100 and 800 pods without the gate"
+    );
+    assert!(
+        off[1] >= 10 * on[1],
+        "{off:?} reads without the gate, {on:?} with it"
+    );
 }
