@@ -73,7 +73,7 @@ impl Api {
         }
         if resource.resource == gr("", "pods") {
             if rules.limit_ranger {
-                limit_range::set_defaults(self, namespace, object);
+                limit_range::set_defaults(self, namespace, object)?;
             }
             if rules.service_account {
                 service_account::apply(self, resource, namespace, object)?;

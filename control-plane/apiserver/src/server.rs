@@ -20,6 +20,7 @@ mod tls;
 
 pub(crate) use connection::stopped;
 pub use handle::AnswerBody;
+pub(crate) use handle::BODY_BYTES_MAX;
 pub use kubeconfig::{KubeconfigError, kubeconfig_text, replace_private_file};
 pub(crate) use route::decode;
 

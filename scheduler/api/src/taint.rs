@@ -7,6 +7,7 @@
 use crate::names::is_decimal_integer;
 use crate::string::null_default;
 use crate::{Str, Time};
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
@@ -196,16 +197,73 @@ pub fn tolerates_taint(
         .any(|toleration| toleration.tolerates(taint, comparison_operators))
 }
 
+/// The number of comparisons of taints with tolerations from which on the tolerations are found by key. Both lists can have
+/// thousands of entries.
+const INDEXED_FROM: usize = 256;
+
+/// Tolerations for a list of taints.
+enum Tolerating<'a> {
+    /// Few comparisons: one by one.
+    Few(&'a [Toleration]),
+    /// By key, without repetitions; the empty key is that of tolerations for every key.
+    ByKey(FxHashMap<&'a str, Vec<&'a Toleration>>),
+}
+
+impl<'a> Tolerating<'a> {
+    fn of(tolerations: &'a [Toleration], taints: usize) -> Self {
+        if tolerations.len().saturating_mul(taints) < INDEXED_FROM {
+            return Self::Few(tolerations);
+        }
+        let mut known = FxHashSet::default();
+        let mut by_key: FxHashMap<&str, Vec<&Toleration>> = FxHashMap::default();
+        for toleration in tolerations {
+            let Toleration {
+                key,
+                operator,
+                value,
+                effect,
+                ..
+            } = toleration;
+            if known.insert((key, operator, value, effect)) {
+                by_key.entry(key).or_default().push(toleration);
+            }
+        }
+        Self::ByKey(by_key)
+    }
+
+    fn tolerate(&self, taint: &Taint, comparison_operators: bool) -> bool {
+        match self {
+            Self::Few(all) => tolerates_taint(all, taint, comparison_operators),
+            Self::ByKey(by_key) => {
+                let found = [taint.key.as_str(), ""].map(|key| by_key.get(key));
+                let mut found = found.into_iter().flatten().flatten();
+                found.any(|toleration| toleration.tolerates(taint, comparison_operators))
+            }
+        }
+    }
+}
+
+/// The taints of `taints` whose effect `acts` selects and that none of `tolerations` tolerates. The work grows with the sum
+/// of both lists.
+pub fn untolerated<'a>(
+    taints: &'a [Taint],
+    tolerations: &'a [Toleration],
+    acts: impl Fn(TaintEffect) -> bool + 'a,
+    comparison_operators: bool,
+) -> impl Iterator<Item = &'a Taint> {
+    let tolerating = Tolerating::of(tolerations, taints.len());
+    let acting = taints.iter().filter(move |taint| acts(taint.effect));
+    acting.filter(move |taint| !tolerating.tolerate(taint, comparison_operators))
+}
+
 /// The first of `taints` whose effect `acts` selects and that none of `tolerations` tolerates.
 pub fn first_untolerated<'a>(
     taints: &'a [Taint],
-    tolerations: &[Toleration],
-    acts: impl Fn(TaintEffect) -> bool,
+    tolerations: &'a [Toleration],
+    acts: impl Fn(TaintEffect) -> bool + 'a,
     comparison_operators: bool,
 ) -> Option<&'a Taint> {
-    taints.iter().find(|taint| {
-        acts(taint.effect) && !tolerates_taint(tolerations, taint, comparison_operators)
-    })
+    untolerated(taints, tolerations, acts, comparison_operators).next()
 }
 
 /// The number of taints of `taints` that are `PreferNoSchedule` and not tolerated.
@@ -214,12 +272,8 @@ pub fn count_intolerable_prefer_no_schedule(
     tolerations: &[Toleration],
     comparison_operators: bool,
 ) -> usize {
-    let untolerated = |taint: &&Taint| !tolerates_taint(tolerations, taint, comparison_operators);
-    taints
-        .iter()
-        .filter(|taint| taint.effect == TaintEffect::PreferNoSchedule)
-        .filter(untolerated)
-        .count()
+    let is_preference = |effect: TaintEffect| effect == TaintEffect::PreferNoSchedule;
+    untolerated(taints, tolerations, is_preference, comparison_operators).count()
 }
 
 /// As the API writes it; an effect that this version does not know stays one.
@@ -263,6 +317,41 @@ mod tests {
 
     fn toleration(json: &str) -> Toleration {
         serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"))
+    }
+
+    /// PL-23: many taints and tolerations give the same result as few, in work that grows with their sum.
+    #[test]
+    fn many_tolerations_are_found_by_key() {
+        let taints: Vec<Taint> = (0..400)
+            .map(|n| Taint::new(&format!("k{n}"), "v", TaintEffect::NoSchedule))
+            .collect();
+        let own = |n: usize| Toleration {
+            key: format!("k{n}").into(),
+            value: if n == 7 { "other" } else { "v" }.into(),
+            ..Toleration::default()
+        };
+        // Every key is tolerated, the preference many times.
+        let every = Toleration {
+            operator: TolerationOperator::Exists,
+            effect: TaintEffect::PreferNoSchedule,
+            ..Toleration::default()
+        };
+        let tolerations: Vec<Toleration> = (0..400)
+            .filter(|n| *n != 9)
+            .flat_map(|n| [every.clone(), own(n)])
+            .collect();
+        let forbids = TaintEffect::forbids_scheduling;
+        #[cfg(debug_assertions)]
+        let before = Str::reads();
+        let found = untolerated(&taints, &tolerations, forbids, false);
+        let keys: Vec<&str> = found.map(|taint| taint.key.as_str()).collect();
+        assert_eq!(keys, ["k7", "k9"]);
+        #[cfg(debug_assertions)]
+        assert!(Str::reads() - before < 20_000, "the lists are multiplied");
+        let preference = Taint::new("a", "", TaintEffect::PreferNoSchedule);
+        let mixed: Vec<Taint> = taints.iter().cloned().chain([preference]).collect();
+        let left = count_intolerable_prefer_no_schedule(&mixed, &tolerations, false);
+        assert_eq!(left, 0);
     }
 
     /// PL-23: the toleration, the taint, whether it is tolerated without and with the comparison operators.

@@ -6,7 +6,7 @@
 //! ```
 
 use berth_api::pod::PodTemplate;
-use berth_api::taint::{count_intolerable_prefer_no_schedule, tolerates_taint};
+use berth_api::taint::{count_intolerable_prefer_no_schedule, untolerated};
 use berth_api::{Node, Pod, Shared, Taint, TaintEffect, Toleration};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError, Touched, WaitKey, Waits,
@@ -18,6 +18,7 @@ use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::{
     Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, ReasonCode, Slot, Status,
 };
+use rustc_hash::FxHashSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -55,14 +56,16 @@ impl TaintToleration {
     /// The taints of a node that keep the pod away.
     fn untolerated<'n>(
         &self,
-        tolerations: &[Toleration],
+        tolerations: &'n [Toleration],
         node: &'n Node,
     ) -> impl Iterator<Item = &'n Taint> {
-        let taints = node.spec.taints.iter();
-        taints.filter(|taint| {
-            taint.effect.forbids_scheduling()
-                && !tolerates_taint(tolerations, taint, self.comparison_operators)
-        })
+        let forbids = TaintEffect::forbids_scheduling;
+        untolerated(
+            &node.spec.taints,
+            tolerations,
+            forbids,
+            self.comparison_operators,
+        )
     }
 
     fn tolerates(&self, tolerations: &[Toleration], node: &Node) -> bool {
@@ -110,7 +113,8 @@ fn touched_by_node(change: &Change<'_>) -> Touched {
     let Some(left) = new.map(forbidding) else {
         return Touched::no_pod();
     };
-    if old.is_some_and(|old| forbidding(old).iter().all(|taint| left.contains(taint))) {
+    let still: FxHashSet<&Taint> = left.iter().collect();
+    if old.is_some_and(|old| forbidding(old).iter().all(|taint| still.contains(taint))) {
         // The taints that rejected a pod are still there.
         return Touched::no_pod();
     }

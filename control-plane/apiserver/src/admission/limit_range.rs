@@ -2,6 +2,7 @@
 
 use super::siblings;
 use crate::registry::Api;
+use crate::server::BODY_BYTES_MAX;
 use berth_api::Quantity;
 use berth_objects::access::gr;
 use berth_objects::catalog::ServedResource;
@@ -21,7 +22,11 @@ const CONTAINERS: [(&str, &str); 2] = [
 ];
 
 /// Gives containers without requests or limits those of the limit ranges of the namespace.
-pub(super) fn set_defaults(api: &Api, namespace: &str, pod: &mut Value) {
+///
+/// # Errors
+/// 413 when the defaults of all containers are larger than a request may be.
+pub(super) fn set_defaults(api: &Api, namespace: &str, pod: &mut Value) -> Result<(), ApiError> {
+    let mut bytes = 0;
     for range in siblings(api, "limitranges", namespace) {
         // Later ranges and later items override earlier ones, as in kube-apiserver.
         let (mut requests, mut limits) = (Map::new(), Map::new());
@@ -35,7 +40,7 @@ pub(super) fn set_defaults(api: &Api, namespace: &str, pod: &mut Value) {
         let mut notes = Vec::new();
         for (list, what) in CONTAINERS {
             let Some(spec) = child(pod, "spec") else {
-                return;
+                return Ok(());
             };
             for container in items_mut(spec, list) {
                 let name = container.text("name").to_owned();
@@ -44,6 +49,13 @@ pub(super) fn set_defaults(api: &Api, namespace: &str, pod: &mut Value) {
                     ("limits", &limits, "limit"),
                 ] {
                     let set = fill(container, field, defaults);
+                    bytes += set.iter().map(|name| name.len()).sum::<usize>();
+                    if bytes > BODY_BYTES_MAX {
+                        return Err(ApiError::too_large(format!(
+                            "the names of the resources that limit range {:?} adds to the containers are larger than {BODY_BYTES_MAX} bytes; use fewer containers or fewer defaults",
+                            range.object().part("metadata").text("name")
+                        )));
+                    }
                     if !set.is_empty() {
                         notes.push(format!("{} {noun} for {what} {name}", set.join(", ")));
                     }
@@ -59,6 +71,7 @@ pub(super) fn set_defaults(api: &Api, namespace: &str, pod: &mut Value) {
             }
         }
     }
+    Ok(())
 }
 
 /// Sets the amounts that a container does not state and returns their names.
@@ -95,20 +108,22 @@ pub(super) fn check(
             let kind = item.text("type");
             match (kind, resource.resource == gr("", "pods")) {
                 ("Container", true) => {
+                    let mut bounds = Bounds::of(item);
                     for (list, _) in CONTAINERS {
                         for container in spec.items(list) {
                             let own = |list| amounts::list(container.part("resources"), list);
-                            compare(item, &own("requests"), Some(&own("limits")), &mut faults);
+                            bounds.compare(&own("requests"), Some(&own("limits")), &mut faults);
                         }
                     }
                 }
                 ("Pod", true) => {
                     let own = |list| requests::with_pod_level(spec, list);
-                    compare(item, &own("requests"), Some(&own("limits")), &mut faults);
+                    let limits = own("limits");
+                    Bounds::of(item).compare(&own("requests"), Some(&limits), &mut faults);
                 }
                 ("PersistentVolumeClaim", false) => {
                     let requests = amounts::list(spec.part("resources"), "requests");
-                    compare(item, &requests, None, &mut faults);
+                    Bounds::of(item).compare(&requests, None, &mut faults);
                 }
                 _ => {}
             }
@@ -127,56 +142,128 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The faults of amounts under one entry of a limit range. Claims have no limits: their maximum is one of the request.
-fn compare(item: &Value, requests: &Amounts, limits: Option<&Amounts>, faults: &mut Vec<String>) {
-    let kind = item.text("type");
-    let limit_of = |name: &str| limits.and_then(|limits| limits.get(name));
-    for (name, least) in amounts::list(item, "min") {
-        let bound = format!("minimum {name} usage per {kind} is {least}");
-        match (requests.get(&name), limit_of(&name)) {
-            (None, _) => faults.push(format!("{bound}.  No request is specified")),
-            (Some(request), _) if *request < least => {
-                faults.push(format!("{bound}, but request is {request}"));
-            }
-            (_, Some(limit)) if *limit < least => {
-                faults.push(format!("{bound}, but limit is {limit}"));
-            }
-            _ => {}
+/// The bounds of an entry of a limit range.
+struct Bounds<'i> {
+    kind: &'i str,
+    min: Bound,
+    max: Bound,
+    ratio: Bound,
+}
+
+/// Bounds of one sort, by resource.
+struct Bound {
+    amounts: Amounts,
+    /// The resources for which no fault states yet that an amount is missing. That fault has the same text for all
+    /// containers, and is stated once.
+    unreported: BTreeSet<String>,
+}
+
+impl Bound {
+    fn of(item: &Value, list: &str) -> Self {
+        let amounts = amounts::list(item, list);
+        let unreported = amounts.keys().cloned().collect();
+        Self {
+            amounts,
+            unreported,
         }
     }
-    for (name, most) in amounts::list(item, "max") {
-        let bound = format!("maximum {name} usage per {kind} is {most}");
-        match (requests.get(&name), limit_of(&name)) {
-            (_, None) if limits.is_some() => {
-                faults.push(format!("{bound}.  No limit is specified"));
-            }
-            (_, Some(limit)) if *limit > most => {
-                faults.push(format!("{bound}, but limit is {limit}"));
-            }
-            (Some(request), _) if *request > most => {
-                faults.push(format!("{bound}, but request is {request}"));
-            }
-            (None, _) if limits.is_none() => {
-                faults.push(format!("{bound}.  No request is specified"));
-            }
-            _ => {}
+
+    /// The bounds that stated amounts can break, sorted by resource: those of stated resources, and those that report a
+    /// missing amount for the first time. `required` are the amounts whose absence is a fault. The comparisons with all containers of a pod grow with the sum of the lists, not
+    /// with their product.
+    fn relevant(
+        &mut self,
+        required: &Amounts,
+        requests: &Amounts,
+        limits: Option<&Amounts>,
+    ) -> Vec<(String, Quantity)> {
+        let stated = requests
+            .keys()
+            .chain(limits.into_iter().flatten().map(|(name, _)| name));
+        let mut names: BTreeSet<String> = stated.cloned().collect();
+        let unstated = self.unreported.iter();
+        let unstated = unstated.filter(|name| !required.contains_key(*name));
+        let unstated: Vec<String> = unstated.cloned().collect();
+        for name in &unstated {
+            self.unreported.remove(name);
+        }
+        names.extend(unstated);
+        let bounds = names.into_iter();
+        bounds
+            .filter_map(|name| {
+                let bound = *self.amounts.get(&name)?;
+                Some((name, bound))
+            })
+            .collect()
+    }
+}
+
+impl<'i> Bounds<'i> {
+    fn of(item: &'i Value) -> Self {
+        Self {
+            kind: item.text("type"),
+            min: Bound::of(item, "min"),
+            max: Bound::of(item, "max"),
+            ratio: Bound::of(item, "maxLimitRequestRatio"),
         }
     }
-    if limits.is_none() {
-        return;
-    }
-    for (name, most) in amounts::list(item, "maxLimitRequestRatio") {
-        let bound = format!("{name} max limit to request ratio per {kind} is {most}");
-        let given = |amount: Option<&Quantity>| amount.copied().filter(|q| q.sign() != 0);
-        match (given(requests.get(&name)), given(limit_of(&name))) {
-            (None, _) => faults.push(format!(
-                "{bound}, but no request is specified or request is 0"
-            )),
-            (_, None) => faults.push(format!("{bound}, but no limit is specified or limit is 0")),
-            (Some(request), Some(limit)) => {
-                let ratio = limit.as_f64() / request.as_f64();
-                if ratio > most.as_f64() {
-                    faults.push(format!("{bound}, but provided ratio is {ratio:.6}"));
+
+    /// The faults of amounts under the bounds. Claims have no limits: their maximum is one of the request.
+    fn compare(&mut self, requests: &Amounts, limits: Option<&Amounts>, faults: &mut Vec<String>) {
+        let kind = self.kind;
+        let limit_of = |name: &str| limits.and_then(|limits| limits.get(name));
+        for (name, least) in self.min.relevant(requests, requests, limits) {
+            let bound = format!("minimum {name} usage per {kind} is {least}");
+            match (requests.get(&name), limit_of(&name)) {
+                (None, _) => faults.push(format!("{bound}.  No request is specified")),
+                (Some(request), _) if *request < least => {
+                    faults.push(format!("{bound}, but request is {request}"));
+                }
+                (_, Some(limit)) if *limit < least => {
+                    faults.push(format!("{bound}, but limit is {limit}"));
+                }
+                _ => {}
+            }
+        }
+        for (name, most) in self
+            .max
+            .relevant(limits.unwrap_or(requests), requests, limits)
+        {
+            let bound = format!("maximum {name} usage per {kind} is {most}");
+            match (requests.get(&name), limit_of(&name)) {
+                (_, None) if limits.is_some() => {
+                    faults.push(format!("{bound}.  No limit is specified"));
+                }
+                (_, Some(limit)) if *limit > most => {
+                    faults.push(format!("{bound}, but limit is {limit}"));
+                }
+                (Some(request), _) if *request > most => {
+                    faults.push(format!("{bound}, but request is {request}"));
+                }
+                (None, _) if limits.is_none() => {
+                    faults.push(format!("{bound}.  No request is specified"));
+                }
+                _ => {}
+            }
+        }
+        if limits.is_none() {
+            return;
+        }
+        for (name, most) in self.ratio.relevant(requests, requests, limits) {
+            let bound = format!("{name} max limit to request ratio per {kind} is {most}");
+            let given = |amount: Option<&Quantity>| amount.copied().filter(|q| q.sign() != 0);
+            match (given(requests.get(&name)), given(limit_of(&name))) {
+                (None, _) => faults.push(format!(
+                    "{bound}, but no request is specified or request is 0"
+                )),
+                (_, None) => {
+                    faults.push(format!("{bound}, but no limit is specified or limit is 0"));
+                }
+                (Some(request), Some(limit)) => {
+                    let ratio = limit.as_f64() / request.as_f64();
+                    if ratio > most.as_f64() {
+                        faults.push(format!("{bound}, but provided ratio is {ratio:.6}"));
+                    }
                 }
             }
         }

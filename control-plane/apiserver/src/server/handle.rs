@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// A body is no larger.
-pub(super) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// A body arrives within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes of an unwanted body that are read, and for how long.

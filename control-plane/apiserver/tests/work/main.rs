@@ -10,6 +10,7 @@
 mod custom;
 mod lists;
 mod objects;
+mod pairs;
 mod requests;
 mod samples;
 

@@ -26,7 +26,29 @@ fn kind_of(place: &Place) -> &'static str {
 /// An object whose list has `count` entries. `rotated` moves its entries: the last becomes the first.
 pub(super) fn with_list(place: &Place, count: usize, rotated: bool) -> Value {
     let mut object = base(place);
-    let mut value = &mut object;
+    put(&mut object, place, count, rotated);
+    samples::fit(place, &mut object);
+    object
+}
+
+/// An object of the kind of a place whose lists have so many entries.
+pub(super) fn with_lists(kind: &Place, lists: &[(&Place, usize)]) -> Value {
+    let mut object = base(kind);
+    // A list is there before the lists of its first entry.
+    let mut lists = lists.to_vec();
+    lists.sort_by_key(|(place, _)| place.fields.len());
+    for (place, count) in &lists {
+        put(&mut object, place, *count, false);
+    }
+    for (place, _) in &lists {
+        samples::fit(place, &mut object);
+    }
+    object
+}
+
+/// Puts a list of `count` entries into an object.
+fn put(object: &mut Value, place: &Place, count: usize, rotated: bool) {
+    let mut value = object;
     let facts = Facts::get();
     let mut of = &facts.types[facts.find(place.kind.type_name).expect("a known type").0];
     let last = place.fields.len() - 1;
@@ -48,8 +70,6 @@ pub(super) fn with_list(place: &Place, count: usize, rotated: bool) -> Value {
         let id = field.shape.object().expect("an object");
         of = &facts.types[id.0];
     }
-    samples::fit(place, &mut object);
-    object
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -6,6 +6,7 @@ use berth_apiserver::admission::Admission;
 use berth_apiserver::{LocalRequests, RunningServer, Server, ServerOptions};
 use berth_objects::releases::ApiRelease;
 use berth_objects::view::reads;
+use berth_protobuf::facts::ResourceFacts;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -37,6 +38,19 @@ pub(super) struct Answer {
     pub(super) code: u16,
     pub(super) body: Value,
     pub(super) work: Work,
+}
+
+/// The path of the objects of a kind.
+fn path_of(kind: &ResourceFacts) -> String {
+    let root = match kind.group {
+        "" => format!("/api/{}", kind.version),
+        group => format!("/apis/{group}/{}", kind.version),
+    };
+    if kind.namespaced {
+        format!("{root}/namespaces/default/{}", kind.plural)
+    } else {
+        format!("{root}/{}", kind.plural)
+    }
 }
 
 impl Tester {
@@ -135,6 +149,29 @@ impl Tester {
         }
     }
 
+    /// Creates an object, or replaces it. Returns whether it is valid.
+    pub(super) fn put(&self, kind: &ResourceFacts, object: &Value) -> bool {
+        let list = path_of(kind);
+        let one = format!(
+            "{list}/{}",
+            object["metadata"]["name"].as_str().unwrap_or_default()
+        );
+        let body = object.to_string();
+        let mut answer = self.ask("PUT", &one, (JSON, JSON), body.as_bytes());
+        if answer.code == 404 {
+            answer = self.ask("POST", &list, (JSON, JSON), body.as_bytes());
+        }
+        answer.code < 300
+    }
+
+    /// The fields that are read while an object would be created. It may be refused.
+    pub(super) fn dry_run(&self, kind: &ResourceFacts, object: &Value) -> i64 {
+        let path = format!("{}?dryRun=All", path_of(kind));
+        let answer = self.ask("POST", &path, (JSON, JSON), object.to_string().as_bytes());
+        assert_ne!(answer.code, 413, "{path}");
+        i64::try_from(answer.work.reads).unwrap_or(i64::MAX)
+    }
+
     fn new_name(&mut self) -> String {
         self.names += 1;
         format!("x{}", self.names)
@@ -147,15 +184,7 @@ impl Tester {
         count: usize,
     ) -> (Vec<(&'static str, Work)>, Option<String>) {
         let kind = place.kind;
-        let root = match kind.group {
-            "" => format!("/api/{}", kind.version),
-            group => format!("/apis/{group}/{}", kind.version),
-        };
-        let list = if kind.namespaced {
-            format!("{root}/namespaces/default/{}", kind.plural)
-        } else {
-            format!("{root}/{}", kind.plural)
-        };
+        let list = path_of(kind);
         let mut work = Vec::new();
         let mut object = objects::with_list(place, count, false);
         let mut changed = objects::with_list(place, count, true);

@@ -27,7 +27,7 @@ use berth_devices::ClaimRequests;
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
 use berth_framework::{NodeView, ReasonCode, Status};
-use rustc_hash::{FxBuildHasher, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -40,6 +40,8 @@ const UNNAMED: &str = "<extended-resources>";
 const LEFTOVER: &str = "cannot schedule extended resource claim";
 /// The reason on a node that does not offer a resource that no class backs.
 pub(super) const CANNOT_FIT: &str = "cannot fit resource";
+/// The number of requests of a claim that the API server admits.
+const DEVICE_REQUESTS_MAX: usize = 32;
 /// The characters of the random end of generated names, as in the API server.
 const NAME_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -208,16 +210,12 @@ impl Extended {
     fn variant(&self, cx: &Context<'_>, backed: &Backed) -> Variant {
         let mut requests = Vec::new();
         let mut mappings = Vec::new();
+        let uses = uses(&self.pod);
         for (resource, _) in self.resources.iter().zip(backed).filter(|(_, is)| **is) {
             if let Some(class) = &resource.class {
                 let class = &class.metadata.name;
-                add_requests(
-                    &self.pod,
-                    &resource.name,
-                    class,
-                    &mut requests,
-                    &mut mappings,
-                );
+                let uses = uses.get(&resource.name).map_or(&[][..], Vec::as_slice);
+                add_requests(uses, &resource.name, class, &mut requests, &mut mappings);
             }
         }
         requests.sort_by(|a, b| a.name.cmp(&b.name));
@@ -312,56 +310,94 @@ pub(super) fn body(claim: &ResourceClaim, pod: &Pod) -> Value {
     })
 }
 
+/// A container that requests a resource.
+struct Use<'p> {
+    /// The position of the container, init containers first.
+    index: usize,
+    container: &'p Container,
+    /// Whether it is an ordinary init container.
+    is_short_lived: bool,
+    amount: i64,
+}
+
+/// The containers that request each resource, in the order of the pod: each request is read once, whatever the number of
+/// resources.
+fn uses(pod: &Pod) -> FxHashMap<&Str, Vec<Use<'_>>> {
+    let spec = &pod.spec;
+    let init = spec.init_containers.iter().map(|c| (c, !c.is_sidecar()));
+    let containers = init.chain(spec.containers.iter().map(|c| (c, false)));
+    let mut uses: FxHashMap<&Str, Vec<Use<'_>>> = FxHashMap::default();
+    for (index, (container, is_short_lived)) in containers.enumerate() {
+        for (name, amount) in container.resources.requests.iter() {
+            let amount = amount.value();
+            if amount > 0 {
+                uses.entry(name).or_default().push(Use {
+                    index,
+                    container,
+                    is_short_lived,
+                    amount,
+                });
+            }
+        }
+    }
+    uses
+}
+
 /// Adds the requests for a resource, and which containers use them. Ordinary init containers end before the others
 /// start, so they use the devices of those, and what they need beyond that is one request for all of them.
 fn add_requests(
-    pod: &Pod,
+    uses: &[Use<'_>],
     resource: &Str,
     class: &Str,
     requests: &mut Vec<DeviceRequest>,
     mappings: &mut Vec<Mapping>,
 ) {
-    let spec = &pod.spec;
-    let init = spec.init_containers.iter().map(|c| (c, !c.is_sidecar()));
-    let regular = spec.containers.iter().map(|c| (c, false));
-    let containers: Vec<(&Container, bool)> = init.chain(regular).collect();
     let mapping = |container: &Container, request: &Str| Mapping {
         container: container.name.clone(),
         resource: resource.clone(),
         request: request.clone(),
     };
-    let mut long_lived: Vec<Option<DeviceRequest>> = Vec::with_capacity(containers.len());
-    for (index, (container, is_short_lived)) in containers.iter().enumerate() {
-        let amount = if *is_short_lived {
-            0
-        } else {
-            amount_of(container, resource)
-        };
-        let request = (amount > 0).then(|| request(index, container, resource, class, amount));
-        mappings.extend(request.iter().map(|r| mapping(container, &r.name)));
-        long_lived.push(request);
+    let long_lived: Vec<Option<DeviceRequest>> = uses
+        .iter()
+        .map(|of| {
+            let amount = (!of.is_short_lived).then_some(of.amount);
+            amount.map(|amount| request(of.index, of.container, resource, class, amount))
+        })
+        .collect();
+    for (of, request) in uses.iter().zip(&long_lived) {
+        mappings.extend(request.iter().map(|r| mapping(of.container, &r.name)));
     }
+    let is_too_long = requests.len() + long_lived.iter().flatten().count() > DEVICE_REQUESTS_MAX;
     let count = |request: &DeviceRequest| request.exactly.as_ref().map_or(0, |e| e.count);
+    // The devices of the containers from each position on.
+    let mut available_from: Vec<i64> = long_lived
+        .iter()
+        .rev()
+        .scan(0_i64, |sum, request| {
+            *sum = sum.saturating_add(request.as_ref().map_or(0, count));
+            Some(*sum)
+        })
+        .collect();
+    available_from.reverse();
     let mut largest: Option<DeviceRequest> = None;
     let mut reused = Vec::new();
-    for (index, (container, is_short_lived)) in containers.iter().enumerate() {
-        let mut missing = if *is_short_lived {
-            amount_of(container, resource)
-        } else {
-            0
-        };
-        for available in long_lived[index..].iter().flatten() {
+    for (at, of) in uses.iter().enumerate().filter(|(_, of)| of.is_short_lived) {
+        let mut missing = of.amount;
+        // The API server refuses a claim with more requests, so nothing is mapped to them: init containers and requests
+        // would multiply.
+        let shared = long_lived[at..].iter().flatten();
+        for available in shared.take(if is_too_long { 0 } else { usize::MAX }) {
             if missing <= 0 {
                 break;
             }
             missing -= count(available);
-            reused.push((*container, Some(available.name.clone())));
+            reused.push((of.container, Some(available.name.clone())));
         }
+        let missing = of.amount.saturating_sub(available_from[at]);
         if missing > 0 {
-            let own = request(index, container, resource, class, missing);
-            reused.push((*container, None));
+            reused.push((of.container, None));
             if largest.as_ref().is_none_or(|known| count(known) < missing) {
-                largest = Some(own);
+                largest = Some(request(of.index, of.container, resource, class, missing));
             }
         }
     }
@@ -374,12 +410,6 @@ fn add_requests(
     }
     requests.extend(largest);
     requests.extend(long_lived.into_iter().flatten());
-}
-
-/// The amount of a resource that a container requests.
-fn amount_of(container: &Container, resource: &str) -> i64 {
-    let requests = &container.resources.requests;
-    requests.get(resource).map_or(0, |amount| amount.value())
 }
 
 /// A request for devices of a class, named after the positions of the container and of the resource in it.
@@ -450,6 +480,21 @@ mod tests {
         let mappings = variant.mappings.iter();
         let mappings = mappings.map(|m| format!("{} {} {}", m.container, m.resource, m.request));
         (requests.collect(), mappings.collect())
+    }
+
+    /// PL-171: a claim has at most 32 requests. Beyond that, init containers are not mapped to the requests of the others:
+    /// the lists would multiply.
+    #[test]
+    fn too_many_requests_are_not_mapped_to_init_containers() {
+        let gpus = |name: &str, count: usize| -> Value {
+            let one = json!({"example.com/gpu": 1});
+            let containers = (0..count).map(|n| container(&format!("{name}{n}"), one.clone()));
+            containers.collect()
+        };
+        for (count, mapped) in [(30, 30 + 30), (100, 100)] {
+            let (requests, mappings) = claim_of(gpus("i", count), gpus("c", count));
+            assert_eq!((requests.len(), mappings.len()), (count, mapped));
+        }
     }
 
     /// PL-171: containers are counted with the init containers first, resources by name among all requests.

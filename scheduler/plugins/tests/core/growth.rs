@@ -5,6 +5,7 @@
 //! item with each other one reads them.
 
 mod lists;
+mod pairs;
 
 use crate::drivers::driver;
 use berth_api::{Kind, Object, Str};

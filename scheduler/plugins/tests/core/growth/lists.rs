@@ -20,7 +20,7 @@ pub(super) struct List {
     /// Of the alternatives that an item can have, the one that its items have.
     alternative: Option<&'static str>,
     /// Whether the items are equal, as far as they can be.
-    are_equal: bool,
+    pub(super) are_equal: bool,
 }
 
 impl std::fmt::Display for List {
@@ -131,7 +131,13 @@ impl List {
         object.unwrap_or_else(|error| panic!("{self}: {error}"))
     }
 
-    fn json(&self, items: Range<usize>, name: &str) -> Value {
+    /// Returns whether both are the same field.
+    pub(super) fn is_at_place_of(&self, other: &Self) -> bool {
+        let names = |list: &Self| list.path.iter().map(|field| field.name).collect::<Vec<_>>();
+        self.kind == other.kind && names(self) == names(other)
+    }
+
+    pub(super) fn json(&self, items: Range<usize>, name: &str) -> Value {
         let mut object = self.place(type_of(self.kind), false, &self.path, items);
         let meta = &mut object["metadata"];
         meta["name"] = json!(name);
