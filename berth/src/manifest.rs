@@ -135,7 +135,7 @@ fn parse(
     text: &str,
     documents: &mut Vec<ManifestDocument>,
 ) -> Result<(), CommandFailure> {
-    for (index, text) in split(text).into_iter().enumerate() {
+    for (index, text) in berth_core::split(text).into_iter().enumerate() {
         let place = format!("{shown}, document {}", index + 1);
         let malformed = |reason: String| {
             CommandFailure::Usage(format!(
@@ -171,27 +171,6 @@ fn parse(
         }
     }
     Ok(())
-}
-
-/// The documents of a file, as kubectl splits them: at lines that begin with `---`. Empty ones are left out.
-pub(crate) fn split(text: &str) -> Vec<String> {
-    let mut documents = vec![String::new()];
-    for line in text.lines() {
-        match (line.starts_with("---"), documents.last_mut()) {
-            (false, Some(last)) => {
-                last.push_str(line);
-                last.push('\n');
-            }
-            _ => documents.push(String::new()),
-        }
-    }
-    let states_something = |document: &String| {
-        document
-            .lines()
-            .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
-    };
-    documents.retain(states_something);
-    documents
 }
 
 fn checked(document: ManifestDocument) -> Result<ManifestDocument, CommandFailure> {

@@ -1,10 +1,10 @@
 //! `--record DIR`: the options of a recording, and the core that a recording describes.
 
 use crate::exit::CommandFailure;
-use crate::release::GROUP_GATES;
 use crate::runner::{RunOptions, core_options, described_extenders};
 use crate::settings;
 use berth_api::Release;
+use berth_core::GROUP_GATES;
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;

@@ -21,15 +21,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The time that a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The gates of groups of pods.
-pub(crate) const GROUP_GATES: [Feature; 5] = [
-    Feature::GenericWorkload,
-    Feature::TopologyAwareWorkloadScheduling,
-    Feature::CompositePodGroup,
-    Feature::PodGroupPreemptionPolicy,
-    Feature::DRAWorkloadResourceClaims,
-];
-
 /// A release, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chosen {

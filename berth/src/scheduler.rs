@@ -9,7 +9,7 @@ use crate::logs::LogFormat;
 use crate::metrics::{EdgeMetrics, MetricFilter};
 use crate::print::{self, print_line};
 use crate::record::{BYTES_MAX, RecordOptions};
-use crate::release::{self, AskingInterval, GROUP_GATES};
+use crate::release::{self, AskingInterval};
 use crate::runner::{Clients, RunOptions, Runner, ShadowOptions, Webhooks, hostname};
 use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, Settings};
@@ -24,9 +24,10 @@ use berth_client::events::{Event, Regarding, now};
 use berth_client::limit::RateLimit;
 use berth_client::observe::Observer;
 use berth_client::{ConnectOptions, Transport, connect};
+use berth_core::{GROUP_GATES, is_named, with_groups};
+use berth_framework::Feature;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::config::{Config, LeaderElection};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -283,15 +284,6 @@ async fn options(
     })
 }
 
-/// Returns whether `--feature-gates` names a gate.
-fn is_named(given: &str, feature: Feature) -> bool {
-    let mut entries = given.split(',').map(|entry| entry.trim());
-    entries.any(|entry| {
-        let name = entry.split('=').next().unwrap_or(entry);
-        name.trim_start_matches("kube:").trim() == feature.name()
-    })
-}
-
 /// The value of `--feature-gates`, with the gates of groups added on which the named ones depend and that are on by
 /// default in `berth up`.
 fn with_needed_groups(given: &str) -> String {
@@ -306,21 +298,6 @@ fn with_needed_groups(given: &str) -> String {
         text += &format!(",{name}=true");
     }
     text
-}
-
-/// Groups of pods are on in the control plane of Berth, whatever its release, unless `--feature-gates` names a gate.
-pub(crate) fn with_groups(features: FeatureGates, given: &str) -> FeatureGates {
-    let mut features = features;
-    for feature in GROUP_GATES {
-        let has_needs = feature
-            .needs()
-            .iter()
-            .all(|needed| features.enabled(*needed));
-        if has_needs && !is_named(given, feature) {
-            features = features.with(feature, true);
-        }
-    }
-    features
 }
 
 /// The options of the core of `berth up`, which is alone and needs no leader election. Its control plane is of the
@@ -583,6 +560,7 @@ fn ended() -> CommandFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_framework::FeatureGates;
 
     /// A gate of groups can be given without those on which it depends, which are on by default.
     #[test]

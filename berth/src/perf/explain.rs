@@ -446,7 +446,7 @@ fn meanwhile(
             }
             decided
         };
-        let mut turns = || {
+        let mut turns = || -> Result<(), CommandFailure> {
             for at in 0..2 * args.turns {
                 let is_asked = at.is_multiple_of(2);
                 asking.asks.store(is_asked, Ordering::SeqCst);

@@ -2,8 +2,8 @@
 
 use super::input::trace_node;
 use crate::exit::CommandFailure;
-use crate::what_if::{decoded, documents_of};
 use berth_api::{Object, Pod, Quantity, ResourceList};
+use berth_core::{Document, decoded, documents};
 use berth_simulation::Trace;
 use berth_simulation::trace::{Quota, TraceGroup, TracePod};
 use serde_json::Value;
@@ -32,12 +32,12 @@ pub(super) fn read(
 ) -> Result<Trace, CommandFailure> {
     let mut trace = Trace::default();
     let mut left_out = std::collections::BTreeSet::new();
-    for (place, object) in documents_of(&file.display().to_string(), text)? {
+    for Document { place, object } in documents(&file.display().to_string(), text)? {
         if object["kind"] == "ResourceQuota" {
             trace.quotas.extend(quota(&object));
             continue;
         }
-        match decoded(&place, object)? {
+        match decoded(Document { place, object })? {
             Ok(object) => add(&mut trace, object),
             Err(kind) => {
                 left_out.insert(kind);

@@ -1,21 +1,21 @@
 //! Reads the cluster: files, or the API.
 
-use super::buffers;
-use super::changes::{ClusterJson, Others};
 use crate::cli::WhatIfArgs;
 use crate::exit::CommandFailure;
 use crate::release::{AskingInterval, of_server};
 use berth_api::{Kind, Release};
 use berth_client::request::{self, Resource};
 use berth_client::{ApiError, Transport, connect};
+use berth_core::{ClusterObjects, Document};
 use berth_framework::cluster::DEFERRED_QUOTA;
-use berth_objects::schema;
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::Path;
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
+/// The API group of CapacityBuffers.
+const BUFFER_GROUP: &str = "autoscaling.x-k8s.io";
 /// The number of objects that a page of a list has.
 const PAGE: u32 = 500;
 
@@ -24,7 +24,7 @@ const PAGE: u32 = 500;
 ///
 /// # Errors
 /// When a file cannot be read, or is too large, or is no YAML or JSON.
-pub(super) fn documents(file: &Path) -> Result<Vec<(String, Value)>, CommandFailure> {
+pub(super) fn documents(file: &Path) -> Result<Vec<Document>, CommandFailure> {
     if file.as_os_str() == "-" {
         let text = text_of("standard input", std::io::stdin().lock())?;
         return parse("standard input", &text);
@@ -60,52 +60,14 @@ fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, CommandFailu
     }
 }
 
-pub(super) fn parse(shown: &str, text: &str) -> Result<Vec<(String, Value)>, CommandFailure> {
-    let mut found = Vec::new();
-    for (index, document) in crate::manifest::split(text).into_iter().enumerate() {
-        let place = format!("{shown}, document {}", index + 1);
-        let value = match serde_json::from_str(&document) {
-            Ok(value) => value,
-            Err(_) => {
-                let failed =
-                    |e: String| CommandFailure::Usage(format!("failed to parse {place}: {e}"));
-                let parsed = schema::parse_yaml(document.as_bytes());
-                let parsed = parsed.map_err(|e| failed(e.to_string()))?;
-                if let Some(field) = parsed.duplicate_fields.first() {
-                    return Err(failed(format!("{field} is given twice")));
-                }
-                parsed.value
-            }
-        };
-        flatten(place, value, &mut found);
-    }
-    Ok(found)
-}
-
-fn flatten(place: String, mut value: Value, found: &mut Vec<(String, Value)>) {
-    if value.is_null() {
-        return;
-    }
-    let is_list = value["kind"]
-        .as_str()
-        .is_some_and(|kind| kind.ends_with("List"));
-    // Indexing would add the field where there is none.
-    let items = value.get_mut("items").filter(|_| is_list);
-    match items.map(Value::take) {
-        Some(Value::Array(items)) => {
-            for (index, item) in items.into_iter().enumerate() {
-                flatten(format!("{place}, item {}", index + 1), item, found);
-            }
-        }
-        _ => found.push((place, value)),
-    }
+fn parse(shown: &str, text: &str) -> Result<Vec<Document>, CommandFailure> {
+    Ok(berth_core::documents(shown, text)?)
 }
 
 /// Lists everything that the scheduler reads. Returns the release of the API server.
 pub(super) async fn list_all(
     args: &WhatIfArgs,
-    raw: &mut ClusterJson,
-    others: &mut Others,
+    cluster: &mut ClusterObjects,
 ) -> Result<Release, CommandFailure> {
     let transport = connect(&args.kubeconfig.connect_options("what-if"))
         .await
@@ -123,7 +85,7 @@ pub(super) async fn list_all(
         let mut keep = |item: Value| {
             let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default();
             let key = (*kind, text("namespace").to_owned(), text("name").to_owned());
-            raw.insert(key, item);
+            cluster.set_stored(key, item);
         };
         let mut listed = list(&transport, resource, &mut keep).await;
         for version in kind.other_versions() {
@@ -136,7 +98,7 @@ pub(super) async fn list_all(
         match listed {
             Err(ApiError::Status { code: 404, .. }) if !is_needed => {}
             Err(error @ ApiError::Status { code: 403, .. }) if *kind == quotas => {
-                others.notes.push(format!(
+                cluster.note(format!(
                     "objects of kind DeferredQuota of the cluster could not be listed ({error}), so no pod waits for one"
                 ));
             }
@@ -151,7 +113,7 @@ pub(super) async fn list_all(
             Ok(()) => {}
         }
     }
-    list_buffers(&transport, others).await?;
+    list_buffers(&transport, cluster).await?;
     // They matter for new pods alone.
     if args.file.is_empty() && args.fit.is_none() && args.add_nodes.is_none() {
         return Ok(release);
@@ -160,10 +122,10 @@ pub(super) async fn list_all(
         match items(&transport, resource, api_version, kind).await {
             Ok(found) => {
                 for item in found {
-                    others.take("the cluster", item, None)?;
+                    cluster.set(of_cluster(item))?;
                 }
             }
-            Err(error) => others.notes.push(format!(
+            Err(error) => cluster.note(format!(
                 "objects of kind {kind} of the cluster could not be listed ({error}), so {what}"
             )),
         }
@@ -218,15 +180,18 @@ const OTHERS: [(Resource, &str, &str, &str); 4] = [
 
 /// Lists the CapacityBuffers in the newest version that is served, and the objects that define their chunks. Most clusters
 /// have none.
-async fn list_buffers(transport: &Transport, others: &mut Others) -> Result<(), CommandFailure> {
+async fn list_buffers(
+    transport: &Transport,
+    cluster: &mut ClusterObjects,
+) -> Result<(), CommandFailure> {
     let mut listed = Ok(Vec::new());
     for version in ["v1", "v1beta1", "v1alpha1"] {
         let resource = Resource {
-            group: buffers::GROUP,
+            group: BUFFER_GROUP,
             version,
             plural: "capacitybuffers",
         };
-        let api_version = format!("{}/{version}", buffers::GROUP);
+        let api_version = format!("{}/{version}", BUFFER_GROUP);
         listed = items(transport, resource, &api_version, "CapacityBuffer").await;
         if !matches!(listed, Err(ApiError::Status { code: 404, .. })) {
             break;
@@ -236,16 +201,16 @@ async fn list_buffers(transport: &Transport, others: &mut Others) -> Result<(), 
         Ok(found) => found,
         Err(ApiError::Status { code: 404, .. }) => return Ok(()),
         Err(error) => {
-            others.notes.push(format!(
+            cluster.note(format!(
                 "objects of kind CapacityBuffer could not be listed ({error}), so only those among the changes keep room"
             ));
             return Ok(());
         }
     };
     for buffer in found {
-        others.take("the cluster", buffer, None)?;
+        cluster.set(of_cluster(buffer))?;
     }
-    if others.buffers.is_empty() {
+    if !cluster.has_buffers() {
         return Ok(());
     }
     for (group, version, plural, kind) in [
@@ -263,15 +228,22 @@ async fn list_buffers(transport: &Transport, others: &mut Others) -> Result<(), 
         match items(transport, resource, api_version, kind).await {
             Ok(found) => {
                 for item in found {
-                    others.take("the cluster", item, None)?;
+                    cluster.set(of_cluster(item))?;
                 }
             }
-            Err(error) => others.notes.push(format!(
+            Err(error) => cluster.note(format!(
                 "objects of kind {kind} could not be listed ({error}), so CapacityBuffers that refer to one may keep no room"
             )),
         }
     }
     Ok(())
+}
+
+fn of_cluster(object: Value) -> Document {
+    Document {
+        place: "the cluster".to_owned(),
+        object,
+    }
 }
 
 /// The objects of a kind, with their API version and kind, which lists omit.
@@ -307,22 +279,5 @@ async fn list(
             Some(next) if !next.is_empty() => token = next.to_owned(),
             _ => return Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn lists_are_flattened() {
-        let mut found = Vec::new();
-        let pod = |name: &str| json!({"kind": "Pod", "metadata": {"name": name}});
-        let list =
-            json!({"kind": "List", "items": [pod("a"), {"kind": "PodList", "items": [pod("b")]}]});
-        flatten("f".to_owned(), list, &mut found);
-        let places: Vec<&str> = found.iter().map(|(place, _)| place.as_str()).collect();
-        assert_eq!(places, ["f, item 1", "f, item 2, item 1"]);
     }
 }

@@ -1,11 +1,11 @@
 //! The cluster at a moment of a recording.
 
-use super::changes::{ClusterJson, Others};
 use crate::cli::Moment;
 use crate::exit::CommandFailure;
 use crate::record::{options_with, recorded_gates, versions_of};
 use crate::replay::{chosen, specs};
 use berth_api::{Release, Time};
+use berth_core::ClusterObjects;
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
@@ -21,8 +21,7 @@ pub(super) fn read(
     dir: &Path,
     run: Option<u64>,
     at: Option<Moment>,
-    raw: &mut ClusterJson,
-    others: &mut Others,
+    cluster: &mut ClusterObjects,
 ) -> Result<(Box<Start>, Time), CommandFailure> {
     let all = runs(dir).map_err(CommandFailure::usage)?;
     let run = chosen(&all, run)?;
@@ -54,13 +53,11 @@ pub(super) fn read(
         )));
     }
     for (key, object) in state.objects {
-        raw.insert(
-            key,
-            serde_json::to_value(&object).map_err(CommandFailure::environment)?,
-        );
+        let object = serde_json::to_value(&object).map_err(CommandFailure::environment)?;
+        cluster.set_stored(key, object);
     }
     let moment = state.at.unwrap_or(beginning);
-    others.notes.push(format!(
+    cluster.note(format!(
         "the cluster is that of the recording at {}; its ResourceQuotas, DaemonSets, PriorityClasses and ResourceClaimTemplates are not recorded",
         moment.rfc3339_micros()
     ));

@@ -1,7 +1,7 @@
 //! The report for people.
 
 use crate::cli::WhatIfArgs;
-use berth_explain::what_if::{Balance, Fate, PendingPod, PlacedPod, Usage, WhatIfReport};
+use berth_core::{Balance, Fate, PendingPod, PlacedPod, Usage, WhatIfReport};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

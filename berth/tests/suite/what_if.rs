@@ -1,6 +1,7 @@
 //! `berth what-if` over files and over a running cluster.
 
 mod drains;
+mod library;
 
 use crate::BINARY;
 use crate::e2e::{Api, Cluster, Scratch};

@@ -2,15 +2,13 @@
 //!
 //! The controller creates a pod for a node with a node affinity to that node, and the scheduler binds it.
 
-pub(crate) mod placement;
-
-use self::placement::{DaemonTemplate, NodePlacement, node_of};
 use super::failed_pods::FailedPods;
 use super::ownership::{Ownership, owned};
 use super::revisions::{self, REVISION_LABEL};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use super::workload::{create_pod, delete_pod, pod_from_template};
 use berth_objects::access::{AccessError, GroupResource, StoredObject};
+use berth_objects::daemon_set::{DaemonTemplate, NodePlacement, assign, node_of};
 use berth_objects::object::{
     ControllerKey, DAEMON_SET, NODE, POD, annotation, count, generation, is_deleting, items,
     labels, name, namespace, scaled, set,
@@ -28,6 +26,17 @@ const BURST: usize = 250;
 /// The annotation and label with the generation of the template.
 const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 const GENERATION_LABEL: &str = "pod-template-generation";
+
+/// Returns whether a change of a node can change the nodes of the pods.
+fn concerns_placement(diff: &CacheDifference) -> bool {
+    match (&diff.old, &diff.new) {
+        (Some(old), Some(new)) => {
+            old["metadata"]["labels"] != new["metadata"]["labels"]
+                || old["spec"]["taints"] != new["spec"]["taints"]
+        }
+        _ => true,
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -62,7 +71,7 @@ impl Controller for DaemonSets {
         diff: &CacheDifference,
     ) {
         self.ownership.observe(cx, kind, diff);
-        if kind == NODE.resource && placement::concerns_placement(diff) {
+        if kind == NODE.resource && concerns_placement(diff) {
             let sets: Vec<ControllerKey> = cx
                 .cache(DAEMON_SET)
                 .iter()
@@ -186,7 +195,7 @@ fn new_pod(daemon_set: &StoredObject, node: &str, newest: &str) -> Value {
             generation.into(),
         );
     }
-    placement::assign(&mut pod, node);
+    assign(&mut pod, node);
     pod
 }
 

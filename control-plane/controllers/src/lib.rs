@@ -11,7 +11,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod cron_job;
-pub(crate) mod daemon_set;
+mod daemon_set;
 mod deployment;
 mod disruption;
 mod endpoint_mirror;
@@ -43,7 +43,6 @@ mod tests;
 mod volumes;
 mod workload;
 
-pub use self::daemon_set::placement::{DaemonTemplate, NodePlacement, assign, node_of};
 pub use self::runtime::{Activity, Handle, WallClock};
 pub use self::selection::{Selection, UnknownController};
 pub use self::volumes::SIMULATED as SIMULATED_PROVISIONER;

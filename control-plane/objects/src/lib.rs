@@ -8,12 +8,15 @@
 
 pub mod access;
 pub mod apply;
+#[cfg(feature = "certificates")]
 pub mod authorities;
 pub mod body;
 pub mod catalog;
+mod certificates;
 pub mod conversion;
 pub mod cron;
 pub mod custom;
+pub mod daemon_set;
 pub mod decode;
 pub mod disruption;
 mod enumerations;

@@ -6,6 +6,7 @@
 //! | `balance` | pods before and after the changes, counted |
 //! | `fit` | how many more pods of a template fit |
 //! | `drain` | draining nodes, and consolidation |
+//! | `queue` | which workloads of a queue fit |
 //!
 //! [`WhatIfWorld`] is a scheduler with an API server that carries out its calls at once: pods are bound, victims are
 //! deleted. Time is virtual. Nothing leaves the process.
@@ -13,13 +14,14 @@
 mod balance;
 mod drain;
 mod fit;
+mod queue;
 mod report;
 
 pub use balance::{Balance, PodPlace, PodPlaces};
 pub use drain::{CONSOLIDATION_NODES_MAX, consolidate};
 pub use report::{
     AddedNodes, BufferRoom, DisplacedPod, Fate, Fit, NodeFit, PendingPod, PlacedPod, Rebalance,
-    Usage, WhatIfReport,
+    Usage, WhatIfReport, WorkloadFit,
 };
 
 use crate::change::{Edit, PodRef, released};
@@ -124,6 +126,11 @@ impl WhatIfWorld {
     /// The present virtual time.
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// Sets the virtual time if it is later than the present one.
+    pub fn advance(&mut self, now: Time) {
+        self.now = self.now.max(now);
     }
 
     /// The node that a pod, `namespace/name`, was given.
@@ -336,24 +343,26 @@ impl WhatIfWorld {
             && !self.placed.contains_key(&pod.key())
     }
 
+    /// The reason why a pod has no node.
+    fn reason_for(&self, pod: &Pod) -> String {
+        if !pod.spec.scheduling_gates.is_empty() {
+            return "it has scheduling gates".to_owned();
+        }
+        let queued = self.scheduler.queue().get(pod.namespace(), pod.name());
+        if let Some((_, info)) = queued.filter(|(_, info)| info.is_gated()) {
+            return gate_text(info);
+        }
+        let explanation = self.scheduler.explanation(pod.uid());
+        explanation.map_or_else(String::new, |e| e.message.clone())
+    }
+
     /// The pods of this scheduler that have no node.
     fn pending(&self) -> Vec<PendingPod> {
-        let reason = |pod: &Pod| {
-            if !pod.spec.scheduling_gates.is_empty() {
-                return "it has scheduling gates".to_owned();
-            }
-            let queued = self.scheduler.queue().get(pod.namespace(), pod.name());
-            if let Some((_, info)) = queued.filter(|(_, info)| info.is_gated()) {
-                return gate_text(info);
-            }
-            let explanation = self.scheduler.explanation(pod.uid());
-            explanation.map_or_else(String::new, |e| e.message.clone())
-        };
         let pending = self.pods().filter(|pod| self.waits(pod));
         pending
             .map(|pod| PendingPod {
                 pod: pod.key(),
-                reason: reason(pod),
+                reason: self.reason_for(pod),
             })
             .collect()
     }

@@ -25,7 +25,7 @@ const SOURCES: [&str; 9] = [
     "berth/src/explain",
     "berth/src/manifest.rs",
     "berth/src/nodes.rs",
-    "berth/src/what_if",
+    "scheduler/library/src",
 ];
 
 /// The names that are no fields of Kubernetes' types: the file that reaches them, the document whose members they are,
@@ -100,7 +100,7 @@ const OTHERS: [(&str, &str, &str); 26] = [
             timeout watch",
     ),
     (
-        "berth/src/what_if/buffers.rs",
+        "scheduler/library/src/what_if/buffers.rs",
         "CapacityBuffer",
         "percentage podTemplateRef provisioningStrategy scalableRef",
     ),

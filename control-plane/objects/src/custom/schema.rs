@@ -5,7 +5,7 @@ use super::definition::add_stored_version;
 use super::field_path::FieldPath;
 use super::objects::{patterns, prune_part};
 use super::{rules, values};
-use crate::authorities;
+use crate::certificates;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::validation::errors::{ErrorPath, Errors, IS_IMMUTABLE};
@@ -189,7 +189,7 @@ pub(crate) fn check_conversion(
 fn check_bundle(errors: &mut Errors, client: &Value, path: &ErrorPath) {
     let bundle = STANDARD.decode(client.text("caBundle")).unwrap_or_default();
     if !bundle.trim_ascii().is_empty()
-        && let Some(fault) = authorities::read(&bundle).err()
+        && let Some(fault) = certificates::check_bundle(&bundle).err()
     {
         errors.invalid_unshown(path, fault);
     }

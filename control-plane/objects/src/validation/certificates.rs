@@ -3,17 +3,14 @@
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
 use super::owner::Owner;
+use crate::certificates::{check_certificates, check_request};
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, copy_field, set, set_if_zero};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The conditions that only the subresource `approval` sets.
 const OF_APPROVAL: [&str; 2] = ["Approved", "Denied"];
@@ -23,13 +20,17 @@ const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
 pub(crate) fn certificate_request(e: &mut Errors, _: &Owner, request: &Value, path: &ErrorPath) {
-    if let Err(fault) = check_request(request.as_str().unwrap_or("")) {
+    if let Err(fault) = check_request(&decoded(request.as_str().unwrap_or(""))) {
         let shown = match request.as_str().unwrap_or("") {
             "" => Shown::null(),
             given => Shown::from(given),
         };
         e.invalid(path, shown, fault);
     }
+}
+
+fn decoded(base64: &str) -> Vec<u8> {
+    STANDARD.decode(base64).unwrap_or_default()
 }
 
 pub(crate) fn unique_usages(e: &mut Errors, _: &Owner, usages: &Value, path: &ErrorPath) {
@@ -39,30 +40,6 @@ pub(crate) fn unique_usages(e: &mut Errors, _: &Owner, usages: &Value, path: &Er
         if !seen.insert(usage) {
             e.duplicate(&path.index(i), usage);
         }
-    }
-}
-
-/// Reads a certificate request in PEM and checks its signature.
-fn check_request(base64: &str) -> Result<(), String> {
-    let pem = STANDARD.decode(base64).unwrap_or_default();
-    let der = CertificateSigningRequestDer::from_pem_slice(&pem)
-        .map_err(|_| "PEM block type must be CERTIFICATE REQUEST".to_owned())?;
-    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
-    request.verify_signature().map_err(|e| e.to_string())
-}
-
-/// Checks the certificates in PEM of `status.certificate`.
-fn check_certificate(base64: &str) -> Result<(), String> {
-    let pem = STANDARD.decode(base64).unwrap_or_default();
-    let mut blocks = 0;
-    for der in CertificateDer::pem_slice_iter(&pem) {
-        let der = der.map_err(|e| e.to_string())?;
-        X509Certificate::from_der(&der).map_err(|e| e.to_string())?;
-        blocks += 1;
-    }
-    match blocks {
-        0 => Err("must contain at least one CERTIFICATE PEM block".to_owned()),
-        _ => Ok(()),
     }
 }
 
@@ -169,7 +146,7 @@ impl KindStrategy for CertificateRequests {
         );
         let at = status.child("certificate");
         if !certificate.is_empty()
-            && let Err(fault) = check_certificate(certificate)
+            && let Err(fault) = check_certificates(&decoded(certificate))
         {
             errors.invalid(&at, "<certificate data>", fault);
         }

@@ -83,6 +83,24 @@ pub struct DisplacedPod {
     pub blocks: bool,
 }
 
+/// Whether a workload of a queue fits.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct WorkloadFit {
+    /// Its pods for which there is a node.
+    pub placed: Vec<PlacedPod>,
+    /// Its pods for which there is none.
+    pub pending: Vec<PendingPod>,
+}
+
+impl WorkloadFit {
+    /// Returns whether there is a node for each pod.
+    pub fn fits(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
 /// The usage of a cluster.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -128,6 +146,7 @@ pub struct NodeFit {
 /// The nodes that the waiting pods need.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct AddedNodes {
     /// The shape as it was given.
     pub shape: String,
@@ -169,6 +188,7 @@ pub struct Rebalance {
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct WhatIfReport {
     /// The cluster before the change.
     pub before: Usage,

@@ -1,9 +1,9 @@
-//! On which nodes the pods of a DaemonSet run. Pure.
+//! The nodes on which the pods of a DaemonSet run: for its controller, and for what-if.
 
-use crate::runtime::CacheDifference;
+use crate::object::{items, name};
 use berth_api::pod::{Affinity, PodTemplate};
 use berth_api::{Labels, Node, Pod, Taint, TaintEffect};
-use berth_objects::object::{items, name};
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ pub fn assign(pod: &mut Value, node: &str) {
 
 /// The node of a pod: where it is bound, or where it is directed to.
 pub fn node_of(pod: &Value) -> Option<&str> {
-    if let Some(node) = berth_objects::pod::node_name(pod) {
+    if let Some(node) = crate::pod::node_name(pod) {
         return Some(node);
     }
     let required =
@@ -135,17 +135,6 @@ pub fn node_of(pod: &Value) -> Option<&str> {
         .flat_map(|term| items(&term["matchFields"]))
         .find(|field| field["key"] == NODE_NAME_FIELD && field["operator"] == "In")
         .and_then(|field| field["values"][0].as_str())
-}
-
-/// Returns whether a change of a node can change where pods run.
-pub(super) fn concerns_placement(diff: &CacheDifference) -> bool {
-    match (&diff.old, &diff.new) {
-        (Some(old), Some(new)) => {
-            old["metadata"]["labels"] != new["metadata"]["labels"]
-                || old["spec"]["taints"] != new["spec"]["taints"]
-        }
-        _ => true,
-    }
 }
 
 #[cfg(test)]

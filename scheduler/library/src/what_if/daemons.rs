@@ -1,17 +1,18 @@
 //! DaemonSets: a pod for each node on which the DaemonSet controller would create one.
 
-use super::changes::{Added, ChangedKey, ClusterJson, DELETE, name_of, namespace_of};
+use super::changes::{Added, DELETE, name_of, namespace_of};
 use super::workloads::{contains, new_pod, pods_of, remove};
-use crate::exit::CommandFailure;
+use crate::InputError;
+use crate::cluster::{ClusterJson, ObjectKey};
 use berth_api::Kind;
-use berth_controllers::{DaemonTemplate, assign, node_of};
+use berth_objects::daemon_set::{DaemonTemplate, assign, node_of};
 use serde_json::Value;
 
 const VERSION: &str = "apps/v1";
 const KIND: &str = "DaemonSet";
 
 /// Returns whether an object is a DaemonSet.
-pub(super) fn is_one(object: &Value) -> bool {
+pub(crate) fn is_one(object: &Value) -> bool {
     object["apiVersion"] == VERSION && object["kind"] == KIND
 }
 
@@ -19,14 +20,14 @@ pub(super) fn is_one(object: &Value) -> bool {
 ///
 /// # Errors
 /// When the object has no name or no template that can be decoded.
-pub(super) fn apply(
+pub(crate) fn apply(
     raw: &mut ClusterJson,
     place: &str,
     object: &Value,
     added: &mut Added,
-    concerns: impl Fn(&ChangedKey) -> bool,
-) -> Result<(), CommandFailure> {
-    let wrong = |what: &str| CommandFailure::Usage(format!("{place}: {KIND}: {what}"));
+    concerns: impl Fn(&ObjectKey) -> bool,
+) -> Result<(), InputError> {
+    let wrong = |what: &str| InputError::object(place, format!("{KIND}: {what}"));
     let name = name_of(object).ok_or_else(|| wrong("metadata.name is missing"))?;
     let namespace = namespace_of(object);
     let present = pods_of(raw, KIND, &namespace, &name);
@@ -40,7 +41,7 @@ pub(super) fn apply(
     }
     let rule = DaemonTemplate::new(template)
         .map_err(|error| wrong(&format!("failed to decode spec.template: {error}")))?;
-    let nodes: Vec<ChangedKey> = raw
+    let nodes: Vec<ObjectKey> = raw
         .keys()
         .filter(|key| key.0 == Kind::Node)
         .cloned()

@@ -1,56 +1,51 @@
-//! The template of `--fit`.
+//! The template of the pods of which as many as fit are added.
 
-use super::changes::{Added, ChangedKey, ClusterJson, Others, name_of, namespace_of};
-use super::read::documents;
+use super::changes::{Added, name_of, namespace_of};
+use super::others::Others;
 use super::strict;
 use super::workloads::new_pod;
-use crate::exit::CommandFailure;
+use crate::InputError;
+use crate::cluster::{ClusterJson, ObjectKey};
+use crate::documents::Document;
 use berth_api::{Kind, Object, Pod, ResourceClaim};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 /// The most pods that are added to see how many fit.
-pub(super) const PODS_MAX: usize = 10_000;
+pub(crate) const PODS_MAX: usize = 10_000;
 
 /// The template: a pod, and the claims that each copy of it gets, by the entry of the pod.
 #[derive(Debug, Clone)]
-pub(super) struct FitTemplate {
-    pub(super) pod: Arc<Pod>,
-    pub(super) claims: Vec<(String, ResourceClaim)>,
+pub(crate) struct FitTemplate {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) claims: Vec<(String, ResourceClaim)>,
     /// The missing objects.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Reads the template: a Pod, a PodTemplate, or a workload with a template.
 ///
 /// # Errors
-/// When the file is not of one of these, or the pod is invalid.
-pub(super) fn template(file: &Path, others: &Others) -> Result<FitTemplate, CommandFailure> {
-    let mut found = documents(file)?;
-    let one = found.pop().filter(|_| found.is_empty());
-    let Some((place, object)) = one else {
-        let file = file.display();
-        return Err(CommandFailure::Usage(format!(
-            "--fit {file}: the file must have one document: a Pod, a PodTemplate or a workload"
-        )));
-    };
-    strict::check(&place, &object)?;
+/// When the document is none of these, or the pod is invalid.
+pub(crate) fn template(document: &Document, others: &Others) -> Result<FitTemplate, InputError> {
+    let Document { place, object } = document;
+    strict::check(place, object)?;
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
-    let name = name_of(&object).unwrap_or_else(|| "pod".to_owned());
-    let key: ChangedKey = (Kind::Pod, namespace_of(&object), name);
+    let name = name_of(object).unwrap_or_else(|| "pod".to_owned());
+    let key: ObjectKey = (Kind::Pod, namespace_of(object), name);
     let model = match kind.as_str() {
-        "Pod" => &object,
+        "Pod" => object,
         "PodTemplate" => &object["template"],
         "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"],
         _ => &object["spec"]["template"],
     };
     if !model["spec"].is_object() {
-        return Err(CommandFailure::Usage(format!(
-            "{place}: {kind} has no template of a pod; give a Pod, a PodTemplate or a workload"
-        )));
+        return Err(InputError::object(
+            place,
+            format!("{kind} has no template of a pod; give a Pod, a PodTemplate or a workload"),
+        ));
     }
     let mut pod = new_pod(&key, model, (&version, &kind, &key.2));
     if matches!(kind.as_str(), "Pod" | "PodTemplate") {
@@ -58,7 +53,7 @@ pub(super) fn template(file: &Path, others: &Others) -> Result<FitTemplate, Comm
     }
     pod["apiVersion"] = "v1".into();
     pod["kind"] = "Pod".into();
-    strict::check_new(&ClusterJson::new(), &place, &key, &pod)?;
+    strict::check_new(&ClusterJson::new(), place, &key, &pod)?;
     let mut alone = ClusterJson::from([(key.clone(), pod)]);
     let added = Added {
         pods: vec![key.clone()],
@@ -66,7 +61,7 @@ pub(super) fn template(file: &Path, others: &Others) -> Result<FitTemplate, Comm
     };
     others.priorities.resolve(&mut alone, &added)?;
     let pod = alone.remove(&key).unwrap_or_default();
-    let invalid = |e: serde_json::Error| CommandFailure::Usage(format!("{place}: {e}"));
+    let invalid = |e: serde_json::Error| InputError::object(place, e.to_string());
     let mut missing = BTreeSet::new();
     let claims = others.claims.claims_of(&pod, &mut missing);
     let claims = claims.into_iter().map(|claim| claim.decoded());
@@ -80,6 +75,6 @@ pub(super) fn template(file: &Path, others: &Others) -> Result<FitTemplate, Comm
             claims,
             notes: super::claims::notes(missing),
         }),
-        _ => Err(CommandFailure::Usage(format!("{place}: it is no pod"))),
+        _ => Err(InputError::object(place, "it is no pod")),
     }
 }

@@ -1,12 +1,12 @@
 //! Nodes that are deleted: each of their pods is accounted for.
 
-use super::changes::{ClusterJson, shown};
+use crate::cluster::{ClusterJson, shown};
 use berth_api::Kind;
 use berth_explain::what_if::{DisplacedPod, Fate};
 use serde_json::{Value, json};
 
 /// Replaces the pods of deleted nodes as their controllers would, and removes those that no controller replaces.
-pub(super) fn displace(raw: &mut ClusterJson, nodes: &[String]) -> Vec<DisplacedPod> {
+pub(crate) fn displace(raw: &mut ClusterJson, nodes: &[String]) -> Vec<DisplacedPod> {
     if nodes.is_empty() {
         return Vec::new();
     }

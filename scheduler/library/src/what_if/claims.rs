@@ -1,8 +1,9 @@
 //! Resource claims of new pods, which a controller makes from ResourceClaimTemplates.
 
-use super::changes::{Added, ClusterJson, DELETE, merge, name_of, namespace_of, set_defaults};
+use super::changes::{Added, DELETE, merge, name_of, namespace_of};
 use super::strict::hint;
-use crate::exit::CommandFailure;
+use crate::InputError;
+use crate::cluster::{ClusterJson, set_defaults};
 use berth_api::{Kind, Object, ResourceClaim};
 use berth_objects::object::decoded;
 use serde::de::Error;
@@ -14,17 +15,17 @@ use std::sync::Arc;
 const VERSIONS: [&str; 2] = ["resource.k8s.io/v1", "resource.k8s.io/v1beta2"];
 
 /// Returns whether an object is a ResourceClaimTemplate.
-pub(super) fn is_one(object: &Value) -> bool {
+pub(crate) fn is_one(object: &Value) -> bool {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     object["kind"] == "ResourceClaimTemplate" && VERSIONS.contains(&version)
 }
 
 /// ResourceClaimTemplates by namespace and name.
-#[derive(Debug, Default)]
-pub(super) struct ClaimTemplates(BTreeMap<(String, String), Value>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClaimTemplates(BTreeMap<(String, String), Value>);
 
 /// A claim that a pod needs.
-pub(super) struct NewClaim {
+pub(crate) struct NewClaim {
     /// The entry of `spec.resourceClaims`.
     entry: String,
     claim: Value,
@@ -35,9 +36,9 @@ impl ClaimTemplates {
     ///
     /// # Errors
     /// When it has no name, or a template that does not exist is deleted.
-    pub(super) fn change(&mut self, place: &str, object: Value) -> Result<(), CommandFailure> {
+    pub(crate) fn change(&mut self, place: &str, object: Value) -> Result<(), InputError> {
         let wrong =
-            |what: String| CommandFailure::Usage(format!("{place}: ResourceClaimTemplate: {what}"));
+            |what: String| InputError::object(place, format!("ResourceClaimTemplate: {what}"));
         let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
         let key = (namespace_of(&object), name);
         if object["metadata"]["annotations"][DELETE] == "delete" {
@@ -56,7 +57,7 @@ impl ClaimTemplates {
     }
 
     /// The claims that a pod with a UID needs and does not have. Templates that are not known are added to `missing`.
-    pub(super) fn claims_of(
+    pub(crate) fn claims_of(
         &self,
         pod: &Value,
         missing: &mut BTreeSet<(String, String)>,
@@ -104,7 +105,7 @@ impl ClaimTemplates {
     }
 
     /// Makes the claims of new pods. Returns a note for each template that is not known.
-    pub(super) fn make(&self, raw: &mut ClusterJson, added: &Added) -> Vec<String> {
+    pub(crate) fn make(&self, raw: &mut ClusterJson, added: &Added) -> Vec<String> {
         let mut missing = BTreeSet::new();
         for key in &added.pods {
             let Some(pod) = raw.get_mut(key) else {
@@ -134,7 +135,7 @@ impl ClaimTemplates {
 }
 
 /// A note for each template that is not known.
-pub(super) fn notes(missing: BTreeSet<(String, String)>) -> Vec<String> {
+pub(crate) fn notes(missing: BTreeSet<(String, String)>) -> Vec<String> {
     let note = |(namespace, name)| {
         format!(
             "ResourceClaimTemplate {namespace}/{name} is not known: pods that refer to it wait for their claims; give it \
@@ -149,7 +150,7 @@ impl NewClaim {
     ///
     /// # Errors
     /// When the template is malformed.
-    pub(super) fn decoded(self) -> Result<(String, ResourceClaim), serde_json::Error> {
+    pub(crate) fn decoded(self) -> Result<(String, ResourceClaim), serde_json::Error> {
         match decoded(Kind::ResourceClaim, &self.claim)? {
             Object::ResourceClaim(claim) => Ok((self.entry, Arc::unwrap_or_clone(claim))),
             other => Err(Error::custom(format_args!(

@@ -4,12 +4,11 @@
 //! The number of chunks is the least of `replicas`, the percentage of the workload's pods, rounded down, and the chunks
 //! within `limits`, as Cluster Autoscaler computes it.
 
-use super::changes::{
-    Added, ChangedKey, ClusterJson, DELETE, merge, name_of, namespace_of, set_defaults,
-};
+use super::changes::{Added, DELETE, merge, name_of, namespace_of};
 use super::strict::hint;
 use super::workloads::{new_pod, pods_of};
-use crate::exit::CommandFailure;
+use crate::InputError;
+use crate::cluster::{ClusterJson, ObjectKey, set_defaults};
 use berth_api::requests::{SumOptions, pod_requests};
 use berth_api::{Kind, Object, Quantity};
 use berth_explain::what_if::{BufferRoom, WhatIfReport, WhatIfWorld};
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The API group of CapacityBuffers.
-pub(super) const GROUP: &str = "autoscaling.x-k8s.io";
+pub(crate) const GROUP: &str = "autoscaling.x-k8s.io";
 /// The kind of the buffers.
 const KIND: &str = "CapacityBuffer";
 /// The most chunks of a buffer.
@@ -26,7 +25,7 @@ const CHUNKS_MAX: u64 = 10_000;
 const STRATEGIES: [&str; 2] = ["active-capacity", "buffer.x-k8s.io/active-capacity"];
 
 /// Returns whether an object is a CapacityBuffer.
-pub(super) fn is_buffer(object: &Value) -> bool {
+pub(crate) fn is_buffer(object: &Value) -> bool {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     object["kind"] == KIND && version.split_once('/').is_some_and(|(of, _)| of == GROUP)
 }
@@ -44,7 +43,7 @@ fn is_scalable(object: &Value) -> bool {
 
 /// The chunks of a buffer.
 #[derive(Debug, Clone)]
-pub(super) struct BufferChunks {
+pub(crate) struct BufferChunks {
     /// `namespace/name` of the buffer.
     buffer: String,
     /// `namespace/name` of the pods that stand for the chunks.
@@ -65,21 +64,24 @@ const FIELDS: [&str; 6] = [
 ///
 /// # Errors
 /// When `spec` has a field that no version has.
-pub(super) fn check(place: &str, buffer: &Value) -> Result<(), CommandFailure> {
+pub(crate) fn check(place: &str, buffer: &Value) -> Result<(), InputError> {
     let fields = buffer["spec"].as_object();
     let mut fields = fields.into_iter().flat_map(|fields| fields.keys());
     match fields.find(|field| !FIELDS.contains(&field.as_str())) {
         None => Ok(()),
-        Some(field) => Err(CommandFailure::Usage(format!(
-            "{place}: {KIND}: unknown field \"spec.{field}\"{}",
-            hint(field, FIELDS.into_iter())
-        ))),
+        Some(field) => Err(InputError::object(
+            place,
+            format!(
+                "{KIND}: unknown field \"spec.{field}\"{}",
+                hint(field, FIELDS.into_iter())
+            ),
+        )),
     }
 }
 
 /// CapacityBuffers, and the objects that define their chunks.
-#[derive(Debug, Default)]
-pub(super) struct Buffers {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Buffers {
     /// By kind, namespace and name.
     objects: BTreeMap<(String, String, String), Value>,
 }
@@ -90,18 +92,18 @@ impl Buffers {
     ///
     /// # Errors
     /// When it has no name, or an object that does not exist is deleted.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         place: &str,
         object: &Value,
         is_change: bool,
-    ) -> Result<bool, CommandFailure> {
+    ) -> Result<bool, InputError> {
         let is_own = is_buffer(object) || is_template(object);
         if !is_own && !is_scalable(object) {
             return Ok(false);
         }
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-        let wrong = |what: String| CommandFailure::Usage(format!("{place}: {kind}: {what}"));
+        let wrong = |what: String| InputError::object(place, format!("{kind}: {what}"));
         let Some(name) = name_of(object) else {
             return if is_own {
                 Err(wrong("metadata.name is missing".to_owned()))
@@ -130,7 +132,7 @@ impl Buffers {
     }
 
     /// Returns whether there is a buffer.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.buffers().next().is_none()
     }
 
@@ -139,7 +141,7 @@ impl Buffers {
     }
 
     /// Adds the chunks of all buffers as pods. Returns them, and a note for each buffer that defines none.
-    pub(super) fn add_chunks(
+    pub(crate) fn add_chunks(
         &self,
         raw: &mut ClusterJson,
         added: &mut Added,
@@ -260,7 +262,7 @@ impl Buffers {
 }
 
 /// The pod that stands for a chunk.
-fn chunk(key: &ChangedKey, template: &Value, buffer: &Value, name: &str) -> Value {
+fn chunk(key: &ObjectKey, template: &Value, buffer: &Value, name: &str) -> Value {
     let version = buffer["apiVersion"].as_str().unwrap_or(GROUP);
     let mut pod = new_pod(key, template, (version, KIND, name));
     // Room for a chunk is room that nothing else needs.
@@ -299,7 +301,7 @@ fn within_limits(template: &Value, limits: &Value) -> Result<u64, String> {
 }
 
 /// The chunks of each buffer that have room at the end of a run.
-pub(super) fn rooms(
+pub(crate) fn rooms(
     chunks: &[BufferChunks],
     run: &WhatIfWorld,
     report: &WhatIfReport,
@@ -416,9 +418,7 @@ mod tests {
     #[test]
     fn an_unknown_field_is_refused_with_the_nearest_one() {
         let buffer = object(KIND, "room", json!({"spec": {"replica": 1}}));
-        let Err(CommandFailure::Usage(text)) = check("f", &buffer) else {
-            panic!("accepted");
-        };
+        let text = check("f", &buffer).expect_err("a fault").to_string();
         assert!(text.contains("unknown field \"spec.replica\""), "{text}");
         assert!(text.contains("replicas"), "{text}");
     }

@@ -1,7 +1,8 @@
 //! Changes are decoded as strictly as the API server decodes them: a typing error is no change that has no effect.
 
-use super::changes::{ChangedKey, ClusterJson, DELETE, is_deferred_quota, shown};
-use crate::exit::CommandFailure;
+use super::changes::DELETE;
+use crate::InputError;
+use crate::cluster::{ClusterJson, ObjectKey, is_deferred_quota, shown};
 use berth_api::Kind;
 use berth_objects::offline;
 use berth_objects::offline::UnknownField;
@@ -13,7 +14,7 @@ use std::fmt::Write as _;
 const IMAGE: &str = ".image: Required value";
 
 /// A hint at what was meant; empty when nothing is similar.
-pub(super) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     closest(name, candidates).map_or_else(String::new, |near| format!("; did you mean {near:?}?"))
 }
 
@@ -21,13 +22,14 @@ pub(super) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
 ///
 /// # Errors
 /// Names each fault with the place.
-pub(super) fn check(place: &str, object: &Value) -> Result<(), CommandFailure> {
+pub(crate) fn check(place: &str, object: &Value) -> Result<(), InputError> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if api_version.is_empty() || kind.is_empty() {
-        return Err(CommandFailure::Usage(format!(
-            "{place}: apiVersion or kind is missing; give objects as kubectl get -o yaml prints them"
-        )));
+        return Err(InputError::object(
+            place,
+            "apiVersion or kind is missing; give objects as kubectl get -o yaml prints them",
+        ));
     }
     let faults: Vec<String> = match offline::check(api_version, kind, object) {
         Some(misfits) => {
@@ -40,14 +42,15 @@ pub(super) fn check(place: &str, object: &Value) -> Result<(), CommandFailure> {
     };
     if !faults.is_empty() {
         let faults = faults.join(", ");
-        return Err(CommandFailure::Usage(format!("{place}: {kind}: {faults}")));
+        return Err(InputError::object(place, format!("{kind}: {faults}")));
     }
     let annotations = &object["metadata"]["annotations"];
     match annotations[DELETE].as_str() {
         None | Some("delete") => Ok(()),
-        Some(other) => Err(CommandFailure::Usage(format!(
-            "{place}: annotation {DELETE}: {other:?} is not known; \"delete\" deletes the object"
-        ))),
+        Some(other) => Err(InputError::object(
+            place,
+            format!("annotation {DELETE}: {other:?} is not known; \"delete\" deletes the object"),
+        )),
     }
 }
 
@@ -58,7 +61,7 @@ fn unknown_field(field: &UnknownField) -> String {
     format!("unknown field {:?}{hint}", field.path)
 }
 
-fn unknown_kind(place: &str, api_version: &str, kind: &str) -> CommandFailure {
+fn unknown_kind(place: &str, api_version: &str, kind: &str) -> InputError {
     let known = offline::kinds();
     let versions: Vec<&str> = known
         .iter()
@@ -73,11 +76,11 @@ fn unknown_kind(place: &str, api_version: &str, kind: &str) -> CommandFailure {
     } else {
         format!("; did you mean apiVersion {}?", versions.join(" or "))
     };
-    CommandFailure::Usage(format!("{place}: no kind {kind:?} in {api_version}{hint}"))
+    InputError::object(place, format!("no kind {kind:?} in {api_version}{hint}"))
 }
 
 /// A hint at an object of the same kind: with a similar name, or with the same name in another namespace.
-pub(super) fn similar(raw: &ClusterJson, key: &ChangedKey) -> String {
+pub(crate) fn similar(raw: &ClusterJson, key: &ObjectKey) -> String {
     let of_kind = raw.keys().filter(|known| known.0 == key.0);
     let same_name = of_kind.clone().find(|known| known.2 == key.2);
     if let Some((_, namespace, _)) = same_name {
@@ -91,12 +94,12 @@ pub(super) fn similar(raw: &ClusterJson, key: &ChangedKey) -> String {
 ///
 /// # Errors
 /// Names the object that may have been meant, and what a new one lacks.
-pub(super) fn check_new(
+pub(crate) fn check_new(
     raw: &ClusterJson,
     place: &str,
-    key: &ChangedKey,
+    key: &ObjectKey,
     object: &Value,
-) -> Result<(), CommandFailure> {
+) -> Result<(), InputError> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     if is_deferred_quota(object) {
         return Ok(());
@@ -113,10 +116,10 @@ pub(super) fn check_new(
         return Ok(());
     }
     let (kind, name) = (key.0.name(), shown(key));
-    let mut text = format!("{place}: there is no {kind} {name}{}", similar(raw, key));
+    let mut text = format!("there is no {kind} {name}{}", similar(raw, key));
     let end = if text.ends_with('?') { " " } else { "; " };
     let _ = write!(text, "{end}A new {kind} is invalid: {}", errors.join(", "));
-    Err(CommandFailure::Usage(text))
+    Err(InputError::object(place, text))
 }
 
 #[cfg(test)]
@@ -152,7 +155,7 @@ mod tests {
             ),
         ] {
             let error = check("f", &object).expect_err("a fault");
-            let error = format!("{error:?}").replace("\\\"", "\"");
+            let error = error.to_string();
             assert!(error.contains(expected), "{error}");
         }
         let fine = pod(json!({"containers": [{"name": "c"}], "nodeName": null}));
@@ -166,7 +169,7 @@ mod tests {
         let cordoned = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "berth-nod-1"},
             "spec": {"unschedulable": true}});
         let error = check_new(&raw, "f", &key("berth-nod-1"), &cordoned).expect_err("no node");
-        let error = format!("{error:?}").replace("\\\"", "\"");
+        let error = error.to_string();
         let expected = "there is no Node berth-nod-1; did you mean \"berth-node-1\"? A new Node is invalid: \
                         status.allocatable: Required value";
         assert!(error.contains(expected), "{error}");

@@ -1,19 +1,21 @@
 //! ResourceQuotas: which of the new pods are admitted.
 
-use super::changes::{Added, ClusterJson, DELETE, merge, name_of, namespace_of};
+use super::changes::{Added, DELETE, merge, name_of, namespace_of};
 use super::strict::hint;
-use crate::exit::CommandFailure;
-use berth_api::Kind;
+use crate::InputError;
+use crate::cluster::ClusterJson;
+use berth_api::{Kind, Time};
 use berth_explain::what_if::PendingPod;
 use berth_objects::quota::PodQuota;
+use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Quotas by namespace and name.
-pub(super) type Quotas = BTreeMap<(String, String), Value>;
+pub(crate) type Quotas = BTreeMap<(String, String), Value>;
 
 /// Returns whether an object is a ResourceQuota.
-pub(super) fn is_one(object: &Value) -> bool {
+pub(crate) fn is_one(object: &Value) -> bool {
     object["apiVersion"] == "v1" && object["kind"] == "ResourceQuota"
 }
 
@@ -21,12 +23,8 @@ pub(super) fn is_one(object: &Value) -> bool {
 ///
 /// # Errors
 /// When it has no name, or a quota that does not exist is deleted.
-pub(super) fn change(
-    quotas: &mut Quotas,
-    place: &str,
-    object: Value,
-) -> Result<(), CommandFailure> {
-    let wrong = |what: &str| CommandFailure::Usage(format!("{place}: ResourceQuota: {what}"));
+pub(crate) fn change(quotas: &mut Quotas, place: &str, object: Value) -> Result<(), InputError> {
+    let wrong = |what: &str| InputError::object(place, format!("ResourceQuota: {what}"));
     let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing"))?;
     let key = (namespace_of(&object), name);
     if object["metadata"]["annotations"][DELETE] == "delete" {
@@ -48,8 +46,13 @@ pub(super) fn change(
 }
 
 /// Removes the new pods that the quotas do not admit, in the order in which the pods were added; returns them.
-pub(super) fn admit(raw: &mut ClusterJson, quotas: &Quotas, added: &Added) -> Vec<PendingPod> {
-    let now = jiff::Timestamp::now();
+pub(crate) fn admit(
+    raw: &mut ClusterJson,
+    quotas: &Quotas,
+    added: &Added,
+    now: Time,
+) -> Vec<PendingPod> {
+    let now = Timestamp::from_nanosecond(now.as_nanos().into()).unwrap_or_default();
     let counting = quotas
         .values()
         .filter_map(|quota| PodQuota::new(quota, now));

@@ -1,8 +1,9 @@
 //! PriorityClasses: the priority of new pods, as admission sets it.
 
-use super::changes::{Added, ClusterJson, DELETE, merge, name_of, shown};
+use super::changes::{Added, DELETE, merge, name_of};
 use super::strict::hint;
-use crate::exit::CommandFailure;
+use crate::InputError;
+use crate::cluster::{ClusterJson, shown};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -13,21 +14,21 @@ const OF_THE_SYSTEM: [(&str, i64); 2] = [
 ];
 
 /// Returns whether an object is a PriorityClass.
-pub(super) fn is_one(object: &Value) -> bool {
+pub(crate) fn is_one(object: &Value) -> bool {
     object["apiVersion"] == "scheduling.k8s.io/v1" && object["kind"] == "PriorityClass"
 }
 
 /// PriorityClasses by name.
-#[derive(Debug, Default)]
-pub(super) struct Priorities(BTreeMap<String, Value>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Priorities(BTreeMap<String, Value>);
 
 impl Priorities {
     /// Adds, changes or deletes a class.
     ///
     /// # Errors
     /// When it has no name, or a class that does not exist is deleted.
-    pub(super) fn change(&mut self, place: &str, object: Value) -> Result<(), CommandFailure> {
-        let wrong = |what: String| CommandFailure::Usage(format!("{place}: PriorityClass: {what}"));
+    pub(crate) fn change(&mut self, place: &str, object: Value) -> Result<(), InputError> {
+        let wrong = |what: String| InputError::object(place, format!("PriorityClass: {what}"));
         let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
         if object["metadata"]["annotations"][DELETE] == "delete" {
             if self.0.remove(&name).is_none() {
@@ -44,11 +45,7 @@ impl Priorities {
     ///
     /// # Errors
     /// When a pod names a class that does not exist.
-    pub(super) fn resolve(
-        &self,
-        raw: &mut ClusterJson,
-        added: &Added,
-    ) -> Result<(), CommandFailure> {
+    pub(crate) fn resolve(&self, raw: &mut ClusterJson, added: &Added) -> Result<(), InputError> {
         for key in &added.pods {
             let Some(pod) = raw.get_mut(key) else {
                 continue;
@@ -72,11 +69,13 @@ impl Priorities {
                 (None, None) if name.is_empty() => continue,
                 (None, None) => {
                     let known = self.0.keys().map(String::as_str);
-                    return Err(CommandFailure::Usage(format!(
-                        "Pod {}: no PriorityClass with name {name} was found{}",
-                        shown(key),
-                        hint(name, known)
-                    )));
+                    return Err(InputError::object(
+                        &format!("Pod {}", shown(key)),
+                        format!(
+                            "no PriorityClass with name {name} was found{}",
+                            hint(name, known)
+                        ),
+                    ));
                 }
             };
             let policy = class.map(|class| class["preemptionPolicy"].clone());

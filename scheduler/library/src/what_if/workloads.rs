@@ -2,9 +2,10 @@
 //!
 //! Present pods stay if they are as the template asks for; others are replaced. Pods without a node are deleted first.
 
-use super::changes::{Added, ChangedKey, ClusterJson, DELETE, name_of, namespace_of};
+use super::changes::{Added, DELETE, name_of, namespace_of};
 use super::strict::{self, hint};
-use crate::exit::CommandFailure;
+use crate::InputError;
+use crate::cluster::{ClusterJson, ObjectKey};
 use berth_api::Kind;
 use berth_objects::offline;
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ fn kind_of(object: &Value) -> Option<&'static (&'static str, &'static str, &'sta
 }
 
 /// Returns whether an object is a workload whose pods are created.
-pub(super) fn is_one(object: &Value) -> bool {
+pub(crate) fn is_one(object: &Value) -> bool {
     kind_of(object).is_some()
 }
 
@@ -36,16 +37,16 @@ pub(super) fn is_one(object: &Value) -> bool {
 ///
 /// # Errors
 /// When the workload does not define its pods.
-pub(super) fn apply(
+pub(crate) fn apply(
     raw: &mut ClusterJson,
     place: &str,
     object: &Value,
     added: &mut Added,
-) -> Result<Option<String>, CommandFailure> {
+) -> Result<Option<String>, InputError> {
     let Some((version, kind, count)) = kind_of(object) else {
         return Ok(None);
     };
-    let wrong = |what: String| CommandFailure::Usage(format!("{place}: {kind}: {what}"));
+    let wrong = |what: String| InputError::object(place, format!("{kind}: {what}"));
     let name = name_of(object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
     let namespace = namespace_of(object);
     let mut present = pods_of(raw, kind, &namespace, &name);
@@ -160,14 +161,14 @@ fn controller(pod: &Value) -> Option<&Value> {
 }
 
 /// Deletes a pod.
-pub(super) fn remove(raw: &mut ClusterJson, key: &ChangedKey, added: &mut Added) {
+pub(crate) fn remove(raw: &mut ClusterJson, key: &ObjectKey, added: &mut Added) {
     raw.remove(key);
     added.pods.retain(|other| other != key);
 }
 
 /// A pod that a controller creates of a template.
-pub(super) fn new_pod(
-    key: &ChangedKey,
+pub(crate) fn new_pod(
+    key: &ObjectKey,
     model: &Value,
     (version, kind, owner): (&str, &str, &str),
 ) -> Value {
@@ -202,12 +203,12 @@ pub(super) fn new_pod(
 }
 
 /// The pods of a workload that have not ended.
-pub(super) fn pods_of(
+pub(crate) fn pods_of(
     raw: &ClusterJson,
     kind: &str,
     namespace: &str,
     name: &str,
-) -> Vec<ChangedKey> {
+) -> Vec<ObjectKey> {
     let is_of = |pod: &Value| {
         let Some(owner) = controller(pod) else {
             return false;
@@ -231,7 +232,7 @@ pub(super) fn pods_of(
 }
 
 /// Returns whether a value has all that a template asks for. The API server adds fields, and appends to lists.
-pub(super) fn contains(value: &Value, template: &Value) -> bool {
+pub(crate) fn contains(value: &Value, template: &Value) -> bool {
     match (value, template) {
         (Value::Object(value), Value::Object(template)) => template.iter().all(|(name, field)| {
             let present = value.get(name).unwrap_or(&Value::Null);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     /// A pod of the Deployment as its controller creates it.
-    fn pod(name: &str, cpu: &str, node: &str) -> (ChangedKey, Value) {
+    fn pod(name: &str, cpu: &str, node: &str) -> (ObjectKey, Value) {
         let key = (Kind::Pod, "default".to_owned(), name.to_owned());
         let pod = json!({
             "metadata": {"name": name, "namespace": "default",

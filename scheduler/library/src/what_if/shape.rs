@@ -1,23 +1,41 @@
 //! Nodes that are added: how many of a shape the waiting pods need.
 
-use super::changes::{Added, ChangedKey, ClusterJson, Others, known, merge};
-use super::read::documents;
+use super::changes::{Added, merge};
+use super::others::Others;
 use super::{daemons, strict};
-use crate::exit::CommandFailure;
+use crate::InputError;
+use crate::cluster::{ClusterJson, ObjectKey, known};
+use crate::documents::Document;
 use berth_api::{Kind, Quantity};
 use berth_explain::what_if::{AddedNodes, WhatIfReport};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// The most nodes that are added.
-const NODES_MAX: usize = 1000;
+pub(crate) const NODES_MAX: usize = 1000;
 /// The pods of a node whose shape does not state it, as of kubelets.
 const PODS_DEFAULT: &str = "110";
 
+/// The shape of nodes that are added.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum NodeShape {
+    /// The name of an existing node, whose labels, taints, devices and volume limits the new nodes have, too; or
+    /// resources such as `cpu=8,memory=32Gi`.
+    Named(String),
+    /// A Node. The report names the shape by the place.
+    Manifest(Document),
+}
+
+impl From<&str> for NodeShape {
+    fn from(text: &str) -> Self {
+        Self::Named(text.to_owned())
+    }
+}
+
 /// A node, and what belongs to it.
 #[derive(Debug, Clone)]
-pub(super) struct SpareNode {
+pub(crate) struct SpareNode {
     text: String,
     node: Value,
     /// The name of the node that it is like; names in `parts` are made of it.
@@ -27,11 +45,22 @@ pub(super) struct SpareNode {
 }
 
 impl SpareNode {
-    /// The shape of a node that exists, of a Node in a file, or of resources such as `cpu=8,memory=32Gi`.
+    /// The node of a shape.
     ///
     /// # Errors
-    /// When the text is none of these.
-    pub(super) fn new(text: &str, raw: &ClusterJson) -> Result<Self, CommandFailure> {
+    /// When the shape is neither an existing node, nor a Node, nor resources.
+    pub(crate) fn new(shape: &NodeShape, raw: &ClusterJson) -> Result<Self, InputError> {
+        match shape {
+            NodeShape::Named(text) => Self::named_by(text, raw),
+            NodeShape::Manifest(document) => Self::of_manifest(document),
+        }
+    }
+
+    fn named_by(text: &str, raw: &ClusterJson) -> Result<Self, InputError> {
+        let wrong = |reason: String| InputError::Shape {
+            shape: text.to_owned(),
+            reason,
+        };
         let mut shape = Self {
             text: text.to_owned(),
             node: json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}),
@@ -48,57 +77,55 @@ impl SpareNode {
             }
             return Ok(shape);
         }
-        if text.contains('=') {
-            let mut resources = json!({"pods": PODS_DEFAULT});
-            for pair in text.split(',') {
-                let (name, amount) = pair.split_once('=').unwrap_or((pair, ""));
-                let parsed: Result<Quantity, _> = amount.parse();
-                if name.is_empty() || parsed.is_err() {
-                    return Err(CommandFailure::Usage(format!(
-                        "--add-nodes {text}: {pair:?} is no resource with a quantity, such as cpu=8"
-                    )));
-                }
-                resources[name] = amount.into();
-            }
-            shape.node["status"]["allocatable"] = resources;
-            return Ok(shape);
+        if !text.contains('=') {
+            let similar = strict::similar(raw, &key);
+            return Err(wrong(format!(
+                "there is no such node{similar}; give the name of a node, a file with a Node, or resources such as \
+                 cpu=8,memory=32Gi"
+            )));
         }
-        if Path::new(text).is_file() {
-            let mut nodes = documents(Path::new(text))?;
-            let Some((place, node)) = nodes.pop().filter(|_| nodes.is_empty()) else {
-                return Err(CommandFailure::Usage(format!(
-                    "--add-nodes {text}: the file must have one document, a Node"
+        let mut resources = json!({"pods": PODS_DEFAULT});
+        for pair in text.split(',') {
+            let (name, amount) = pair.split_once('=').unwrap_or((pair, ""));
+            let parsed: Result<Quantity, _> = amount.parse();
+            if name.is_empty() || parsed.is_err() {
+                return Err(wrong(format!(
+                    "{pair:?} is no resource with a quantity, such as cpu=8"
                 )));
-            };
-            strict::check(&place, &node)?;
-            match known(&place, node)? {
-                Some((key, node)) if key.0 == Kind::Node => {
-                    strict::check_new(&ClusterJson::new(), &place, &key, &node)?;
-                    shape.node = node;
-                    shape.like = key.2;
-                    return Ok(shape);
-                }
-                _ => return Err(CommandFailure::Usage(format!("{place}: it is no Node"))),
             }
+            resources[name] = amount.into();
         }
-        let similar = strict::similar(raw, &key);
-        Err(CommandFailure::Usage(format!(
-            "--add-nodes {text}: there is no such node and no such file{similar}; give the name of a node, a file with a \
-             Node, or resources such as cpu=8,memory=32Gi"
-        )))
+        shape.node["status"]["allocatable"] = resources;
+        Ok(shape)
     }
 
-    /// Adds so many nodes with what belongs to them, and a pod of each DaemonSet.
+    fn of_manifest(Document { place, object }: &Document) -> Result<Self, InputError> {
+        strict::check(place, object)?;
+        match known(place, object.clone())? {
+            Some((key, node)) if key.0 == Kind::Node => {
+                strict::check_new(&ClusterJson::new(), place, &key, &node)?;
+                Ok(Self {
+                    text: place.clone(),
+                    node,
+                    like: key.2,
+                    parts: Vec::new(),
+                })
+            }
+            _ => Err(InputError::object(place, "it is no Node")),
+        }
+    }
+
+    /// Adds a number of nodes with their parts, and a pod of each DaemonSet.
     ///
     /// # Errors
     /// When a DaemonSet is malformed.
-    pub(super) fn add(
+    pub(crate) fn add(
         &self,
         raw: &mut ClusterJson,
         others: &Others,
         nodes: usize,
-    ) -> Result<(), CommandFailure> {
-        let mut new: BTreeSet<ChangedKey> = BTreeSet::new();
+    ) -> Result<(), InputError> {
+        let mut new: BTreeSet<ObjectKey> = BTreeSet::new();
         let base = if self.like.is_empty() {
             "new-node"
         } else {
@@ -177,35 +204,31 @@ fn renamed(kind: Kind, part: &Value, like: &str, node: &str) -> (String, Value) 
     (name, part)
 }
 
-/// Finds the smallest number of nodes with which as few pods wait as with any number. `run` runs with so
-/// many nodes. Returns the report of the run with that number.
+/// Finds the smallest number of nodes with which as few pods wait as with any number. `run` runs with a number of added
+/// nodes. Returns the report of the run with the smallest number.
 ///
 /// # Errors
-/// Those of `run`.
-pub(super) fn smallest(
+/// The errors of `run`.
+pub(crate) fn smallest(
     shape: &SpareNode,
-    run: impl Fn(usize) -> Result<WhatIfReport, CommandFailure>,
-) -> Result<WhatIfReport, CommandFailure> {
-    let none = run(0)?;
+    run: impl Fn(usize) -> Result<WhatIfReport, InputError>,
+) -> Result<WhatIfReport, InputError> {
+    let mut none = run(0)?;
     let waiting: BTreeSet<String> = none.pending.iter().map(|pod| pod.pod.clone()).collect();
     // The pods that the DaemonSets create on the new nodes need their room, too.
     let left = |report: &WhatIfReport| report.pending.len();
-    let mut added = AddedNodes {
-        shape: shape.text.clone(),
-        waiting: waiting.len(),
-        is_limited: waiting.len() > NODES_MAX,
-        ..AddedNodes::default()
-    };
+    let mut added = AddedNodes::default();
+    added.shape.clone_from(&shape.text);
+    added.waiting = waiting.len();
+    added.is_limited = waiting.len() > NODES_MAX;
     let max = waiting.len().min(NODES_MAX);
     let least = match max {
         0 => 0,
         max => left(&run(max)?),
     };
     if least >= waiting.len() {
-        return Ok(WhatIfReport {
-            add_nodes: Some(added),
-            ..none
-        });
+        none.add_nodes = Some(added);
+        return Ok(none);
     }
     // With `low` nodes more pods wait, with `high` nodes as few as possible.
     let (mut low, mut high) = (0, 1);
@@ -220,15 +243,13 @@ pub(super) fn smallest(
             high = middle
         }
     }
-    let best = run(high)?;
+    let mut best = run(high)?;
     let pending = best.pending.iter();
     let still_waiting = pending.filter(|pod| waiting.contains(&pod.pod)).count();
     added.nodes = high;
     added.placed = waiting.len() - still_waiting;
-    Ok(WhatIfReport {
-        add_nodes: Some(added),
-        ..best
-    })
+    best.add_nodes = Some(added);
+    Ok(best)
 }
 
 #[cfg(test)]
@@ -238,7 +259,8 @@ mod tests {
 
     #[test]
     fn the_smallest_number_of_nodes_is_found() {
-        let shape = SpareNode::new("cpu=8,memory=32Gi", &ClusterJson::new()).expect("a shape");
+        let shape = NodeShape::from("cpu=8,memory=32Gi");
+        let shape = SpareNode::new(&shape, &ClusterJson::new()).expect("a shape");
         // Each node takes so many of the waiting pods; some fit on none.
         for (waiting, hopeless, per_node, expected) in [
             (0, 0, 1, 0),
@@ -254,10 +276,9 @@ mod tests {
                     pod: format!("p{at}"),
                     reason: String::new(),
                 });
-                Ok(WhatIfReport {
-                    pending: pending.collect(),
-                    ..WhatIfReport::default()
-                })
+                let mut report = WhatIfReport::default();
+                report.pending = pending.collect();
+                Ok(report)
             };
             let report = smallest(&shape, run).expect("a report");
             let added = report.add_nodes.expect("the nodes");
@@ -273,13 +294,13 @@ mod tests {
     fn shapes_are_nodes_files_or_resources() {
         let key = (Kind::Node, String::new(), "node-1".to_owned());
         let raw = ClusterJson::from([(key, json!({"metadata": {"name": "node-1"}}))]);
-        assert!(SpareNode::new("node-1", &raw).is_ok());
+        assert!(SpareNode::new(&"node-1".into(), &raw).is_ok());
         for (text, expected) in [
             ("node-2", "did you mean \"node-1\"?"),
             ("cpu=lots", "\"cpu=lots\" is no resource"),
         ] {
-            let error = SpareNode::new(text, &raw).expect_err("no shape");
-            let error = format!("{error:?}").replace("\\\"", "\"");
+            let error = SpareNode::new(&text.into(), &raw).expect_err("no shape");
+            let error = error.to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -1,0 +1,52 @@
+//! The workloads of a queue that fit at present.
+
+use super::{PendingPod, PlacedPod, WhatIfWorld, WorkloadFit, key_of};
+use berth_api::{Object, Pod, Str};
+use std::sync::Arc;
+
+impl WhatIfWorld {
+    /// Schedules a workload without preemption and without its scheduling gates. A workload without enough room for all of
+    /// its pods is removed again, and takes no room.
+    pub fn fit_workload(&mut self, pods: &[Arc<Pod>]) -> WorkloadFit {
+        for pod in pods.iter().filter(|pod| !pod.is_assigned()) {
+            let mut pod = Pod::clone(pod);
+            pod.spec.scheduling_gates = Default::default();
+            pod.spec.preemption_policy = Some("Never".into());
+            pod.status.nominated_node_name = Str::default();
+            self.set(Object::Pod(Arc::new(pod)));
+        }
+        self.run();
+        let mut fit = WorkloadFit::default();
+        for pod in pods {
+            let key = pod.key();
+            let assigned = pod.is_assigned().then(|| pod.spec.node_name.to_string());
+            match self.placed.get(&key).cloned().or(assigned) {
+                Some(node) => fit.placed.push(PlacedPod { pod: key, node }),
+                None => fit.pending.push(PendingPod {
+                    reason: self.reason_of_waiting(pod),
+                    pod: key,
+                }),
+            }
+        }
+        if !fit.pending.is_empty() {
+            for pod in pods.iter().filter(|pod| !pod.is_assigned()) {
+                self.delete(&key_of(&Object::Pod(pod.clone())));
+                self.placed.remove(&pod.key());
+            }
+        }
+        fit
+    }
+
+    /// The reason why a pod waits, as it is in this world.
+    fn reason_of_waiting(&self, pod: &Pod) -> String {
+        let scheduler_name = &pod.spec.scheduler_name;
+        if self.scheduler.profiles().get(scheduler_name).is_none() {
+            return format!("no profile has the scheduler name {scheduler_name:?}");
+        }
+        let key = super::pod_key(pod.namespace(), pod.name());
+        match self.objects.get(&key) {
+            Some(Object::Pod(pod)) => self.reason_for(pod),
+            _ => String::new(),
+        }
+    }
+}
