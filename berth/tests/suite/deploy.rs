@@ -191,6 +191,8 @@ fn the_role_of_shadow_mode_only_reads() {
         let (group, _, plural) = kind.resource();
         read.extend(["list", "watch"].map(|verb| permission(group, plural, verb)));
     }
+    let quotas = ["list", "watch"];
+    read.extend(quotas.map(|verb| permission("scheduling.berth.dev", "deferredquotas", verb)));
     let role = document("shadow/rbac.yaml", "ClusterRole");
     assert_eq!(allowed(&role), read);
     let kinds = ["rbac.yaml", "config.yaml", "deployment.yaml"]

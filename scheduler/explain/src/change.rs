@@ -439,7 +439,7 @@ impl TriedChange {
             Self::RaiseQuota { raises } => raised(cluster, pod.namespace(), raises)?,
             Self::EndPods { pods } => {
                 let find = |wanted: &PodRef| {
-                    let mut known = cluster.pods.iter().map(|(_, pod)| pod);
+                    let mut known = cluster.pods.values();
                     known.find(|pod| {
                         *pod.name() == *wanted.name && *pod.namespace() == *wanted.namespace
                     })

@@ -117,7 +117,7 @@ pub(crate) fn changes(snapshot: &mut Snapshot, pod: &Arc<PodInfo>) -> Vec<TriedC
 }
 
 /// The amount of a limit that is missing: for the pod, or for the first entry in line if the pod only waits for its turn.
-fn missing(cluster: &Cluster, pod: &Pod) -> Result<(), Option<(Str, QuotaLack)>> {
+fn missing(cluster: &Cluster, pod: &Pod) -> Result<(), Option<Box<(Str, QuotaLack)>>> {
     let quotas = cluster.quotas();
     let Some(obstacle) = quotas.obstacle(pod) else {
         return Ok(());
@@ -127,7 +127,7 @@ fn missing(cluster: &Cluster, pod: &Pod) -> Result<(), Option<(Str, QuotaLack)>>
         None => first_of(cluster, pod.namespace(), &obstacle.quota)
             .and_then(|first| quotas.obstacle(&first)),
     };
-    Err(obstacle.and_then(|obstacle| Some((obstacle.quota, obstacle.lack?))))
+    Err(obstacle.and_then(|obstacle| Some(Box::new((obstacle.quota, obstacle.lack?)))))
 }
 
 /// By how much limits have to be raised until the pod is admitted: for the pod, and for those before it.
@@ -141,7 +141,7 @@ fn raise(snapshot: &mut Snapshot, pod: &Arc<PodInfo>) -> Option<TriedChange> {
         let found = with_edits(snapshot, pod, &edits, |snapshot, pod| {
             missing(&snapshot.cluster, &pod.pod)
         });
-        let (quota, lack) = match found {
+        let (quota, lack) = *match found {
             Ok(()) => return Some(change),
             Err(found) => found?,
         };
@@ -212,7 +212,7 @@ fn ends(snapshot: &mut Snapshot, pod: &Arc<PodInfo>, obstacle: &QuotaObstacle) -
             spec.is_some_and(|spec| spec.selects(other))
         })
     };
-    let on_nodes = snapshot.cluster.pods.iter().map(|(_, pod)| pod);
+    let on_nodes = snapshot.cluster.pods.values();
     let mut on_nodes: Vec<&Arc<Pod>> = on_nodes
         .filter(|other| other.is_assigned() && !other.is_terminal() && uses(other))
         .collect();
