@@ -51,19 +51,18 @@ struct Planned {
 }
 
 impl QuotaStatuses {
-    /// The numbers of a quota may have changed.
+    /// The numbers of a quota may have changed: its status is due, though not within a second of the last write.
     fn changed(&mut self, id: &QuotaId, now: Time) {
         let planned = self.known.entry(id.clone()).or_default();
-        if planned.due.is_none() {
-            let at = planned
-                .written
-                .map_or(now, |at| (at + STATUS_INTERVAL).max(now));
-            planned.due = Some(at);
-            self.due.insert((at, id.clone()));
+        let at = planned
+            .written
+            .map_or(now, |at| (at + STATUS_INTERVAL).max(now));
+        if planned.due.is_none_or(|due| due > at) {
+            self.plan(id, at);
         }
     }
 
-    /// The status is computed again at that time, and not before.
+    /// The status is computed again at that time.
     fn plan(&mut self, id: &QuotaId, at: Time) {
         let planned = self.known.entry(id.clone()).or_default();
         if let Some(before) = planned.due.replace(at) {
