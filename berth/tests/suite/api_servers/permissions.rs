@@ -3,7 +3,7 @@
 
 use super::faults::{Exchange, Proxy, Refusal};
 use super::outages::behind_proxy;
-use super::{SHORT_TERMS, create_pod, deletion_at_once, pod, ready, scheduler_with_pages};
+use super::{SHORT_TERMS, create_pod, deletion_at_once, pod, quotas, ready, scheduler_with_pages};
 use crate::e2e::server::{ACCOUNT, NAMESPACE, Server, core, on_each};
 use crate::e2e::{Api, Running, eventually, https, scheduled};
 use berth_client::request::{self, PODS, Resource};
@@ -350,6 +350,10 @@ fn the_role_of_deploy_suffices_and_each_rule_is_used() {
     const ROLES: [&str; 2] = ["base/rbac.yaml", "replacement/leader-election.yaml"];
     on_each("deploy-role", |server| {
         server.ensure_account(NAMESPACE, ACCOUNT);
+        // The status of this quota is written.
+        quotas::define(server);
+        let quota = quotas::quota(&json!({"hard": {"pods": "100"}}));
+        create(&server.api, quotas::QUOTAS, "default", &quota);
         let (proxy, proxied) = behind_proxy(server);
         let mut rules = BTreeSet::new();
         for role in ROLES {

@@ -15,14 +15,14 @@ const DEFINITIONS: Resource = Resource {
     version: "v1",
     plural: "customresourcedefinitions",
 };
-const QUOTAS: Resource = Resource {
+pub(super) const QUOTAS: Resource = Resource {
     group: "scheduling.berth.dev",
     version: "v1alpha1",
     plural: "deferredquotas",
 };
 
 /// Serves the kind, as an administrator does with `kubectl apply`.
-fn define(server: &Server) {
+pub(super) fn define(server: &Server) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/deferred-quota/crd.yaml");
     let text = std::fs::read_to_string(path).expect("the definition");
     let definition: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -35,7 +35,7 @@ fn define(server: &Server) {
     });
 }
 
-fn quota(spec: &Value) -> Value {
+pub(super) fn quota(spec: &Value) -> Value {
     json!({
         "apiVersion": "scheduling.berth.dev/v1alpha1", "kind": "DeferredQuota",
         "metadata": {"name": "team-a", "namespace": "default"}, "spec": spec,
