@@ -2,14 +2,15 @@
 
 use crate::cli::{AdmissionPlugin, ApiserverArgs, Switch};
 use crate::control_plane::{self, ControlPlane, ControlPlaneOptions};
-use crate::exit::CommandFailure;
-use crate::print::{self, print_line};
-use crate::serve::{self, Probe};
-use crate::signal::{self, StopSignals};
-use crate::tasks;
-use crate::{release, settings};
+use crate::gates;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{ServerMetrics, ServerOptions};
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::{self, print_line};
+use berth_edge::serve::{self, Probe};
+use berth_edge::settings;
+use berth_edge::signal::{self, StopSignals};
+use berth_edge::tasks;
 use berth_framework::features::Versions;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,8 +80,8 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), CommandFailure> {
     let server = control_plane::serve(ServerOptions {
         listen: args.control_plane.address(),
         data_dir: args.control_plane.data_dir.clone(),
-        api: release::api(&features, &args.feature_gates),
-        groups: release::groups(&args.feature_gates),
+        api: gates::api(&features, &args.feature_gates),
+        groups: gates::groups(&args.feature_gates),
         client_ca: client_ca.transpose()?,
         admission,
         ..ServerOptions::default()

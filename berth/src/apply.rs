@@ -1,7 +1,7 @@
 //! Applies manifests given on the command line to the control plane of this process.
 
-use crate::exit::CommandFailure;
 use crate::manifest::ManifestDocument;
+use berth_edge::exit::CommandFailure;
 use berth_objects::access::{Access, GroupResource, KindInfo};
 use std::fmt;
 use std::time::{Duration, Instant};

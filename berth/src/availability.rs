@@ -1,7 +1,7 @@
 //! When what was applied is available, for `berth up --wait`: as `kubectl wait` and `kubectl rollout status` see it.
 
 use crate::apply::Applied;
-use crate::exit::CommandFailure;
+use berth_edge::exit::CommandFailure;
 use berth_objects::access::{Access, gr};
 use serde_json::Value;
 use std::time::{Duration, Instant};

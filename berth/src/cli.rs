@@ -12,18 +12,17 @@ pub(crate) use recording::{ExplainedAt, Moment};
 pub(crate) use simulate::{SimulateArgs, SimulateOutput};
 pub(crate) use what_if::WhatIfArgs;
 
-use crate::discovery::KubeconfigArgs;
-use crate::flags::{self, FlagValue, Flags, Level};
-use crate::logs::LogOptions;
-use crate::print;
 use berth_api::Release;
 use berth_controllers::Selection;
 use berth_controllers::kubelet;
+use berth_edge::args::{CoreArgs, EvaluatorArg};
+use berth_edge::discovery::KubeconfigArgs;
+use berth_edge::flags::{self, Flags, Level};
+use berth_edge::logs::LogOptions;
+use berth_edge::print;
 use berth_framework::features::Versions;
-use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::Faults;
-use clap::error::ErrorKind;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -115,47 +114,11 @@ fn split_kind(arguments: &mut Vec<OsString>) {
     }
 }
 
-impl FromArgMatches for Flags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Self::read(matches)
-            .map_err(|e| clap::Error::raw(ErrorKind::ValueValidation, format!("{e}\n")))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for Flags {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        flags::add_to(command)
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        flags::add_to(command)
-    }
-}
-
-impl FlagValue for EvaluatorArg {
-    const TYPE: &'static str = "KIND";
-
-    fn read(texts: &[&str]) -> Result<Self, String> {
-        let text = texts.last().copied().unwrap_or_default();
-        Self::from_str(text, false).map_err(|_| "must be plain or incremental".to_owned())
-    }
-
-    fn show(&self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
-
 impl Cli {
     /// The way to log while the command runs.
     pub(crate) fn log_options(&self) -> LogOptions {
         match &self.command {
-            Command::Scheduler(flags) => LogOptions::of_flags(&flags.logs),
+            Command::Scheduler(flags) => LogOptions::of_flags(flags),
             Command::Up(args) => LogOptions::console(args.v.map(Level)),
             Command::Apiserver(args) => LogOptions::console(args.v.map(Level)),
             _ => LogOptions::console(None),
@@ -550,69 +513,6 @@ pub(crate) struct ApiserverArgs {
     /// Verbosity of the log [default: only warnings and errors]
     #[arg(short, long, value_name = "LEVEL")]
     pub(crate) v: Option<u8>,
-}
-
-impl Default for CoreArgs {
-    fn default() -> Self {
-        Self {
-            config: None,
-            feature_gates: String::new(),
-            seed: None,
-            evaluator: EvaluatorArg::Incremental,
-            record: None,
-            record_pseudonyms: false,
-            record_kept_names: Vec::new(),
-        }
-    }
-}
-
-/// Options of the scheduling core.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct CoreArgs {
-    /// KubeSchedulerConfiguration file (kubescheduler.config.k8s.io/v1)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Feature gates, as Name=true,Other=false
-    #[arg(long, value_name = "GATES", default_value = "")]
-    pub(crate) feature_gates: String,
-    /// Seed of all random choices [default: a new seed at each start]
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
-    /// Evaluator: node by node (plain), or the same decisions from kept answers (incremental)
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = EvaluatorArg::Incremental)]
-    pub(crate) evaluator: EvaluatorArg,
-    /// Directory for a recording of the scheduler's inputs, at most 1 GiB, for berth replay
-    #[arg(long, value_name = "DIR")]
-    pub(crate) record: Option<PathBuf>,
-    /// Replace names and labels in the recording by pseudonyms
-    #[arg(long, requires = "record")]
-    pub(crate) record_pseudonyms: bool,
-    /// Names that are kept, and domains whose label keys are kept, for plugins that compare them
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        requires = "record_pseudonyms"
-    )]
-    pub(crate) record_kept_names: Vec<String>,
-}
-
-/// The evaluator that decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EvaluatorArg {
-    /// Node by node, in kube-scheduler's order.
-    Plain,
-    /// The same decisions from kept answers.
-    Incremental,
-}
-
-impl From<EvaluatorArg> for EvaluatorKind {
-    fn from(arg: EvaluatorArg) -> Self {
-        match arg {
-            EvaluatorArg::Plain => Self::Plain,
-            EvaluatorArg::Incremental => Self::Incremental,
-        }
-    }
 }
 
 /// The recorded answers.

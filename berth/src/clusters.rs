@@ -5,11 +5,11 @@
 //! that was killed is known to be stale, and no process is stopped because it has the number of an earlier one.
 
 use crate::cli::{ClusterName, GetArgs, GetCommand, NamedArgs, Output};
-use crate::exit::CommandFailure;
 use crate::kubeconfig;
-use crate::print::{print_line, program};
-use crate::signal;
 use berth_apiserver::replace_private_file;
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::{print_line, program};
+use berth_edge::signal;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::io;
@@ -233,7 +233,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), CommandFailure> {
     }
     // An empty table would not explain how clusters get into it.
     if clusters.is_empty() {
-        crate::print::remark(format_args!(
+        berth_edge::print::remark(format_args!(
             "no cluster has a name or runs in the background; {} up -d starts one",
             program()
         ));

@@ -1,10 +1,11 @@
 //! `berth conformance`: replays recorded answers and prints the differences.
 
-use crate::cli::{ConformanceArgs, EvaluatorArg, Suite};
-use crate::exit::CommandFailure;
-use crate::print;
+use crate::cli::{ConformanceArgs, Suite};
 use berth_conformance::decisions::Evaluators;
 use berth_conformance::report::CaseReport;
+use berth_edge::args::EvaluatorArg;
+use berth_edge::exit::CommandFailure;
+use berth_edge::print;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,11 +1,11 @@
 //! Starts the embedded control plane: API server, controllers, simulated nodes.
 
 use crate::cli::ControlPlaneArgs;
-use crate::exit::CommandFailure;
-use crate::print::program;
 use berth_apiserver::{RunningServer, Server, ServerOptions, StartError};
 use berth_client::Transport;
 use berth_controllers::kubelet;
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::program;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::net::SocketAddr;
 use std::path::Path;

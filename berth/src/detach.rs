@@ -2,8 +2,8 @@
 
 use crate::cli::{ClusterName, UpArgs};
 use crate::clusters::Folder;
-use crate::exit::CommandFailure;
-use crate::print::{self, program};
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::{self, program};
 use std::ffi::OsString;
 use std::fs::File;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -4,19 +4,19 @@
 
 use crate::apply::{self, Applied};
 use crate::availability;
-use crate::cli::CoreArgs;
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
-use crate::discovery::scheduler_user_agent;
-use crate::exit::CommandFailure;
 use crate::manifest;
-use crate::scheduler::{self, Scheduling};
-use crate::tasks;
 use berth_api::Release;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{Server, ServerOptions};
 use berth_client::{Transport, request};
 use berth_controllers::Selection;
 use berth_controllers::kubelet;
+use berth_edge::args::CoreArgs;
+use berth_edge::discovery::scheduler_user_agent;
+use berth_edge::exit::CommandFailure;
+use berth_edge::scheduler::{self, Scheduling};
+use berth_edge::tasks;
 use berth_framework::registry::Registry;
 use berth_objects::access::Access;
 use serde_json::Value;
@@ -300,7 +300,7 @@ async fn parts(
     let options = scheduler::options_of_up(&CoreArgs::default(), Release::OLDEST, registry).await?;
     let transport = plane.transport(scheduler_user_agent());
     let scheduling = Scheduling::over(transport, &options).await?;
-    let probe = scheduling.runner.probe();
+    let probe = scheduling.probe();
     let ready = async {
         while !probe.is_ready() {
             tokio::time::sleep(LOOK_AGAIN).await;

@@ -10,7 +10,8 @@ pub(crate) mod assets;
 mod etcd;
 mod flags;
 
-use crate::exit::CommandFailure;
+use berth_edge::exit::CommandFailure;
+use berth_edge::tasks;
 use berth_framework::registry::Registry;
 use std::ffi::OsString;
 
@@ -28,7 +29,7 @@ pub(crate) fn main(
         KUBE_APISERVER => Some(apiserver::main(arguments, registry)),
         ETCD => {
             let arguments = arguments.iter().map(|a| a.to_string_lossy().into_owned());
-            Some(crate::run(etcd::run(arguments.collect())))
+            Some(tasks::run(etcd::run(arguments.collect())))
         }
         _ => None,
     }

@@ -4,13 +4,13 @@
 mod leases;
 
 use crate::cli::{ExplainArgs, ExplainOutput, Explained, SchedulerPortArgs};
-use crate::discovery::user_agent;
-use crate::exit::CommandFailure;
-use crate::loopback::is_loopback;
-use crate::print::{self, program};
 use berth_client::component::{self, Component, Find};
 use berth_client::request::{self, PODS, Resource};
 use berth_client::{ApiError, Transport, connect};
+use berth_edge::discovery::user_agent;
+use berth_edge::exit::CommandFailure;
+use berth_edge::loopback::is_loopback;
+use berth_edge::print::{self, program};
 use berth_explain::answer::{Gate, GateEvent, GroupAnswer, NodeAnswer, PodAnswer, QueueAnswer};
 use berth_explain::spread::SpreadAnswer;
 use berth_explain::text;

@@ -1,8 +1,8 @@
 //! The kubeconfig of the user: the entries of a named cluster are added to it and removed from it, and everything else
 //! in it stays.
 
-use crate::exit::CommandFailure;
 use berth_apiserver::{RunningServer, replace_private_file};
+use berth_edge::exit::CommandFailure;
 use serde_json::{Map, Value, json};
 use std::io;
 use std::path::{Path, PathBuf};

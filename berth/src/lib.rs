@@ -12,51 +12,32 @@ mod availability;
 mod campaign;
 mod cli;
 mod clusters;
-mod config_file;
 mod conformance;
 mod control_plane;
-mod dashboard;
 mod detach;
-mod discovery;
-#[cfg(test)]
-mod docs;
-mod edge;
 pub mod embedded;
 mod envtest;
-mod exit;
 mod explain;
-mod flags;
+mod gates;
 mod kubeconfig;
-mod logs;
-mod loopback;
 mod manifest;
-mod metrics;
 mod nodes;
 mod perf;
-mod print;
-mod record;
-mod release;
 mod replay;
-mod runner;
-mod scheduler;
-mod serve;
-mod serving;
-mod settings;
-mod shadow;
-mod signal;
+mod shadow_report;
 mod simulate;
-mod tasks;
-mod traces;
 mod up;
 mod upgrade;
 mod version;
 mod what_if;
 
+use berth_edge::exit::CommandFailure;
+use berth_edge::tasks::run;
+use berth_edge::{logs, print, scheduler};
 use berth_framework::registry::{
     AlreadyRegistered, ArgsError, Extensions, FactoryContext, Registry,
 };
 use cli::Command;
-use exit::CommandFailure;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -125,7 +106,7 @@ impl Berth {
             Command::Version(args) => run(version::run(args)),
             Command::Completion(args) => version::completion(&args),
             Command::Man(args) => version::man(&args),
-            Command::Scheduler(args) => edge::run(scheduler::run(*args, self.registry)),
+            Command::Scheduler(args) => scheduler::run(*args, self.registry),
             Command::WhatIf(args) => run(what_if::run(args, self.registry)),
             Command::Explain(args) => run(explain::run(args)),
             Command::Apiserver(args) => run(apiserver::run(args)),
@@ -134,19 +115,8 @@ impl Berth {
             Command::Campaign(args) => campaign::run(&args),
             Command::Simulate(args) => simulate::run(&args, &self.registry),
             Command::Replay(args) => replay::run(&args, &self.registry),
-            Command::Shadow(args) => run(shadow::run(args)),
+            Command::Shadow(args) => run(shadow_report::run(args)),
             Command::Envtest(args) => envtest::assets::run(&args),
         }
     }
-}
-
-/// Runs the edge. What is left over when it ends is not waited for.
-fn run(main: impl Future<Output = Result<(), CommandFailure>>) -> Result<(), CommandFailure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| CommandFailure::Environment(format!("failed to start threads: {e}")))?;
-    let result = tasks::block_on(&runtime, main);
-    runtime.shutdown_background();
-    result
 }

@@ -1,6 +1,6 @@
 //! Manifests given on the command line: read and checked before anything is started.
 
-use crate::exit::CommandFailure;
+use berth_edge::exit::CommandFailure;
 use berth_objects::schema;
 use serde_json::Value;
 use std::io::Read;

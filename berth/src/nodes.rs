@@ -1,9 +1,9 @@
 //! The simulated nodes of a file: Node objects, as kwok has them or as `kubectl get nodes -o yaml` prints them.
 
 use crate::cli::NodeArgs;
-use crate::exit::CommandFailure;
 use crate::manifest::{self, ManifestDocument};
 use berth_controllers::kubelet;
+use berth_edge::exit::CommandFailure;
 use serde_json::Value;
 use std::time::Duration;
 

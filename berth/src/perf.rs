@@ -14,13 +14,13 @@ use crate::cli::{
     Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfGroupsArgs,
     PerfMemoryArgs, PerfPlotArgs, PerfQueueArgs, PerfSides,
 };
-use crate::exit::CommandFailure;
-use crate::print::{self, print_line};
-use crate::settings::parse_gates;
 use berth_api::Release;
 use berth_client::Transport;
 use berth_client::content::{ContentTypes, JSON};
 use berth_client::request::ApiRequest;
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::{self, print_line};
+use berth_edge::settings::parse_gates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_perf::core::{self, Row, Sides};

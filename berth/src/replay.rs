@@ -1,13 +1,13 @@
 //! `berth replay`: the core over a recording of its inputs.
 
 use crate::cli::{ExplainedAt, Output, ReplayArgs};
-use crate::exit::CommandFailure;
-use crate::print::{self, print_line};
-use crate::record::{
-    options_with, recorded_gates, recorded_options, recorded_reconfiguration, versions_of,
-};
 use crate::upgrade;
 use berth_api::{Str, Time};
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::{self, print_line};
+use berth_edge::record::{
+    options_with, recorded_gates, recorded_options, recorded_reconfiguration, versions_of,
+};
 use berth_explain::{
     PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue, text,
 };

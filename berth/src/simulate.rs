@@ -6,12 +6,12 @@ mod recording;
 mod text;
 
 use crate::cli::{SimulateArgs, SimulateOutput};
-use crate::exit::CommandFailure;
-use crate::print;
-use crate::record::{options_with, recorded_gates, versions_of};
-use crate::settings;
 use berth_api::Release;
 use berth_core::with_groups;
+use berth_edge::exit::CommandFailure;
+use berth_edge::print;
+use berth_edge::record::{options_with, recorded_gates, versions_of};
+use berth_edge::settings;
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;

@@ -4,17 +4,18 @@ use crate::apply::Applied;
 use crate::cli::{NAME_DEFAULT, UpArgs};
 use crate::clusters::{ClusterRecord, Folder, RunningName};
 use crate::control_plane::{self, ControlPlane, ControlPlaneOptions, NODES_DEFAULT};
-use crate::exit::CommandFailure;
 use crate::kubeconfig::{self, KubeconfigEntry};
 use crate::manifest::ManifestDocument;
-use crate::print::{self, program};
-use crate::scheduler::{self, Scheduling};
-use crate::signal::{self, StopSignals};
-use crate::tasks;
-use crate::{apply, availability, manifest, nodes, release, serve};
+use crate::{apply, availability, gates, manifest, nodes};
 use berth_apiserver::{RunningServer, ServerOptions};
 use berth_client::observe::Unobserved;
 use berth_controllers::{SIMULATED_PROVISIONER, Selection};
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::{self, program};
+use berth_edge::scheduler::{self, Scheduling};
+use berth_edge::serve;
+use berth_edge::signal::{self, StopSignals};
+use berth_edge::tasks;
 use berth_framework::cluster::DEFERRED_QUOTA;
 use berth_framework::registry::Registry;
 use berth_objects::access::{Access, gr};
@@ -109,8 +110,8 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     let server = control_plane::serve(ServerOptions {
         listen,
         data_dir: args.control_plane.data_dir.clone(),
-        api: release::api(&core.config.features(), &args.core.feature_gates),
-        groups: release::groups(&args.core.feature_gates),
+        api: gates::api(&core.config.features(), &args.core.feature_gates),
+        groups: gates::groups(&args.core.feature_gates),
         ..ServerOptions::default()
     })
     .await?;
@@ -131,10 +132,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     let connection = &mut core.config.client_connection;
     connection.kubeconfig = place.own.display().to_string();
     let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;
-    tasks::spawn(serve::serve(
-        listener,
-        Arc::new(scheduling.runner.explainer()),
-    ));
+    tasks::spawn(serve::serve(listener, Arc::new(scheduling.explainer())));
     // A user, or a script, that has read the first line may stop the process.
     let signals = StopSignals::listen()?;
     let start = async {

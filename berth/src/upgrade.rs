@@ -4,9 +4,9 @@
 //! The same pods are decided with the present release, with the other one, and with the present one and each single
 //! change of the other. A change that alone gives a pod the new outcome makes the difference.
 
-use crate::exit::CommandFailure;
-use crate::print::print_line;
 use berth_api::Release;
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::print_line;
 use berth_framework::FeatureGates;
 use berth_framework::features::ReleaseChange;
 use serde_json::{Value, json};

@@ -7,10 +7,6 @@ mod record;
 mod text;
 
 use crate::cli::{ExplainOutput, WhatIfArgs};
-use crate::exit::CommandFailure;
-use crate::print;
-use crate::record::versions_of;
-use crate::settings;
 use crate::upgrade;
 use berth_api::{Kind, Release, Time};
 use berth_client::events::now;
@@ -18,6 +14,10 @@ use berth_core::{
     ChangedCluster, ClusterObjects, Configuration, Document, InputError, NodeShape, WhatIf,
     WhatIfReport,
 };
+use berth_edge::exit::CommandFailure;
+use berth_edge::print;
+use berth_edge::record::versions_of;
+use berth_edge::settings;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_recording::Start;
@@ -64,12 +64,13 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Comm
     let after = source.configuration(&args, (file, other), &registry);
     let after = after.map_err(refused)?;
     // The gates are checked first, because the release of the command line may not accept them.
-    let (present_gates, _) = present.gates_for(&cluster)?;
+    let (present_gates, _) = present.gates_for(&cluster).map_err(refusal)?;
     after
         .gates_for(&cluster)
-        .map_err(|error| refused(error.into()))?;
+        .map_err(|error| refused(refusal(error)))?;
     question.configuration = Some(after.clone());
-    let changed = ChangedCluster::new(&cluster, &present, &question, source.moment)?;
+    let changed =
+        ChangedCluster::new(&cluster, &present, &question, source.moment).map_err(refusal)?;
     for warning in changed.warnings() {
         tracing::warn!("{warning}");
     }
@@ -77,14 +78,16 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Comm
         None => None,
         Some(_) => {
             let present_gates = changed.features(&present).unwrap_or(present_gates);
-            let other_gates = changed.features(&after)?;
+            let other_gates = changed.features(&after).map_err(refusal)?;
             Some(upgrade::compare(present_gates, other_gates, |gates| {
-                let decided = changed.schedule_with(&after.clone().features(gates))?;
+                let decided = changed
+                    .schedule_with(&after.clone().features(gates))
+                    .map_err(refusal)?;
                 Ok(outcomes(&decided))
             })?)
         }
     };
-    let mut report = changed.answer()?;
+    let mut report = changed.answer().map_err(refusal)?;
     if let (Some(added), Some(shape)) = (&mut report.add_nodes, &args.add_nodes) {
         added.shape.clone_from(shape);
     }
@@ -156,7 +159,7 @@ async fn read_cluster(
     } else {
         for file in &args.from {
             for document in documents(file)? {
-                cluster.set(document)?;
+                cluster.set(document).map_err(refusal)?;
             }
         }
         cluster.release()
@@ -205,10 +208,9 @@ fn node_shape(text: &str, cluster: &ClusterObjects) -> Result<NodeShape, Command
     Ok(NodeShape::Manifest(node))
 }
 
-impl From<InputError> for CommandFailure {
-    /// The error in the words of the command line.
-    fn from(error: InputError) -> Self {
-        Self::Usage(match error {
+/// The error in the words of the command line.
+fn refusal(error: InputError) -> CommandFailure {
+    CommandFailure::Usage(match error {
             InputError::Drain { node, hint } => {
                 format!("--drain {node}: there is no such node{hint}")
             }
@@ -221,7 +223,6 @@ impl From<InputError> for CommandFailure {
             }
             other => other.to_string(),
         })
-    }
 }
 
 fn print_report(

@@ -1,7 +1,7 @@
 //! Arguments of `berth what-if`.
 
 use super::{ExplainOutput, Moment};
-use crate::discovery::KubeconfigArgs;
+use berth_edge::discovery::KubeconfigArgs;
 use clap::Args;
 use std::path::PathBuf;
 

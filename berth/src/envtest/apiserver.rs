@@ -1,22 +1,24 @@
 //! Berth under the name `kube-apiserver`.
 
 use super::flags::Given;
-use crate::cli::{AdmissionPlugin, CoreArgs, Switch};
+use crate::cli::{AdmissionPlugin, Switch};
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
-use crate::discovery::scheduler_user_agent;
-use crate::exit::CommandFailure;
-use crate::flags::{FlagValue, Level};
-use crate::logs::{self, LogFormat, LogOptions};
-use crate::print::print_line;
-use crate::scheduler::{self, Scheduling};
-use crate::serving::pair_in;
-use crate::signal::{self, StopSignals};
 use berth_api::{GoDuration, Release};
 use berth_apiserver::auth::{Authorization, StaticToken, TokenOptions};
 use berth_apiserver::registry::check_service_range;
 use berth_apiserver::{Server, ServerOptions, ServingCertificate, StartError};
 use berth_controllers::Selection;
 use berth_controllers::kubelet;
+use berth_edge::args::CoreArgs;
+use berth_edge::discovery::scheduler_user_agent;
+use berth_edge::exit::CommandFailure;
+use berth_edge::flags::{FlagValue, Level};
+use berth_edge::logs::{self, LogFormat, LogOptions};
+use berth_edge::print::print_line;
+use berth_edge::scheduler::{self, Scheduling};
+use berth_edge::serving::pair_in;
+use berth_edge::signal::{self, StopSignals};
+use berth_edge::tasks;
 use berth_framework::registry::Registry;
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -109,7 +111,7 @@ pub(super) fn main(arguments: &[OsString], registry: &Registry) -> Result<(), Co
     for line in notes.iter().chain(&given.ignored()) {
         tracing::info!("{line}");
     }
-    crate::run(serve(options, beside, registry.clone()))
+    tasks::run(serve(options, beside, registry.clone()))
 }
 
 fn log_options(given: &Given) -> Result<LogOptions, CommandFailure> {

@@ -2,8 +2,8 @@
 
 use super::{ETCD, KUBE_APISERVER};
 use crate::cli::EnvtestArgs;
-use crate::exit::CommandFailure;
-use crate::print::print_line;
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::print_line;
 use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &EnvtestArgs) -> Result<(), CommandFailure> {
     match &found {
         Some(found) => put(found, &dir.join(&kubectl), args)?,
         None if dir.join(&kubectl).exists() => {}
-        None => crate::print::remark(
+        None => berth_edge::print::remark(
             "kubectl is not on the PATH: tests that call it through envtest need it in that directory",
         ),
     }

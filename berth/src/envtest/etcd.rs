@@ -1,11 +1,11 @@
 //! Berth under the name `etcd`, for programs that start an etcd before a kube-apiserver. The API server of Berth keeps
 //! the objects itself, so this process answers health checks and stores nothing.
 
-use crate::exit::CommandFailure;
-use crate::logs::{self, LogOptions};
-use crate::print::print_line;
-use crate::signal::{self, StopSignals};
-use crate::tasks;
+use berth_edge::exit::CommandFailure;
+use berth_edge::logs::{self, LogOptions};
+use berth_edge::print::print_line;
+use berth_edge::signal::{self, StopSignals};
+use berth_edge::tasks;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -102,13 +102,13 @@ fn host_of(url: &str) -> Result<&str, CommandFailure> {
 /// When an address cannot be had.
 pub(super) async fn run(arguments: Vec<String>) -> Result<(), CommandFailure> {
     let (urls, ignored) = match read(arguments) {
-        EtcdCommand::Help => return crate::print::text(HELP),
+        EtcdCommand::Help => return berth_edge::print::text(HELP),
         EtcdCommand::Version => {
             return print_line!("etcd Version: {VERSION}\nBerth in the place of etcd");
         }
         EtcdCommand::Serve { urls, ignored } => (urls, ignored),
     };
-    logs::init(LogOptions::console(Some(crate::flags::Level(0))));
+    logs::init(LogOptions::console(Some(berth_edge::flags::Level(0))));
     if !ignored.is_empty() {
         let flags = ignored.join(", ");
         tracing::info!(

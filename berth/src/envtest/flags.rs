@@ -1,6 +1,6 @@
 //! The flags of kube-apiserver: which there are, and what giving them does in Berth.
 
-use crate::flags;
+use berth_edge::flags;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::ffi::OsString;
 use std::fmt::Write as _;

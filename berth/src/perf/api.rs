@@ -4,8 +4,8 @@ use super::child::ChildProcess;
 use super::print_as;
 use super::scratch::Scratch;
 use crate::cli::PerfApiArgs;
-use crate::exit::CommandFailure;
-use crate::tasks;
+use berth_edge::exit::CommandFailure;
+use berth_edge::tasks;
 use berth_perf::api::{
     ApiEndpoint, ApiPart, ApiPerfError, ApiPerfOptions, Server, Servers, run as measure,
 };

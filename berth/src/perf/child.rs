@@ -1,6 +1,6 @@
 //! Processes of a run. They are killed when the run ends, however it ends.
 
-use crate::tasks;
+use berth_edge::tasks;
 use berth_perf::workload::{Process, RunError};
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -4,10 +4,10 @@
 //! the thread of the core, during which nothing is scheduled, and then as compressed JSON on another thread.
 
 use crate::cli::PerfDashboardArgs;
-use crate::dashboard::{self, HEAT_EVERY, PageQuestion, REFRESH, WaitingFilter};
-use crate::exit::CommandFailure;
-use crate::serve;
 use berth_api::{Kind, Object, Time};
+use berth_edge::dashboard::{self, HEAT_EVERY, PageQuestion, REFRESH, WaitingFilter};
+use berth_edge::exit::CommandFailure;
+use berth_edge::serve;
 use berth_framework::registry::Registry;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use http::{HeaderMap, HeaderValue, header};

@@ -4,8 +4,8 @@ use super::child::ChildProcess;
 use super::scratch::Scratch;
 use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
-use crate::exit::CommandFailure;
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
+use berth_edge::exit::CommandFailure;
 use berth_perf::workload::{
     ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
 };

@@ -5,8 +5,8 @@
 //! while another one asks. Turns with and without questions alternate, so that both meet the same load of the machine.
 
 use crate::cli::PerfExplainArgs;
-use crate::exit::CommandFailure;
 use berth_api::{Kind, Object, Time};
+use berth_edge::exit::CommandFailure;
 use berth_explain::{
     Copied, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
 };

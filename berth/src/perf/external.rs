@@ -5,9 +5,9 @@ use super::scratch::Scratch;
 use super::user_agent;
 use super::workloads::Named;
 use crate::cli::PerfWorkloadArgs;
-use crate::exit::CommandFailure;
 use berth_client::request::{self, PODS};
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
+use berth_edge::exit::CommandFailure;
 use berth_perf::workload::{
     ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
 };

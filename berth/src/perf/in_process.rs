@@ -3,14 +3,14 @@
 use super::scratch::NO_LIMIT;
 use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, user_agent};
-use crate::cli::CoreArgs;
 use crate::control_plane;
-use crate::exit::CommandFailure;
-use crate::release;
-use crate::scheduler::{self, Scheduling};
+use crate::gates;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions};
 use berth_client::Transport;
+use berth_edge::args::CoreArgs;
+use berth_edge::exit::CommandFailure;
+use berth_edge::scheduler::{self, Scheduling};
 use berth_framework::registry::Registry;
 use berth_perf::workload::{
     ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
@@ -79,7 +79,7 @@ impl InProcess {
             .await
             .map_err(start_error)?;
         options.config.client_connection.qps = NO_LIMIT;
-        let api = release::api(&options.config.features(), &args.feature_gates);
+        let api = gates::api(&options.config.features(), &args.feature_gates);
         let server = Server::start(ServerOptions {
             admission: Admission {
                 priority: false,
@@ -88,7 +88,7 @@ impl InProcess {
                 ..Admission::default()
             },
             api,
-            groups: release::groups(&args.feature_gates),
+            groups: gates::groups(&args.feature_gates),
             ..ServerOptions::default()
         })
         .await
@@ -108,7 +108,7 @@ impl InProcess {
         let scheduling = Scheduling::over(transport.clone(), &options)
             .await
             .map_err(start_error)?;
-        let probe = scheduling.runner.probe();
+        let probe = scheduling.probe();
         let ready = async {
             while !probe.is_ready() {
                 sleep(LOOK_AGAIN).await;
@@ -144,7 +144,7 @@ impl RunningCluster for Together {
 
     fn scheduler_metrics(&self) -> ClusterFuture<'_, Option<String>> {
         Box::pin(async move {
-            let snapshot = self.scheduling.runner.probe().metrics().await?;
+            let snapshot = self.scheduling.probe().metrics().await?;
             Some(snapshot.render())
         })
     }

@@ -4,11 +4,11 @@ use super::embedded::Embedded;
 use super::external::External;
 use super::in_process::InProcess;
 use crate::cli::PerfWorkloadArgs;
-use crate::exit::CommandFailure;
-use crate::print::{self, print_line};
-use crate::signal::{STOP_PATIENCE, StopSignals};
-use crate::tasks;
 use berth_api::Release;
+use berth_edge::exit::CommandFailure;
+use berth_edge::print::{self, print_line};
+use berth_edge::signal::{STOP_PATIENCE, StopSignals};
+use berth_edge::tasks;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_perf::workload::report::{WorkloadReport, WorkloadRun, data_items};
@@ -250,7 +250,8 @@ fn with_gates(workload: &Workload, gates: &[(String, bool)]) -> Workload {
 pub(super) fn release_with(gates: &str) -> Result<Release, RunError> {
     // Warnings are about gates that Berth has on for good.
     let has = |release: Release| {
-        crate::settings::parse_gates(gates, Versions::of(release), &mut Vec::new()).map(|_| release)
+        berth_edge::settings::parse_gates(gates, Versions::of(release), &mut Vec::new())
+            .map(|_| release)
     };
     let tried = Release::ALL.into_iter().map(has);
     let answer = tried.reduce(|older, newer| older.or(newer));

@@ -1,9 +1,9 @@
 //! The objects of a cluster, as `kubectl get -A -o yaml` prints them: the pods that run now, those that wait, the nodes.
 
 use super::input::trace_node;
-use crate::exit::CommandFailure;
 use berth_api::{Object, Pod, Quantity, ResourceList};
 use berth_core::{Document, decoded, documents};
+use berth_edge::exit::CommandFailure;
 use berth_simulation::Trace;
 use berth_simulation::trace::{Quota, TraceGroup, TracePod};
 use serde_json::Value;
@@ -32,12 +32,14 @@ pub(super) fn read(
 ) -> Result<Trace, CommandFailure> {
     let mut trace = Trace::default();
     let mut left_out = std::collections::BTreeSet::new();
-    for Document { place, object } in documents(&file.display().to_string(), text)? {
+    for Document { place, object } in
+        documents(&file.display().to_string(), text).map_err(CommandFailure::usage)?
+    {
         if object["kind"] == "ResourceQuota" {
             trace.quotas.extend(quota(&object));
             continue;
         }
-        match decoded(Document { place, object })? {
+        match decoded(Document { place, object }).map_err(CommandFailure::usage)? {
             Ok(object) => add(&mut trace, object),
             Err(kind) => {
                 left_out.insert(kind);

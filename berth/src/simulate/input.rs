@@ -2,8 +2,8 @@
 
 use super::{Input, cluster, recording};
 use crate::cli::SimulateArgs;
-use crate::exit::CommandFailure;
 use berth_api::{Kind, Node, Object, Pod, Quantity, ResourceList};
+use berth_edge::exit::CommandFailure;
 use berth_simulation::Trace;
 use berth_simulation::import::{is_openb, read_openb, read_simkube};
 use berth_simulation::text::{TextError, read_csv, read_yaml};

@@ -4,9 +4,9 @@
 use super::Input;
 use super::cluster::{add, trace_pod};
 use super::input::trace_node;
-use crate::exit::CommandFailure;
 use crate::replay::chosen;
 use berth_api::{Duration, Node, Object, Pod, Time};
+use berth_edge::exit::CommandFailure;
 use berth_recording::{Entry, FoundEntry, RunEntries, runs};
 use berth_simulation::Distribution;
 use berth_simulation::trace::{Gate, GateRemoval, TraceNode, TracePod};

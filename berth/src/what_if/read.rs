@@ -1,12 +1,13 @@
 //! Reads the cluster: files, or the API.
 
+use super::refusal;
 use crate::cli::WhatIfArgs;
-use crate::exit::CommandFailure;
-use crate::release::{AskingInterval, of_server};
 use berth_api::{Kind, Release};
 use berth_client::request::{self, Resource};
 use berth_client::{ApiError, Transport, connect};
 use berth_core::{ClusterObjects, Document};
+use berth_edge::exit::CommandFailure;
+use berth_edge::release::{AskingInterval, of_server};
 use berth_framework::cluster::DEFERRED_QUOTA;
 use serde_json::Value;
 use std::io::Read as _;
@@ -61,7 +62,7 @@ fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, CommandFailu
 }
 
 fn parse(shown: &str, text: &str) -> Result<Vec<Document>, CommandFailure> {
-    Ok(berth_core::documents(shown, text)?)
+    berth_core::documents(shown, text).map_err(refusal)
 }
 
 /// Lists everything that the scheduler reads. Returns the release of the API server.
@@ -122,7 +123,7 @@ pub(super) async fn list_all(
         match items(&transport, resource, api_version, kind).await {
             Ok(found) => {
                 for item in found {
-                    cluster.set(of_cluster(item))?;
+                    cluster.set(of_cluster(item)).map_err(refusal)?;
                 }
             }
             Err(error) => cluster.note(format!(
@@ -208,7 +209,7 @@ async fn list_buffers(
         }
     };
     for buffer in found {
-        cluster.set(of_cluster(buffer))?;
+        cluster.set(of_cluster(buffer)).map_err(refusal)?;
     }
     if !cluster.has_buffers() {
         return Ok(());
@@ -228,7 +229,7 @@ async fn list_buffers(
         match items(transport, resource, api_version, kind).await {
             Ok(found) => {
                 for item in found {
-                    cluster.set(of_cluster(item))?;
+                    cluster.set(of_cluster(item)).map_err(refusal)?;
                 }
             }
             Err(error) => cluster.note(format!(

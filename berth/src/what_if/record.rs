@@ -1,11 +1,11 @@
 //! The cluster at a moment of a recording.
 
 use crate::cli::Moment;
-use crate::exit::CommandFailure;
-use crate::record::{options_with, recorded_gates, versions_of};
 use crate::replay::{chosen, specs};
 use berth_api::{Release, Time};
 use berth_core::ClusterObjects;
+use berth_edge::exit::CommandFailure;
+use berth_edge::record::{options_with, recorded_gates, versions_of};
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;

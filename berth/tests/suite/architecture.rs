@@ -64,7 +64,7 @@ const FORBIDDEN_IN_OBJECTS: [&str; 7] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 30] = [
+const DIRECTIONS: [(&str, &[&str]); 32] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -116,6 +116,7 @@ const DIRECTIONS: [(&str, &[&str]); 30] = [
     ),
     ("berth-oracle", &["berth-api"]),
     ("berth-protobuf", &["berth-api"]),
+    ("berth-tls", &[]),
     ("berth-client", &["berth-api", "berth-protobuf"]),
     (
         "berth-objects",
@@ -123,7 +124,13 @@ const DIRECTIONS: [(&str, &[&str]); 30] = [
     ),
     (
         "berth-apiserver",
-        &["berth-api", "berth-cel", "berth-protobuf", "berth-objects"],
+        &[
+            "berth-api",
+            "berth-cel",
+            "berth-protobuf",
+            "berth-objects",
+            "berth-tls",
+        ],
     ),
     (
         "berth-controllers",
@@ -157,6 +164,19 @@ const DIRECTIONS: [(&str, &[&str]); 30] = [
             "berth-oracle",
             "berth-framework",
             "berth-scheduler",
+        ],
+    ),
+    (
+        "berth-edge",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-scheduler",
+            "berth-recording",
+            "berth-explain",
+            "berth-core",
+            "berth-client",
+            "berth-tls",
         ],
     ),
     (
@@ -195,6 +215,7 @@ const DIRECTIONS: [(&str, &[&str]); 30] = [
             "berth-explain",
             "berth-core",
             "berth-client",
+            "berth-edge",
             "berth-objects",
             "berth-apiserver",
             "berth-controllers",

@@ -6,7 +6,7 @@ use berth_scheduler::metrics::Metric;
 use std::path::{Path, PathBuf};
 
 /// The crates whose sources make up a scheduler.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "scheduler/api",
     "scheduler/framework",
     "scheduler/plugins",
@@ -17,6 +17,7 @@ const CRATES: [&str; 11] = [
     "scheduler/evaluator",
     "scheduler/core",
     "edge/client",
+    "edge/scheduler",
     "berth",
 ];
 
@@ -103,7 +104,7 @@ fn declared(source: &str, set: &str) -> Vec<String> {
 #[test]
 fn every_metric_family_around_the_core_is_written() {
     let sources = sources();
-    let source = include_str!("../../src/metrics.rs");
+    let source = include_str!("../../../edge/scheduler/src/metrics.rs");
     for (set, count_min) in [("EdgeMetric", 15), ("HealthMetric", 2)] {
         let names = declared(source, set);
         assert!(names.len() >= count_min, "{set}: {names:?}");
@@ -142,7 +143,7 @@ fn is_read(sources: &[(PathBuf, String)], field: &str, declaring: &[&str]) -> bo
 #[test]
 fn every_flag_that_works_has_a_reader() {
     let sources = sources();
-    let table = include_str!("../../src/flags/table.rs");
+    let table = include_str!("../../../edge/scheduler/src/flags/table.rs");
     let rows = table.lines().filter_map(|line| {
         let (name, rest) = line.trim().split_once(": ")?;
         let is_flag = rest.contains(" = \"") && line.starts_with("        ");
@@ -160,7 +161,7 @@ fn every_flag_that_works_has_a_reader() {
         .iter()
         .filter(|(_, is_ignored)| !is_ignored)
         .map(|(name, _)| name)
-        .filter(|name| !is_read(&sources, name, &["berth/src/flags/table.rs"]))
+        .filter(|name| !is_read(&sources, name, &["edge/scheduler/src/flags/table.rs"]))
         .collect();
     assert_eq!(
         pretending, [""; 0],

@@ -5,7 +5,7 @@ mod keys;
 mod token_file;
 pub(crate) mod tokens;
 pub(crate) mod user;
-pub mod x509;
+pub(crate) mod x509;
 
 pub use keys::KeyError;
 pub use token_file::StaticToken;

@@ -26,7 +26,6 @@ pub(crate) use route::decode;
 
 use crate::admission::Admission;
 use crate::auth::tokens::ServerTokens;
-use crate::auth::x509::Authorities;
 use crate::auth::{Authenticator, Authorization, KeyError, StaticToken, TokenOptions};
 use crate::definitions;
 use crate::registry::{Api, ApiClock, ApiOptions, InProcess, OpenError, Published, service_cidrs};
@@ -37,6 +36,7 @@ use berth_objects::access::Access;
 use berth_objects::catalog;
 use berth_objects::groups::GroupGates;
 use berth_objects::releases::ApiRelease;
+use berth_tls::Authorities;
 use futures_util::future::BoxFuture;
 use http_body_util::Full;
 use limits::Limits;

@@ -88,7 +88,7 @@ const DEFAULT_PROFILE: [&str; 5] = [
 ];
 
 /// The other folders with tests of rules, and why the default profile is not used there.
-const OTHER_PROFILES: [(&str, &str); 18] = [
+const OTHER_PROFILES: [(&str, &str); 19] = [
     (
         "scheduler/queue/src",
         "the queue alone, with fake plugins that return each result and error on command",
@@ -140,8 +140,12 @@ const OTHER_PROFILES: [(&str, &str); 18] = [
         "messages, which know no scheduler",
     ),
     (
-        "berth/src",
+        "edge/scheduler/src",
         "the edge: connections, flags and the configuration file",
+    ),
+    (
+        "berth/src",
+        "the control plane in this process, and the gates of its API",
     ),
 ];
 

@@ -2,7 +2,7 @@
 
 use super::{ServingCertificate, StartError};
 use crate::auth::tokens::ServerTokens;
-use crate::auth::x509::{AnyClient, Authorities};
+use berth_tls::{AnyClient, Authorities};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,

@@ -1,0 +1,211 @@
+//! `--record DIR`: the options of a recording, and the core that a recording describes.
+
+use crate::exit::CommandFailure;
+use crate::runner::{RunOptions, core_options, described_extenders};
+use crate::settings;
+use berth_api::Release;
+use berth_core::GROUP_GATES;
+use berth_framework::FeatureGates;
+use berth_framework::features::Versions;
+use berth_framework::registry::Registry;
+use berth_recording::{Limits, Pseudonyms, Recorder, RecorderOptions, RecordingStatus, Start};
+use berth_scheduler::NoStopwatch;
+use berth_scheduler::config::{self, Config};
+use berth_scheduler::evaluator::EvaluatorKind;
+use berth_scheduler::{Reconfiguration, Scheduler, SchedulerOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The most bytes of the recordings in a directory, if nothing else is requested: 1 GiB.
+pub(crate) const BYTES_MAX: u64 = 1 << 30;
+
+/// The options of recordings.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordOptions {
+    /// The directory.
+    pub(crate) dir: PathBuf,
+    /// The most bytes of the recordings in it.
+    pub(crate) bytes_max: u64,
+    /// Whether names and labels are replaced by pseudonyms.
+    pub(crate) pseudonyms: bool,
+    /// The names that are kept then.
+    pub(crate) kept: Vec<String>,
+}
+
+/// A recording under way: its figures, and the thread that writes it.
+pub(crate) type Recording = (Arc<RecordingStatus>, JoinHandle<()>);
+
+/// Records a core that was just made at this time.
+///
+/// # Errors
+/// When the files cannot be created.
+pub(crate) fn start(
+    record: &RecordOptions,
+    options: &RunOptions,
+    scheduler: &mut Scheduler,
+    now: berth_api::Time,
+) -> Result<Recording, CommandFailure> {
+    let unable = |error: std::io::Error| {
+        CommandFailure::Environment(format!(
+            "failed to record to {}: {error}; give another directory with --record DIR",
+            record.dir.display()
+        ))
+    };
+    let pseudonyms = record.pseudonyms.then(Pseudonyms::new).transpose();
+    let mut pseudonyms = pseudonyms.map_err(unable)?.map(|p| p.keeping(&record.kept));
+    let config = without_secrets(&options.config);
+    let configuration = match &mut pseudonyms {
+        None => config.to_yaml(),
+        Some(pseudonyms) => {
+            let mut value = config.to_value();
+            pseudonyms.configuration(&mut value);
+            // JSON is YAML.
+            value.to_string()
+        }
+    };
+    let recorder = RecorderOptions {
+        dir: record.dir.clone(),
+        limits: Limits::of_bytes(record.bytes_max),
+        run: u64::try_from(now.as_nanos() / 1_000_000).unwrap_or(0),
+        pseudonyms,
+    };
+    let flush = options.pod_max_in_unschedulable_pods_duration.as_nanos();
+    let start = Start {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        at_nanos: now.as_nanos(),
+        seed: options.seed,
+        evaluator: options.evaluator.to_string(),
+        pod_max_in_unschedulable_pods_nanos: u64::try_from(flush).unwrap_or(u64::MAX),
+        release: options.config.features().release().to_string(),
+        min_compatibility_minor: options.config.features().versions().min_compatibility_minor,
+        feature_gates: options.config.features().changed(),
+        configuration,
+        pseudonyms: record.pseudonyms,
+    };
+    let (recorder, status, thread) = Recorder::start(recorder, start).map_err(unable)?;
+    scheduler.observe(Box::new(recorder));
+    tracing::info!(dir = %record.dir.display(), "recording the inputs of the scheduler");
+    Ok((status, thread))
+}
+
+/// Certificates and keys of extenders are not needed for a replay.
+fn without_secrets(config: &Config) -> Config {
+    let mut config = config.clone();
+    for extender in &mut config.extenders {
+        extender.tls = None;
+    }
+    config
+}
+
+/// A configuration that was taken over, as a recording contains it.
+pub(crate) fn source(config: &Config) -> Arc<str> {
+    without_secrets(config).to_value().to_string().into()
+}
+
+/// What a recorded core took over with a configuration.
+///
+/// # Errors
+/// When this Berth cannot read the configuration.
+pub fn recorded_reconfiguration(
+    configuration: &str,
+    features: FeatureGates,
+    registry: &Registry,
+) -> Result<Reconfiguration, String> {
+    let name = "the configuration of the recording";
+    let loaded = config::load(configuration, name, features, registry, |_| {});
+    let (config, _) = loaded.map_err(|errors| errors.to_string())?;
+    let extenders = described_extenders(&config.extenders);
+    Ok(config.reconfiguration(extenders, configuration.into()))
+}
+
+/// The release that a recording is of.
+///
+/// # Errors
+/// When this Berth does not have the release.
+pub fn versions_of(start: &Start) -> Result<Versions, CommandFailure> {
+    let given = |text: &str| {
+        if text.is_empty() {
+            Vec::new()
+        } else {
+            vec![text.to_owned()]
+        }
+    };
+    let min = match start.min_compatibility_minor {
+        0 => String::new(),
+        minor => format!("1.{minor}"),
+    };
+    Versions::read(&given(&start.release), &given(&min), Release::OLDEST)
+        .map_err(|error| CommandFailure::Usage(format!("the recording: {error}")))
+}
+
+/// The options of the core that a recording describes, or of one with another configuration.
+///
+/// # Errors
+/// When the recording is not of a `berth scheduler`, or its configuration is not valid for this Berth.
+pub fn recorded_options(
+    start: &Start,
+    other: Option<&std::path::Path>,
+    registry: &Registry,
+) -> Result<SchedulerOptions, CommandFailure> {
+    let features = recorded_gates(start, versions_of(start)?)?;
+    options_with(start, features, other, registry)
+}
+
+/// The gates of a recording, in a release. Those of groups of pods are in every release: `berth up` has them on.
+///
+/// # Errors
+/// When the release does not accept them.
+pub fn recorded_gates(start: &Start, versions: Versions) -> Result<FeatureGates, CommandFailure> {
+    let (mut others, mut of_groups) = (Vec::new(), Vec::new());
+    for entry in start.feature_gates.split(',') {
+        let (name, on) = entry.split_once('=').unwrap_or((entry, "true"));
+        match GROUP_GATES.into_iter().find(|gate| gate.name() == name) {
+            Some(gate) => of_groups.push((gate, on == "true")),
+            None => others.push(entry),
+        }
+    }
+    let features = settings::parse_gates(&others.join(","), versions, &mut Vec::new())?;
+    let of_groups = of_groups.into_iter();
+    Ok(of_groups.fold(features, |features, (gate, on)| features.with(gate, on)))
+}
+
+/// The options of the core that a recording describes, with these gates.
+///
+/// # Errors
+/// As [`recorded_options`].
+pub fn options_with(
+    start: &Start,
+    features: FeatureGates,
+    other: Option<&std::path::Path>,
+    registry: &Registry,
+) -> Result<SchedulerOptions, CommandFailure> {
+    let mut warnings = Vec::new();
+    let config = match other {
+        Some(path) => {
+            let (config, more) = settings::read_config(path, features, registry, |_| {})?;
+            warnings.extend(more);
+            config
+        }
+        None => {
+            let name = "the configuration of the recording";
+            let text = &start.configuration;
+            let loaded = config::load(text, name, features, registry, |_| {});
+            loaded.map_err(CommandFailure::usage)?.0
+        }
+    };
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    let evaluator = match start.evaluator.as_str() {
+        "plain" => EvaluatorKind::Plain,
+        _ => EvaluatorKind::Incremental,
+    };
+    let extenders = described_extenders(&config.extenders);
+    let flush = Duration::from_nanos(start.pod_max_in_unschedulable_pods_nanos);
+    let mut options = core_options(&config, start.seed, evaluator, flush, extenders);
+    // A replay measures nothing: durations would differ each time.
+    options.stopwatch = Box::new(NoStopwatch);
+    Ok(options)
+}

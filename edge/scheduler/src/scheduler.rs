@@ -1,0 +1,623 @@
+//! `berth scheduler`: only the scheduler, on any cluster. Also the half of `berth up` that schedules.
+
+use crate::args::CoreArgs;
+use crate::config_file::{self, ConfigFile, ConfigStatus};
+use crate::discovery::scheduler_user_agent;
+use crate::edge;
+use crate::exit::CommandFailure;
+use crate::flags::{Flags, VersionFlag};
+use crate::logs::LogFormat;
+use crate::metrics::{EdgeMetrics, MetricFilter};
+use crate::print::{self, print_line};
+use crate::record::{BYTES_MAX, RecordOptions};
+use crate::release::{self, AskingInterval};
+use crate::runner::{Clients, Runner, ShadowOptions, Webhooks, hostname};
+pub use crate::runner::{CoreProbe, Explainer, RunOptions};
+use crate::serving::{Health, SecurePort, Shown};
+use crate::settings::{self, Settings};
+use crate::shadow::SharedReport;
+use crate::signal::{self, ReloadSignals, StopSignals};
+use crate::tasks;
+use crate::traces::TraceExport;
+use berth_api::{GoDuration, Release};
+use berth_client::content::ContentTypes;
+use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseLock};
+use berth_client::events::{Event, Regarding, now};
+use berth_client::limit::RateLimit;
+use berth_client::observe::Observer;
+use berth_client::{ConnectOptions, Transport, connect};
+use berth_core::{GROUP_GATES, is_named, with_groups};
+use berth_framework::Feature;
+use berth_framework::features::Versions;
+use berth_framework::registry::Registry;
+use berth_scheduler::config::{Config, LeaderElection};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+use tokio::sync::watch;
+
+/// The lease duration and the renew deadline of the scheduler of `berth up`.
+const ELECTION_OF_UP: (GoDuration, GoDuration) =
+    (GoDuration::from_secs(120), GoDuration::from_secs(90));
+
+/// Does what the flags request: runs until asked to stop, or only prints, writes or checks.
+///
+/// # Errors
+/// When something cannot be had at the start, the leader lease is lost, or the core has ended by itself.
+pub fn run(flags: Flags, registry: Registry) -> Result<(), CommandFailure> {
+    edge::run(scheduled(flags, registry))
+}
+
+async fn scheduled(flags: Flags, registry: Registry) -> Result<(), CommandFailure> {
+    if let VersionFlag::Print | VersionFlag::PrintRaw = flags.global.version.value {
+        return print_version(&flags.global.version.value);
+    }
+    let writes_config = flags.misc.write_config_to.value.is_some();
+    let asking = if writes_config || flags.berth.check.value {
+        AskingInterval::Once
+    } else {
+        AskingInterval::Patiently
+    };
+    let chosen = release::choose(&flags, scheduler_user_agent(), asking).await?;
+    let settings = Settings::resolve(&flags, &registry, chosen.release)?;
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
+    if let Some(path) = &flags.misc.write_config_to.value {
+        return write_config(&settings.config, path);
+    }
+    let file = config_file(&flags, &settings, &registry);
+    let options = options(settings, &flags, registry).await?;
+    if flags.berth.check.value {
+        return print_line!(
+            "the flags and the configuration are valid for Kubernetes {}",
+            chosen.release
+        );
+    }
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        kubernetes = %chosen.release,
+        reason = chosen.reason,
+        "starting the Berth scheduler"
+    );
+    tracing::debug!(
+        v = 1,
+        config = options.config.to_yaml(),
+        "using component config"
+    );
+    let version = match &flags.global.version.value {
+        VersionFlag::Report(version) => version.clone(),
+        _ => release::reported(chosen.release),
+    };
+    let started = SystemTime::now();
+    let filter = MetricFilter::new(&flags.metrics)?;
+    let metrics = Arc::new(EdgeMetrics::new(
+        &version,
+        options.config.features().versions(),
+    ));
+    let config = ConfigStatus::new(&options.config, file.is_some(), Arc::clone(&metrics));
+    let config = Arc::new(config);
+    let port = SecurePort::bind(&flags, &scheduler_user_agent()).await?;
+    let master = &flags.misc.master.value;
+    let mut scheduling = Scheduling::start(&options, master, Arc::clone(&metrics) as _).await?;
+    // A user, or a script, that has read the first line may stop the process.
+    let signals = StopSignals::listen()?;
+    let following = match file {
+        None => None,
+        Some(file) => {
+            let reconfigurer = scheduling.runner.reconfigurer(&options);
+            let signals = ReloadSignals::listen()?;
+            let following = config_file::follow(file, signals, reconfigurer, Arc::clone(&config));
+            Some(tasks::spawn(following))
+        }
+    };
+    // JSON is read by programs, which find everything in the log.
+    let is_text = flags.logs.logging_format.value == LogFormat::Text;
+    if is_text {
+        print_line!("scheduling  {}", scheduling.server)?
+    } else {
+        tracing::info!(server = scheduling.server, "scheduling for an API server")
+    }
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    let serving = match port {
+        None => None,
+        Some(port) => {
+            let address = port.address()?;
+            if is_text {
+                print_line!("serving     https://{address}")?
+            } else {
+                tracing::info!(%address, "serving HTTPS")
+            }
+            let explainer = scheduling.runner.explainer();
+            let election = scheduling.election_status();
+            let lease = options.config.leader_election.lease_duration.as_duration();
+            let health = Health::new(
+                election.clone().map(|status| (status, lease)),
+                Arc::clone(&is_stopping),
+                explainer.probe().ready(),
+            );
+            let started = (version, started);
+            let mut shown = shown(&flags, &options.config, config, started, election);
+            shown.shadow = options.shadow.as_ref().map(|shadow| shadow.shared.clone());
+            Some(port.serve(health, shown, explainer, metrics, filter))
+        }
+    };
+    if is_text {
+        print_line!("\nCtrl-C stops it.")?;
+    }
+    let why = tokio::select! {
+        why = signals.stop_requested(signal::SCHEDULER_STOP_PATIENCE) => why,
+        failure = scheduling.failed() => return Err(failure),
+    };
+    if is_text {
+        print::complain(format_args!("{why}, stopping"))
+    } else {
+        tracing::info!(why, "stopping")
+    }
+    is_stopping.store(true, Ordering::Relaxed);
+    if let Some(following) = following {
+        following.abort();
+    }
+    let stopping = async {
+        scheduling.stop().await;
+        if let Some(serving) = serving {
+            serving.stop().await;
+        }
+    };
+    let _ = tokio::time::timeout(signal::SCHEDULER_STOP_PATIENCE, stopping).await;
+    Ok(())
+}
+
+/// The pages that the HTTPS port shows of this process.
+fn shown(
+    flags: &Flags,
+    config: &Config,
+    status: Arc<ConfigStatus>,
+    (version, started): (String, SystemTime),
+    election: Option<watch::Receiver<election::ElectionStatus>>,
+) -> Shown {
+    let lease = &config.leader_election;
+    let lease = format!("{}/{}", lease.resource_namespace, lease.resource_name);
+    let features = config.features();
+    let flags = flags.shown().into_iter();
+    let mut flags: Vec<(String, String)> =
+        flags.map(|(flag, value, _)| (flag.name(), value)).collect();
+    flags.sort();
+    Shown {
+        versions: features.versions(),
+        version,
+        started,
+        config: status,
+        flags,
+        election: election.map(|status| (lease, status)),
+        has_profiling: config.enable_profiling,
+        has_flagz: features.enabled(Feature::ComponentFlagz),
+        has_statusz: features.enabled(Feature::ComponentStatusz),
+        shadow: None,
+    }
+}
+
+/// The file of `--config`, to be followed. In shadow mode it is not: the report is about one configuration.
+fn config_file(flags: &Flags, settings: &Settings, registry: &Registry) -> Option<ConfigFile> {
+    let (path, text) = (flags.misc.config.value.clone()?, settings.file.clone()?);
+    if flags.berth.shadow.value {
+        return None;
+    }
+    let (flags, registry) = (flags.clone(), registry.clone());
+    let (features, named) = (settings.config.features(), path.clone());
+    let load =
+        move |text: &str| settings::config_of_file(&flags, (&named, text), features, &registry);
+    Some(ConfigFile {
+        path,
+        text,
+        load: Box::new(load),
+    })
+}
+
+fn print_version(flag: &VersionFlag) -> Result<(), CommandFailure> {
+    let version = env!("CARGO_PKG_VERSION");
+    let (oldest, newest) = (Release::OLDEST, Release::NEWEST);
+    match flag {
+        VersionFlag::PrintRaw => print_line!(
+            "berth.Info{{Version:\"v{version}\", Kubernetes:\"{oldest} to {newest}\", Platform:\"{}/{}\"}}",
+            std::env::consts::OS,
+            std::env::consts::ARCH
+        ),
+        _ => print_line!("Berth v{version} (behaves as Kubernetes v{oldest} to v{newest})"),
+    }
+}
+
+fn write_config(config: &Config, path: &Path) -> Result<(), CommandFailure> {
+    std::fs::write(path, config.to_yaml()).map_err(|e| {
+        CommandFailure::Environment(format!(
+            "failed to write the configuration to {}: {e}",
+            path.display()
+        ))
+    })?;
+    tracing::info!(file = %path.display(), "wrote configuration");
+    Ok(())
+}
+
+/// The options of the core.
+async fn options(
+    settings: Settings,
+    flags: &Flags,
+    registry: Registry,
+) -> Result<RunOptions, CommandFailure> {
+    let Settings {
+        mut config,
+        pod_max_in_unschedulable_pods_duration,
+        ..
+    } = settings;
+    if flags.berth.shadow.value {
+        // It never writes, so it need not be the only one.
+        config.leader_election.leader_elect = false;
+    } else if flags.berth.shadow_cases.is_set {
+        return Err(CommandFailure::usage("--shadow-cases needs --shadow"));
+    }
+    if flags.berth.record_pseudonyms.value && flags.berth.record.value.is_none() {
+        return Err(CommandFailure::usage(
+            "--record-pseudonyms needs --record DIR",
+        ));
+    }
+    if flags.berth.record_kept_names.is_set && !flags.berth.record_pseudonyms.value {
+        return Err(CommandFailure::usage(
+            "--record-kept-names needs --record-pseudonyms",
+        ));
+    }
+    let webhooks = Webhooks::new(&config.extenders, &scheduler_user_agent()).await?;
+    Ok(RunOptions {
+        config,
+        pod_max_in_unschedulable_pods_duration,
+        seed: flags.berth.seed.value.unwrap_or_else(drawn_seed),
+        evaluator: flags.berth.evaluator.value.into(),
+        registry,
+        webhooks,
+        traces: TraceExport::of_environment().await?,
+        record: flags.berth.record.value.clone().map(|dir| RecordOptions {
+            dir,
+            bytes_max: flags.berth.record_max_bytes.value.0 as u64,
+            pseudonyms: flags.berth.record_pseudonyms.value,
+            kept: flags.berth.record_kept_names.value.clone(),
+        }),
+        candidate: None,
+        shadow: flags.berth.shadow.value.then(|| ShadowOptions {
+            shared: SharedReport::since(now()),
+            cases: flags.berth.shadow_cases.value.clone(),
+        }),
+    })
+}
+
+/// The value of `--feature-gates`, with the gates of groups added on which the named ones depend and that are on by
+/// default in `berth up`.
+fn with_needed_groups(given: &str) -> String {
+    let named = GROUP_GATES.into_iter().filter(|f| is_named(given, *f));
+    let needed: BTreeSet<&str> = named
+        .flat_map(|feature| feature.needs())
+        .filter(|needed| GROUP_GATES.contains(needed) && !is_named(given, **needed))
+        .map(|needed| needed.name())
+        .collect();
+    let mut text = given.to_owned();
+    for name in needed {
+        text += &format!(",{name}=true");
+    }
+    text
+}
+
+/// The options of the core of `berth up`, which is alone and needs no leader election. Its control plane is of the
+/// release.
+///
+/// # Errors
+/// Lists everything that cannot be as wanted: gates, the configuration, the certificates of extenders.
+pub async fn options_of_up(
+    args: &CoreArgs,
+    release: Release,
+    registry: Registry,
+) -> Result<RunOptions, CommandFailure> {
+    let mut warnings = Vec::new();
+    let gates = with_needed_groups(&args.feature_gates);
+    let features = settings::parse_gates(&gates, Versions::of(release), &mut warnings)?;
+    let features = with_groups(features, &args.feature_gates);
+    let mut config = match &args.config {
+        Some(path) => {
+            let (config, more) = settings::read_config(path, features, &registry, |_| {})?;
+            warnings.extend(more);
+            config
+        }
+        None => {
+            let config = Config::new(features, &registry);
+            config
+                .check("the default configuration")
+                .map_err(CommandFailure::usage)?;
+            config
+        }
+    };
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    // The scheduler of `berth up` is the only one, so it need not be elected.
+    config.leader_election.leader_elect = false;
+    let webhooks = Webhooks::new(&config.extenders, &scheduler_user_agent()).await?;
+    Ok(RunOptions {
+        config,
+        pod_max_in_unschedulable_pods_duration: berth_scheduler::SchedulerOptions::default()
+            .pod_max_in_unschedulable_pods_duration,
+        seed: args.seed.unwrap_or_else(drawn_seed),
+        evaluator: args.evaluator.into(),
+        registry,
+        webhooks,
+        traces: TraceExport::of_environment().await?,
+        record: args.record.clone().map(|dir| RecordOptions {
+            dir,
+            bytes_max: BYTES_MAX,
+            pseudonyms: args.record_pseudonyms,
+            kept: args.record_kept_names.clone(),
+        }),
+        candidate: None,
+        shadow: None,
+    })
+}
+
+/// Makes the scheduler of `berth up` take part in leader election, so that a second scheduler on the cluster stands by.
+/// The times are longer than those of a real cluster: the API server is in the same process, and a machine that is busy
+/// for a while must not end the cluster.
+pub fn elect(options: &mut RunOptions) {
+    let election = &mut options.config.leader_election;
+    election.leader_elect = true;
+    election.lease_duration = ELECTION_OF_UP.0;
+    election.renew_deadline = ELECTION_OF_UP.1;
+    // After a restart with the same data directory, the Lease is its own.
+    options.candidate = Some(format!("{}_berth-up", hostname()));
+}
+
+fn drawn_seed() -> u64 {
+    u64::try_from(now().as_nanos()).unwrap_or_default()
+}
+
+/// A scheduler that runs, or stands by.
+pub struct Scheduling {
+    runner: Runner,
+    /// The API server's address.
+    pub server: String,
+    election: Option<Election>,
+    /// The lease of the election: its namespace and name, and its source.
+    lease: LeaseName,
+}
+
+/// The lease of an election.
+struct LeaseName {
+    namespace: String,
+    name: String,
+    /// The scheduler name of the first profile.
+    reported_by: String,
+}
+
+impl Scheduling {
+    /// Connects and starts. `master` replaces the server of the kubeconfig unless it is empty.
+    ///
+    /// # Errors
+    /// When there is no usable kubeconfig.
+    pub async fn start(
+        options: &RunOptions,
+        master: &str,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, CommandFailure> {
+        let config = &options.config;
+        let connection = &config.client_connection;
+        let path = &connection.kubeconfig;
+        let transport = connect(&ConnectOptions {
+            kubeconfig: (!path.is_empty()).then(|| PathBuf::from(path)),
+            context: None,
+            server: (!master.is_empty()).then(|| master.to_owned()),
+            user_agent: scheduler_user_agent(),
+        })
+        .await
+        .map_err(CommandFailure::environment)?
+        .observed(observer);
+        Self::over(transport, options).await
+    }
+
+    /// Starts on a connection.
+    ///
+    /// # Errors
+    /// When the profiles are wrong or no thread can be had.
+    pub async fn over(transport: Transport, options: &RunOptions) -> Result<Self, CommandFailure> {
+        let is_shadow = options.shadow.is_some();
+        let transport = if is_shadow {
+            transport.read_only()
+        } else {
+            transport
+        };
+        let config = &options.config;
+        let connection = &config.client_connection;
+        let (content_type, accept) = (&connection.content_type, &connection.accept_content_types);
+        let content = ContentTypes::new(content_type, accept).map_err(|e| {
+            CommandFailure::Usage(format!("clientConnection.acceptContentTypes: {e}"))
+        })?;
+        let transport = transport.speaking(content);
+        let limit = || RateLimit::new(connection.qps, connection.burst);
+        let election = config.leader_election.leader_elect.then(|| {
+            let election = &config.leader_election;
+            let (namespace, name) = (&election.resource_namespace, &election.resource_name);
+            let lock = LeaseLock::new(transport.clone(), namespace.clone(), name.clone());
+            Election::start(lock, candidate(election, options.candidate.clone()))
+        });
+        let mut api = transport.clone().limited(limit());
+        if let Some(election) = &election {
+            api = api.fenced(election.fence.clone());
+        }
+        let clients = Clients {
+            api,
+            events: transport.clone().limited(limit()),
+        };
+        let mut runner = Runner::start(clients, options)?;
+        match &election {
+            None if is_shadow => runner.watch(),
+            None => {
+                runner.watch();
+                runner.lead().await;
+            }
+            Some(_) if config.delay_cache_until_active => {}
+            Some(_) => runner.watch(),
+        }
+        Ok(Self {
+            runner,
+            server: transport.server().to_owned(),
+            election,
+            lease: LeaseName {
+                namespace: config.leader_election.resource_namespace.clone(),
+                name: config.leader_election.resource_name.clone(),
+                reported_by: config.profiles[0].scheduler_name.clone(),
+            },
+        })
+    }
+
+    /// Explains the decisions of this scheduler.
+    pub fn explainer(&self) -> Explainer {
+        self.runner.explainer()
+    }
+
+    /// The handle for questions from outside while the scheduler runs.
+    pub fn probe(&self) -> CoreProbe {
+        self.runner.probe()
+    }
+
+    /// The status of the election, if there is one.
+    fn election_status(&self) -> Option<watch::Receiver<election::ElectionStatus>> {
+        self.election
+            .as_ref()
+            .map(|election| election.status.clone())
+    }
+
+    /// Schedules when this process becomes the leader. Resolves when it cannot go on.
+    pub async fn failed(&mut self) -> CommandFailure {
+        if let Some(election) = &mut self.election {
+            let status = &mut election.status;
+            tokio::select! {
+                decided = election::decided(status) => {
+                    if decided != Leadership::Leading {
+                        return CommandFailure::LeaseLost;
+                    }
+                }
+                () = self.runner.ended() => return ended(),
+            }
+            self.runner.watch();
+            self.runner.lead().await;
+            self.runner
+                .publisher()
+                .publish(became_leader(&self.lease, &status.borrow().leader), now());
+            tokio::select! {
+                _ = status.wait_for(|status| status.leadership != Leadership::Leading) => {
+                    return CommandFailure::LeaseLost;
+                }
+                () = self.runner.ended() => return ended(),
+            }
+        }
+        self.runner.ended().await;
+        ended()
+    }
+
+    /// Stops scheduling, releases the lease, and then publishes the events that wait: the next leader does not wait for
+    /// them.
+    pub async fn stop(mut self) {
+        if let Some(election) = &self.election {
+            election.fence.close();
+        }
+        self.runner.halt().await;
+        if let Some(election) = self.election {
+            election.release().await;
+        }
+        self.runner.finish().await;
+    }
+}
+
+fn candidate(election: &LeaderElection, identity: Option<String>) -> ElectionOptions {
+    ElectionOptions {
+        identity: identity.unwrap_or_else(|| election::identity(&hostname())),
+        lease_duration: election.lease_duration.as_duration(),
+        renew_deadline: election.renew_deadline.as_duration(),
+        retry_period: election.retry_period.as_duration(),
+    }
+}
+
+/// The event that this process leads now.
+fn became_leader(lease: &LeaseName, identity: &str) -> Event {
+    Event {
+        regarding: Regarding {
+            api_version: "coordination.k8s.io/v1".into(),
+            kind: "Lease",
+            namespace: lease.namespace.as_str().into(),
+            name: lease.name.as_str().into(),
+            uid: "".into(),
+        },
+        related: None,
+        kind: "Normal",
+        reason: "LeaderElection".into(),
+        action: "LeaderElection".into(),
+        note: format!("{identity} became leader"),
+        reporting_controller: lease.reported_by.as_str().into(),
+    }
+}
+
+/// The core has ended without being asked to.
+fn ended() -> CommandFailure {
+    CommandFailure::Environment(
+        "the scheduler has ended unexpectedly, which is a bug; see the log above and report it"
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_framework::FeatureGates;
+
+    /// A gate of groups can be given without those on which it depends, which are on by default.
+    #[test]
+    fn the_gates_that_a_named_one_needs_are_on() {
+        for (given, expected) in [
+            ("", ""),
+            ("A=true", "A=true"),
+            (
+                "DRAWorkloadResourceClaims=true",
+                "DRAWorkloadResourceClaims=true,GenericWorkload=true",
+            ),
+            (
+                "CompositePodGroup=true,GenericWorkload=false",
+                "CompositePodGroup=true,GenericWorkload=false,TopologyAwareWorkloadScheduling=true",
+            ),
+        ] {
+            assert_eq!(with_needed_groups(given), expected);
+        }
+    }
+
+    /// G-1: groups are on in `berth up` unless a gate is named.
+    #[test]
+    fn groups_are_on_unless_a_gate_is_named() {
+        for (given, expected) in [
+            ("", [true; 5]),
+            ("GenericWorkload=false", [false; 5]),
+            (
+                "kube:CompositePodGroup=false",
+                [true, true, false, true, true],
+            ),
+            (
+                "TopologyAwareWorkloadScheduling=false",
+                [true, false, false, true, true],
+            ),
+        ] {
+            let named = given.split_once('=').map_or("", |(name, _)| name);
+            let feature = Feature::by_name(named.trim_start_matches("kube:"));
+            let features = FeatureGates::of(Release::OLDEST);
+            let features = feature.map_or(features, |feature| features.with(feature, false));
+            let features = with_groups(features, given);
+            assert_eq!(
+                GROUP_GATES.map(|f| features.enabled(f)),
+                expected,
+                "{given}"
+            );
+        }
+    }
+}
