@@ -13,23 +13,23 @@ pub(crate) use simulate::{SimulateArgs, SimulateOutput};
 pub(crate) use what_if::WhatIfArgs;
 
 use berth_api::Release;
-use berth_controllers::Selection;
-use berth_controllers::kubelet;
 use berth_edge::args::{CoreArgs, EvaluatorArg};
 use berth_edge::discovery::KubeconfigArgs;
 use berth_edge::flags::{self, Flags, Level};
 use berth_edge::logs::LogOptions;
 use berth_edge::print;
-use berth_framework::features::Versions;
+use berth_edge::release::supported;
+use berth_embedded::args::{
+    ApiserverArgs, ControlPlaneArgs, EnvtestArgs, LISTEN_DEFAULT, NodeArgs,
+};
 use berth_simulator::Faults;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// The default addresses of the API server and the scheduler of `berth up`.
-const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7443);
+/// The default address of the scheduler of `berth up`.
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10251);
 
 /// A Kubernetes scheduler with an embedded control plane.
@@ -230,62 +230,6 @@ pub(crate) enum Command {
     Perf(Box<PerfArgs>),
 }
 
-/// An admission plugin of the control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "PascalCase")]
-pub(crate) enum AdmissionPlugin {
-    /// Objects are created only in existing namespaces.
-    NamespaceLifecycle,
-    /// Containers get default resources and are bounded by limit ranges.
-    LimitRanger,
-    /// Pods get the overhead of their runtime class.
-    RuntimeClass,
-    /// Objects are created only within the quotas of their namespace.
-    ResourceQuota,
-    /// Volumes and claims in use are not deleted.
-    StorageObjectInUseProtection,
-    /// Groups in use are not deleted.
-    PodGroupProtection,
-    /// Priority classes become priorities.
-    Priority,
-    /// Pods tolerate nodes that are not ready for five minutes.
-    DefaultTolerationSeconds,
-    /// Pods get the default service account.
-    ServiceAccount,
-    /// Bound pods get the zone and region labels of their node.
-    PodTopologyLabels,
-    /// New nodes have the not-ready taint until their kubelet reports them as ready.
-    TaintNodesByCondition,
-    /// Claims without a class get the default class.
-    DefaultStorageClass,
-    /// Mutating webhooks are called.
-    MutatingAdmissionWebhook,
-    /// Validating webhooks are called.
-    ValidatingAdmissionWebhook,
-    /// Mutating admission policies are evaluated.
-    MutatingAdmissionPolicy,
-    /// Validating admission policies are evaluated.
-    ValidatingAdmissionPolicy,
-}
-
-/// A supported release, in the syntax of `--emulated-version`.
-fn release(text: &str) -> Result<Release, String> {
-    match Versions::emulated(&[text.to_owned()]) {
-        Ok(Some(release)) => Ok(release),
-        Ok(None) => Err("no version is given".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// `on` or `off`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    /// Enabled.
-    On,
-    /// Disabled.
-    Off,
-}
-
 /// The output format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Output {
@@ -372,68 +316,6 @@ pub(crate) enum Explained {
     Spread,
 }
 
-/// Options of the control plane.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ControlPlaneArgs {
-    /// Address of the API server; port 0 selects a free port [default: 127.0.0.1:7443, with --name a free port]
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Option<SocketAddr>,
-    /// Directory for persistent storage, created if it does not exist; without it, all objects are in memory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
-    /// File for the kubeconfig, readable only by you; with --name, the kubeconfig to which the context is added
-    /// [default: berth.kubeconfig, with --name KUBECONFIG or ~/.kube/config]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Kubernetes version of the API (1.36 to 1.38); a scheduler without --emulated-version uses the same version
-    #[arg(long, value_name = "VERSION", default_value = "1.36", value_parser = release)]
-    pub(crate) emulated_version: Release,
-    /// Number of simulated nodes [default: 3; 0 for apiserver, with --node-file, and for a kept cluster]
-    #[arg(long, value_name = "N")]
-    pub(crate) nodes: Option<usize>,
-    /// Number of GPUs of each simulated node, published by the driver gpu.example.com for resource claims
-    #[arg(long, value_name = "N", default_value_t = 0,
-        value_parser = clap::value_parser!(u32).range(0..=i64::from(kubelet::DEVICES_MAX)))]
-    pub(crate) gpus_per_node: u32,
-}
-
-impl ControlPlaneArgs {
-    /// Address to serve on.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.listen.unwrap_or(LISTEN_DEFAULT)
-    }
-
-    /// The path of the kubeconfig of a cluster without a name.
-    pub(crate) fn own_kubeconfig(&self) -> &Path {
-        self.kubeconfig
-            .as_deref()
-            .unwrap_or(Path::new("berth.kubeconfig"))
-    }
-
-    /// The simulated nodes, `default` of them unless the number is given.
-    pub(crate) fn nodes(&self, default: usize) -> kubelet::KubeletOptions {
-        kubelet::KubeletOptions {
-            nodes: self.nodes.unwrap_or(default),
-            devices: self.gpus_per_node,
-            ..kubelet::KubeletOptions::default()
-        }
-    }
-}
-
-/// `berth envtest`.
-#[derive(Debug, Args)]
-pub(crate) struct EnvtestArgs {
-    /// The directory to write, created if it does not exist
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Copy the programs instead of linking to them
-    #[arg(long)]
-    pub(crate) copy: bool,
-    /// Replace programs that are not links to Berth
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
 /// `berth up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -485,36 +367,6 @@ impl UpArgs {
     }
 }
 
-/// `berth apiserver`.
-#[derive(Debug, Args)]
-pub(crate) struct ApiserverArgs {
-    /// Options of the control plane.
-    #[command(flatten)]
-    pub(crate) control_plane: ControlPlaneArgs,
-    /// Controllers to run: on, off, or names of kube-controller-manager's controllers, separated by commas
-    #[arg(long, value_name = "on|off|NAMES", default_value = "on")]
-    pub(crate) controllers: Selection,
-    /// Admission plugins to disable, by kube-apiserver's names, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_enum)]
-    pub(crate) disable_admission_plugins: Vec<AdmissionPlugin>,
-    /// Enable the admission plugins that require controllers and kubelets (ServiceAccount, TaintNodesByCondition)
-    #[arg(long, value_enum, default_value_t = Switch::On)]
-    pub(crate) admission: Switch,
-    /// Feature gates, as Name=true,Other=false: fields of a disabled gate are dropped from objects
-    #[arg(long, value_name = "GATES", default_value = "")]
-    pub(crate) feature_gates: String,
-    /// PEM file with additional certificate authorities for client certificates: the common name is the user, the
-    /// organizations are the groups
-    #[arg(long, value_name = "FILE")]
-    pub(crate) client_ca_file: Option<PathBuf>,
-    /// Address of /healthz and /metrics over plain HTTP, on loopback; port 0 selects a free port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10252")]
-    pub(crate) metrics: SocketAddr,
-    /// Verbosity of the log [default: only warnings and errors]
-    #[arg(short, long, value_name = "LEVEL")]
-    pub(crate) v: Option<u8>,
-}
-
 /// The recorded answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Suite {
@@ -544,7 +396,7 @@ pub(crate) struct ConformanceArgs {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Kubernetes version of the answers (1.36 to 1.38); changed answers are known for the recorded cases
-    #[arg(long, value_name = "VERSION", default_value = "1.36", value_parser = release)]
+    #[arg(long, value_name = "VERSION", default_value = "1.36", value_parser = supported)]
     pub(crate) emulated_version: Release,
     /// For decisions: replay only with this evaluator [default: both]
     #[arg(long, value_name = "KIND", value_enum)]

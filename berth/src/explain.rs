@@ -127,7 +127,7 @@ impl AskedScheduler {
         let component = component::find(&Find {
             url: args.server.as_deref(),
             kubeconfig: args.kubeconfig.choice(),
-            extension: crate::control_plane::SCHEDULER_EXTENSION,
+            extension: berth_embedded::control_plane::SCHEDULER_EXTENSION,
             default_url: DEFAULT_URL,
         })
         .map_err(CommandFailure::environment)?;

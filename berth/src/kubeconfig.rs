@@ -32,7 +32,7 @@ impl KubeconfigEntry {
             "certificate-authority-data": authority,
         });
         if let Some(url) = scheduler {
-            let name = crate::control_plane::SCHEDULER_EXTENSION;
+            let name = berth_embedded::control_plane::SCHEDULER_EXTENSION;
             cluster["extensions"] = json!([{"name": name, "extension": {"url": url}}]);
         }
         Self {

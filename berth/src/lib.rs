@@ -6,22 +6,13 @@
 // The command is the edge: it may ask the clock, open files and sockets, and start threads.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod apiserver;
-mod apply;
-mod availability;
 mod campaign;
 mod cli;
 mod clusters;
 mod conformance;
-mod control_plane;
 mod detach;
-pub mod embedded;
-mod envtest;
 mod explain;
-mod gates;
 mod kubeconfig;
-mod manifest;
-mod nodes;
 mod perf;
 mod replay;
 mod shadow_report;
@@ -34,12 +25,20 @@ mod what_if;
 use berth_edge::exit::CommandFailure;
 use berth_edge::tasks::run;
 use berth_edge::{logs, print, scheduler};
+use berth_embedded::{apiserver, envtest};
 use berth_framework::registry::{
     AlreadyRegistered, ArgsError, Extensions, FactoryContext, Registry,
 };
 use cli::Command;
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+/// A cluster within this process, for tests: control plane, simulated nodes and the scheduler, on threads of their own.
+///
+/// The crate `berth-test` is the documented way to use it.
+pub mod embedded {
+    pub use berth_embedded::{ClusterError, ClusterOptions, EmbeddedCluster};
+}
 
 /// The API server allocates many small trees on one thread and frees them on another. jemalloc takes less CPU for that
 /// than the allocators of glibc and musl, and unlike them returns the memory when it is unused

@@ -1,12 +1,8 @@
 //! `berth up`: a whole cluster in one process. The scheduler talks to the control plane as to any other.
 
-use crate::apply::Applied;
 use crate::cli::{NAME_DEFAULT, UpArgs};
 use crate::clusters::{ClusterRecord, Folder, RunningName};
-use crate::control_plane::{self, ControlPlane, ControlPlaneOptions, NODES_DEFAULT};
 use crate::kubeconfig::{self, KubeconfigEntry};
-use crate::manifest::ManifestDocument;
-use crate::{apply, availability, gates, manifest, nodes};
 use berth_apiserver::{RunningServer, ServerOptions};
 use berth_client::observe::Unobserved;
 use berth_controllers::{SIMULATED_PROVISIONER, Selection};
@@ -16,6 +12,10 @@ use berth_edge::scheduler::{self, Scheduling};
 use berth_edge::serve;
 use berth_edge::signal::{self, StopSignals};
 use berth_edge::tasks;
+use berth_embedded::apply::Applied;
+use berth_embedded::control_plane::{self, ControlPlane, ControlPlaneOptions, NODES_DEFAULT};
+use berth_embedded::manifest::ManifestDocument;
+use berth_embedded::{apply, availability, gates, manifest, nodes};
 use berth_framework::cluster::DEFERRED_QUOTA;
 use berth_framework::registry::Registry;
 use berth_objects::access::{Access, gr};

@@ -98,39 +98,6 @@ pub(crate) struct PlacementArgs {
     pub(crate) wait: Option<Duration>,
 }
 
-/// The shape of the simulated nodes of `berth up`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct NodeArgs {
-    /// File with further nodes (Node objects, also of kwok; the annotation berth.dev/count multiplies a node)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) node_file: Vec<PathBuf>,
-    /// CPUs of each simulated node, as a quantity [default: 4]
-    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
-    pub(crate) node_cpu: Option<String>,
-    /// Memory of each simulated node, as a quantity [default: 32Gi]
-    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
-    pub(crate) node_memory: Option<String>,
-    /// Run time of pods of Jobs in seconds, unless the annotation berth.dev/run-seconds or the command specifies it
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
-    pub(crate) job_seconds: f64,
-}
-
-fn quantity(text: &str) -> Result<String, String> {
-    let parsed: Result<berth_api::Quantity, _> = text.parse();
-    match parsed {
-        Ok(quantity) if quantity.as_f64() > 0.0 => Ok(text.to_owned()),
-        Ok(_) => Err("must be greater than 0".to_owned()),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
-        _ => Err("must be a number of seconds, 0 or more".to_owned()),
-    }
-}
-
 /// `berth get`.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
@@ -195,18 +162,6 @@ mod tests {
         }
         for wrong in ["", "-a", "a-", "A", "a/b", "..", "a b", &"a".repeat(51)] {
             assert!(wrong.parse::<ClusterName>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn quantities_and_seconds_are_checked() {
-        assert_eq!(quantity("1500m").as_deref(), Ok("1500m"));
-        for wrong in ["", "0", "-1", "lots"] {
-            assert!(quantity(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(seconds("0.5"), Ok(0.5));
-        for wrong in ["", "-1", "inf", "NaN", "1s"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 }

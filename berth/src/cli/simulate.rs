@@ -52,7 +52,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "GATES", default_value = "")]
     pub(crate) feature_gates: String,
     /// Schedule as this release of Kubernetes (1.36 to 1.38) [default: 1.36, or that of the recording]
-    #[arg(long, value_name = "VERSION", value_parser = super::release)]
+    #[arg(long, value_name = "VERSION", value_parser = berth_edge::release::supported)]
     pub(crate) emulated_version: Option<Release>,
     /// Simulations to run at a time [default: one for each processor]
     #[arg(long, value_name = "N")]

@@ -3,14 +3,14 @@
 use super::scratch::NO_LIMIT;
 use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, user_agent};
-use crate::control_plane;
-use crate::gates;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions};
 use berth_client::Transport;
 use berth_edge::args::CoreArgs;
 use berth_edge::exit::CommandFailure;
 use berth_edge::scheduler::{self, Scheduling};
+use berth_embedded::control_plane;
+use berth_embedded::gates;
 use berth_framework::registry::Registry;
 use berth_perf::workload::{
     ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,

@@ -36,7 +36,7 @@ pub(super) fn documents(file: &Path) -> Result<Vec<Document>, CommandFailure> {
         return parse(&shown, &text_of(&shown, opened)?);
     }
     let mut found = Vec::new();
-    for file in crate::manifest::in_directory(file)? {
+    for file in berth_embedded::manifest::in_directory(file)? {
         found.extend(documents(&file)?);
     }
     Ok(found)

@@ -64,7 +64,7 @@ const FORBIDDEN_IN_OBJECTS: [&str; 7] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 32] = [
+const DIRECTIONS: [(&str, &[&str]); 33] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -180,6 +180,20 @@ const DIRECTIONS: [(&str, &[&str]); 32] = [
         ],
     ),
     (
+        "berth-embedded",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-plugins",
+            "berth-core",
+            "berth-client",
+            "berth-edge",
+            "berth-objects",
+            "berth-apiserver",
+            "berth-controllers",
+        ],
+    ),
+    (
         "berth-perf",
         &[
             "berth-api",
@@ -216,6 +230,7 @@ const DIRECTIONS: [(&str, &[&str]); 32] = [
             "berth-core",
             "berth-client",
             "berth-edge",
+            "berth-embedded",
             "berth-objects",
             "berth-apiserver",
             "berth-controllers",

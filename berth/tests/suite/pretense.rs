@@ -6,7 +6,7 @@ use berth_scheduler::metrics::Metric;
 use std::path::{Path, PathBuf};
 
 /// The crates whose sources make up a scheduler.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "scheduler/api",
     "scheduler/framework",
     "scheduler/plugins",
@@ -18,6 +18,7 @@ const CRATES: [&str; 12] = [
     "scheduler/core",
     "edge/client",
     "edge/scheduler",
+    "control-plane/embedded",
     "berth",
 ];
 

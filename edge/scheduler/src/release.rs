@@ -93,6 +93,18 @@ pub(crate) async fn choose(
     }
 }
 
+/// Reads a supported release, in the syntax of `--emulated-version`.
+///
+/// # Errors
+/// The fault of the text.
+pub fn supported(text: &str) -> Result<Release, String> {
+    match Versions::emulated(&[text.to_owned()]) {
+        Ok(Some(release)) => Ok(release),
+        Ok(None) => Err("no version is given".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn newest(reason: &str) -> Chosen {
     Chosen {
         release: Release::NEWEST,

@@ -144,8 +144,8 @@ const OTHER_PROFILES: [(&str, &str); 19] = [
         "the edge: connections, flags and the configuration file",
     ),
     (
-        "berth/src",
-        "the control plane in this process, and the gates of its API",
+        "control-plane/embedded",
+        "the gates of the API, which know no scheduler",
     ),
 ];
 

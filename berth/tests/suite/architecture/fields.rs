@@ -23,8 +23,8 @@ const SOURCES: [&str; 9] = [
     "edge/client/src",
     "scheduler/dispatcher/src",
     "berth/src/explain",
-    "berth/src/manifest.rs",
-    "berth/src/nodes.rs",
+    "control-plane/embedded/src/manifest.rs",
+    "control-plane/embedded/src/nodes.rs",
     "scheduler/library/src",
 ];
 

@@ -11,7 +11,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// One document of a manifest.
 #[derive(Debug, Clone)]
-pub(crate) struct ManifestDocument {
+pub struct ManifestDocument {
     /// The document and its file, for messages.
     pub(crate) place: String,
     /// The object.
@@ -40,7 +40,7 @@ impl ManifestDocument {
 ///
 /// # Errors
 /// Names the file and the document, and what is wrong there.
-pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<ManifestDocument>, CommandFailure> {
+pub fn read_all(files: &[PathBuf]) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut documents = Vec::new();
     for file in files {
         if file.as_os_str() == "-" {
@@ -77,7 +77,7 @@ fn unreadable(shown: impl std::fmt::Display, e: impl std::fmt::Display) -> Comma
 ///
 /// # Errors
 /// When it cannot be read or has none.
-pub(crate) fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
+pub fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
     let failed = |e| unreadable(dir.display(), e);
     let entries = std::fs::read_dir(dir).map_err(failed)?;
     let mut files = Vec::new();
@@ -102,7 +102,7 @@ pub(crate) fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
 ///
 /// # Errors
 /// When it is no manifest: a bug.
-pub(crate) fn of_text(shown: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
+pub fn of_text(shown: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut documents = Vec::new();
     parse(shown, text, &mut documents)?;
     Ok(documents)

@@ -1,7 +1,7 @@
 //! `berth envtest DIR`: a folder for KUBEBUILDER_ASSETS, with links to Berth under the names of envtest's programs.
 
 use super::{ETCD, KUBE_APISERVER};
-use crate::cli::EnvtestArgs;
+use crate::args::EnvtestArgs;
 use berth_edge::exit::CommandFailure;
 use berth_edge::print::print_line;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// When it cannot be written, or something else has the name of one of the programs.
-pub(crate) fn run(args: &EnvtestArgs) -> Result<(), CommandFailure> {
+pub fn run(args: &EnvtestArgs) -> Result<(), CommandFailure> {
     let unwritable = |e: io::Error| {
         CommandFailure::Environment(format!(
             "failed to write {}: {e}; choose a directory that can be written",

@@ -16,7 +16,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 ///
 /// # Errors
 /// Names some of those that are not when the time has passed.
-pub(crate) async fn wait(
+pub async fn wait(
     api: &dyn Access,
     applied: &[Applied],
     limit: Duration,

@@ -6,7 +6,7 @@
 //! them with SIGTERM. By default this control plane is as bare as envtest's: no controllers, no nodes, no scheduler.
 
 mod apiserver;
-pub(crate) mod assets;
+pub mod assets;
 mod etcd;
 mod flags;
 
@@ -20,7 +20,7 @@ pub(crate) const KUBE_APISERVER: &str = "kube-apiserver";
 pub(crate) const ETCD: &str = "etcd";
 
 /// Runs the program of this name with the arguments that follow its name; `None` when it is none of envtest's.
-pub(crate) fn main(
+pub fn main(
     program: &str,
     arguments: &[OsString],
     registry: &Registry,

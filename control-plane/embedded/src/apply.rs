@@ -13,7 +13,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// An object that was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Applied {
+pub struct Applied {
     pub(crate) kind: String,
     pub(crate) resource: GroupResource,
     pub(crate) namespace: String,
@@ -39,10 +39,7 @@ fn order(document: &ManifestDocument) -> u8 {
 ///
 /// # Errors
 /// When that takes too long.
-pub(crate) async fn wait_until_served(
-    api: &dyn Access,
-    plural: &str,
-) -> Result<(), CommandFailure> {
+pub async fn wait_until_served(api: &dyn Access, plural: &str) -> Result<(), CommandFailure> {
     let begun = Instant::now();
     while !api
         .kinds()
@@ -64,7 +61,7 @@ pub(crate) async fn wait_until_served(
 ///
 /// # Errors
 /// Names the file, the document, the object and what is wrong with it.
-pub(crate) async fn apply(
+pub async fn apply(
     api: &dyn Access,
     documents: &[ManifestDocument],
 ) -> Result<Vec<Applied>, CommandFailure> {

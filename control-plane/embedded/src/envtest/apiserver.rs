@@ -1,7 +1,7 @@
 //! Berth under the name `kube-apiserver`.
 
 use super::flags::Given;
-use crate::cli::{AdmissionPlugin, Switch};
+use crate::args::{AdmissionPlugin, Switch};
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
 use berth_api::{GoDuration, Release};
 use berth_apiserver::auth::{Authorization, StaticToken, TokenOptions};

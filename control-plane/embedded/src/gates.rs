@@ -14,7 +14,7 @@ fn given(text: &str, name: &str) -> Option<bool> {
 
 /// The parts of group scheduling that a control plane has: all of them, whatever the release, except those that the
 /// command line switches off.
-pub(crate) fn groups(text: &str) -> GroupGates {
+pub fn groups(text: &str) -> GroupGates {
     let is_on = |name: &str| given(text, name) != Some(false);
     let topology_aware_workload_scheduling = is_on("TopologyAwareWorkloadScheduling");
     GroupGates {
@@ -29,7 +29,7 @@ pub(crate) fn groups(text: &str) -> GroupGates {
 
 /// The API of a release with feature gates. `text` is the command line from which the gates were read: it names gates
 /// of the API server that the scheduler does not have.
-pub(crate) fn api(features: &FeatureGates, text: &str) -> ApiRelease {
+pub fn api(features: &FeatureGates, text: &str) -> ApiRelease {
     let mut api = ApiRelease::of(features.release());
     for name in ApiRelease::gates() {
         let set = match Feature::by_name(name) {

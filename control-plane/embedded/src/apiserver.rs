@@ -1,6 +1,6 @@
 //! `berth apiserver`: only the control plane.
 
-use crate::cli::{AdmissionPlugin, ApiserverArgs, Switch};
+use crate::args::{AdmissionPlugin, ApiserverArgs, Switch};
 use crate::control_plane::{self, ControlPlane, ControlPlaneOptions};
 use crate::gates;
 use berth_apiserver::admission::Admission;
@@ -55,7 +55,7 @@ pub(crate) fn admission_without(disabled: &[AdmissionPlugin]) -> Admission {
 ///
 /// # Errors
 /// When something cannot be had at the start.
-pub(crate) async fn run(args: ApiserverArgs) -> Result<(), CommandFailure> {
+pub async fn run(args: ApiserverArgs) -> Result<(), CommandFailure> {
     let client_ca = args.client_ca_file.as_ref().map(|path| {
         std::fs::read_to_string(path).map_err(|e| {
             CommandFailure::Usage(format!(

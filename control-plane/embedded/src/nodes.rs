@@ -1,6 +1,6 @@
 //! The simulated nodes of a file: Node objects, as kwok has them or as `kubectl get nodes -o yaml` prints them.
 
-use crate::cli::NodeArgs;
+use crate::args::NodeArgs;
 use crate::manifest::{self, ManifestDocument};
 use berth_controllers::kubelet;
 use berth_edge::exit::CommandFailure;
@@ -23,7 +23,7 @@ const OF_SERVER: [&str; 6] = [
 ///
 /// # Errors
 /// For a file that cannot be read, and for an object that is no Node.
-pub(crate) fn options(
+pub fn options(
     args: &NodeArgs,
     mut options: kubelet::KubeletOptions,
 ) -> Result<kubelet::KubeletOptions, CommandFailure> {

@@ -1,6 +1,6 @@
 //! Starts the embedded control plane: API server, controllers, simulated nodes.
 
-use crate::cli::ControlPlaneArgs;
+use crate::args::ControlPlaneArgs;
 use berth_apiserver::{RunningServer, Server, ServerOptions, StartError};
 use berth_client::Transport;
 use berth_controllers::kubelet;
@@ -16,23 +16,23 @@ use std::time::{Duration, Instant};
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 
 /// The extension of a cluster in a kubeconfig that names the URL of its scheduler.
-pub(crate) const SCHEDULER_EXTENSION: &str = "berth.dev/scheduler";
+pub const SCHEDULER_EXTENSION: &str = "berth.dev/scheduler";
 
 /// The default number of nodes.
-pub(crate) const NODES_DEFAULT: usize = 3;
+pub const NODES_DEFAULT: usize = 3;
 /// The parts beside the API server.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ControlPlaneOptions {
+pub struct ControlPlaneOptions {
     /// The controllers that run.
-    pub(crate) controllers: berth_controllers::Selection,
+    pub controllers: berth_controllers::Selection,
     /// Simulated nodes.
-    pub(crate) nodes: kubelet::KubeletOptions,
+    pub nodes: kubelet::KubeletOptions,
     /// Whether kubelets run: for the nodes above, and for those that users create.
-    pub(crate) kubelets: bool,
+    pub kubelets: bool,
 }
 
 /// A control plane that runs.
-pub(crate) struct ControlPlane {
+pub struct ControlPlane {
     server: RunningServer,
     controllers: Option<berth_controllers::Handle>,
     kubelets: Option<berth_controllers::Handle>,
@@ -42,7 +42,7 @@ pub(crate) struct ControlPlane {
 ///
 /// # Errors
 /// Names what could not be had, and the way out.
-pub(crate) async fn serve(options: ServerOptions) -> Result<RunningServer, CommandFailure> {
+pub async fn serve(options: ServerOptions) -> Result<RunningServer, CommandFailure> {
     Server::start(options).await.map_err(|error| match error {
         StartError::Listen { .. } => CommandFailure::Environment(format!(
             "{error}, with --listen ADDR (port 0 takes a free one)"
@@ -61,7 +61,7 @@ pub(crate) async fn serve(options: ServerOptions) -> Result<RunningServer, Comma
 ///
 /// # Errors
 /// When the file cannot be written.
-pub(crate) fn write_kubeconfig(
+pub fn write_kubeconfig(
     server: &RunningServer,
     path: &Path,
     scheduler: Option<SocketAddr>,
@@ -81,7 +81,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// Names what could not be had, and the way out.
-    pub(crate) async fn start(
+    pub async fn start(
         server: RunningServer,
         options: ControlPlaneOptions,
     ) -> Result<Self, CommandFailure> {
@@ -122,17 +122,17 @@ impl ControlPlane {
     }
 
     /// A connection of a scheduler in this process.
-    pub(crate) fn transport(&self, user_agent: String) -> Transport {
+    pub fn transport(&self, user_agent: String) -> Transport {
         transport(&self.server, user_agent)
     }
 
     /// The API server.
-    pub(crate) fn server(&self) -> &RunningServer {
+    pub fn server(&self) -> &RunningServer {
         &self.server
     }
 
     /// Waits until writing to the data directory fails. The cluster is of no use then.
-    pub(crate) async fn failed(&self) -> CommandFailure {
+    pub async fn failed(&self) -> CommandFailure {
         let why = self.server.storage_failed().await;
         CommandFailure::Environment(format!(
             "{why}; no acknowledged write is lost, start again when that is fixed"
@@ -140,7 +140,7 @@ impl ControlPlane {
     }
 
     /// Stops everything, in the opposite order.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         let begun = Instant::now();
         if let Some(kubelets) = self.kubelets {
             kubelets.stop().await;
@@ -156,7 +156,7 @@ impl ControlPlane {
 }
 
 /// A connection to an API server of this process, without sockets.
-pub(crate) fn transport(server: &RunningServer, user_agent: String) -> Transport {
+pub fn transport(server: &RunningServer, user_agent: String) -> Transport {
     let local = server.local();
     let answer = move |request| {
         let local = local.clone();
@@ -166,7 +166,7 @@ pub(crate) fn transport(server: &RunningServer, user_agent: String) -> Transport
 }
 
 /// The place of the objects, for the lines that are printed at the start.
-pub(crate) fn storage(args: &ControlPlaneArgs) -> String {
+pub fn storage(args: &ControlPlaneArgs) -> String {
     match &args.data_dir {
         Some(dir) => format!("{}: the cluster continues after a restart", dir.display()),
         None => format!("in memory: everything is gone when {} stops", program()),
