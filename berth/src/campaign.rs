@@ -1,7 +1,8 @@
 //! `berth campaign`: the core in a seeded world, judged by an independent checker.
 
-use crate::cli::{CampaignArgs, Output};
+use crate::cli::CampaignArgs;
 use berth_edge::exit::CommandFailure;
+use berth_edge::print::Output;
 use berth_edge::print::{self, print_line};
 use berth_simulator::{Campaign, FailingSeed, Progress, Subject, Tally, notify};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,13 +1,11 @@
 //! The command line.
 
 mod cluster;
-mod perf;
 mod recording;
 mod simulate;
 mod what_if;
 
 pub(crate) use cluster::*;
-pub(crate) use perf::*;
 pub(crate) use recording::{ExplainedAt, Moment};
 pub(crate) use simulate::{SimulateArgs, SimulateOutput};
 pub(crate) use what_if::WhatIfArgs;
@@ -17,11 +15,12 @@ use berth_edge::args::{CoreArgs, EvaluatorArg};
 use berth_edge::discovery::KubeconfigArgs;
 use berth_edge::flags::{self, Flags, Level};
 use berth_edge::logs::LogOptions;
-use berth_edge::print;
+use berth_edge::print::{self, Output};
 use berth_edge::release::supported;
 use berth_embedded::args::{
     ApiserverArgs, ControlPlaneArgs, EnvtestArgs, LISTEN_DEFAULT, NodeArgs,
 };
+use berth_perf::command::PerfArgs;
 use berth_simulator::Faults;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -228,16 +227,6 @@ pub(crate) enum Command {
                       berth perf core --nodes 5000 --pods 10000"
     )]
     Perf(Box<PerfArgs>),
-}
-
-/// The output format of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Output {
-    /// Readable text.
-    #[default]
-    Text,
-    /// JSON.
-    Json,
 }
 
 /// The output format of an explanation.

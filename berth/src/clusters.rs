@@ -4,10 +4,11 @@
 //! Each has a folder in the state directory. A running cluster holds the lock of its folder, so an entry of a process
 //! that was killed is known to be stale, and no process is stopped because it has the number of an earlier one.
 
-use crate::cli::{ClusterName, GetArgs, GetCommand, NamedArgs, Output};
+use crate::cli::{ClusterName, GetArgs, GetCommand, NamedArgs};
 use crate::kubeconfig;
 use berth_apiserver::replace_private_file;
 use berth_edge::exit::CommandFailure;
+use berth_edge::print::Output;
 use berth_edge::print::{print_line, program};
 use berth_edge::signal;
 use serde::{Deserialize, Serialize};

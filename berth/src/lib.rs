@@ -13,7 +13,6 @@ mod conformance;
 mod detach;
 mod explain;
 mod kubeconfig;
-mod perf;
 mod replay;
 mod shadow_report;
 mod simulate;
@@ -110,7 +109,7 @@ impl Berth {
             Command::Explain(args) => run(explain::run(args)),
             Command::Apiserver(args) => run(apiserver::run(args)),
             Command::Conformance(args) => conformance::run(&args),
-            Command::Perf(args) => perf::run(&args, &self.registry),
+            Command::Perf(args) => berth_perf::command::run(&args, &self.registry),
             Command::Campaign(args) => campaign::run(&args),
             Command::Simulate(args) => simulate::run(&args, &self.registry),
             Command::Replay(args) => replay::run(&args, &self.registry),

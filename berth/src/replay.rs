@@ -1,9 +1,10 @@
 //! `berth replay`: the core over a recording of its inputs.
 
-use crate::cli::{ExplainedAt, Output, ReplayArgs};
+use crate::cli::{ExplainedAt, ReplayArgs};
 use crate::upgrade;
 use berth_api::{Str, Time};
 use berth_edge::exit::CommandFailure;
+use berth_edge::print::Output;
 use berth_edge::print::{self, print_line};
 use berth_edge::record::{
     options_with, recorded_gates, recorded_options, recorded_reconfiguration, versions_of,

@@ -1,8 +1,9 @@
 //! `berth shadow report`: prints the agreement of a scheduler in shadow mode with the other scheduler.
 
-use crate::cli::{Output, ShadowArgs, ShadowCommand};
+use crate::cli::{ShadowArgs, ShadowCommand};
 use crate::explain::AskedScheduler;
 use berth_edge::exit::CommandFailure;
+use berth_edge::print::Output;
 use berth_edge::print::{self, print_line};
 use berth_edge::shadow::ShadowReport;
 use std::io::Read;

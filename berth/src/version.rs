@@ -1,9 +1,10 @@
 //! `berth version`: the version of this program and of the API server that it reaches. `berth completion SHELL`.
 
-use crate::cli::{self, CompletionArgs, ManArgs, Output, VersionArgs};
+use crate::cli::{self, CompletionArgs, ManArgs, VersionArgs};
 use berth_api::Release;
 use berth_client::{connect, request};
 use berth_edge::exit::CommandFailure;
+use berth_edge::print::Output;
 use berth_edge::print::{self, print_line, program};
 use serde_json::{Value, json};
 use std::time::Duration;

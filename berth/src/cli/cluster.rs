@@ -1,7 +1,7 @@
 //! Arguments of the commands that start, list and stop clusters on this machine.
 
-use super::Output;
 use berth_edge::discovery::KubeconfigArgs;
+use berth_edge::print::Output;
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use std::path::PathBuf;

@@ -201,8 +201,13 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",
+            "berth-explain",
             "berth-client",
+            "berth-edge",
+            "berth-embedded",
             "berth-protobuf",
+            "berth-apiserver",
+            "berth-controllers",
         ],
     ),
     (

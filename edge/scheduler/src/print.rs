@@ -2,6 +2,7 @@
 //! a message.
 
 use crate::exit::CommandFailure;
+use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -19,6 +20,16 @@ macro_rules! print_line {
     };
 }
 pub use print_line;
+
+/// The output format of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Output {
+    /// Readable text.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+}
 
 /// Prints text on standard output.
 ///

@@ -9,6 +9,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod api;
+pub mod command;
 pub mod core;
 pub mod dispatcher;
 mod generate;

@@ -1,7 +1,7 @@
 //! Processes of a run. They are killed when the run ends, however it ends.
 
+use crate::workload::{Process, RunError};
 use berth_edge::tasks;
-use berth_perf::workload::{Process, RunError};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

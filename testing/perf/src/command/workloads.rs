@@ -1,9 +1,13 @@
 //! `berth perf FILE…`: runs workload files of scheduler_perf and prints what was measured.
 
+use super::args::PerfWorkloadArgs;
 use super::embedded::Embedded;
 use super::external::External;
 use super::in_process::InProcess;
-use crate::cli::PerfWorkloadArgs;
+use crate::workload::report::{WorkloadReport, WorkloadRun, data_items};
+use crate::workload::{
+    RunError, RunOptions, Selection, Workload, WorkloadProgress, WorkloadTarget, read_file, run,
+};
 use berth_api::Release;
 use berth_edge::exit::CommandFailure;
 use berth_edge::print::{self, print_line};
@@ -11,10 +15,6 @@ use berth_edge::signal::{STOP_PATIENCE, StopSignals};
 use berth_edge::tasks;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_perf::workload::report::{WorkloadReport, WorkloadRun, data_items};
-use berth_perf::workload::{
-    RunError, RunOptions, Selection, Workload, WorkloadProgress, WorkloadTarget, read_file, run,
-};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::num::NonZeroU32;
 use std::pin::pin;

@@ -1,6 +1,7 @@
 //! `berth perf`: measures, and prints what was measured.
 
 mod api;
+mod args;
 mod child;
 mod dashboard;
 mod embedded;
@@ -10,22 +11,24 @@ mod in_process;
 mod scratch;
 mod workloads;
 
-use crate::cli::{
-    Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfGroupsArgs,
-    PerfMemoryArgs, PerfPlotArgs, PerfQueueArgs, PerfSides,
+pub use args::PerfArgs;
+
+use crate::core::{self, Row, Sides};
+use crate::workload::RunError;
+use crate::{dispatcher, groups, memory, plot, queue};
+use args::{
+    PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfGroupsArgs, PerfMemoryArgs, PerfPlotArgs,
+    PerfQueueArgs, PerfSides,
 };
 use berth_api::Release;
 use berth_client::Transport;
 use berth_client::content::{ContentTypes, JSON};
 use berth_client::request::ApiRequest;
 use berth_edge::exit::CommandFailure;
-use berth_edge::print::{self, print_line};
+use berth_edge::print::{self, Output, print_line};
 use berth_edge::settings::parse_gates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_perf::core::{self, Row, Sides};
-use berth_perf::workload::RunError;
-use berth_perf::{dispatcher, groups, memory, plot, queue};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
@@ -50,7 +53,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When the core does not do its work, or a workload gives no result.
-pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFailure> {
+pub fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFailure> {
     match &args.what {
         None => workloads::workloads(&args.workloads, registry),
         Some(PerfCommand::Core(args)) => run_core(args),

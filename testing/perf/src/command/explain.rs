@@ -4,7 +4,7 @@
 //! kind may preempt. First answers are timed while nothing is scheduled. Then one thread schedules pods without a pause
 //! while another one asks. Turns with and without questions alternate, so that both meet the same load of the machine.
 
-use crate::cli::PerfExplainArgs;
+use super::args::PerfExplainArgs;
 use berth_api::{Kind, Object, Time};
 use berth_edge::exit::CommandFailure;
 use berth_explain::{
@@ -544,7 +544,7 @@ mod tests {
             rounds: 20,
             turns: 1,
             turn_milliseconds: 100,
-            output: crate::cli::Output::Text,
+            output: berth_edge::print::Output::Text,
         };
         let registry = berth_plugins::in_tree();
         let scheduler = filled(&args, &registry, true).expect("a core");

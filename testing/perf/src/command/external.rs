@@ -1,16 +1,16 @@
 //! `--kubeconfig` and `--scheduler-command`: any scheduler on any API server.
 
+use super::args::PerfWorkloadArgs;
 use super::child::ChildProcess;
 use super::scratch::Scratch;
 use super::user_agent;
 use super::workloads::Named;
-use crate::cli::PerfWorkloadArgs;
+use crate::workload::{
+    ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
+};
 use berth_client::request::{self, PODS};
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
 use berth_edge::exit::CommandFailure;
-use berth_perf::workload::{
-    ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
-};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

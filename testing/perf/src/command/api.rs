@@ -1,15 +1,15 @@
 //! `berth perf api`: measures `berth apiserver` as a process of its own.
 
+use super::args::PerfApiArgs;
 use super::child::ChildProcess;
 use super::print_as;
 use super::scratch::Scratch;
-use crate::cli::PerfApiArgs;
-use berth_edge::exit::CommandFailure;
-use berth_edge::tasks;
-use berth_perf::api::{
+use crate::api::{
     ApiEndpoint, ApiPart, ApiPerfError, ApiPerfOptions, Server, Servers, run as measure,
 };
-use berth_perf::workload::Process;
+use crate::workload::Process;
+use berth_edge::exit::CommandFailure;
+use berth_edge::tasks;
 use std::path::PathBuf;
 
 /// Measures.

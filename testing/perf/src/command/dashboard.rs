@@ -3,7 +3,7 @@
 //! A core is filled with nodes, bound pods and waiting pods. Each question of the page is answered as for a browser: on
 //! the thread of the core, during which nothing is scheduled, and then as compressed JSON on another thread.
 
-use crate::cli::PerfDashboardArgs;
+use super::args::PerfDashboardArgs;
 use berth_api::{Kind, Object, Time};
 use berth_edge::dashboard::{self, HEAT_EVERY, PageQuestion, REFRESH, WaitingFilter};
 use berth_edge::exit::CommandFailure;
@@ -288,7 +288,7 @@ mod tests {
             pods: 300,
             bound: 100,
             rounds: 1,
-            output: crate::cli::Output::Text,
+            output: berth_edge::print::Output::Text,
         };
         let registry = berth_plugins::in_tree();
         let scheduler = filled(&args, &registry).expect("a core");

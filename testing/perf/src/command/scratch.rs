@@ -1,7 +1,7 @@
 //! Files of a run: they are readable by this user alone, and are removed with the run.
 
-use berth_perf::workload::RunError;
-use berth_perf::workload::decode::read_text;
+use crate::workload::RunError;
+use crate::workload::decode::read_text;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,18 +3,17 @@
 use super::scratch::NO_LIMIT;
 use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, user_agent};
+use crate::workload::{
+    ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
+};
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions};
 use berth_client::Transport;
 use berth_edge::args::CoreArgs;
 use berth_edge::exit::CommandFailure;
 use berth_edge::scheduler::{self, Scheduling};
-use berth_embedded::control_plane;
-use berth_embedded::gates;
+use berth_embedded::{control_plane, gates};
 use berth_framework::registry::Registry;
-use berth_perf::workload::{
-    ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
-};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 

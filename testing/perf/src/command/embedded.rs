@@ -4,11 +4,11 @@ use super::child::ChildProcess;
 use super::scratch::Scratch;
 use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
-use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
-use berth_edge::exit::CommandFailure;
-use berth_perf::workload::{
+use crate::workload::{
     ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
 };
+use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
+use berth_edge::exit::CommandFailure;
 use std::path::{Path, PathBuf};
 
 /// The way, with one build of berth.

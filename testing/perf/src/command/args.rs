@@ -1,8 +1,8 @@
 //! The options of `berth perf`.
 
-use super::Output;
-use berth_perf::api::ApiPart;
-use berth_perf::core::Row;
+use crate::api::ApiPart;
+use crate::core::Row;
+use berth_edge::print::Output;
 use clap::{Args, Subcommand, ValueEnum};
 use regex::Regex;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// `berth perf`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
-pub(crate) struct PerfArgs {
+pub struct PerfArgs {
     /// The measurement.
     #[command(subcommand)]
     pub(crate) what: Option<PerfCommand>,
