@@ -1,7 +1,7 @@
 //! The moves of a single pod: past PreEnqueue into the active queue, into backoff, or back to waiting.
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
-use super::gating::ask_about_group;
+use super::gating::{ask_about_group, ask_about_member};
 use super::hints::MoveStrategy;
 use super::report::{Gate, message_of};
 use super::{SchedulingQueue, label};
@@ -92,7 +92,9 @@ impl SchedulingQueue {
     /// Moves a pod to backoff.
     fn move_to_backoff(&mut self, cx: &Context<'_>, id: EntryId, event: &str) -> QueuedIn {
         let before = self.places.detach(id);
-        if self.places.pops_from_backoff() {
+        // A gated pod that was tried before: its report ends when it passes, not when its backoff ends.
+        let was_gated = self.places.get(id).is_some_and(|e| e.info.is_gated());
+        if was_gated || self.places.pops_from_backoff() {
             self.run_pre_enqueue(cx, id);
             if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
                 return gate(self, id, before, event);
@@ -235,6 +237,8 @@ impl SchedulingQueue {
             Some(QueuedIn::Gated) => {
                 let strategy = MoveStrategy::AfterBackoff;
                 self.requeue(cx, id, strategy, label::ADMISSION_WITHDRAWN);
+                // A group that stays gated by another member asks none of the others.
+                ask_about_member(self, cx, pod.uid());
             }
             Some(place) => {
                 self.places.detach(id);

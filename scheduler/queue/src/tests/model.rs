@@ -277,7 +277,8 @@ impl Model {
     }
 
     fn back_off(&mut self, at: usize, was: Option<Place>, label: &str) {
-        if self.pops_from_backoff && !self.let_in(at) {
+        let is_asked = self.pops_from_backoff || self.known[at].gate.is_some();
+        if is_asked && !self.let_in(at) {
             return self.shut_out(at, was, label);
         }
         let place = if self.known[at].rejectors().is_empty() {
