@@ -129,7 +129,9 @@ impl Cluster {
         let namespace = pod.namespace().clone();
         let before = self.pods.insert(uid.clone(), pod);
         if !self.quotas.is_idle() {
-            self.with_quotas(|quotas, facts| quotas.pod_changed(&namespace, &uid, facts));
+            self.with_quotas(|quotas, facts| {
+                quotas.pod_changed(&namespace, &uid, before.as_deref(), facts);
+            });
         }
         before
     }
@@ -139,7 +141,7 @@ impl Cluster {
         let pod = self.pods.remove(uid)?;
         if !self.quotas.is_idle() {
             let (namespace, uid) = (pod.namespace(), pod.uid());
-            self.with_quotas(|quotas, facts| quotas.pod_changed(namespace, uid, facts));
+            self.with_quotas(|quotas, facts| quotas.pod_changed(namespace, uid, Some(&pod), facts));
         }
         Some(pod)
     }

@@ -162,6 +162,12 @@ impl ClusterPods {
         self.members = in_use.then(Box::default);
     }
 
+    /// The pod group of which a pod counts as a member.
+    pub(super) fn group_counting(&self, pod: &Pod) -> Option<GroupKey> {
+        let (group, _) = self.members.as_ref()?.of(pod)?;
+        Some(group)
+    }
+
     /// Returns whether groups are in use.
     pub(super) fn follows_groups(&self) -> bool {
         self.members.is_some()

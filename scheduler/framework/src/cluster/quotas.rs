@@ -3,7 +3,7 @@
 //! A pod with a node is **usage**, whatever scheduled it. A pending pod of this scheduler is **in line** until every quota
 //! that applies has room; then it is **admitted**, and its room is kept until it has a node, is deleted, or does not wait
 //! any more. A gang is one entry of the line. Everything follows from the pods, the groups, the claims and the quotas of
-//! the cluster: nothing is stored elsewhere, and another scheduler computes the same (DQ-1 to DQ-20).
+//! the cluster: nothing is stored elsewhere, and another scheduler computes the same (DQ-1 to DQ-19).
 //!
 //! **Architecture invariant:** a change of a pod touches only the quotas of its namespace that select it, and the cohorts
 //! of these quotas. Only a changed quota reads all pods of its namespace. A namespace without quotas costs one look-up.
@@ -43,6 +43,12 @@ pub(super) struct Facts<'a> {
     pub(super) groups: &'a Groups,
     pub(super) claims: &'a ResourceClaims,
     pub(super) footprint: Footprint,
+}
+
+impl<'a> Facts<'a> {
+    fn pod(&self, uid: &str) -> Option<&'a Pod> {
+        self.pods.get(uid).map(|pod| &**pod)
+    }
 }
 
 /// The reason why a pending pod is not in line.
@@ -229,8 +235,14 @@ impl Quotas {
         self.drop_empty(namespace);
     }
 
-    /// A pod is new, changed or was deleted.
-    pub(super) fn pod_changed(&mut self, namespace: &Str, uid: &Str, facts: &Facts<'_>) {
+    /// A pod is new, changed or was deleted. `before` is the pod as it was.
+    pub(super) fn pod_changed(
+        &mut self,
+        namespace: &Str,
+        uid: &Str,
+        before: Option<&Pod>,
+        facts: &Facts<'_>,
+    ) {
         if !self.is_active {
             return;
         }
@@ -244,7 +256,9 @@ impl Quotas {
             }
         };
         if space.ruled.is_some() {
-            self.follow(namespace, uid, pod.map(|pod| &**pod), is_new, facts);
+            let pod = pod.map(|pod| &**pod);
+            let gangs = tracking::gangs_of_change(before, pod, facts);
+            self.follow(namespace, uid, (pod, is_new), &gangs, facts);
         } else if pod.is_none() {
             self.drop_empty(namespace);
         }
@@ -269,7 +283,7 @@ impl Quotas {
             let users = facts.pods.using_claim(namespace, name);
             let uids: Vec<Str> = users.map(|pod| pod.uid().clone()).collect();
             for uid in uids {
-                self.pod_changed(namespace, &uid, facts);
+                self.follow(namespace, &uid, (facts.pod(&uid), false), &[], facts);
             }
         }
     }
@@ -288,14 +302,22 @@ impl Quotas {
     /// A group has changed: the members of its pod groups may wait as another gang, or be complete.
     pub(super) fn groups_changed(&mut self, leaves: Vec<GroupKey>, facts: &Facts<'_>) {
         let leaves: BTreeSet<GroupKey> = leaves.into_iter().collect();
-        for leaf in leaves {
-            let members = facts.pods.members(&leaf);
-            let members = members.map(|members| members.unscheduled().iter().cloned());
-            let mut members: Vec<Str> = members.into_iter().flatten().collect();
-            members.sort_unstable();
-            for uid in members {
-                self.pod_changed(&leaf.namespace, &uid, facts);
+        let members = leaves.iter().filter_map(|leaf| facts.pods.members(leaf));
+        let members = members.flat_map(|members| members.unscheduled());
+        // In the order of the line, so that none enters it behind a later pod that has been admitted already.
+        let members = members.filter_map(|uid| facts.pod(uid));
+        let members: BTreeMap<LineKey, &Pod> = members.map(|pod| (LineKey::of(pod), pod)).collect();
+        let mut gangs = BTreeMap::new();
+        for pod in members.into_values() {
+            self.follow(pod.namespace(), pod.uid(), (Some(pod), false), &[], facts);
+            if let Some(gang) = tracking::gang_of(pod, facts) {
+                gangs.insert(gang, pod);
             }
+        }
+        // The number of members that a gang requires may have changed.
+        for (gang, pod) in gangs {
+            let (namespace, uid) = (pod.namespace(), pod.uid());
+            self.follow(namespace, uid, (Some(pod), false), &[gang], facts);
         }
     }
 }

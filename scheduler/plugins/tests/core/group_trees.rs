@@ -4,7 +4,7 @@ use crate::drivers::driver_of;
 use crate::groups::{cpus, gates, member, node_of, stated};
 use berth_api::Kind;
 use berth_framework::Feature;
-use berth_framework::cluster::GroupKey;
+use berth_framework::cluster::{DEFERRED_QUOTA, GroupKey};
 use berth_framework::testing::node;
 use berth_scheduler::queue::QueuedIn;
 use berth_scheduler::testing::Driver;
@@ -259,4 +259,37 @@ fn a_hierarchy_of_a_wrong_shape_is_an_error() {
             "{of_root}"
         );
     }
+}
+
+/// DQ-7, G-8: a hierarchy of groups waits for a deferred quota as a whole, and starts when the limit is raised.
+#[test]
+fn a_hierarchy_waits_for_a_quota_as_a_whole() {
+    let mut w = driver();
+    w.node(cpus("n1", "8"));
+    let quota = |pods: i64| {
+        json!({
+            "metadata": {"name": "q", "namespace": "default", "uid": "uid-q"},
+            "spec": {"hard": {"pods": pods}},
+        })
+    };
+    let kind = Kind::Custom(DEFERRED_QUOTA);
+    w.object(kind, quota(2));
+    w.object(Kind::CompositePodGroup, composite("root", "", 2));
+    w.object(Kind::PodGroup, leaf("g", "root", 2));
+    w.object(Kind::PodGroup, leaf("h", "root", 1));
+    let pods = ["g1", "g2", "h1"];
+    for name in pods {
+        w.pod(member(name, &name[..1], "1"));
+    }
+    assert_eq!(w.attempt_named(), "idle");
+    for name in pods {
+        assert_eq!(w.place_of(name), Some(QueuedIn::Gated), "{name}");
+    }
+    w.object(kind, quota(3));
+    w.attempts();
+    w.answer_all();
+    assert_eq!(placed(&w, &pods), [true; 3]);
+    let used = w.scheduler.cache().cluster().quotas();
+    let used = used.get(&"default".into(), &"q".into()).expect("the quota");
+    assert_eq!(used.amounts[0].used, 3);
 }

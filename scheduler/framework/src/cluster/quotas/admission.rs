@@ -2,7 +2,7 @@
 
 use super::cohort::{self, Cohorts};
 use super::line::{Entry, EntryKey, EntryState, LineKey, Quota, QuotaId};
-use super::needs::Need;
+use super::needs::{Need, Needs};
 use super::spec::QuotaOrder;
 use super::{Quotas, Ruled};
 use berth_api::Str;
@@ -22,12 +22,23 @@ pub(super) enum Shortage {
 }
 
 /// Whether a sum of taken amounts is counted with the entry or without it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Counted {
-    /// The entry is not counted yet.
-    Without,
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Counted<'a> {
+    /// The entry is not counted yet. This is what all quotas count that apply to it.
+    Without(&'a Ruled, &'a Needs),
     /// The entry is counted already.
     With,
+}
+
+/// What an entry counts for in a cohort. Each quota of the cohort that applies to the entry counts it.
+pub(super) fn need_of_cohort(ruled: &Ruled, needs: &Needs, cohort: &Str, key: &Str) -> i64 {
+    let counted = needs.iter().filter_map(|need| {
+        let spec = &ruled.quotas.get(&need.quota)?.spec;
+        let at = spec.limits.iter().position(|limit| limit.key == *key)?;
+        let amount = need.amounts.get(at).copied()?;
+        (spec.cohort.as_ref() == Some(cohort)).then_some(amount)
+    });
+    counted.fold(0, i64::saturating_add)
 }
 
 /// The first key of a quota that has no room.
@@ -36,13 +47,10 @@ pub(super) fn shortage_of_amounts(
     id: &QuotaId,
     quota: &Quota,
     need: &Need,
-    counted: Counted,
+    counted: Counted<'_>,
 ) -> Option<Shortage> {
-    let cohort = quota
-        .spec
-        .cohort
-        .as_ref()
-        .and_then(|name| cohorts.get(name));
+    let name = quota.spec.cohort.as_ref();
+    let cohort = name.and_then(|name| Some((name, cohorts.get(name)?)));
     let mut shortage = None;
     for (at, amount) in need
         .amounts
@@ -53,21 +61,24 @@ pub(super) fn shortage_of_amounts(
         let Some(limit) = quota.spec.limits.get(at) else {
             continue;
         };
-        let more = if counted == Counted::Without {
-            *amount
-        } else {
-            0
+        let more = match counted {
+            Counted::Without(..) => *amount,
+            Counted::With => 0,
         };
         let after = quota.taken(at).saturating_add(more);
         if after > quota.spec.most(at) {
             return Some(Shortage::Limit(at));
         }
-        let Some(cohort) = cohort else {
+        let Some((name, cohort)) = cohort else {
             continue;
+        };
+        let more = match counted {
+            Counted::Without(ruled, needs) => need_of_cohort(ruled, needs, name, &limit.key),
+            Counted::With => 0,
         };
         if cohort.taken(&limit.key).saturating_add(more) > cohort.hard(&limit.key) {
             shortage = shortage.or(Some(Shortage::Cohort(at)));
-        } else if counted == Counted::Without
+        } else if matches!(counted, Counted::Without(..))
             && after > limit.hard
             && let Some(claimant) = cohort.claimant_except(id)
         {
@@ -95,7 +106,8 @@ pub(super) fn shortage<'r>(
             return Some((name, Shortage::Order));
         }
         let id = (namespace.clone(), name.clone());
-        if let Some(shortage) = shortage_of_amounts(cohorts, &id, quota, need, Counted::Without) {
+        let counted = Counted::Without(ruled, &entry.needs);
+        if let Some(shortage) = shortage_of_amounts(cohorts, &id, quota, need, counted) {
             return Some((name, shortage));
         }
     }

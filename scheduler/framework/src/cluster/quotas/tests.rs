@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 
 fn cluster() -> Cluster {
     let mut cluster = Cluster::default();
-    let features = FeatureGates::default().with(Feature::GenericWorkload, true);
+    let features = FeatureGates::default()
+        .with(Feature::GenericWorkload, true)
+        .with(Feature::TopologyAwareWorkloadScheduling, true)
+        .with(Feature::CompositePodGroup, true);
     cluster.follow(&features);
     let schedulers: Vec<Str> = vec!["default-scheduler".into()];
     cluster.pods.count_members_of(schedulers.clone());
@@ -364,4 +367,5 @@ fn the_end_of_a_pod_looks_at_few_entries() {
     }
 }
 
+mod groups;
 mod model;

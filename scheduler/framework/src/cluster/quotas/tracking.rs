@@ -172,17 +172,38 @@ fn entry_of(pod: &Pod, facts: &Facts<'_>) -> (EntryKey, Option<OutOfLine>) {
     }
 }
 
+/// The gang to which a pod belongs.
+pub(super) fn gang_of(pod: &Pod, facts: &Facts<'_>) -> Option<EntryKey> {
+    let (entry, _) = entry_of(pod, facts);
+    matches!(entry, EntryKey::Gang(_)).then_some(entry)
+}
+
+/// The gangs of which a changed pod is a member now, and was none before, or the other way round: they may have become
+/// complete or incomplete.
+pub(super) fn gangs_of_change(
+    before: Option<&Pod>,
+    after: Option<&Pod>,
+    facts: &Facts<'_>,
+) -> Vec<EntryKey> {
+    let counting = |pod: Option<&Pod>| pod.and_then(|pod| facts.pods.group_counting(pod));
+    if counting(before) == counting(after) {
+        return Vec::new();
+    }
+    let pods = before.into_iter().chain(after);
+    pods.filter_map(|pod| gang_of(pod, facts)).collect()
+}
+
 /// The name, the object and the spec of a changed quota; without a spec, it was deleted or cannot be read.
 pub(super) type ChangedQuota<'a> = (&'a Str, &'a Arc<CustomObject>, Option<Arc<QuotaSpec>>);
 
 impl Quotas {
-    /// Follows a pod of a namespace with quotas.
+    /// Follows a pod of a namespace with quotas. `gangs` are those that may have become complete or incomplete.
     pub(super) fn follow(
         &mut self,
         namespace: &Str,
         uid: &Str,
-        pod: Option<&Pod>,
-        is_new: bool,
+        (pod, is_new): (Option<&Pod>, bool),
+        gangs: &[EntryKey],
         facts: &Facts<'_>,
     ) {
         let Self {
@@ -198,12 +219,8 @@ impl Quotas {
             return;
         };
         let after = pod.and_then(|pod| ruled.standing_of(pod, schedulers, facts));
-        let gang = pod.and_then(|pod| match entry_of(pod, facts).0 {
-            gang @ EntryKey::Gang(_) => Some(gang),
-            EntryKey::Pod(_) => None,
-        });
         let before = ruled.pods.get(uid);
-        if before == after.as_ref() && (gang.is_none() || !is_new) {
+        if before == after.as_ref() && gangs.is_empty() {
             return;
         }
         let before = ruled.pods.remove(uid);
@@ -243,19 +260,23 @@ impl Quotas {
             }
             ruled.pods.insert(uid.clone(), after.clone());
         }
-        if let Some(gang) = gang
-            && ruled.entries.contains_key(&gang)
-            && !entries.iter().any(|(key, _, _)| *key == gang)
-        {
-            let needs = ruled.entries.get(&gang).map(|entry| entry.needs.clone());
+        for gang in gangs {
+            let is_known = entries.iter().any(|(key, _, _)| key == gang);
+            if is_known || !ruled.entries.contains_key(gang) {
+                continue;
+            }
+            let needs = ruled.entries.get(gang).map(|entry| entry.needs.clone());
             freed.extend(
                 needs
                     .iter()
                     .flat_map(|needs| Ruled::quotas_of(namespace, needs)),
             );
-            let state = ruled.set_state(cohorts, &gang, EntryState::Out);
+            let state = ruled.set_state(cohorts, gang, EntryState::Out);
             let keeps = state == EntryState::Admitted;
-            entries.push((gang, state, keeps));
+            entries.push((gang.clone(), state, keeps));
+        }
+        if !entries.is_empty() {
+            looked_at.clear();
         }
         for (key, state, keeps) in &entries {
             ruled.enter(cohorts, namespace, key, (*keeps, facts));
@@ -272,7 +293,6 @@ impl Quotas {
                 }
                 EntryState::Out | EntryState::Admitted => false,
             });
-            looked_at.clear();
             looked_at.extend(candidate_of.map(|need| (namespace.clone(), need.quota.clone())));
         }
         let numbers = before.iter().chain(&after).flat_map(|pod| &pod.needs);

@@ -1,6 +1,6 @@
 //! Quotas as explanations, statuses and metrics see them.
 
-use super::admission::{Counted, Shortage, shortage, shortage_of_amounts};
+use super::admission::{Counted, Shortage, need_of_cohort, shortage, shortage_of_amounts};
 use super::line::{EntryKey, EntryState, LineKey, Quota};
 use super::spec::{QuotaLimit, QuotaSpec};
 use super::{OutOfLine, Quotas, Ruled, Standing};
@@ -202,10 +202,18 @@ impl Quotas {
             Shortage::Limit(at) | Shortage::Cohort(at) | Shortage::Claimed(at, _) => Some(*at),
         };
         let need = entry.needs.iter().find(|need| need.quota == *name);
-        let requested = need.zip(at).and_then(|(need, at)| need.amounts.get(at));
+        let requested = need
+            .zip(at)
+            .and_then(|(need, at)| Some((at, *need.amounts.get(at)?)));
+        let requested = requested.map(|(at, own)| match (&found, &quota.spec.cohort) {
+            (Shortage::Cohort(_), Some(cohort)) => quota.spec.limits.get(at).map_or(own, |limit| {
+                need_of_cohort(ruled, &entry.needs, cohort, &limit.key)
+            }),
+            _ => own,
+        });
         Some(QuotaObstacle {
             quota: name.clone(),
-            lack: requested.and_then(|requested| self.lack_of(quota, &found, *requested)),
+            lack: requested.and_then(|requested| self.lack_of(quota, &found, requested)),
             before: quota.before(place, BEFORE_MAX),
             out: None,
         })
