@@ -1,6 +1,7 @@
 //! The API server's part: carries out the scheduler's calls on the world.
 
 use crate::script::CallAnswer;
+use crate::shapes::DEFERRED_QUOTA;
 use crate::world::{Devices, Refusal, World};
 use berth_api::{Kind, Object, Time};
 use berth_framework::Write;
@@ -76,6 +77,7 @@ impl Api for FaithfulApi {
                 Kind::ResourceClaim => write_claim(world, write, now),
                 Kind::Pod => publish_claim(world, write),
                 Kind::PodGroup => world.write_group(write),
+                Kind::Custom(DEFERRED_QUOTA) => world.write_quota(write),
                 _ => update_storage(world, write),
             },
         }

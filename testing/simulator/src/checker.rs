@@ -8,6 +8,7 @@ mod devices;
 mod group_preemption;
 mod groups;
 mod preemption;
+mod quotas;
 mod reports;
 mod rest;
 mod violation;
@@ -15,6 +16,7 @@ mod violation;
 pub(crate) use devices::DecidedDevices;
 pub use group_preemption::GroupPlan;
 pub use preemption::Unplaced;
+pub(crate) use quotas::QuotaSight;
 pub use rest::{Foreign, Statuses, check_rest};
 pub use violation::Violation;
 
@@ -66,6 +68,7 @@ pub struct Checker {
     making_room: reports::BlockedSince,
     /// The writes of statuses that have not been seen yet.
     sent: reports::Sent,
+    quotas: quotas::QuotaChecks,
     decisions: u64,
 }
 
@@ -159,6 +162,16 @@ impl Checker {
         if matches!(kind, Kind::Pod | Kind::Namespace | Kind::ResourceClaim) {
             self.note_all_readiness(now);
         }
+    }
+
+    /// The pods, as the scheduler has received them.
+    pub(crate) fn all_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values()
+    }
+
+    /// Everything that is neither pod nor node, as the scheduler has received it.
+    pub(crate) fn others(&self) -> &Others {
+        &self.others
     }
 
     /// The pods that wait for a node from the scheduler, as it has received it.

@@ -6,6 +6,7 @@
 mod devices;
 mod fit;
 mod group;
+mod quotas;
 mod ready;
 #[cfg(test)]
 mod tests;
@@ -15,10 +16,12 @@ pub(crate) use devices::{claim_names, conflict, wrong_devices};
 pub(crate) use group::{
     GroupName, group_of, is_evicted_as_a_whole, is_in_one_zone, quorum, stored, zone_of,
 };
+pub(crate) use quotas::{Account, Broken, Quota, Seen, Standing, needs, quotas};
 pub(crate) use volumes::lacks_claim;
 
 pub(crate) use ready::{
-    GATE_TEXT, GATED, NOT_READY, awaited_member, blocked, is_blocked, is_ours, is_reason_of_pod,
+    GATE_TEXT, GATED, NOT_READY, QUOTA_TEXT, awaited_member, blocked, is_blocked, is_ours,
+    is_reason_of_pod,
 };
 
 use crate::checker::DecidedDevices;

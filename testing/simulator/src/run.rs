@@ -2,6 +2,7 @@
 
 mod instance;
 mod judge;
+mod quotas;
 mod rest;
 mod schedulers;
 mod surroundings;
@@ -21,6 +22,7 @@ use berth_framework::registry::{AlreadyRegistered, Registry};
 use berth_scheduler::profile::{EnabledPlugin, PluginConfig, Point, ProfileSpec};
 use berth_scheduler::{Observer, Reconfiguration, SchedulerOptions};
 use instance::{Instance, Role, Setup};
+use quotas::Disturbed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -218,6 +220,7 @@ fn run_with(
             run.step(at)?;
             run.take_over_all()?;
             run.check_books()?;
+            run.check_moment()?;
             step += 1;
         }
         run.come_to_rest()?;
@@ -253,6 +256,8 @@ struct Run<'a, 'l> {
     foreign: Foreign,
     /// The nominations that calls have written last, by the UID of the pod.
     nominations: BTreeMap<Str, Str>,
+    /// The quotas of which more may be used than they have, without a fault of a scheduler.
+    disturbed: Disturbed,
     tally: Tally,
 }
 
@@ -311,6 +316,7 @@ impl<'a, 'l> Run<'a, 'l> {
             orphans: Vec::new(),
             foreign: Foreign::default(),
             nominations: BTreeMap::new(),
+            disturbed: Disturbed::new(),
             tally: Tally::default(),
         };
         let leader = Instance::start(&mut run.setup, Role::Leads, now)?;
@@ -342,6 +348,7 @@ impl<'a, 'l> Run<'a, 'l> {
             Step::Other(step) if self.instances.len() > OTHER => self.drive(OTHER, step),
             Step::Other(_) => Ok(()),
             step => {
+                self.note_disturbed_quotas(step);
                 self.change_world(step);
                 self.drive(LEADER, step)
             }

@@ -3,14 +3,14 @@
 
 mod draw;
 
-pub use draw::{CONFIGURATION_SEEDS, GROUP_SEEDS};
+pub use draw::{CONFIGURATION_SEEDS, GROUP_SEEDS, QUOTA_SEEDS};
 mod faults;
 
 pub use faults::{Faults, UnknownFault};
 
 use crate::shapes::{
     Budget, ClaimShape, DeviceWant, DriverShape, GroupShape, NAMESPACES, NodeChange, NodeShape,
-    PodShape, Slow, claim_name, device_claim_name, group_name,
+    PodShape, QuotaShape, Slow, claim_name, device_claim_name, group_name, quota_name,
 };
 use berth_api::{Duration, Kind};
 use berth_framework::{Feature, FeatureGates};
@@ -100,6 +100,10 @@ pub enum Step {
     CreateGroup(usize, GroupShape),
     /// A user deletes a group of pods that has no pods.
     DeleteGroup(usize),
+    /// A user creates a deferred quota, or changes it.
+    SetQuota(usize, QuotaShape),
+    /// A user deletes a deferred quota.
+    DeleteQuota(usize),
     /// A watch delivers so many events.
     Deliver(Kind, usize),
     /// A watch delivers its last event once more.
@@ -232,6 +236,8 @@ impl fmt::Display for Step {
             Self::DeleteGroup(group) => {
                 write!(f, "delete group {} if it has no pods", group_name(*group))
             }
+            Self::SetQuota(quota, shape) => write!(f, "set quota {}: {shape}", quota_name(*quota)),
+            Self::DeleteQuota(quota) => write!(f, "delete quota {}", quota_name(*quota)),
             Self::Deliver(what, count) => {
                 write!(f, "the watch of {} delivers {count}", plural(*what))
             }

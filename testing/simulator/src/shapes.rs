@@ -6,6 +6,7 @@ mod group;
 mod node;
 mod others;
 mod pod;
+mod quota;
 
 pub use devices::{
     CLASS_PARTITION, CLASS_PLAIN, CLASS_SHARED, DEVICE_CLASSES, DEVICE_DRIVER, DEVICE_MEMORY,
@@ -15,6 +16,7 @@ pub use group::{GROUPS, GroupShape, group_name, group_priority, may_preempt};
 pub use node::{NodeChange, NodeShape};
 pub use others::{Access, Budget, ClaimShape, Reach};
 pub use pod::{Domain, Near, PodShape, Slow, Spread, ZoneRule, tolerate};
+pub use quota::{DEFERRED_QUOTA, QUOTAS, QuotaShape, quota_name, quota_namespace};
 
 pub(crate) use devices::{device_claim_name, device_class};
 pub(crate) use others::{

@@ -7,6 +7,7 @@ mod calls;
 mod devices;
 mod objects;
 mod pods;
+mod quotas;
 mod storage;
 mod store;
 mod watch;

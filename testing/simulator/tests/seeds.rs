@@ -1,7 +1,8 @@
 //! Many seeds with the in-tree plugins: not one may show a violation.
 
 use berth_simulator::{
-    CONFIGURATION_SEEDS, Campaign, Faults, GROUP_SEEDS, Progress, Script, Subject, Tally,
+    CONFIGURATION_SEEDS, Campaign, Faults, GROUP_SEEDS, Progress, QUOTA_SEEDS, Script, Subject,
+    Tally,
 };
 use std::hash::{BuildHasher, RandomState};
 
@@ -60,6 +61,17 @@ fn no_violation_while_configurations_change() {
     assert!(tally.bindings > 100, "{tally:?}");
 }
 
+/// Deferred quotas, with gangs, failed calls, restarts and fail-overs.
+#[test]
+fn no_violation_with_quotas() {
+    let first = QUOTA_SEEDS.start;
+    let tally = play(first..first + 80, 500, Faults::ALL);
+    assert!(tally.quota_admissions > 500, "{tally:?}");
+    assert!(tally.bindings > 100, "{tally:?}");
+    assert!(tally.failovers > 5, "{tally:?}");
+    play(first + 100_000..first + 100_040, 500, Faults::NONE);
+}
+
 #[test]
 #[ignore = "long; a step of .ci/run"]
 fn no_violation_in_the_campaign() {
@@ -69,6 +81,9 @@ fn no_violation_in_the_campaign() {
     play(first..first + 1_500, 500, Faults::ALL);
     play(first + 100_000..first + 100_500, 500, Faults::NONE);
     let first = CONFIGURATION_SEEDS.start;
+    play(first..first + 1_000, 500, Faults::ALL);
+    play(first + 100_000..first + 100_300, 500, Faults::NONE);
+    let first = QUOTA_SEEDS.start;
     play(first..first + 1_000, 500, Faults::ALL);
     play(first + 100_000..first + 100_300, 500, Faults::NONE);
 }
@@ -88,6 +103,20 @@ fn no_violation_in_fresh_seeds() {
     let first = CONFIGURATION_SEEDS.start + RandomState::new().hash_one(()) % with_configurations;
     eprintln!("fresh seeds with configurations from {first} on");
     play(first..first + 300, 500, Faults::ALL);
+    fresh_seeds_with_quotas();
+}
+
+fn fresh_seeds_with_quotas() {
+    let seeds = QUOTA_SEEDS.end - QUOTA_SEEDS.start - 300;
+    let first = QUOTA_SEEDS.start + RandomState::new().hash_one(()) % seeds;
+    eprintln!("fresh seeds with quotas from {first} on");
+    play(first..first + 300, 500, Faults::ALL);
+}
+
+#[test]
+#[ignore = "part of no_violation_in_fresh_seeds"]
+fn no_violation_in_fresh_seeds_with_quotas() {
+    fresh_seeds_with_quotas();
 }
 
 /// Seeds that showed a defect once, with what went wrong.

@@ -24,6 +24,11 @@ impl Foreign {
         note(&mut self.conditions, uid, foreign);
     }
 
+    /// Returns whether the condition of a pod was written by a scheduler that did not lead.
+    pub fn has_condition_of(&self, uid: &str) -> bool {
+        self.conditions.contains(uid)
+    }
+
     /// A pod's nominated node was written, by a scheduler that does not lead if `foreign`.
     pub fn nomination_written(&mut self, uid: &Str, foreign: bool) {
         note(&mut self.nominations, uid, foreign);
@@ -202,7 +207,7 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
                 return other.is_some_and(|other| {
                     let mut own = blocked(other, world.others()).into_iter();
                     let is_of_pod = is_reason_of_pod(NOT_READY, message) || message == GATE_TEXT;
-                    !is_of_pod || own.any(|why| why.message == message)
+                    !is_of_pod || own.any(|why| why.message.is(message))
                 });
             }
             !is_reason_of_pod(&c.reason, &c.message)

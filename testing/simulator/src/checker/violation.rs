@@ -1,5 +1,6 @@
 //! The violations that the checker may find.
 
+use crate::rules::Broken;
 use berth_api::Str;
 use std::fmt;
 
@@ -147,6 +148,41 @@ pub enum Violation {
         /// The claim.
         claim: Str,
     },
+    /// More is taken of a deferred quota than it has.
+    QuotaExceeded {
+        /// The quota.
+        quota: Str,
+        /// The pod that is too much; empty if the API shows too many.
+        pod: Str,
+        /// The key with the amounts.
+        what: String,
+    },
+    /// A pod passes a deferred quota before an earlier pod of a strict line.
+    Overtaken {
+        /// The quota.
+        quota: Str,
+        /// The pod that passes.
+        pod: Str,
+        /// The pod that waits.
+        first: Str,
+    },
+    /// Deferred quotas let some members of a gang pass, and others not.
+    SplitGang {
+        /// A member that does not pass.
+        pod: Str,
+    },
+    /// A pod waits for deferred quotas that have room for it.
+    NeedlessWait {
+        /// The pod.
+        pod: Str,
+    },
+    /// The status of a deferred quota is not true, though everything has come to rest.
+    QuotaStatusWrong {
+        /// The quota.
+        quota: Str,
+        /// The difference.
+        what: String,
+    },
     /// The scheduler's own books do not add up.
     Books(String),
     /// The scheduler panicked.
@@ -184,9 +220,25 @@ impl Violation {
             Self::WrongDevice { .. } => "wrong device",
             Self::SharedDevice { .. } => "shared device",
             Self::NotReserved { .. } => "no reservation",
+            Self::QuotaExceeded { .. } => "exceeded quota",
+            Self::Overtaken { .. } => "overtaken pod",
+            Self::SplitGang { .. } => "split gang",
+            Self::NeedlessWait { .. } => "needless wait",
+            Self::QuotaStatusWrong { .. } => "wrong quota status",
             Self::Books(_) => "books",
             Self::Panic { .. } => "panic",
             Self::Restless { .. } => "no rest",
+        }
+    }
+}
+
+impl From<Broken> for Violation {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Exceeded { quota, pod, what } => Self::QuotaExceeded { quota, pod, what },
+            Broken::Overtaken { quota, pod, first } => Self::Overtaken { quota, pod, first },
+            Broken::Split { pod } => Self::SplitGang { pod },
+            Broken::Needless { pod } => Self::NeedlessWait { pod },
         }
     }
 }
@@ -302,6 +354,30 @@ impl fmt::Display for Violation {
                     f,
                     "pod {pod} has a node, and its claim {claim} is not reserved for it"
                 )
+            }
+            Self::QuotaExceeded { quota, pod, what } if pod.is_empty() => {
+                write!(f, "the API shows more than quota {quota} has: {what}")
+            }
+            Self::QuotaExceeded { quota, pod, what } => {
+                write!(f, "pod {pod} is one too many for quota {quota}: {what}")
+            }
+            Self::Overtaken { quota, pod, first } => {
+                write!(
+                    f,
+                    "pod {pod} passes quota {quota} before pod {first}, which is earlier in line"
+                )
+            }
+            Self::SplitGang { pod } => {
+                write!(
+                    f,
+                    "pod {pod} waits for quotas, and other members of its gang pass"
+                )
+            }
+            Self::NeedlessWait { pod } => {
+                write!(f, "pod {pod} waits for quotas that have room for it")
+            }
+            Self::QuotaStatusWrong { quota, what } => {
+                write!(f, "the status of quota {quota} is wrong: {what}")
             }
             Self::Books(text) => f.write_str(text),
             Self::Panic { message, place } => write!(f, "{message} ({place})"),

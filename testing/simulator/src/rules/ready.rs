@@ -13,25 +13,50 @@ pub(crate) const GATE_TEXT: &str = "Scheduling is blocked due to non-empty sched
 /// The reason that a scheduler gives for a pod that anything else rejects.
 pub(crate) const NOT_READY: &str = "NotReadyForScheduling";
 
+/// The beginning of the message for a pod that waits for a deferred quota. The amounts may be old.
+pub(crate) const QUOTA_TEXT: &str = "deferred quota ";
+
 /// Something that keeps a pod out of the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blocked {
     /// The reason of its condition.
     pub(crate) reason: &'static str,
-    /// The message of its condition.
-    pub(crate) message: String,
+    /// The message of its condition, or its beginnings.
+    pub(crate) message: Message,
+}
+
+/// The message of a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// The whole message.
+    Exact(String),
+    /// The rest of the message may be older than the cluster.
+    Begins(&'static str),
+}
+
+impl Message {
+    /// Returns whether a text is this message.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        match self {
+            Self::Exact(message) => message == text,
+            Self::Begins(with) => text.starts_with(with),
+        }
+    }
 }
 
 impl Blocked {
     /// Returns whether the condition states this.
     pub(crate) fn is_reported(&self, reason: &str, message: &str) -> bool {
-        self.reason == reason && self.message == message
+        self.reason == reason && self.message.is(message)
     }
 }
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", self.reason, self.message)
+        match &self.message {
+            Message::Exact(message) => write!(f, "{} {message:?}", self.reason),
+            Message::Begins(with) => write!(f, "{} {with:?}…", self.reason),
+        }
     }
 }
 
@@ -46,12 +71,12 @@ pub(crate) fn is_ours(pod: &Pod) -> bool {
 /// would turn the pod down as well by now.
 pub(crate) fn blocked(pod: &Pod, others: &Others) -> Vec<Blocked> {
     let (gated, held, shut_out) = (gated(pod), held(pod), shut_out(pod, others));
-    let claims = lacks_claim(pod, others);
+    let (claims, quotas) = (lacks_claim(pod, others), lacks_room(pod, others));
     let all = if pod.spec.scheduler_name == SCHEDULERS[1] {
         // The second scheduler asks in another order.
-        [shut_out, held, gated, claims]
+        [shut_out, held, gated, claims, quotas]
     } else {
-        [gated, claims, held, shut_out]
+        [gated, claims, quotas, held, shut_out]
     };
     all.into_iter().flatten().collect()
 }
@@ -64,6 +89,7 @@ pub(crate) fn is_reason_of_pod(reason: &str, message: &str) -> bool {
         "Resource claim ",
         "the pod is held until ",
         "namespace ",
+        QUOTA_TEXT,
     ];
     let is_ready_report = reason == NOT_READY;
     reason == GATED || is_ready_report && beginnings.iter().any(|text| message.starts_with(text))
@@ -85,7 +111,7 @@ pub(crate) fn is_blocked(pod: &Pod, others: &Others) -> bool {
 fn gated(pod: &Pod) -> Option<Blocked> {
     (!pod.spec.scheduling_gates.is_empty()).then(|| Blocked {
         reason: GATED,
-        message: GATE_TEXT.to_owned(),
+        message: Message::Exact(GATE_TEXT.to_owned()),
     })
 }
 
@@ -93,7 +119,7 @@ fn held(pod: &Pod) -> Option<Blocked> {
     let reason = pod.labels().get(HOLD)?;
     Some(Blocked {
         reason: NOT_READY,
-        message: words_of_hold(reason),
+        message: Message::Exact(words_of_hold(reason)),
     })
 }
 
@@ -121,7 +147,15 @@ fn lacks_claim(pod: &Pod, others: &Others) -> Option<Blocked> {
     });
     lacks.next().map(|message| Blocked {
         reason: NOT_READY,
-        message,
+        message: Message::Exact(message),
+    })
+}
+
+/// The quotas that do not let the pod pass.
+fn lacks_room(pod: &Pod, others: &Others) -> Option<Blocked> {
+    others.waits_for_quota(pod.uid()).then_some(Blocked {
+        reason: NOT_READY,
+        message: Message::Begins(QUOTA_TEXT),
     })
 }
 
@@ -130,6 +164,6 @@ fn shut_out(pod: &Pod, others: &Others) -> Option<Blocked> {
     let reason = namespace.metadata.labels.get(CLOSED)?;
     (pod.labels().get(APP) == Some(SHUT_OUT)).then(|| Blocked {
         reason: NOT_READY,
-        message: words_of_closed(pod.namespace(), reason),
+        message: Message::Exact(words_of_closed(pod.namespace(), reason)),
     })
 }

@@ -59,6 +59,8 @@ pub(super) struct Instance {
     pub(super) up_to_date: [Time; WATCHED.len()],
     pub(super) calls: Vec<RunningCall>,
     pub(super) jobs: Vec<JobId>,
+    /// Whether it knew quotas after its last input.
+    pub(super) knows_quotas: bool,
 }
 
 impl Instance {
@@ -94,6 +96,7 @@ impl Instance {
             up_to_date: [now; WATCHED.len()],
             calls: Vec::new(),
             jobs: Vec::new(),
+            knows_quotas: false,
         })
     }
 

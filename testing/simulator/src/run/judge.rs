@@ -17,6 +17,7 @@ impl Run<'_, '_> {
         at: usize,
         failed: Option<&Unplaced>,
     ) -> Result<(), Violation> {
+        self.look_at_quotas(at, true)?;
         if !self.instances[at].is_active() {
             return Ok(());
         }

@@ -114,7 +114,8 @@ impl Run<'_, '_> {
         Violation::Restless { what }
     }
 
-    fn check_rest(&self) -> Result<(), Violation> {
+    fn check_rest(&mut self) -> Result<(), Violation> {
+        self.check_quotas_at_rest()?;
         let leader = &self.instances[LEADER];
         let queue = leader.scheduler.queue();
         for (count, what) in [

@@ -130,6 +130,7 @@ impl Run<'_, '_> {
     }
 
     fn notify(&mut self, at: usize, event: &WatchEvent) -> Result<(), Violation> {
+        self.note_late_quotas(at, event.kind());
         let now = self.now;
         let instance = &mut self.instances[at];
         let number = instance.number;
@@ -142,6 +143,7 @@ impl Run<'_, '_> {
     }
 
     fn relist(&mut self, at: usize, kind: Kind) -> Result<(), Violation> {
+        self.note_late_quotas(at, kind);
         let now = self.now;
         let instance = &mut self.instances[at];
         let objects = instance.watches.relist(&self.world, kind);
@@ -150,6 +152,8 @@ impl Run<'_, '_> {
         for change in self.subject.api.notify(change) {
             instance.scheduler.apply(change, now);
         }
+        // Many changes: each was judged by the quotas as they were then.
+        self.look_at_quotas(at, false)?;
         self.after_input(at, None)
     }
 
@@ -406,6 +410,7 @@ impl Run<'_, '_> {
         let number = instance.number;
         self.tally.configurations += 1;
         self.print_line(|| format!("scheduler {number} takes over configuration {wanted}"));
+        self.look_at_quotas(at, false)?;
         self.after_input(at, None)
     }
 

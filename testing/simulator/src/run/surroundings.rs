@@ -44,6 +44,8 @@ impl Run<'_, '_> {
             }
             Step::CreateGroup(group, shape) => world.create_group(&group_name(*group), shape),
             Step::DeleteGroup(group) => world.delete_group(&group_name(*group)),
+            Step::SetQuota(quota, shape) => world.set_quota(*quota, shape),
+            Step::DeleteQuota(quota) => world.delete_quota(*quota),
             Step::Slow(pod, None) => world.unlabel_pod(&pod_name(*pod), SLOW),
             Step::Relabel(pod, app) => world.label_pod(&pod_name(*pod), APP, app),
             Step::Tolerate(pod, taint) => world.add_toleration(&pod_name(*pod), tolerate(taint)),

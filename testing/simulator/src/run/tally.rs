@@ -55,6 +55,8 @@ tally! {
     group_preemptions, "preemptions for groups", "groupPreemptions";
     /// Configurations that a scheduler took over while it ran.
     configurations, "", "";
+    /// Pods and gangs that deferred quotas admitted.
+    quota_admissions, "", "";
     /// Rounds until everything had come to rest.
     rounds_to_rest, "", "";
 }

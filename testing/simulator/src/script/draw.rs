@@ -2,9 +2,9 @@
 
 use super::{CallAnswer, Faults, Script, Step, VARIED};
 use crate::shapes::{
-    Budget, ClaimShape, DeviceWant, DriverShape, GROUPS, GroupShape, NAMESPACES, NodeChange,
-    NodeShape, PodShape, Slow, chance, random_app, random_reason, random_taint, random_team,
-    random_zone,
+    Budget, ClaimShape, DEFERRED_QUOTA, DeviceWant, DriverShape, GROUPS, GroupShape, NAMESPACES,
+    NodeChange, NodeShape, PodShape, QUOTAS, QuotaShape, Slow, chance, random_app, random_reason,
+    random_taint, random_team, random_zone,
 };
 use crate::world::WATCHED;
 use berth_api::{Duration, Kind, Release};
@@ -22,6 +22,8 @@ const SURROUNDINGS: u32 = 29;
 pub const GROUP_SEEDS: std::ops::Range<u64> = 1 << 20..1 << 21;
 /// The seeds in which schedulers take over other configurations. Half of them have groups of pods.
 pub const CONFIGURATION_SEEDS: std::ops::Range<u64> = 1 << 21..1 << 22;
+/// The seeds with deferred quotas. Half of them have groups of pods, and a quarter changes of configurations.
+pub const QUOTA_SEEDS: std::ops::Range<u64> = 1 << 22..1 << 23;
 /// The number of configurations; see [`Subject::configuration`](crate::Subject::configuration).
 const CONFIGURATIONS: usize = 4;
 /// The gates of groups.
@@ -48,8 +50,10 @@ impl Script {
         if !features.enabled(Feature::SchedulerAsyncAPICalls) {
             features = features.with(Feature::SchedulerPreEnqueuePodStatus, false);
         }
-        let configurations = CONFIGURATION_SEEDS.contains(&seed);
-        let groups = GROUP_SEEDS.contains(&seed) || configurations && seed / 2 % 2 == 1;
+        let quotas = QUOTA_SEEDS.contains(&seed);
+        let configurations = CONFIGURATION_SEEDS.contains(&seed) || quotas && seed / 4 % 4 == 3;
+        let may_have_groups = CONFIGURATION_SEEDS.contains(&seed) || quotas;
+        let groups = GROUP_SEEDS.contains(&seed) || may_have_groups && seed / 2 % 2 == 1;
         if groups {
             for feature in GROUP_FEATURES {
                 features = features.with(feature, true);
@@ -63,6 +67,7 @@ impl Script {
             pods: 0,
             groups,
             configurations,
+            quotas,
             faults,
             standby,
             rng,
@@ -89,6 +94,7 @@ struct Drawing {
     pods: usize,
     groups: bool,
     configurations: bool,
+    quotas: bool,
     faults: Faults,
     standby: bool,
 }
@@ -113,14 +119,24 @@ impl Drawing {
     }
 
     fn shape(&mut self) -> PodShape {
-        PodShape::random(&mut self.rng, CLAIMS)
+        let shape = PodShape::random(&mut self.rng, CLAIMS);
+        self.dated(shape)
+    }
+
+    /// With quotas, pods have creation times, because lines are ordered by them.
+    fn dated(&mut self, shape: PodShape) -> PodShape {
+        PodShape {
+            created: self.quotas.then(|| self.rng.i64(0..100)),
+            ..shape
+        }
     }
 
     /// A new pod: with groups, mostly a member of one.
     fn new_shape(&mut self) -> PodShape {
         if self.groups && chance(&mut self.rng, 60) {
             let group = self.rng.usize(..GROUPS);
-            return PodShape::member(&mut self.rng, group);
+            let shape = PodShape::member(&mut self.rng, group);
+            return self.dated(shape);
         }
         self.shape()
     }
@@ -134,7 +150,19 @@ impl Drawing {
         }
     }
 
+    fn quota_step(&mut self) -> Step {
+        let quota = self.rng.usize(..QUOTAS);
+        if chance(&mut self.rng, 75) {
+            Step::SetQuota(quota, QuotaShape::random(&mut self.rng))
+        } else {
+            Step::DeleteQuota(quota)
+        }
+    }
+
     fn watched(&mut self) -> Kind {
+        if self.quotas && chance(&mut self.rng, 10) {
+            return Kind::Custom(DEFERRED_QUOTA);
+        }
         if self.groups && chance(&mut self.rng, 10) {
             return Kind::PodGroup;
         }
@@ -149,6 +177,17 @@ impl Drawing {
         // A cluster to begin with.
         if n < self.nodes / 2 {
             return Step::CreateNode(n, NodeShape::random(&mut self.rng));
+        }
+        if self.quotas {
+            // Most quotas exist before the first pod.
+            match n - self.nodes / 2 {
+                quota @ 0..QUOTAS if chance(&mut self.rng, 60) => {
+                    return Step::SetQuota(quota, QuotaShape::random(&mut self.rng));
+                }
+                QUOTAS => return Step::Deliver(Kind::Custom(DEFERRED_QUOTA), QUOTAS),
+                _ if chance(&mut self.rng, 5) => return self.quota_step(),
+                _ => {}
+            }
         }
         if self.groups && chance(&mut self.rng, 5) {
             return self.group_step();

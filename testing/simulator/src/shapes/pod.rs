@@ -12,7 +12,7 @@ use berth_api::pod::{
     PodAffinityTerm, PodResourceClaim, SchedulingGate, TopologySpreadConstraint, Volume,
 };
 use berth_api::taint::TolerationOperator;
-use berth_api::{LabelSelector, Labels, Pod, Quantity, Str, Toleration};
+use berth_api::{LabelSelector, Labels, Pod, Quantity, Str, Time, Toleration};
 use fastrand::Rng;
 use std::fmt;
 
@@ -214,6 +214,8 @@ pub struct PodShape {
     pub slow: Option<Slow>,
     /// The group of which it is a member, by number.
     pub group: Option<usize>,
+    /// Its creation time, in seconds since the epoch.
+    pub created: Option<i64>,
 }
 
 impl PodShape {
@@ -322,6 +324,7 @@ impl PodShape {
         if !self.namespace.is_empty() {
             pod.metadata.namespace = self.namespace.into();
         }
+        pod.metadata.creation_timestamp = self.created.map(Time::from_secs);
         pod.spec.scheduler_name = SCHEDULERS[self.scheduler % SCHEDULERS.len()].into();
         pod.spec.priority = Some(self.priority);
         if self.meek {
@@ -539,6 +542,9 @@ impl fmt::Display for PodShape {
         }
         if let Some(slow) = self.slow {
             write!(f, ", slow at {}", slow.as_str())?;
+        }
+        if let Some(created) = self.created {
+            write!(f, ", created at {created} s")?;
         }
         Ok(())
     }

@@ -2,46 +2,71 @@
 
 use super::{Devices, Refusal, World};
 use crate::shapes::{
-    Budget, DEVICE_CLASSES, GroupShape, NAMESPACES, NodeChange, NodeShape, device_class, namespace,
-    storage_class,
+    Budget, DEFERRED_QUOTA, DEVICE_CLASSES, GroupShape, NAMESPACES, NodeChange, NodeShape,
+    device_class, namespace, storage_class,
 };
 use berth_api::groups::PodGroup;
 use berth_api::storage::{CsiNode, PersistentVolume, PersistentVolumeClaim, VolumeNodeResources};
-use berth_api::{DeviceClass, Kind, Namespace, Node, Object, Pod, ResourceClaim, Str};
+use berth_api::{
+    CustomObject, DeviceClass, Kind, Namespace, Node, Object, Pod, ResourceClaim, Str,
+};
 use berth_framework::write::Write;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Objects that are neither pods nor nodes, by kind, namespace and name.
+/// Objects that are neither pods nor nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Others(BTreeMap<(Kind, Str, Str), Object>);
+pub struct Others {
+    /// By kind, namespace and name.
+    objects: BTreeMap<(Kind, Str, Str), Object>,
+    /// The UIDs of the pods that wait for deferred quotas.
+    quota_waits: BTreeSet<Str>,
+}
 
 impl Others {
     /// Adds an object, or takes its new state.
     pub fn put(&mut self, object: Object) {
-        self.0.insert(key_of(&object), object);
+        self.objects.insert(key_of(&object), object);
     }
 
     /// Removes an object.
     pub fn remove(&mut self, object: &Object) {
-        self.0.remove(&key_of(object));
+        self.objects.remove(&key_of(object));
     }
 
     /// Makes these the only objects of their kind.
     pub fn replace(&mut self, kind: Kind, objects: Vec<Object>) {
-        self.0.retain(|(other, _, _), _| *other != kind);
+        self.objects.retain(|(other, _, _), _| *other != kind);
         objects.into_iter().for_each(|object| self.put(object));
     }
 
     /// The objects of a kind.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
-        let all = self.0.iter();
+        let all = self.objects.iter();
         all.filter(move |((other, _, _), _)| *other == kind)
             .map(|(_, object)| object)
     }
 
     fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Object> {
-        self.0.get(&(kind, namespace.into(), name.into()))
+        self.objects.get(&(kind, namespace.into(), name.into()))
+    }
+
+    /// Returns whether a pod waits for deferred quotas.
+    pub fn waits_for_quota(&self, uid: &str) -> bool {
+        self.quota_waits.contains(uid)
+    }
+
+    /// Sets the pods that wait for quotas. Returns whether they are others than before.
+    pub fn set_quota_waits(&mut self, waits: BTreeSet<Str>) -> bool {
+        let has_changed = self.quota_waits != waits;
+        self.quota_waits = waits;
+        has_changed
+    }
+
+    /// A deferred quota.
+    pub fn quota(&self, namespace: &str, name: &str) -> Option<&Arc<CustomObject>> {
+        let kind = Kind::Custom(DEFERRED_QUOTA);
+        self.get(kind, namespace, name)?.as_custom()
     }
 
     /// A claim.

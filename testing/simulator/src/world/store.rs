@@ -2,7 +2,7 @@
 
 use super::{Others, WatchEvent};
 use berth_api::{Kind, Node, Object, ObjectMeta, Pod, Str};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The objects of the simulated API server.
@@ -31,6 +31,10 @@ impl Store {
     /// Everything that is neither pod nor node.
     pub fn others(&self) -> &Others {
         &self.others
+    }
+
+    pub(super) fn set_quota_waits(&mut self, waits: BTreeSet<Str>) {
+        self.others.set_quota_waits(waits);
     }
 
     /// Counts the changes of the world.

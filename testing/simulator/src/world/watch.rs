@@ -1,11 +1,12 @@
 //! Watches: every change of a kind in order, sooner or later, perhaps twice; or everything that is there, once more.
 
 use super::World;
+use crate::shapes::DEFERRED_QUOTA;
 use berth_api::{Kind, Object};
 use std::fmt;
 
 /// The kinds that change in the world.
-pub const WATCHED: [Kind; 12] = [
+pub const WATCHED: [Kind; 13] = [
     Kind::Pod,
     Kind::Node,
     Kind::PersistentVolume,
@@ -18,6 +19,7 @@ pub const WATCHED: [Kind; 12] = [
     Kind::ResourceSlice,
     Kind::ResourceClaim,
     Kind::PodGroup,
+    Kind::Custom(DEFERRED_QUOTA),
 ];
 
 /// A change of one object, as a watch delivers it.

@@ -5,6 +5,7 @@ mod configurations;
 mod devices;
 mod groups;
 mod hearing;
+mod quotas;
 mod reports;
 
 use berth_api::{Str, Time};

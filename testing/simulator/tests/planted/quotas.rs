@@ -1,0 +1,247 @@
+//! Deferred quotas: schedulers that receive quotas and groups as they are not, and a plugin that is wrong. Each guarantee
+//! has a bug that breaks it.
+
+use super::{found_behind, found_from, with, with_api};
+use berth_api::{Kind, Object, Pod, Str, Time};
+use berth_framework::call::ApiCall;
+use berth_framework::event::{EventRegistration, Narrowed};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue, Reserve};
+use berth_framework::registry::Extensions;
+use berth_framework::stage::{StageContext, Step, Wake};
+use berth_framework::{CycleState, FeatureGates, PodInfo, Status};
+use berth_scheduler::ClusterChange;
+use berth_simulator::shapes::DEFERRED_QUOTA;
+use berth_simulator::world::{Refusal, World};
+use berth_simulator::{Api, FaithfulApi, Faults, QUOTA_SEEDS, Shrunk, Subject};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const KIND: Kind = Kind::Custom(DEFERRED_QUOTA);
+const FIRST: u64 = QUOTA_SEEDS.start;
+
+/// An API whose watch shows each object as this function changes it.
+struct Shown<F>(F);
+
+impl<F: Fn(Object) -> Object + Send + Sync> Api for Shown<F> {
+    fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
+        FaithfulApi.carry_out(world, call, now)
+    }
+
+    fn notify(&self, change: ClusterChange) -> Vec<ClusterChange> {
+        vec![match change {
+            ClusterChange::Applied(object) => ClusterChange::Applied((self.0)(object)),
+            ClusterChange::Replaced(kind, objects) => {
+                let objects = objects.into_iter().map(&self.0);
+                ClusterChange::Replaced(kind, objects.collect())
+            }
+            other => other,
+        }]
+    }
+}
+
+/// A scheduler that receives the spec of each quota as this function changes it.
+fn with_spec(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Subject {
+    with_api(Shown(move |object: Object| {
+        let Object::Custom(quota) = &object else {
+            return object;
+        };
+        let mut quota = (**quota).clone();
+        change(&mut quota.value["spec"]);
+        Object::Custom(Arc::new(quota))
+    }))
+}
+
+fn found_with(subject: &Subject, faults: Faults, kind: &str) -> Shrunk {
+    found_from(FIRST, subject, faults, &[kind])
+}
+
+/// The same, behind seeds in which only the status of a quota shows the wrong limit.
+fn found_before_status(subject: &Subject, kind: &str) {
+    let consequences = ["wrong quota status"];
+    found_behind(&consequences, FIRST, subject, Faults::NONE, &[kind]);
+}
+
+/// The scheduler counts by a greater limit.
+#[test]
+fn a_limit_that_is_exceeded_is_seen() {
+    let subject = with_spec(|spec| {
+        if let Some(pods) = spec["hard"]["pods"].as_i64() {
+            spec["hard"]["pods"] = json!(pods + 1);
+        }
+    });
+    found_before_status(&subject, "exceeded quota");
+}
+
+/// The scheduler lends what other quotas of the cohort do not have.
+#[test]
+fn a_quota_that_borrows_too_much_is_seen() {
+    let subject = with_spec(|spec| {
+        if spec["borrowingLimit"].is_object() {
+            spec["borrowingLimit"] = json!({});
+        }
+    });
+    found_with(&subject, Faults::NONE, "exceeded quota");
+}
+
+/// The scheduler does not know what other schedulers and former leaders have placed.
+#[test]
+fn a_leader_that_counts_only_its_own_pods_is_seen() {
+    let subject = with("DeferredQuota", |inner| {
+        let forgetful = Extensions::of(Forgetful::default());
+        let forgetful = forgetful.pre_enqueue().reserve().build();
+        Extensions {
+            events: inner.events,
+            ..forgetful
+        }
+    });
+    let faults: Faults = "restarts,failovers".parse().expect("they exist");
+    found_with(&subject, faults, "exceeded quota");
+}
+
+/// DeferredQuota with books of its own instead of the pods of the cluster: before it has placed a pod, what others have
+/// placed does not count.
+#[derive(Default)]
+struct Forgetful {
+    has_placed: AtomicBool,
+}
+
+impl Plugin for Forgetful {
+    fn name(&self) -> &str {
+        "DeferredQuota"
+    }
+}
+
+impl PreEnqueue for Forgetful {
+    fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
+        let Some(obstacle) = cx.cluster.quotas().obstacle(pod) else {
+            return Status::success();
+        };
+        let mut others = cx.cluster.pods.values();
+        let is_used =
+            others.any(|other| other.is_assigned() && other.namespace() == pod.namespace());
+        let forgets = is_used && !self.has_placed.load(Ordering::Relaxed);
+        let lack = obstacle.lack.as_ref();
+        if forgets && lack.is_some_and(|lack| !lack.never_fits) {
+            Status::success()
+        } else {
+            Status::unresolvable(obstacle.to_string())
+        }
+    }
+}
+
+impl Reserve for Forgetful {
+    fn reserve(
+        &self,
+        _: &mut StageContext<'_>,
+        _: &mut CycleState,
+        _: &PodInfo,
+        _: &Str,
+        _: Option<Wake<'_>>,
+    ) -> Step {
+        self.has_placed.store(true, Ordering::Relaxed);
+        Step::success()
+    }
+
+    fn unreserve(&self, _: &mut StageContext<'_>, _: &mut CycleState, _: &PodInfo, _: &Str) {}
+}
+
+/// The scheduler takes each line for one of order BestEffort.
+#[test]
+fn a_pod_that_overtakes_is_seen() {
+    let subject = with_spec(|spec| spec["order"] = json!("BestEffort"));
+    found_with(&subject, Faults::NONE, "overtaken pod");
+}
+
+/// The scheduler takes each line for one of order Strict.
+#[test]
+fn a_pod_that_waits_for_its_turn_where_smaller_ones_may_overtake_is_seen() {
+    let subject = with_spec(|spec| spec["order"] = json!("Strict"));
+    found_with(&subject, Faults::NONE, "needless wait");
+}
+
+/// The scheduler counts by a smaller limit.
+#[test]
+fn a_pod_that_waits_and_fits_is_seen() {
+    let subject = with_spec(|spec| {
+        if let Some(pods) = spec["hard"]["pods"].as_i64() {
+            spec["hard"]["pods"] = json!((pods - 1).max(0));
+        }
+    });
+    found_before_status(&subject, "needless wait");
+}
+
+/// The scheduler takes gangs for pods without a gang: a quota lets some of them pass. One that starts in part is a
+/// consequence.
+#[test]
+fn a_gang_that_is_admitted_in_part_is_seen() {
+    let subject = with_api(Shown(|object: Object| {
+        let Object::PodGroup(group) = &object else {
+            return object;
+        };
+        let mut group = (**group).clone();
+        let policy = &mut group.spec.scheduling_policy;
+        if policy.gang.take().is_some() {
+            policy.basic = Some(Default::default());
+        }
+        Object::PodGroup(Arc::new(group))
+    }));
+    let consequences = ["short gang", "needless wait", "overtaken pod"];
+    found_behind(
+        &consequences,
+        FIRST,
+        &subject,
+        Faults::NONE,
+        &["split gang"],
+    );
+}
+
+/// DeferredQuota whose event wakes no pod.
+struct Deaf(Extensions);
+
+impl Plugin for Deaf {
+    fn name(&self) -> &str {
+        "DeferredQuota"
+    }
+}
+
+impl EnqueueExtensions for Deaf {
+    fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
+        let own = self.0.events.clone();
+        let own = own.map(|own| own.events(features)).unwrap_or_default();
+        let woken = own
+            .into_iter()
+            .map(|registration| registration.narrowed_by(|_, _| Ok(Narrowed::Pods(Vec::new()))));
+        woken.collect()
+    }
+}
+
+/// Admitted pods stay gated. Their conditions state that they wait.
+#[test]
+fn a_pod_that_is_admitted_and_not_woken_is_seen() {
+    let subject = with("DeferredQuota", |inner| {
+        let events = Extensions::of(Deaf(inner.clone())).events().build().events;
+        Extensions { events, ..inner }
+    });
+    found_from(
+        FIRST,
+        &subject,
+        Faults::NONE,
+        &["lost pod", "wrong status", "untrue report"],
+    );
+}
+
+/// The writes of statuses are lost.
+#[test]
+fn a_quota_whose_status_is_not_written_is_seen() {
+    struct Lossy;
+    impl Api for Lossy {
+        fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
+            match call {
+                ApiCall::Write(write) if write.object().kind == KIND => Ok(()),
+                call => FaithfulApi.carry_out(world, call, now),
+            }
+        }
+    }
+    found_with(&with_api(Lossy), Faults::NONE, "wrong quota status");
+}
