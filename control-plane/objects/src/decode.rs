@@ -4,7 +4,7 @@ use crate::body::{Encoding, WriteBody};
 use crate::catalog::ServedResource;
 use crate::raw_json;
 use crate::schema::GroupVersionKind;
-use crate::schema::{self, Decoded, FieldFault, Schemas};
+use crate::schema::{self, Decoded, Empties, FieldFault, Schemas};
 use crate::status::ApiError;
 use crate::view::meta_mut;
 use berth_protobuf::envelope::Envelope;
@@ -84,20 +84,36 @@ impl WriteBody<'_> {
     }
 }
 
-/// Reads an object of `resource`, in the shape in which it is stored. Returns it with the warnings to send.
+/// An object that a client has sent.
+#[derive(Debug, Clone, Default)]
+pub struct SentObject {
+    /// The object in its normal form, in the shape in which it is stored.
+    pub object: Value,
+    /// The empty lists and maps that were sent.
+    pub empties: Empties,
+}
+
+impl From<Value> for SentObject {
+    fn from(object: Value) -> Self {
+        let empties = Empties::default();
+        Self { object, empties }
+    }
+}
+
+/// Reads an object of `resource`. Returns it with the warnings to send.
 pub fn object(
     resource: &ServedResource,
     body: WriteBody<'_>,
     validation: FieldValidation,
-) -> Result<(Value, Vec<String>), ApiError> {
+) -> Result<(SentObject, Vec<String>), ApiError> {
     let kind = resource.group_version_kind();
     let decode = |object: &mut Value| resource.decode(object);
     let in_order = resource.custom.is_none();
-    let (mut object, warnings) = read(kind, body, validation, decode, in_order)?;
+    let (mut sent, warnings) = read(kind, body, validation, decode, in_order)?;
     if resource.has_raw_json() {
-        raw_json::keep_body(body, &mut object);
+        raw_json::keep_body(body, &mut sent.object);
     }
-    Ok((resource.stored(object), warnings))
+    Ok((resource.stored_as_sent(sent), warnings))
 }
 
 impl ServedResource {
@@ -108,6 +124,16 @@ impl ServedResource {
             None => Schemas::get().normalize_in(self.api, self.group_version_kind(), object),
         }
     }
+
+    /// An object in the shape in which it is stored.
+    pub fn stored_as_sent(&self, sent: SentObject) -> SentObject {
+        let object = self.stored(sent.object);
+        if self.is_converted() {
+            // Another version has other places.
+            return object.into();
+        }
+        SentObject { object, ..sent }
+    }
 }
 
 /// Reads an object of a group, version and kind.
@@ -117,7 +143,8 @@ pub fn of_kind(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let decode = |object: &mut Value| Schemas::get().normalize(kind, object);
-    read(kind, body, validation, decode, true)
+    let (sent, warnings) = read(kind, body, validation, decode, true)?;
+    Ok((sent.object, warnings))
 }
 
 fn read(
@@ -126,7 +153,7 @@ fn read(
     validation: FieldValidation,
     decode: impl Fn(&mut Value) -> Decoded,
     in_order: bool,
-) -> Result<(Value, Vec<String>), ApiError> {
+) -> Result<(SentObject, Vec<String>), ApiError> {
     let GroupVersionKind {
         group,
         version,
@@ -172,7 +199,8 @@ fn read(
     } else {
         Vec::new()
     };
-    Ok((object, warnings))
+    let empties = decoded.empties;
+    Ok((SentObject { object, empties }, warnings))
 }
 
 /// `unknown field "x"`, `duplicate field "y"`.

@@ -8,6 +8,7 @@
 //! read it.
 
 mod document;
+mod empties;
 pub(crate) mod model;
 mod normal;
 pub(crate) mod path;
@@ -21,6 +22,7 @@ pub use document::{
     DEPTH_MAX, DecodeError, Parsed, TEXT_BYTES_MAX, VALUES_MAX, parse_json, parse_yaml,
 };
 pub use document::{FieldFault, faults_in_order, first_duplicate_line};
+pub use empties::Empties;
 pub(crate) use rules::{CodeId, RuleCode, ValueCheck};
 
 use crate::releases::{self, ApiRelease};
@@ -38,6 +40,8 @@ pub struct Decoded {
     pub unknown_fields: Vec<String>,
     /// Values of the wrong type, as complete messages. Any is a 400.
     pub type_errors: Vec<String>,
+    /// Empty lists and maps that the normal form does not have.
+    pub empties: Empties,
 }
 
 /// A kind of objects, in one version.

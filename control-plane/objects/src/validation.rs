@@ -15,6 +15,7 @@ mod config;
 mod defaults;
 mod devices;
 mod differences;
+mod empties;
 pub(crate) mod engine;
 pub mod errors;
 pub mod events;

@@ -6,7 +6,8 @@ use super::write::adopt_namespace;
 use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
 use berth_objects::apply::{ApplyError, Author, Conflict};
 use berth_objects::catalog::ServedResource;
-use berth_objects::decode::FieldValidation;
+use berth_objects::decode::{FieldValidation, SentObject};
+use berth_objects::schema::Empties;
 use berth_objects::status::{ApiError, Cause};
 use berth_objects::validation::warnings;
 use berth_objects::view::{meta, meta_mut};
@@ -103,7 +104,12 @@ impl Api {
             let mut merged = apply::apply(resource.typed(), live, &config, &author, options.force)
                 .map_err(|e| apply_error(resource, &subject, name, e))?;
             apply::renew_last_applied(&mut merged, &given, &author);
-            Ok(resource.stored(merged))
+            let empties = match resource.custom {
+                Some(_) => Empties::default(),
+                None => resource.decode(&mut merged).empties,
+            };
+            let object = merged;
+            Ok(resource.stored_as_sent(SentObject { object, empties }))
         };
         let mut last = ApiError::modified(resource.subject(name));
         for _ in 0..APPLY_ATTEMPTS_MAX {
@@ -118,9 +124,9 @@ impl Api {
                     );
                     return Err(ApiError::conflict(resource.subject(name), &detail));
                 }
-                let mut object = merge(&json!({}))?;
-                resource.strategy().default(&mut object);
-                let version = self.store_new(resource, namespace, object, options);
+                let mut sent = merge(&json!({}))?;
+                resource.strategy().default(&mut sent.object);
+                let version = self.store_new(resource, namespace, sent, options);
                 version.map(|version| {
                     let warnings = warnings::of_created(resource, &version.object());
                     (WriteResult { version, warnings }, true)

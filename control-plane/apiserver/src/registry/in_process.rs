@@ -96,7 +96,7 @@ impl InProcess {
             by: Method::Put,
             is_decoded: false,
         };
-        let written = self.api.replace(&change, object)?;
+        let written = self.api.replace(&change, object.into())?;
         Ok(written.version.object())
     }
 }

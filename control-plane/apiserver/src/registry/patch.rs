@@ -4,7 +4,7 @@ use super::api::Api;
 use super::scale;
 use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
 use berth_objects::catalog::ServedResource;
-use berth_objects::decode::FieldValidation;
+use berth_objects::decode::{FieldValidation, SentObject};
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::patch::{PatchError, PatchType};
 use berth_objects::schema::GroupVersionKind;
@@ -66,7 +66,7 @@ impl Api {
                 let decode = |after: &mut Value| Schemas::get().normalize(kind, after);
                 let (after, faults) = patched(kind, before, patch, options, decode)?;
                 note(faults);
-                scale::put(resource, stored, &after)
+                scale::put(resource, stored, &after.object).map(SentObject::from)
             }
             _ => {
                 let kind = resource.group_version_kind();
@@ -82,13 +82,13 @@ impl Api {
                 let identity = ObjectIdentity::of(&before);
                 let (mut after, faults) = patched(kind, before, patch, options, decode)?;
                 note(faults);
-                identity.check(&after)?;
+                identity.check(&after.object)?;
                 // These patches leave the text of what they do not change; others write the whole object anew.
                 let is_textual = matches!(patch.patch_type, PatchType::Json | PatchType::Merge);
                 if resource.has_raw_json() && is_textual {
-                    raw_json::keep_texts(stored, &mut after);
+                    raw_json::keep_texts(stored, &mut after.object);
                 }
-                Ok(resource.stored(after))
+                Ok(resource.stored_as_sent(after))
             }
         })
     }
@@ -100,7 +100,7 @@ fn patched(
     patch: RequestPatch<'_>,
     options: &WriteOptions,
     decode: impl Fn(&mut Value) -> Decoded,
-) -> Result<(Value, Vec<String>), ApiError> {
+) -> Result<(SentObject, Vec<String>), ApiError> {
     let patched = patch::apply_reporting(patch.patch_type, kind, before, patch.bytes)
         .map_err(|e| patch_error(&e))?;
     let mut object = patched.object;
@@ -113,7 +113,8 @@ fn patched(
         let text = format!("strict decoding error: {}", faults.join(", "));
         return Err(bad_outcome(&object, &text));
     }
-    Ok((object, faults))
+    let empties = decoded.empties;
+    Ok((SentObject { object, empties }, faults))
 }
 
 /// 422 for a patch whose outcome is no object of the kind.

@@ -21,10 +21,11 @@ use berth_objects::access::gr;
 use berth_objects::body::WriteBody;
 use berth_objects::catalog::{Conversion, Generation, ServedResource};
 use berth_objects::conversion::groups_alpha;
+use berth_objects::decode::SentObject;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::releases::ApiRelease;
 use berth_objects::releases::fields::drop_disabled;
-use berth_objects::schema::Schemas;
+use berth_objects::schema::{Empties, Schemas};
 use berth_objects::status::ApiError;
 use berth_objects::strategy::Subresource;
 use berth_objects::validation::{events, later, metadata, warnings};
@@ -100,18 +101,18 @@ impl Api {
         body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, ApiError> {
-        let (mut object, faults) = decode::object(resource, body, options.validation)?;
+        let (mut sent, faults) = decode::object(resource, body, options.validation)?;
         // The client learns of unknown fields even if the object is refused.
         faults
             .iter()
             .for_each(|fault| options.requester.warn(fault));
-        adopt_namespace(resource, namespace, &mut object)?;
+        adopt_namespace(resource, namespace, &mut sent.object)?;
         if resource.is_converted() {
-            resource.strategy().default(&mut object);
+            resource.strategy().default(&mut sent.object);
         } else {
-            resource.strategy().default_normal(&mut object);
+            resource.strategy().default_normal(&mut sent.object);
         }
-        let version = self.create_complete(resource, namespace, object, options)?;
+        let version = self.create_complete(resource, namespace, sent, options)?;
         let warnings = warnings::of_created(resource, &version.object());
         Ok(WriteResult { version, warnings })
     }
@@ -129,7 +130,7 @@ impl Api {
     ) -> Result<Arc<ObjectVersion>, ApiError> {
         adopt_namespace(resource, namespace, &mut object)?;
         resource.strategy().default(&mut object);
-        self.create_complete(resource, namespace, object, options)
+        self.create_complete(resource, namespace, object.into(), options)
     }
 
     /// Creates an object that has its namespace and its defaults.
@@ -137,12 +138,13 @@ impl Api {
         &self,
         resource: &ServedResource,
         namespace: &str,
-        mut object: Value,
+        mut sent: SentObject,
         options: &WriteOptions,
     ) -> Result<Arc<ObjectVersion>, ApiError> {
-        meta_mut(&mut object).remove("uid");
-        self.track_fields(resource, None, &mut object, (&options.manager, ""));
-        self.store_new(resource, namespace, object, options)
+        let object = &mut sent.object;
+        meta_mut(object).remove("uid");
+        self.track_fields(resource, None, object, (&options.manager, ""));
+        self.store_new(resource, namespace, sent, options)
     }
 
     /// Creates an object that has its namespace, its defaults and its field managers.
@@ -150,9 +152,13 @@ impl Api {
         &self,
         resource: &ServedResource,
         namespace: &str,
-        mut object: Value,
+        sent: SentObject,
         options: &WriteOptions,
     ) -> Result<Arc<ObjectVersion>, ApiError> {
+        let SentObject {
+            mut object,
+            empties,
+        } = sent;
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let rules = resource.stored_as();
         self.admit_create(rules, namespace, &mut object)?;
@@ -190,9 +196,16 @@ impl Api {
             }
             Ok::<_, ApiError>(added)
         };
+        let prepare = |object: Value| {
+            let sent = SentObject {
+                object,
+                empties: empties.clone(),
+            };
+            self.prepare_create(resource, namespace, sent, options)
+        };
         let Some(base) = self.fill_in_metadata(&mut object) else {
             let name = meta(&object, "name").to_owned();
-            let object = self.prepare_create(resource, namespace, object, options)?;
+            let object = prepare(object)?;
             let object = conversion::to_storage(self, resource, object)?;
             let added = add(object)?;
             return added.map_err(|_| ApiError::already_exists(resource.subject(&name)));
@@ -202,7 +215,7 @@ impl Api {
         let name = free_name(self, store, &base, key_of).map_err(|name| taken(&name))?;
         // The name comes first: other fields may be made from it.
         meta_mut(&mut object).insert("name".to_owned(), name.clone().into());
-        let object = self.prepare_create(resource, namespace, object, options)?;
+        let object = prepare(object)?;
         let object = conversion::to_storage(self, resource, object)?;
         // Another object can have been created with this name since. Then the client tries again.
         let added = add(object)?;
@@ -214,11 +227,16 @@ impl Api {
         &self,
         resource: &ServedResource,
         namespace: &str,
-        mut object: Value,
+        sent: SentObject,
         options: &WriteOptions,
     ) -> Result<Value, ApiError> {
+        let SentObject {
+            mut object,
+            empties,
+        } = sent;
         let rules = resource.stored_as();
         let strategy = resource.strategy();
+        empties.undo_defaults(rules.resource, &mut object);
         groups::drop_disabled(self.groups, rules, &mut object, None);
         strategy.prepare_for_create(&mut object, &self.now_text());
         drop_disabled(resource.api, rules.group_version_kind(), &mut object, None);
@@ -245,6 +263,7 @@ impl Api {
             errors.extend(events::validate_create(&object));
         }
         if !errors.is_empty() {
+            empties.restate(&mut errors, &object, |sent| strategy.validate(sent));
             let subject = resource.kind_subject(meta(&object, "name"));
             return Err(ApiError::invalid(subject, &errors));
         }
@@ -297,27 +316,28 @@ impl Api {
         body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<(WriteResult, bool), ApiError> {
-        let (mut object, faults) = decode::object(resource, body, options.validation)?;
+        let (mut sent, faults) = decode::object(resource, body, options.validation)?;
+        let object = &mut sent.object;
         faults
             .iter()
             .for_each(|fault| options.requester.warn(fault));
-        adopt_namespace(resource, namespace, &mut object)?;
-        let given = meta(&object, "name");
+        adopt_namespace(resource, namespace, object)?;
+        let given = meta(object, "name");
         if given.is_empty() {
-            meta_mut(&mut object).insert("name".to_owned(), name.into());
+            meta_mut(object).insert("name".to_owned(), name.into());
         } else if given != name {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({given}) does not match the name on the URL ({name})"
             )));
         }
         if sub == Some("finalize") {
-            let version = self.finalize_namespace(resource, name, &object, options.dry_run)?;
+            let version = self.finalize_namespace(resource, name, object, options.dry_run)?;
             let warnings = Vec::new();
             return Ok((WriteResult { version, warnings }, false));
         }
         let creates = resource.creates_on_update && sub.is_none();
         if creates && self.get(resource, namespace, name).is_err() {
-            match self.create_by_update(resource, namespace, object.clone(), options) {
+            match self.create_by_update(resource, namespace, sent.clone(), options) {
                 Err(e) if e.reason == "AlreadyExists" => {}
                 created => {
                     let version = created?;
@@ -335,7 +355,7 @@ impl Api {
             by: Method::Put,
             is_decoded: true,
         };
-        Ok((self.replace(&change, object)?, false))
+        Ok((self.replace(&change, sent)?, false))
     }
 
     /// Creates the object of a PUT, if its sender may create it.
@@ -343,10 +363,11 @@ impl Api {
         &self,
         resource: &ServedResource,
         namespace: &str,
-        mut object: Value,
+        mut sent: SentObject,
         options: &WriteOptions,
     ) -> Result<Arc<ObjectVersion>, ApiError> {
-        let name = meta(&object, "name").to_owned();
+        let object = &mut sent.object;
+        let name = meta(object, "name").to_owned();
         let asked = RequestAttributes {
             verb: "create",
             group: resource.resource.group,
@@ -356,43 +377,44 @@ impl Api {
             ..RequestAttributes::default()
         };
         rbac::authorize(self, &options.requester.user, &asked)?;
-        let uid = meta(&object, "uid");
+        let uid = meta(object, "uid");
         if !uid.is_empty() {
             let key = resource.key(namespace, &name);
             return Err(uid_conflict(resource, &key, &name, uid, ""));
         }
-        resource.strategy().default(&mut object);
-        self.create_complete(resource, namespace, object, options)
+        resource.strategy().default(object);
+        self.create_complete(resource, namespace, sent, options)
     }
 
     /// Stores an object in the place of its current version.
     pub(super) fn replace(
         &self,
         change: &UpdateInputs<'_>,
-        object: Value,
+        sent: SentObject,
     ) -> Result<WriteResult, ApiError> {
-        if matches!(meta(&object, "resourceVersion"), "" | "0") {
-            return self.update(change, |_| Ok(object.clone()));
+        let object = &sent.object;
+        if matches!(meta(object, "resourceVersion"), "" | "0") {
+            return self.update(change, |_| Ok(sent.clone()));
         }
         // An object with a version is stored at once or not at all: when another write was stored in between, its UID or
         // its version do not fit, and nothing else of it is read.
         let identity = json!({"metadata": {
-            "uid": meta(&object, "uid"),
-            "resourceVersion": meta(&object, "resourceVersion"),
+            "uid": meta(object, "uid"),
+            "resourceVersion": meta(object, "resourceVersion"),
         }});
-        let object = Cell::new(Some(object));
+        let sent = Cell::new(Some(sent));
         self.update(change, |_| {
-            Ok(object.take().unwrap_or_else(|| identity.clone()))
+            Ok(sent.take().unwrap_or_else(|| identity.clone().into()))
         })
     }
 
     /// Computes an object from its current version and stores it. `compute` gets the stored object and returns
     /// the new one in the stored shape, custom resources in the version of the request; a `resourceVersion` in it must
     /// be that of the stored object.
-    pub(crate) fn update(
+    pub(crate) fn update<T: Into<SentObject>>(
         &self,
         change: &UpdateInputs<'_>,
-        compute: impl Fn(&Value) -> Result<Value, ApiError>,
+        compute: impl Fn(&Value) -> Result<T, ApiError>,
     ) -> Result<WriteResult, ApiError> {
         let written = |version: Arc<ObjectVersion>, current: &ObjectVersion| {
             let warnings = match change.sub {
@@ -411,15 +433,16 @@ impl Api {
             }
             let current = self.get(resource, change.namespace, change.name)?;
             let old = conversion::read_for_write(self, resource, &current)?;
-            let new = compute(&old)?;
+            let sent: SentObject = compute(&old)?.into();
+            let new = &sent.object;
             let has_addresses = service_addresses::has_addresses(resource) && change.sub.is_empty();
             let stated = if has_addresses {
-                service_addresses::addresses(&new)
+                service_addresses::addresses(new)
             } else {
                 Vec::new()
             };
-            self.check_version(change, &new, &current)?;
-            let new = self.prepare_update(change, new, &old)?;
+            self.check_version(change, new, &current)?;
+            let new = self.prepare_update(change, sent, &old)?;
             let mut new = conversion::to_storage(self, resource, new)?;
             let dry_run = change.options.dry_run;
             let taken = if has_addresses {
@@ -498,9 +521,13 @@ impl Api {
     fn prepare_update(
         &self,
         change: &UpdateInputs<'_>,
-        mut new: Value,
+        sent: SentObject,
         old: &Value,
     ) -> Result<Value, ApiError> {
+        let SentObject {
+            object: mut new,
+            empties,
+        } = sent;
         let resource = change.resource;
         let rules = resource.stored_as();
         let strategy = resource.strategy();
@@ -512,6 +539,7 @@ impl Api {
         } else {
             strategy.default(&mut new);
         }
+        empties.undo_defaults(rules.resource, &mut new);
         if change.by != Method::Apply {
             let author = (change.options.manager.as_str(), change.sub);
             self.track_fields(resource, Some(old), &mut new, author);
@@ -558,7 +586,8 @@ impl Api {
         if rules.resource == gr("", "namespaces") {
             namespaces::prepare_for_update(&mut new, old);
         }
-        bump_generation(rules, &mut new, old);
+        let is_main = change.half() == Subresource::Main;
+        bump_generation(rules, &mut new, old, is_main.then_some(&empties));
         let mut errors = Vec::new();
         if change.sub == "status" {
             errors.extend(devices::admin_access_of_status(self, rules, (&new, old)));
@@ -571,6 +600,9 @@ impl Api {
             let requester = &*change.options.requester;
             let sent = (change.verb(), requester);
             errors.extend(claims::authorize(self, rules, sent, (&new, old)));
+        }
+        if is_main {
+            errors.extend(empties.frozen(rules.resource, old));
         }
         let checked = strategy.check_update(&new, old, change.half());
         let requester = &change.options.requester;
@@ -586,6 +618,9 @@ impl Api {
             errors.extend(events::validate_update(&new, old));
         }
         if !errors.is_empty() {
+            empties.restate(&mut errors, &new, |sent| {
+                strategy.check_update(sent, old, change.half()).errors
+            });
             let subject = resource.kind_subject(change.name);
             return Err(ApiError::invalid(subject, &errors));
         }
@@ -689,28 +724,37 @@ fn copy(to: &mut Map<String, Value>, from: Option<&Map<String, Value>>, field: &
 }
 
 /// Counts a change of what the kind counts. The status half never gets here with another spec.
-fn bump_generation(resource: &ServedResource, new: &mut Value, old: &Value) {
-    let changed = match resource.generation {
-        Generation::Unset | Generation::One => false,
-        Generation::Spec => new.get("spec") != old.get("spec"),
-        Generation::Content | Generation::ContentAndStatus => {
-            let content = |object: &Value| {
-                let mut object = object.clone();
-                if let Some(map) = object.as_object_mut() {
-                    map.remove("metadata");
-                    if resource.generation == Generation::Content {
-                        map.remove("status");
+/// `empties` are the empty lists and maps that were sent with the spec.
+fn bump_generation(
+    resource: &ServedResource,
+    new: &mut Value,
+    old: &Value,
+    empties: Option<&Empties>,
+) {
+    let has_empties = resource.counts_empties
+        && empties.is_some_and(|e| e.has_below("spec") || e.has_below("webhooks"));
+    let changed = has_empties
+        || match resource.generation {
+            Generation::Unset | Generation::One => false,
+            Generation::Spec => new.get("spec") != old.get("spec"),
+            Generation::Content | Generation::ContentAndStatus => {
+                let content = |object: &Value| {
+                    let mut object = object.clone();
+                    if let Some(map) = object.as_object_mut() {
+                        map.remove("metadata");
+                        if resource.generation == Generation::Content {
+                            map.remove("status");
+                        }
                     }
-                }
-                object
-            };
-            content(new) != content(old)
-        }
-        Generation::SpecAndAnnotations => {
-            new.get("spec") != old.get("spec")
-                || new.pointer("/metadata/annotations") != old.pointer("/metadata/annotations")
-        }
-    };
+                    object
+                };
+                content(new) != content(old)
+            }
+            Generation::SpecAndAnnotations => {
+                new.get("spec") != old.get("spec")
+                    || new.pointer("/metadata/annotations") != old.pointer("/metadata/annotations")
+            }
+        };
     if changed {
         let generation = old.part("metadata").int("generation");
         child_mut(new, "metadata")

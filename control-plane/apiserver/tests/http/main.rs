@@ -16,6 +16,7 @@ mod deletion;
 mod device_versions;
 mod documents;
 mod durability;
+mod empties;
 mod every_kind;
 mod eviction;
 mod flow_control;

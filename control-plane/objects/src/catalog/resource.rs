@@ -101,6 +101,8 @@ pub struct ServedResource {
     pub generation: Generation,
     /// Whether a deletion answers with the object instead of a `Status`.
     pub returns_deleted: bool,
+    /// Whether an empty list or map in a request counts as a change, as in `reflect.DeepEqual`.
+    pub counts_empties: bool,
     /// Whether an update must name the version that it replaces.
     pub needs_version: bool,
     /// Whether an update creates an object that does not exist.
@@ -182,6 +184,7 @@ impl ServedResource {
             subresources: Vec::new(),
             generation: Generation::Unset,
             returns_deleted: false,
+            counts_empties: false,
             needs_version: false,
             creates_on_update: false,
             names: NameRule::Subdomain,
@@ -430,6 +433,7 @@ impl ServedResource {
                             self.generation = Generation::SpecAndAnnotations;
                         }
                         "generation=content" => self.generation = Generation::Content,
+                        "counts-empties" => self.counts_empties = true,
                         "deleted-object" => self.returns_deleted = true,
                         "versioned" => self.needs_version = true,
                         "create-on-update" => self.creates_on_update = true,

@@ -16,6 +16,8 @@ use std::ops::RangeInclusive;
 
 /// As many errors of each sort are reported.
 const ERRORS_MAX: usize = 100;
+/// The types of CustomResourceDefinitions, which kube-apiserver stores as JSON.
+const STORED_AS_JSON: &str = "apiextensions.";
 
 /// Normalizes an object of a type, in place, with the fields of a release. Values of another type are reported and left
 /// as they are.
@@ -29,6 +31,7 @@ pub(super) fn normalize(
         model,
         api,
         decoded: Decoded::default(),
+        is_stored_as_json: model.object_type(kind).name.starts_with(STORED_AS_JSON),
     };
     pass.value(&ValueShape::Object(kind), object, &SchemaPath::Root, None);
     pass.decoded
@@ -41,6 +44,9 @@ struct Pass<'m> {
     model: &'m Model,
     api: ApiRelease,
     decoded: Decoded,
+    /// Whether objects of the kind are stored as JSON. Protobuf has no empty lists, so that those of all other kinds are
+    /// read as absent.
+    is_stored_as_json: bool,
 }
 
 impl Pass<'_> {
@@ -163,6 +169,16 @@ impl Pass<'_> {
             return object_type.open;
         };
         self.value(&field.shape, value, &path, Some(object_type));
+        let is_empty_list = value.as_array().is_some_and(Vec::is_empty);
+        let is_empty_map = value.as_object().is_some_and(|map| map.is_empty());
+        if (is_empty_list || is_empty_map) && is_collection(field) {
+            if field.presence != Presence::AsWritten {
+                self.decoded.empties.add(&path, is_empty_list);
+            }
+            if field.presence == Presence::AlwaysWritten && !self.is_stored_as_json {
+                *value = Value::Null;
+            }
+        }
         if value.is_null() {
             // Go prints these as null, and clients send that back.
             return field.presence == Presence::AlwaysWritten && field.zero() == Some(Value::Null);
@@ -280,6 +296,15 @@ fn is_zero(value: &Value) -> bool {
         Value::Array(list) => list.is_empty(),
         Value::Object(object) => object.is_empty(),
     }
+}
+
+/// Returns whether a field is a list or a map in Go.
+fn is_collection(field: &ModelField) -> bool {
+    let is_plain = matches!(
+        field.shape,
+        ValueShape::List(_) | ValueShape::Map(_) | ValueShape::Strings
+    );
+    is_plain && !field.pointer
 }
 
 /// A null in a list or map is the zero value of its type: it cannot be absent.

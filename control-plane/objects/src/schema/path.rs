@@ -16,6 +16,18 @@ pub(crate) enum SchemaPath<'a> {
 }
 
 impl SchemaPath<'_> {
+    /// The place as a JSON pointer.
+    pub(crate) fn pointer(&self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Field(parent, name) | Self::Key(parent, name) => {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                format!("{}/{name}", parent.pointer())
+            }
+            Self::Index(parent, index) => format!("{}/{index}", parent.pointer()),
+        }
+    }
+
     /// The names of the fields alone, as decoding errors print a place: `spec.containers.name`.
     pub(crate) fn field_names(&self) -> String {
         match self {

@@ -2,6 +2,7 @@
 
 mod reach;
 
+use super::model::{Presence, ValueShape};
 use super::*;
 use serde_json::json;
 
@@ -212,6 +213,54 @@ fn normal(group: &str, version: &str, kind: &str, mut object: Value) -> Value {
     object
 }
 
+/// API-80. Each list and map of each type.
+#[test]
+fn empty_lists_and_maps_are_recorded() {
+    let model = Schemas::get().model();
+    let mut checked = 0;
+    for of in model.object_types() {
+        let id = model.find(&of.name).expect("a known type");
+        for field in of.fields.iter().filter(|field| !field.pointer) {
+            let empty = match field.shape {
+                ValueShape::List(_) => json!([]),
+                ValueShape::Map(_) => json!({}),
+                _ => continue,
+            };
+            let expected = match field.presence {
+                Presence::OmittedWhenZero => None,
+                Presence::AlwaysWritten if of.name.starts_with("apiextensions.") => {
+                    Some(empty.clone())
+                }
+                Presence::AlwaysWritten => Some(Value::Null),
+                Presence::AsWritten => continue,
+            };
+            let place = format!("{}.{}", of.name, field.name);
+            let mut object = json!({&*field.name: empty.clone()});
+            let decoded = normal::normalize(model, ApiRelease::EVERY, id, &mut object);
+            assert_eq!(object.get(&*field.name), expected.as_ref(), "{place}");
+            assert!(decoded.empties.has(&format!("/{}", field.name)), "{place}");
+            object[&*field.name] = Value::Null;
+            decoded.empties.put_into(&mut object);
+            assert_eq!(object[&*field.name], empty, "{place}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 400, "{checked} fields");
+}
+
+#[test]
+fn places_of_empty_lists_are_found_in_maps_and_lists() {
+    let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b", "env": []}],
+        "nodeSelector": {}}});
+    let kind = GroupVersionKind::new("", "v1", "Pod");
+    let mut object = pod.clone();
+    let empties = Schemas::get().normalize(kind, &mut object).empties;
+    assert!(empties.has_below("spec") && !empties.has_below("metadata"));
+    empties.put_into(&mut object);
+    assert_eq!(object["spec"]["containers"][1]["env"], json!([]));
+    assert_eq!(object["spec"]["nodeSelector"], json!({}));
+}
+
 #[test]
 fn objects_are_kept_as_a_typed_server_keeps_them() {
     let cases = [
@@ -236,9 +285,9 @@ fn objects_are_kept_as_a_typed_server_keeps_them() {
             json!({"status": {"conditions": [{"type": "T", "status": "", "lastProbeTime": null, "lastTransitionTime": null}]}}),
         ),
         (
-            "empty lists and maps are dropped, unless they are required; empty objects stay",
+            "empty lists and maps are dropped, or null if they are always written; empty objects stay",
             json!({"metadata": {"labels": {}, "finalizers": []}, "spec": {"containers": [], "schedulingGates": [], "securityContext": {}}}),
-            json!({"metadata": {}, "spec": {"containers": [], "securityContext": {}}}),
+            json!({"metadata": {}, "spec": {"containers": null, "securityContext": {}}}),
         ),
         (
             "zero values are dropped, unless they mean something",
@@ -248,7 +297,7 @@ fn objects_are_kept_as_a_typed_server_keeps_them() {
         (
             "quantities are canonical, resources in thousandths",
             json!({"spec": {"overhead": {"cpu": "1000m", "memory": "1024Mi", "a": 2, "b": 0.5, "c": "100u"}, "containers": []}}),
-            json!({"spec": {"overhead": {"cpu": "1", "memory": "1Gi", "a": "2", "b": "500m", "c": "1m"}, "containers": []}}),
+            json!({"spec": {"overhead": {"cpu": "1", "memory": "1Gi", "a": "2", "b": "500m", "c": "1m"}, "containers": null}}),
         ),
         (
             "a time in a year of five digits",

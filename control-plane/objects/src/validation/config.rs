@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The greatest size of a config map or secret, in bytes.
 const DATA_BYTES_MAX: usize = 1024 * 1024;
-const IMMUTABLE: &str = "field is immutable when `immutable` is set";
+pub(super) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
 /// The decoded size of a base64 text.
 fn decoded_len(text: &str) -> usize {
