@@ -129,30 +129,51 @@ pub(super) fn waits(pod: &Pod) -> Waits {
     }
     let selector = pod.spec.node_selector.as_ref();
     let selector = selector.map_or(&[][..], |labels| labels.as_slice());
-    let selector = selector
+    let selector: Vec<Need<'_>> = selector
         .iter()
-        .map(|(key, value)| Need::Value(key, std::slice::from_ref(value)));
+        .map(|(key, value)| Need::Value(key, std::slice::from_ref(value)))
+        .collect();
     let mut waits = Waits::for_nothing();
-    let mut file = |needs: &[Need<'_>]| {
-        let rarest = needs.iter().min_by_key(|need| need.rank());
-        rarest.unwrap_or(&Need::Other).file_for_new(&mut waits);
-        for need in needs {
-            need.file_for_changed(&mut waits);
+    let rarest_of_selector = selector.iter().copied().min_by_key(|need| need.rank());
+    let alternatives: Vec<Vec<Need<'_>>> = match required {
+        None => vec![Vec::new()],
+        Some(terms) => {
+            let terms = terms.node_selector_terms.iter();
+            terms.filter(|t| !t.is_empty()).map(needs).collect()
         }
     };
-    let Some(terms) = required else {
-        file(&selector.collect::<Vec<_>>());
+    if alternatives.is_empty() {
         return waits;
-    };
-    for term in terms.node_selector_terms.iter().filter(|t| !t.is_empty()) {
-        file(&selector.clone().chain(needs(term)).collect::<Vec<_>>());
+    }
+    // The selector is part of each alternative. It is filed once: alternatives and selectors can both be long.
+    for need in &selector {
+        need.file_for_changed(&mut waits);
+    }
+    let mut is_selector_rarest = false;
+    for needs in alternatives {
+        let rarest = needs.iter().copied().min_by_key(|need| need.rank());
+        match (rarest_of_selector, rarest) {
+            (Some(need), of_term) if of_term.is_none_or(|other| need.rank() <= other.rank()) => {
+                is_selector_rarest = true;
+            }
+            (_, Some(need)) => need.file_for_new(&mut waits),
+            (_, None) => Need::Other.file_for_new(&mut waits),
+        }
+        needs
+            .iter()
+            .for_each(|need| need.file_for_changed(&mut waits));
+    }
+    if let Some(need) = rarest_of_selector.filter(|_| is_selector_rarest) {
+        need.file_for_new(&mut waits);
     }
     waits
 }
 
-fn needs(term: &NodeSelectorTerm) -> impl Iterator<Item = Need<'_>> {
+fn needs(term: &NodeSelectorTerm) -> Vec<Need<'_>> {
     let fields = term.match_fields.iter().map(Need::of_field);
-    fields.chain(term.match_expressions.iter().map(Need::of_label))
+    fields
+        .chain(term.match_expressions.iter().map(Need::of_label))
+        .collect()
 }
 
 impl NodeAffinity {
