@@ -20,6 +20,8 @@ use berth_framework::cluster::DEFERRED_QUOTA;
 use berth_framework::registry::Registry;
 use berth_objects::access::{Access, gr};
 use berth_objects::object::NODE;
+use berth_plugins::kubelet_rejections;
+use berth_scheduler::profile::EnabledPlugin;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -32,6 +34,9 @@ const QUOTA_DEFINITION: &str = include_str!("../../deploy/deferred-quota/crd.yam
 /// The name of the default StorageClass, as of kind's.
 const STORAGE_CLASS: &str = "standard";
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// The weight of the scores of KubeletRejections: as that of TaintToleration.
+const REJECTIONS_WEIGHT: i64 = 3;
 
 /// The kubeconfig of a cluster, and its name on this machine.
 struct ClusterPlace {
@@ -103,6 +108,11 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     let release = args.control_plane.emulated_version;
     let mut core = scheduler::options_of_up(&args.core, release, registry).await?;
     scheduler::elect(&mut core);
+    // A configuration file states all plugins that are wanted beside the default ones.
+    if args.core.config.is_none() && core.registry.get(kubelet_rejections::NAME).is_some() {
+        let plugin = EnabledPlugin::weighted(kubelet_rejections::NAME, REJECTIONS_WEIGHT);
+        core.config.enable(&plugin);
+    }
     let place = ClusterPlace::take(&args)?;
     let (listen, metrics) = args.addresses();
     let listener = serve::bind(metrics).await?;

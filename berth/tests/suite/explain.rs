@@ -61,6 +61,16 @@ fn the_commands_of_the_page_of_deferred_quotas_print_what_it_shows() {
     });
 }
 
+#[test]
+fn the_commands_of_the_page_of_kubelet_rejections_print_what_it_shows() {
+    typed::check(&TypedPage {
+        name: "kubelet-rejections",
+        file: "use/kubelet-rejections.md",
+        args: &["--nodes", "2"],
+        situations: &["A node is excluded", "Another node"],
+    });
+}
+
 /// A bound pod, a node and the queue are explained, in every format, and what is not known is named.
 #[test]
 fn bound_pods_nodes_and_the_queue_are_explained() {

@@ -22,7 +22,8 @@
 //! with backoff. Readiness gates and `activeDeadlineSeconds` count as on a real node.
 //!
 //! An annotation of the node states how its kubelet is: `berth.dev/node-ready: "False"` reports the node as not
-//! ready; `"Unknown"` makes the kubelet fall silent, so that its lease goes stale and its pods are on their own.
+//! ready; `"Unknown"` makes the kubelet fall silent, so that its lease goes stale and its pods are on their own. With
+//! `berth.dev/reject-pods: "OutOfcpu=3"`, the kubelet rejects the next three pods.
 
 mod admission;
 mod annotations;
@@ -33,6 +34,7 @@ mod events;
 mod heartbeat;
 mod node;
 mod pods;
+mod refusal;
 mod resize;
 mod status;
 mod steps;
@@ -54,6 +56,8 @@ use std::time::Duration;
 
 /// The node annotation that states how its kubelet is: `True` (the default), `False` or `Unknown`.
 pub const NODE_READY: &str = "berth.dev/node-ready";
+/// The node annotation that makes its kubelet reject new pods: `REASON` for all, or `REASON=NUMBER` for that many.
+pub const REJECT_PODS: &str = "berth.dev/reject-pods";
 /// The pod annotation for the seconds from bound to running.
 pub const STARTUP_SECONDS: &str = "berth.dev/startup-seconds";
 /// The pod annotation for the seconds from running to ready.

@@ -191,7 +191,7 @@ impl<'de> Deserialize<'de> for ResourceList {
 /// A sum of resources in whole units: CPU in milli-CPU, memory and storage in bytes, everything else as it is.
 ///
 /// Only the resources that scheduling tracks are in it (see [`crate::names::is_scalar_resource_name`]).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Resources {
     /// CPU in thousandths of a core.
     pub milli_cpu: i64,

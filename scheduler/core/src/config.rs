@@ -45,7 +45,7 @@ use berth_dispatcher::DispatcherOptions;
 use berth_framework::FeatureGates;
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
-use berth_profile::{PluginSets, ProfileSpec, default_plugins};
+use berth_profile::{EnabledPlugin, PluginSets, ProfileSpec, default_plugins};
 use error::Problems;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
@@ -255,6 +255,13 @@ impl Config {
             extenders: Vec::new(),
             delay_cache_until_active: false,
             known,
+        }
+    }
+
+    /// Enables a plugin in every profile, beside the default plugins, with its default arguments.
+    pub fn enable(&mut self, plugin: &EnabledPlugin) {
+        for profile in &mut self.profiles {
+            profile.enable(plugin.clone(), &self.known);
         }
     }
 

@@ -53,6 +53,7 @@ use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
 use crate::preemptions::OpenPreemptions;
 use crate::quota_waits::QuotaStatuses;
+use crate::rejections::policies_of;
 use berth_api::Pod;
 use berth_dispatcher::Dispatcher;
 use berth_evaluator::EvaluatorKind;
@@ -145,6 +146,8 @@ impl Core {
         cache.cluster_mut().pods.count_members_of(schedulers);
         let deferring = settings.profiles.names_with_pre_enqueue(QUOTA_GATE_PLUGIN);
         cache.cluster_mut().defer_pods_of(deferring);
+        let policies = policies_of(&settings.profiles);
+        cache.cluster_mut().rejections_mut().set_policies(policies);
         Self {
             settings,
             clock,

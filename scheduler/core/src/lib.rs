@@ -23,6 +23,7 @@ mod nominations;
 mod pod_status;
 mod preemptions;
 mod quota_waits;
+mod rejections;
 mod scheduler;
 #[cfg(any(test, feature = "test-driver"))]
 pub mod testing;

@@ -31,6 +31,7 @@ use crate::cycle::{Cycle, CycleStep, GroupCycle};
 use crate::group_status;
 use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
 use crate::quota_waits::{self, follow_quotas, write_statuses};
+use crate::rejections::follow_rejections;
 use berth_api::{Duration, Time};
 use berth_dispatcher::{Dispatcher, DispatcherOptions};
 use berth_evaluator::{AnswerCache, EvaluatorKind};
@@ -324,6 +325,7 @@ impl Scheduler {
             self.core.queue.next_wake(now),
             self.core.calls.dispatcher().next_wake(),
             self.core.quota_statuses.next_due(),
+            self.core.cache.cluster().rejections().next_end(),
         ];
         times.into_iter().flatten().min().map(|time| time.max(now))
     }
@@ -514,6 +516,7 @@ impl Scheduler {
         loop {
             note_requests(&mut self.core);
             let mut any = follow_quotas(&mut self.core);
+            any |= follow_rejections(&mut self.core);
             let core = &mut self.core;
             let now = core.clock.now();
             any |= take_pre_enqueue_reports(&mut core.queue, &mut core.calls, &core.cache, now);

@@ -10,6 +10,7 @@ mod namespaces;
 mod placed;
 mod pods;
 mod quotas;
+mod rejections;
 mod services;
 mod storage;
 mod volumes;
@@ -29,6 +30,9 @@ pub use quotas::{
     BEFORE_MAX, DEFERRED_QUOTA, EntryKey, LOOKS_MAX, LackOf, LineKey, OutOfLine, QUOTA_GATE_PLUGIN,
     QuotaAmount, QuotaChanges, QuotaLack, QuotaLimit, QuotaObstacle, QuotaOrder, QuotaResource,
     QuotaSpec, QuotaView, Quotas,
+};
+pub use rejections::{
+    NodeRejections, REJECTION_WEIGHT, REJECTIONS_MAX, RejectionPolicy, Rejections, rejection_of,
 };
 pub use services::Services;
 pub use storage::Storage;
@@ -63,6 +67,7 @@ pub struct Cluster {
     pub footprint: Footprint,
     groups: Groups,
     quotas: Quotas,
+    rejections: Rejections,
     namespaces: ClusterNamespaces,
     workloads: Workloads,
     budgets: Budgets,
@@ -103,6 +108,16 @@ impl Cluster {
     /// Deferred quotas, to take what has changed.
     pub fn quotas_mut(&mut self) -> &mut Quotas {
         &mut self.quotas
+    }
+
+    /// The pods that kubelets rejected.
+    pub fn rejections(&self) -> &Rejections {
+        &self.rejections
+    }
+
+    /// The pods that kubelets rejected, to remember and to forget some.
+    pub fn rejections_mut(&mut self) -> &mut Rejections {
+        &mut self.rejections
     }
 
     /// Changes the quotas with what they are computed from.

@@ -163,6 +163,9 @@ pub enum EventResource {
     PodGroup,
     /// Composite pod groups.
     CompositePodGroup,
+    /// The rejections of kubelets that are remembered of a node; no object of the API. See
+    /// [`Rejections`](crate::cluster::Rejections).
+    KubeletRejections,
     /// Every kind.
     Wildcard,
     /// Any other kind, written `plural.version.group`.
@@ -215,6 +218,7 @@ impl EventResource {
             Self::DeviceClass => "resource.k8s.io/DeviceClass",
             Self::PodGroup => "scheduling.k8s.io/PodGroup",
             Self::CompositePodGroup => "scheduling.k8s.io/CompositePodGroup",
+            Self::KubeletRejections => "KubeletRejections",
             Self::Wildcard => "*",
             Self::Other(name) => name,
         }

@@ -11,7 +11,7 @@ use crate::pod_info::HostPort;
 use crate::reason::ReasonCode;
 use berth_api::node_selector::NodeSelector;
 use berth_api::resources::PODS;
-use berth_api::{Str, Taint};
+use berth_api::{Str, Taint, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -124,6 +124,15 @@ pub enum Lack {
     DeviceSearch {
         /// The error.
         error: String,
+    },
+    /// The kubelet of the node rejected pods of the template, and the node is excluded for them.
+    KubeletRejections {
+        /// The number of remembered rejections.
+        rejections: usize,
+        /// The reason of the last one, such as `OutOfcpu`.
+        reason: Str,
+        /// The end of the exclusion.
+        until: Time,
     },
     /// Something that only the plugin knows.
     Other {
@@ -314,6 +323,7 @@ impl Lack {
             | Self::DevicesTogether
             | Self::DevicesElsewhere { .. }
             | Self::DeviceSearch { .. } => ReasonCode::DevicesUnavailable,
+            Self::KubeletRejections { .. } => ReasonCode::KubeletRejections,
             Self::Other { .. } => ReasonCode::Other,
         }
     }

@@ -93,6 +93,8 @@ codes! {
     PodGroup,
     /// A deferred quota has no room for the pod.
     DeferredQuota,
+    /// The kubelet of the node rejected pods of the template.
+    KubeletRejections,
     /// The victims of the pod have not been evicted yet.
     Preempting,
     /// An extender rejects the node.

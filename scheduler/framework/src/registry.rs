@@ -1,5 +1,6 @@
 //! The registration of plugins: by name, with a factory that reads their arguments.
 
+use crate::cluster::RejectionPolicy;
 use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, FragmentVersion, Keep};
 use crate::plugin::{
@@ -70,6 +71,8 @@ pub struct Extensions {
     /// Whether it takes part in attempts of pods that have a node and wait for a resize. Most plugins have decided
     /// about such a pod when it got its node.
     pub judges_resizes: bool,
+    /// How rejections of kubelets are remembered for it; see [`Rejections`](crate::cluster::Rejections).
+    pub rejections: Option<RejectionPolicy>,
 }
 
 impl Extensions {
@@ -162,6 +165,13 @@ macro_rules! points {
             #[must_use]
             pub fn judges_resizes(mut self) -> Self {
                 self.extensions.judges_resizes = true;
+                self
+            }
+
+            /// Reads the rejections of kubelets, which are remembered for the profile in this way.
+            #[must_use]
+            pub fn remembers_rejections(mut self, policy: RejectionPolicy) -> Self {
+                self.extensions.rejections = Some(policy);
                 self
             }
 

@@ -18,6 +18,7 @@ mod extended_resources;
 pub mod gang_scheduling;
 pub mod image_locality;
 pub mod inter_pod_affinity;
+pub mod kubelet_rejections;
 #[cfg(test)]
 mod lack_tests;
 pub mod node_affinity;

@@ -2,16 +2,17 @@
 
 use crate::{
     default_binder, default_preemption, deferred_pod_scheduling, deferred_quota, dynamic_resources,
-    gang_scheduling, image_locality, inter_pod_affinity, node_affinity, node_declared_features,
-    node_name, node_ports, node_resources, node_unschedulable, node_volume_limits,
-    pod_group_pods_count, pod_topology_spread, priority_sort, scheduling_gates, taint_toleration,
-    topology_placement_generator, volume_binding, volume_restrictions, volume_zone,
+    gang_scheduling, image_locality, inter_pod_affinity, kubelet_rejections, node_affinity,
+    node_declared_features, node_name, node_ports, node_resources, node_unschedulable,
+    node_volume_limits, pod_group_pods_count, pod_topology_spread, priority_sort, scheduling_gates,
+    taint_toleration, topology_placement_generator, volume_binding, volume_restrictions,
+    volume_zone,
 };
 use berth_framework::registry::{Registration, Registry};
 
 /// Every in-tree plugin. DynamicResources precedes DefaultPreemption, because freeing an unused claim costs less than
 /// evicting pods.
-const IN_TREE: [fn() -> Registration; 25] = [
+const IN_TREE: [fn() -> Registration; 26] = [
     scheduling_gates::registration,
     priority_sort::registration,
     node_unschedulable::registration,
@@ -37,6 +38,7 @@ const IN_TREE: [fn() -> Registration; 25] = [
     topology_placement_generator::registration,
     pod_group_pods_count::registration,
     deferred_quota::registration,
+    kubelet_rejections::registration,
 ];
 
 /// A registry with every in-tree plugin.

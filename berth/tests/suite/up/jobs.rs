@@ -1,5 +1,6 @@
 //! Jobs in a whole cluster: API server, controllers, scheduler and kubelets.
 
+use super::{DEPLOYMENTS, NODES};
 use crate::e2e::{Api, Cluster, eventually};
 use berth_client::request::{self, Body, PODS, Resource};
 use serde_json::{Value, json};
@@ -88,4 +89,50 @@ fn a_job_replaces_pods_only_after_they_have_failed_if_its_policy_says_so() {
         (&status["succeeded"], &status["failed"]),
         (&json!(1), &json!(1))
     );
+}
+
+/// A kubelet rejects all pods of a Deployment although its node is the best one: the next pods get another node, and few
+/// pods fail.
+#[test]
+fn pods_leave_a_node_whose_kubelet_rejects_them() {
+    let cluster = Cluster::up("up-rejections", &["--nodes", "2"]);
+    let api = Api::of(&cluster);
+    let rejects = json!({"metadata": {"annotations": {"berth.dev/reject-pods": "OutOfcpu"}}});
+    api.send(&request::merge_patch(NODES, "", "berth-node-1", &rejects));
+    let container = |cpu: &str| json!([{"name": "c", "image": "registry.example/c:1", "resources": {"requests": {"cpu": cpu}}}]);
+    // The other node has less room, so it is the worse one.
+    let there = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "there"},
+        "spec": {"nodeName": "berth-node-2", "containers": container("1")},
+    });
+    api.send(&request::create(PODS, "default", &there));
+    eventually("the other node has a pod", || {
+        running(&api).contains(&"there".to_owned()).then_some(())
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": container("500m")},
+            },
+        },
+    });
+    api.send(&request::create(DEPLOYMENTS, "default", &deployment));
+    eventually("both pods of the Deployment run", || {
+        (running(&api).len() == 3).then_some(())
+    });
+    let pods = api.pods();
+    let failed = pods.iter().filter(|p| p["status"]["phase"] == "Failed");
+    let failed: Vec<&Value> = failed.collect();
+    assert!(
+        failed.iter().all(|p| p["status"]["reason"] == "OutOfcpu"),
+        "{failed:?}"
+    );
+    // Both pods are placed at the same time, at most a few times.
+    assert!((1..=6).contains(&failed.len()), "{failed:?}");
+    let counted = cluster.metric("berth_kubelet_rejections_total", "OutOfcpu");
+    assert_eq!(counted, failed.len() as f64);
 }

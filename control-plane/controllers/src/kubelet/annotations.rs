@@ -1,6 +1,9 @@
 //! Values of annotations that kubelets cannot read. They count as absent, and an event reports them.
 
-use super::{EXIT_CODE, NODE_READY, READY_SECONDS, RUN_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
+use super::refusal;
+use super::{
+    EXIT_CODE, NODE_READY, READY_SECONDS, REJECT_PODS, RUN_SECONDS, STARTUP_SECONDS, STOP_SECONDS,
+};
 use berth_objects::object::{annotation, annotation_number};
 use serde_json::Value;
 
@@ -29,11 +32,15 @@ pub(super) fn wrong_of_pod(pod: &Value) -> Vec<String> {
     seconds.chain(code).collect()
 }
 
-/// The faults of the annotation of a node.
-pub(super) fn wrong_of_node(node: &Value) -> Option<String> {
-    let value = annotation(node, NODE_READY)?;
-    let is_fine = matches!(value, "True" | "False" | "Unknown");
-    (!is_fine).then(|| message(NODE_READY, value, "True, False or Unknown"))
+/// The faults of the annotations of a node.
+pub(super) fn wrong_of_node(node: &Value) -> Vec<String> {
+    let ready = annotation(node, NODE_READY)
+        .filter(|value| !matches!(*value, "True" | "False" | "Unknown"))
+        .map(|value| message(NODE_READY, value, "True, False or Unknown"));
+    let rejects = annotation(node, REJECT_PODS)
+        .filter(|_| refusal::is_wrong(node))
+        .map(|value| message(REJECT_PODS, value, refusal::TAKES));
+    ready.into_iter().chain(rejects).collect()
 }
 
 #[cfg(test)]
@@ -65,7 +72,13 @@ mod tests {
         }
         for (value, is_wrong) in [("True", false), ("Unknown", false), ("false", true)] {
             let node = json!({"metadata": {"annotations": {NODE_READY: value}}});
-            assert_eq!(wrong_of_node(&node).is_some(), is_wrong, "{value}");
+            assert_eq!(!wrong_of_node(&node).is_empty(), is_wrong, "{value}");
         }
+        let both = json!({NODE_READY: "no", REJECT_PODS: "all"});
+        let node = json!({"metadata": {"annotations": both}});
+        assert_eq!(wrong_of_node(&node).len(), 1, "all is a reason");
+        let both = json!({NODE_READY: "no", REJECT_PODS: "OutOfcpu=0"});
+        let node = json!({"metadata": {"annotations": both}});
+        assert_eq!(wrong_of_node(&node).len(), 2);
     }
 }

@@ -98,15 +98,14 @@ impl Controller for Heartbeats {
             cx.enqueue(name(node).to_owned());
         }
         if let Some(new) = diff.new.as_ref().filter(|node| is_simulated(node))
-            && let Some(text) = annotations::wrong_of_node(new)
-            && diff
-                .old
-                .as_ref()
-                .and_then(|old| annotations::wrong_of_node(old))
-                != Some(text.clone())
             && self.events
         {
-            cx.warn(new, annotations::INVALID, text);
+            let old = diff.old.as_ref();
+            let known = old.map_or_else(Vec::new, |old| annotations::wrong_of_node(old));
+            let wrong = annotations::wrong_of_node(new).into_iter();
+            for text in wrong.filter(|text| !known.contains(text)) {
+                cx.warn(new, annotations::INVALID, text);
+            }
         }
         if let (Some(old), Some(new)) = (&diff.old, &diff.new)
             && is_simulated(new)

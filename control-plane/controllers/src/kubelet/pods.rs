@@ -6,6 +6,7 @@ use super::admission::{self, NodeShare, Rejection};
 use super::annotations;
 use super::events::{StepEvents, notify, report_one, report_step, subject};
 use super::node::{internal_ip, is_silent};
+use super::refusal::Refusals;
 use super::resize;
 use super::steps::{Defaults, PodRecord, PodStep, after, next, outdated};
 use crate::runtime::{
@@ -31,6 +32,7 @@ pub(super) struct KubeletPods {
     defaults: Defaults,
     events: bool,
     records: FxHashMap<ControllerKey, PodRecord>,
+    refusals: Refusals,
     addresses: u32,
 }
 
@@ -44,6 +46,7 @@ impl KubeletPods {
             },
             events: options.events,
             records: FxHashMap::default(),
+            refusals: Refusals::default(),
             addresses: 0,
         }
     }
@@ -99,17 +102,21 @@ impl KubeletPods {
         }
     }
 
-    /// The reason why the node of a pod that is new to it cannot run it.
+    /// The reason why the node of a pod that is new to it does not run it, and whether the annotation of the node requests
+    /// that.
     fn reject(
         &mut self,
         cx: &ControllerContext<ControllerKey>,
         key: &ControllerKey,
         pod: &Value,
         node: &Value,
-    ) -> Option<Rejection> {
+    ) -> Option<(Rejection, bool)> {
         let is_new = !is_deleting(pod) && !pod::is_terminal(pod) && !admission::runs(pod);
         if !is_new || self.record(key, pod, internal_ip(node)).is_admitted {
             return None;
+        }
+        if let Some(refused) = self.refusals.next(node) {
+            return Some((refused, true));
         }
         let records = &mut self.records;
         let neighbours = cx.cache(POD).by(Index::Node, name(node));
@@ -127,7 +134,7 @@ impl KubeletPods {
         let rejection = admission::reject(pod, node, taken.collect());
         let record = self.record(key, pod, internal_ip(node));
         record.is_admitted = rejection.is_none();
-        rejection
+        Some((rejection?, false))
     }
 
     fn record(&mut self, key: &ControllerKey, pod: &Value, host_ip: &str) -> &mut PodRecord {
@@ -184,6 +191,10 @@ impl Controller for KubeletPods {
             }
             return;
         }
+        if let Some(node) = diff.new.as_ref().or(diff.old.as_ref()) {
+            let new = diff.new.as_deref();
+            self.refusals.follow(name(node), new);
+        }
         // A kubelet that is new, or no longer silent, reconciles its pods.
         let serves = |node: &Option<StoredObject>| {
             node.as_ref()
@@ -226,9 +237,12 @@ impl Controller for KubeletPods {
             }
         }
         let (defaults, events) = (self.defaults, self.events);
-        if let Some(rejection) = self.reject(cx, key, &pod, &node) {
+        if let Some((rejection, is_requested)) = self.reject(cx, key, &pod, &node) {
             let status = rejection.status(&pod, now);
             let written = write(cx, &pod, status)?;
+            if is_requested && written.is_some() {
+                self.refusals.rejected(&node);
+            }
             if let (true, Some(pod)) = (events, written) {
                 let message = rejection.message;
                 cx.event(

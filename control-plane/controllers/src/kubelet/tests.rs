@@ -524,6 +524,45 @@ async fn a_pod_that_does_not_fit_its_node_fails() {
     handle.stop().await;
 }
 
+/// The annotation `berth.dev/reject-pods`: a number of pods, all pods, and a value that cannot be read.
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_is_told_to_reject_pods_does() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    for (value, expected) in [
+        (Some("OutOfcpu=2"), ["OutOfcpu", "OutOfcpu", ""]),
+        (Some("TopologyAffinityError"), ["TopologyAffinityError"; 3]),
+        (Some("OutOfcpu=0"), [""; 3]),
+        (None, [""; 3]),
+    ] {
+        api.edit(NODE.resource, ("", "berth-node-1"), |node| {
+            node["metadata"]["annotations"] = json!({super::REJECT_PODS: value});
+        });
+        pass(1.0).await;
+        for (number, expected) in expected.into_iter().enumerate() {
+            let name = format!("p{number}");
+            run(&api, &name, "berth-node-1", "Always", json!({}));
+            pass(2.0).await;
+            let status = get(&api, &name)["status"].clone();
+            let rejected = status["reason"].as_str().unwrap_or_default();
+            assert_eq!(rejected, expected, "{value:?}, pod {number}");
+            let phase = if expected.is_empty() {
+                "Running"
+            } else {
+                "Failed"
+            };
+            assert_eq!(status["phase"], phase, "{value:?}, pod {number}");
+            let options = DeleteOptions::default();
+            api.delete(POD.resource, "n", &name, &options).unwrap();
+            pass(2.0).await;
+        }
+    }
+    let events = api.list(EVENT.resource, None);
+    let wrong = events.iter().filter(|e| e["reason"] == "InvalidAnnotation");
+    assert_eq!(wrong.count(), 1);
+    handle.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_container_whose_image_is_changed_starts_again() {
     let api = Fake::new();

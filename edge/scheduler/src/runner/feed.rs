@@ -24,6 +24,9 @@ const UPDATES_MAX: usize = 256;
 /// Pods that have run to their end hold nothing and are not followed.
 const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
+/// With failed pods, because the reasons for which kubelets rejected pods are remembered.
+const LIVE_AND_FAILED_PODS: &str = "status.phase!=Succeeded";
+
 /// The watched kinds: every kind that Berth knows and whose feature is enabled, and the custom ones that plugins
 /// registered for.
 pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
@@ -47,6 +50,8 @@ pub(super) struct WatchedKinds {
     all: BTreeSet<Kind>,
     /// Those of them that are read as JSON.
     as_json: BTreeSet<Kind>,
+    /// Whether pods are followed that have failed.
+    failed_pods: bool,
 }
 
 impl WatchedKinds {
@@ -55,6 +60,7 @@ impl WatchedKinds {
         Self {
             all: kinds(scheduler),
             as_json: json_kinds(scheduler),
+            failed_pods: reads_failed_pods(scheduler),
         }
     }
 
@@ -63,6 +69,7 @@ impl WatchedKinds {
         Self {
             all: self.all.union(&others.all).copied().collect(),
             as_json: self.as_json.union(&others.as_json).copied().collect(),
+            failed_pods: self.failed_pods || others.failed_pods,
         }
     }
 }
@@ -147,6 +154,13 @@ impl Feed {
     }
 }
 
+/// Returns whether a profile remembers the pods that kubelets rejected.
+fn reads_failed_pods(scheduler: &Scheduler) -> bool {
+    let profiles = scheduler.profiles();
+    let mut plugins = profiles.iter().flat_map(|profile| &profile.plugins);
+    plugins.any(|plugin| plugin.rejections.is_some())
+}
+
 /// The kinds that are read as JSON although they have a form in protobuf: the numbers of the fields of derived
 /// attributes are not published.
 fn json_kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
@@ -209,6 +223,7 @@ fn start(
                             | Kind::PodGroup
                             | Kind::CompositePodGroup
                     ),
+                field_selector: selector(*kind, kinds.failed_pods),
                 ..followed(*kind)
             };
             let (kind, kept) = (*kind, raw.clone());
@@ -249,9 +264,18 @@ fn followed(kind: Kind) -> Followed {
             plural,
         },
         other_versions: kind.other_versions(),
-        field_selector: if kind == Kind::Pod { LIVE_PODS } else { "" },
+        field_selector: "",
         need: need(kind),
         json_only: false,
+    }
+}
+
+/// The field selector of a watch.
+fn selector(kind: Kind, failed_pods: bool) -> &'static str {
+    match kind {
+        Kind::Pod if failed_pods => LIVE_AND_FAILED_PODS,
+        Kind::Pod => LIVE_PODS,
+        _ => "",
     }
 }
 
@@ -401,11 +425,28 @@ mod tests {
                 _ => Need::Known,
             };
             assert_eq!(followed.need, need, "{plural}");
-            let selector = match plural {
-                "pods" => "status.phase!=Succeeded,status.phase!=Failed",
-                _ => "",
+        }
+    }
+
+    /// PL-350: failed pods are followed only for the plugin that reads why they failed.
+    #[test]
+    fn failed_pods_are_followed_for_the_plugin_that_reads_them() {
+        let registry = berth_plugins::in_tree();
+        for (plugin, expected) in [
+            (None, "status.phase!=Succeeded,status.phase!=Failed"),
+            (Some("KubeletRejections"), "status.phase!=Succeeded"),
+        ] {
+            let mut profile = berth_scheduler::profile::ProfileSpec::default();
+            let enabled = &mut profile.plugins.multi_point.enabled;
+            enabled.extend(plugin.map(berth_scheduler::profile::EnabledPlugin::new));
+            let options = berth_scheduler::SchedulerOptions {
+                profiles: vec![profile],
+                ..berth_scheduler::SchedulerOptions::default()
             };
-            assert_eq!(followed.field_selector, selector, "{plural}");
+            let scheduler = Scheduler::new(options, &registry, berth_api::Time::EPOCH);
+            let kinds = WatchedKinds::of(&scheduler.unwrap_or_else(|e| panic!("{e}")));
+            assert_eq!(selector(Kind::Pod, kinds.failed_pods), expected);
+            assert_eq!(selector(Kind::Node, kinds.failed_pods), "");
         }
     }
 

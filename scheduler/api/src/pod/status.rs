@@ -123,6 +123,12 @@ pub struct SharedStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     #[serde(deserialize_with = "null_default")]
     pub phase: Str,
+    /// The reason of the phase of a pod that a kubelet rejected or ended, such as `OutOfcpu`.
+    #[serde(
+        deserialize_with = "null_default",
+        skip_serializing_if = "str::is_empty"
+    )]
+    pub reason: Str,
     /// The conditions.
     #[serde(skip_deserializing)]
     pub conditions: Vec<PodCondition>,

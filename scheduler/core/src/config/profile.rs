@@ -39,6 +39,12 @@ impl ProfileConfig {
         profile
     }
 
+    /// Enables a plugin at every point that it takes part in, beside the default plugins, with its default arguments.
+    pub(super) fn enable(&mut self, plugin: EnabledPlugin, known: &KnownPlugins) {
+        self.plugins.multi_point.enabled.push(plugin);
+        self.add_default_args(known);
+    }
+
     /// Reads one. A name that is not given stays empty.
     pub(super) fn decode(mut at: ConfigObject<'_>, known: &KnownPlugins) -> Self {
         let mut profile = Self {

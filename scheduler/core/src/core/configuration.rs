@@ -2,6 +2,7 @@
 
 use super::{Core, Settings};
 use crate::cache::Cache;
+use crate::rejections::policies_of;
 use berth_api::{Pod, Str};
 use berth_framework::cluster::QUOTA_GATE_PLUGIN;
 use berth_framework::extender::Extenders;
@@ -60,6 +61,9 @@ impl Core {
         let deferring = profiles.names_with_pre_enqueue(QUOTA_GATE_PLUGIN);
         self.cache.cluster_mut().pods.count_members_of(schedulers);
         self.cache.cluster_mut().defer_pods_of(deferring);
+        let policies = policies_of(&profiles);
+        let rejections = self.cache.cluster_mut().rejections_mut();
+        rejections.set_policies(policies);
         let Settings {
             features,
             evaluator,

@@ -16,7 +16,9 @@ impl Core {
     /// A step begins.
     pub(crate) fn begin_step(&mut self, now: Time) {
         self.clock.begin_step(now);
-        self.cache.cluster_mut().quotas_mut().set_time(now);
+        let cluster = self.cache.cluster_mut();
+        cluster.quotas_mut().set_time(now);
+        cluster.rejections_mut().advance(now);
     }
 
     /// Wakes the pods that an event may help.

@@ -6,6 +6,7 @@ use crate::binding::Bindings;
 use crate::cache::node_update_events;
 use crate::core::Core;
 use crate::cycle::Cycle;
+use crate::rejections::node_changed;
 use berth_api::{Kind, Node, Object, Str};
 use berth_framework::call::ObjectName;
 use berth_framework::cluster::GroupKey;
@@ -135,6 +136,7 @@ impl Intake<'_> {
                 self.seen(4, "Update event for node", node.name());
                 let events = node_update_events(&old, &node, &self.core.settings.features);
                 self.core.cache.set_node(node.clone());
+                node_changed(self.core, &old, &node);
                 let updating = self.nanos().saturating_sub(began);
                 let (old, new) = (Object::Node(old), Object::Node(node));
                 for event in events {
@@ -153,6 +155,8 @@ impl Intake<'_> {
         // Before the node is removed from the cache, so that hints still see it.
         let old = Object::Node(node);
         self.core.move_all(&NODE_DELETE, Some(&old), None, None);
+        let rejections = self.core.cache.cluster_mut().rejections_mut();
+        rejections.node_changed(name);
         self.core.cache.remove_node(name);
         self.handled(&NODE_DELETE, began);
     }

@@ -69,6 +69,19 @@ impl fmt::Display for Lack {
                 write!(f, "claim {claim} has devices of other nodes")
             }
             Self::DeviceSearch { error } => f.write_str(error),
+            Self::KubeletRejections {
+                rejections,
+                reason,
+                until,
+            } => {
+                let pods = if *rejections == 1 { "pod" } else { "pods" };
+                write!(
+                    f,
+                    "the kubelet rejected {rejections} {pods} of the template, last with {reason}; \
+                     the node is excluded until {}",
+                    until.rfc3339()
+                )
+            }
             Self::Other { text, .. } => f.write_str(text),
         }
     }

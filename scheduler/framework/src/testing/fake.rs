@@ -206,6 +206,7 @@ impl FakePlugin {
             fragment_version: None,
             calls,
             judges_resizes: false,
+            rejections: None,
         }
     }
 }

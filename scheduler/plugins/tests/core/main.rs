@@ -25,6 +25,7 @@ mod group_topology;
 mod group_trees;
 mod groups;
 mod growth;
+mod kubelet_rejections;
 mod node_resources;
 mod nominated;
 mod preemption;

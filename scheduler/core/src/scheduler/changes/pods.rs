@@ -5,6 +5,7 @@ use crate::core::ASSIGNED_POD_DELETE;
 use crate::nominations;
 use crate::pod_status::correct_status;
 use crate::preemptions::{admit, is_victim, seen_terminating, wake_nominees};
+use crate::rejections::pod_gone;
 use berth_api::{Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
 use berth_queue::{pod_update_events, remove_pod};
@@ -212,6 +213,7 @@ impl Intake<'_> {
         let uid = pod.uid();
         let was_assumed = self.core.cache.is_assumed(uid);
         let effective = self.core.remove_pod(uid);
+        pod_gone(self.core, &pod, last);
         let preemptors = seen_terminating(&mut self.core.preemptions, &mut self.core.cache, uid);
         if pod.is_assigned() {
             if self.core.settings.makes_room_for_resize(&pod) {

@@ -1,0 +1,115 @@
+//! The rejections of kubelets in the core: pods that leave their nodes are read for them, and the ends of exclusions wake
+//! pods.
+//!
+//! What is remembered is part of the cluster ([`Rejections`](berth_framework::cluster::Rejections)). Time reaches it at the
+//! beginning of each step.
+
+use crate::core::Core;
+use berth_api::{Node, Pod, Str};
+use berth_framework::cluster::{RejectionPolicy, rejection_of};
+use berth_framework::{ActionType, ClusterEvent, EventResource, PodInfo};
+use berth_profile::Profiles;
+use berth_telemetry::metrics::Metric;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A node is not excluded any more for the pods of a template.
+const REJECTIONS_OVER: ClusterEvent =
+    ClusterEvent::new(EventResource::KubeletRejections, ActionType::UPDATE);
+
+/// The reasons that are labels of the metric as they are: resources that every node has, and kubelet's other checks.
+const LABELS: [&str; 17] = [
+    "AppArmor",
+    "Evicted",
+    "InvalidNodeInfo",
+    "NodeAffinity",
+    "NodeName",
+    "NodePorts",
+    "NodeShutdown",
+    "OutOfcpu",
+    "OutOfephemeral-storage",
+    "OutOfmemory",
+    "OutOfpods",
+    "PodOSNotSupported",
+    "SMTAlignmentError",
+    "SysctlForbidden",
+    "TaintToleration",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+];
+
+/// The label of a reason: other resources share one, and so do other reasons, so that there are few.
+fn label_of(reason: &str) -> &str {
+    if LABELS.contains(&reason) {
+        reason
+    } else if reason.starts_with("OutOf") {
+        "OutOfOtherResource"
+    } else {
+        "Other"
+    }
+}
+
+/// How rejections are remembered for each profile with the plugin that reads them.
+pub(crate) fn policies_of(profiles: &Profiles) -> BTreeMap<Str, RejectionPolicy> {
+    let policies = profiles.iter().filter_map(|profile| {
+        let mut policies = profile
+            .plugins
+            .iter()
+            .filter_map(|plugin| plugin.rejections);
+        Some((profile.name.clone(), policies.next()?))
+    });
+    policies.collect()
+}
+
+/// A pod has ended or was deleted. `last` is its last state. A kubelet has rejected it, or it leaves room on its node.
+pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {
+    let Some(reason) = rejection_of(last) else {
+        if stored.is_assigned() {
+            let rejections = core.cache.cluster_mut().rejections_mut();
+            rejections.node_changed(&stored.spec.node_name);
+        }
+        return;
+    };
+    let now = core.clock.now();
+    let cluster = core.cache.cluster_mut();
+    let info = PodInfo::counting(last.clone(), cluster.footprint);
+    let node = &last.spec.node_name;
+    if cluster.rejections_mut().remember(&info, node, reason, now) {
+        let label = label_of(reason);
+        core.metrics.add(Metric::KubeletRejections, &[label], 1.0);
+    }
+}
+
+/// A node has changed: if it offers other resources, or is another one, what was remembered of it is forgotten.
+pub(crate) fn node_changed(core: &mut Core, old: &Node, new: &Node) {
+    if old.status.allocatable != new.status.allocatable || old.metadata.uid != new.metadata.uid {
+        let rejections = core.cache.cluster_mut().rejections_mut();
+        rejections.node_changed(new.name());
+    }
+}
+
+/// Wakes pods if a node is not excluded any more. Returns whether there was one.
+pub(crate) fn follow_rejections(core: &mut Core) -> bool {
+    let is_free = core.cache.cluster_mut().rejections_mut().take_freed();
+    if is_free {
+        core.move_all(&REJECTIONS_OVER, None, None, None);
+    }
+    is_free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_few_labels() {
+        for (reason, label) in [
+            ("OutOfcpu", "OutOfcpu"),
+            ("OutOfexample.com/gpu", "OutOfOtherResource"),
+            ("TopologyAffinityError", "TopologyAffinityError"),
+            ("VendorCheck", "Other"),
+        ] {
+            assert_eq!(label_of(reason), label);
+        }
+    }
+}
