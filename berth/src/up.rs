@@ -106,10 +106,11 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     };
     let mut nodes = nodes::options(&args.node, args.control_plane.nodes(nodes_of_file))?;
     let release = args.control_plane.emulated_version;
+    let knows_rejections = registry.get(kubelet_rejections::NAME).is_some();
     let mut core = scheduler::options_of_up(&args.core, release, registry).await?;
     scheduler::elect(&mut core);
     // A configuration file states all plugins that are wanted beside the default ones.
-    if args.core.config.is_none() && core.registry.get(kubelet_rejections::NAME).is_some() {
+    if args.core.config.is_none() && knows_rejections {
         let plugin = EnabledPlugin::weighted(kubelet_rejections::NAME, REJECTIONS_WEIGHT);
         core.config.enable(&plugin);
     }

@@ -152,12 +152,16 @@ fn a_change_of_the_node_wakes_the_pod() {
     let changes: [(&str, Change, &str); 6] = [
         (
             "the labels change",
-            |w| drop(w.node(sized("only", "64").label("a", "b"))),
+            |w| {
+                w.node(sized("only", "64").label("a", "b"));
+            },
             "idle",
         ),
         (
             "the allocatable resources change",
-            |w| drop(w.node(sized("only", "32"))),
+            |w| {
+                w.node(sized("only", "32"));
+            },
             "p2 on only",
         ),
         ("a pod is deleted", |w| w.deleted("there"), "p2 on only"),
@@ -178,7 +182,9 @@ fn a_change_of_the_node_wakes_the_pod() {
         ),
         (
             "a new node",
-            |w| drop(w.node(sized("new", "64"))),
+            |w| {
+                w.node(sized("new", "64"));
+            },
             "p2 on new",
         ),
     ];
