@@ -87,7 +87,7 @@ impl Berth {
             .unwrap_or_else(|| self.command());
         let code = match result {
             Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => failure.report(),
+            Err(failure) => print::failure(&failure),
         };
         logs::flush();
         code

@@ -13,7 +13,7 @@ pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 /// An admission plugin of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
-pub enum AdmissionPlugin {
+pub(crate) enum AdmissionPlugin {
     /// Objects are created only in existing namespaces.
     NamespaceLifecycle,
     /// Containers get default resources and are bounded by limit ranges.
@@ -50,7 +50,7 @@ pub enum AdmissionPlugin {
 
 /// `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
+pub(crate) enum Switch {
     /// Enabled.
     On,
     /// Disabled.

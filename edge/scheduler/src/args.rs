@@ -1,6 +1,5 @@
 //! The options of a scheduler that runs together with a control plane.
 
-use crate::flags::FlagValue;
 use berth_scheduler::evaluator::EvaluatorKind;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -65,19 +64,5 @@ impl From<EvaluatorArg> for EvaluatorKind {
             EvaluatorArg::Plain => Self::Plain,
             EvaluatorArg::Incremental => Self::Incremental,
         }
-    }
-}
-
-impl FlagValue for EvaluatorArg {
-    const TYPE: &'static str = "KIND";
-
-    fn read(texts: &[&str]) -> Result<Self, String> {
-        let text = texts.last().copied().unwrap_or_default();
-        Self::from_str(text, false).map_err(|_| "must be plain or incremental".to_owned())
-    }
-
-    fn show(&self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }

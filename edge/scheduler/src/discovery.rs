@@ -13,10 +13,10 @@ const KUBECONFIG_OF_UP: &str = "berth.kubeconfig";
 pub struct KubeconfigArgs {
     /// Kubeconfig of the cluster [default: KUBECONFIG, ./berth.kubeconfig or ~/.kube/config]
     #[arg(long, global = true, value_name = "PATH")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig [default: its current context]
     #[arg(long, global = true, value_name = "NAME")]
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
 }
 
 impl KubeconfigArgs {

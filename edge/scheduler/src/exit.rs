@@ -1,8 +1,6 @@
-//! The end of a process: the exit codes, and errors with the way out.
+//! The reasons for which a command ends without success, each with its exit code.
 
-use crate::print;
 use std::fmt;
-use std::process::ExitCode;
 
 /// The reason why a command ended without success.
 #[derive(Debug)]
@@ -38,26 +36,6 @@ impl CommandFailure {
             Self::LeaseLost => "leader election lost",
             Self::Unread => "the output is not read any more",
             Self::Usage(text) | Self::Environment(text) => text,
-        }
-    }
-
-    /// Prints the error and returns the exit code.
-    pub fn report(&self) -> ExitCode {
-        match self {
-            Self::Check => ExitCode::from(1),
-            Self::LeaseLost => {
-                tracing::error!("leader election lost");
-                ExitCode::from(1)
-            }
-            Self::Unread => ExitCode::from(141),
-            Self::Usage(text) => {
-                print::complain(text);
-                ExitCode::from(2)
-            }
-            Self::Environment(text) => {
-                print::complain(text);
-                ExitCode::from(3)
-            }
         }
     }
 }

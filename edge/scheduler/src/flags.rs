@@ -10,7 +10,7 @@ pub(crate) use table::{
     AuthenticationFlags, AuthorizationFlags, DeprecatedFlags, FLAGS, FeatureFlags,
     LeaderElectionFlags, MetricsFlags, ServingFlags,
 };
-pub use value::{FlagValue, Level};
+pub use value::{FlagValue, Level, LogFormat};
 pub(crate) use value::{LabelValues, NamedCertKey, VModule, VersionFlag};
 
 use clap::error::{Error, ErrorKind};

@@ -18,7 +18,7 @@
 mod format;
 mod sink;
 
-use crate::flags::{FlagValue, Flags, Level, VModule};
+use crate::flags::{Flags, Level, LogFormat, VModule};
 use berth_scheduler::{LogLevel, LogLine};
 use format::{EventFields, LogLineRecord};
 use sink::{Sink, Stream};
@@ -45,35 +45,6 @@ static VERBOSITY: AtomicU8 = AtomicU8::new(0);
 
 /// The way in which lines are written, once [`init`] was called.
 static LOGGER: OnceLock<Logger> = OnceLock::new();
-
-/// The way in which log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    /// As klog writes them.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-impl FlagValue for LogFormat {
-    const TYPE: &'static str = "string";
-
-    fn read(texts: &[&str]) -> Result<Self, String> {
-        match texts.last().copied() {
-            Some("text") => Ok(Self::Text),
-            Some("json") => Ok(Self::Json),
-            _ => Err("must be text or json".to_owned()),
-        }
-    }
-
-    fn show(&self) -> String {
-        match self {
-            Self::Text => "text".to_owned(),
-            Self::Json => "json".to_owned(),
-        }
-    }
-}
 
 /// The way to log.
 #[derive(Debug, Clone)]

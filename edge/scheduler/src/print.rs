@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::OnceLock;
 
 /// Prints a line on standard output, as `println!` does.
@@ -50,6 +51,26 @@ pub fn text(text: impl fmt::Display) -> Result<(), CommandFailure> {
 /// Prints a line on standard error, after the name of the program. Nothing can be done when it is not read.
 pub fn complain(text: impl fmt::Display) {
     remark(format_args!("{}: {text}", program()));
+}
+
+/// Prints the error of a command and returns its exit code.
+pub fn failure(failure: &CommandFailure) -> ExitCode {
+    match failure {
+        CommandFailure::Check => ExitCode::from(1),
+        CommandFailure::LeaseLost => {
+            tracing::error!("leader election lost");
+            ExitCode::from(1)
+        }
+        CommandFailure::Unread => ExitCode::from(141),
+        CommandFailure::Usage(text) => {
+            complain(text);
+            ExitCode::from(2)
+        }
+        CommandFailure::Environment(text) => {
+            complain(text);
+            ExitCode::from(3)
+        }
+    }
 }
 
 /// Prints a line on standard error.

@@ -10,16 +10,17 @@ mod extenders;
 mod feed;
 mod handover;
 mod reconfigure;
+mod record;
 
 pub use explain::Explainer;
 pub(crate) use extenders::{Webhooks, described_extenders};
 pub(crate) use reconfigure::Reconfigurer;
+pub(crate) use record::{BYTES_MAX, RecordOptions};
 
 use crate::dashboard::{self, DashboardAnswers, PageQuestion, SAMPLE_EVERY, Sample, SampleHistory};
 use crate::edge::Pauses;
 use crate::exit::CommandFailure;
 use crate::metrics::add_waiting;
-use crate::record::{self, RecordOptions, Recording};
 use crate::shadow::{self, Cases, Shadow, SharedReport};
 use crate::tasks;
 use crate::traces::{Exporting, TraceExport};
@@ -38,6 +39,7 @@ use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use feed::Feed;
 use handover::Inputs;
 use reconfigure::TakeOver;
+use record::Recording;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::path::PathBuf;

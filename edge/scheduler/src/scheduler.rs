@@ -5,13 +5,11 @@ use crate::config_file::{self, ConfigFile, ConfigStatus};
 use crate::discovery::scheduler_user_agent;
 use crate::edge;
 use crate::exit::CommandFailure;
-use crate::flags::{Flags, VersionFlag};
-use crate::logs::LogFormat;
+use crate::flags::{Flags, LogFormat, VersionFlag};
 use crate::metrics::{EdgeMetrics, MetricFilter};
 use crate::print::{self, print_line};
-use crate::record::{BYTES_MAX, RecordOptions};
 use crate::release::{self, AskingInterval};
-use crate::runner::{Clients, Runner, ShadowOptions, Webhooks, hostname};
+use crate::runner::{BYTES_MAX, Clients, RecordOptions, Runner, ShadowOptions, Webhooks, hostname};
 pub use crate::runner::{CoreProbe, Explainer, RunOptions};
 use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, Settings};
@@ -380,7 +378,7 @@ fn drawn_seed() -> u64 {
 pub struct Scheduling {
     runner: Runner,
     /// The API server's address.
-    pub server: String,
+    pub(crate) server: String,
     election: Option<Election>,
     /// The lease of the election: its namespace and name, and its source.
     lease: LeaseName,

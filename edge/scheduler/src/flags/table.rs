@@ -4,12 +4,11 @@
 //! makes the command line, `/flagz` and `docs/use/reference/flags.md`.
 
 use super::value::{
-    Bytes, Curves, GateList, LabelValues, Level, NamedCertKey, VModule, VersionFlag,
+    Bytes, Curves, GateList, LabelValues, Level, LogFormat, NamedCertKey, VModule, VersionFlag,
 };
 use super::{Flag, FlagEffect, FlagError, Given, Section};
 use crate::args::EvaluatorArg;
 use crate::flags::value::FlagValue;
-use crate::logs::LogFormat;
 use berth_api::GoDuration;
 use clap::ArgMatches;
 use std::net::IpAddr;

@@ -1,6 +1,8 @@
 //! The types of flag values: how each is read, and how it is written back in kube-scheduler's notation.
 
+use crate::args::EvaluatorArg;
 use berth_api::{GoDuration, Quantity};
+use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -385,6 +387,49 @@ impl FlagValue for VersionFlag {
             Self::PrintRaw => "raw".to_owned(),
             Self::Report(version) => version.clone(),
         }
+    }
+}
+
+/// The way in which log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// As klog writes them.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FlagValue for LogFormat {
+    const TYPE: &'static str = "string";
+
+    fn read(texts: &[&str]) -> Result<Self, String> {
+        match texts.last().copied() {
+            Some("text") => Ok(Self::Text),
+            Some("json") => Ok(Self::Json),
+            _ => Err("must be text or json".to_owned()),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Text => "text".to_owned(),
+            Self::Json => "json".to_owned(),
+        }
+    }
+}
+
+impl FlagValue for EvaluatorArg {
+    const TYPE: &'static str = "KIND";
+
+    fn read(texts: &[&str]) -> Result<Self, String> {
+        let text = texts.last().copied().unwrap_or_default();
+        Self::from_str(text, false).map_err(|_| "must be plain or incremental".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 

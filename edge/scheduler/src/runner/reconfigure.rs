@@ -4,10 +4,10 @@
 //! read, and objects that only the new extenders are asked with, are listed before the core decides with them.
 
 use super::feed::{Feed, WatchedKinds};
+use super::record;
 use super::{CoreInput, RunOptions, core_options, locked};
 use crate::discovery::scheduler_user_agent;
 use crate::exit::CommandFailure;
-use crate::record;
 use berth_client::events;
 use berth_framework::registry::Registry;
 use berth_scheduler::config::Config;
