@@ -24,6 +24,7 @@ pub use campaign::{Campaign, FailingSeed, Progress};
 pub use checker::Violation;
 pub use run::{Configuration, Failure, Listener, Observe, Subject, Tally, notify, run};
 pub use script::{
-    CONFIGURATION_SEEDS, CallAnswer, Faults, GROUP_SEEDS, QUOTA_SEEDS, Script, Step, UnknownFault,
+    CONFIGURATION_SEEDS, CallAnswer, Faults, GROUP_SEEDS, QUOTA_SEEDS, REJECTION_SEEDS, Script,
+    Step, UnknownFault,
 };
 pub use shrink::{Shrunk, shrink};

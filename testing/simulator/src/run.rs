@@ -29,6 +29,9 @@ use std::sync::Arc;
 
 pub use tally::Tally;
 
+/// The plugin that reads the rejections of kubelets.
+const REJECTIONS: &str = "KubeletRejections";
+
 /// The judged parts: the plugins of the scheduler with their options, and the API.
 #[derive(Clone)]
 pub struct Subject {
@@ -72,7 +75,14 @@ impl Subject {
         let profile = |name: &str| {
             let mut profile = ProfileSpec::named(name);
             let wanted = &mut profile.plugins.multi_point.enabled;
-            wanted.extend([HOLDS, CLOSES, STAGES].map(EnabledPlugin::new));
+            wanted.extend([HOLDS, CLOSES, STAGES, REJECTIONS].map(EnabledPlugin::new));
+            // Short enough that no exclusion outlasts the time in which a run comes to rest.
+            profile.plugin_config.push(PluginConfig {
+                name: REJECTIONS.to_owned(),
+                args: serde_json::json!({
+                    "excludeAfter": 1, "window": "30s", "excludeFor": "15s", "halfLife": "5s",
+                }),
+            });
             profile
         };
         let mut second = profile(SCHEDULERS[1]);

@@ -3,7 +3,7 @@
 
 mod draw;
 
-pub use draw::{CONFIGURATION_SEEDS, GROUP_SEEDS, QUOTA_SEEDS};
+pub use draw::{CONFIGURATION_SEEDS, GROUP_SEEDS, QUOTA_SEEDS, REJECTION_SEEDS};
 mod faults;
 
 pub use faults::{Faults, UnknownFault};
@@ -64,6 +64,8 @@ pub enum Step {
     DeletePod(usize),
     /// A pod runs to its end.
     FinishPod(usize),
+    /// The kubelet of a pod's node rejects the pod for this reason.
+    RejectPod(usize, &'static str),
     /// Pods that are being deleted go.
     Reap,
     /// A node comes, perhaps again.
@@ -196,6 +198,7 @@ impl fmt::Display for Step {
             Self::TerminatePod(pod) => write!(f, "begin to delete pod p{pod}"),
             Self::DeletePod(pod) => write!(f, "delete pod p{pod}"),
             Self::FinishPod(pod) => write!(f, "pod p{pod} runs to its end"),
+            Self::RejectPod(pod, reason) => write!(f, "the kubelet rejects pod p{pod}: {reason}"),
             Self::Reap => f.write_str("pods that are being deleted go"),
             Self::CreateNode(node, shape) => write!(f, "create node n{node}: {shape}"),
             Self::ChangeNode(node, change) => write!(f, "change node n{node}: {change}"),

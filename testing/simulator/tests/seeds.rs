@@ -1,8 +1,8 @@
 //! Many seeds with the in-tree plugins: not one may show a violation.
 
 use berth_simulator::{
-    CONFIGURATION_SEEDS, Campaign, Faults, GROUP_SEEDS, Progress, QUOTA_SEEDS, Script, Subject,
-    Tally,
+    CONFIGURATION_SEEDS, Campaign, Faults, GROUP_SEEDS, Progress, QUOTA_SEEDS, REJECTION_SEEDS,
+    Script, Subject, Tally,
 };
 use std::hash::{BuildHasher, RandomState};
 
@@ -72,51 +72,65 @@ fn no_violation_with_quotas() {
     play(first + 100_000..first + 100_040, 500, Faults::NONE);
 }
 
+/// PL-360: kubelets reject pods. The nodes are excluded for a while, and no pod is lost.
+#[test]
+fn no_violation_while_kubelets_reject_pods() {
+    let first = REJECTION_SEEDS.start;
+    let tally = play(first..first + 80, 500, Faults::ALL);
+    assert!(tally.rejections > 200, "{tally:?}");
+    assert!(tally.bindings > 200, "{tally:?}");
+}
+
+/// The seeds of one kind that `.ci/run` plays.
+struct Family {
+    name: &'static str,
+    seeds: std::ops::Range<u64>,
+    /// The number of the first seeds that are played with faults.
+    faults: u64,
+    /// The number of seeds, from the 100,000th on, that are played without faults.
+    no_faults: u64,
+    /// The number of other seeds in each run, with faults.
+    fresh: u64,
+}
+
+fn families() -> [Family; 5] {
+    let family = |name, seeds, faults, no_faults, fresh| Family {
+        name,
+        seeds,
+        faults,
+        no_faults,
+        fresh,
+    };
+    [
+        family("pods", 0..GROUP_SEEDS.start, 1_000, 200, 500),
+        family("groups", GROUP_SEEDS, 600, 150, 300),
+        family("configurations", CONFIGURATION_SEEDS, 400, 150, 300),
+        family("quotas", QUOTA_SEEDS, 300, 100, 200),
+        family("rejections by kubelets", REJECTION_SEEDS, 300, 100, 200),
+    ]
+}
+
 #[test]
 #[ignore = "long; a step of .ci/run"]
 fn no_violation_in_the_campaign() {
-    play(0..2_000, 500, Faults::ALL);
-    play(100_000..100_500, 500, Faults::NONE);
-    let first = GROUP_SEEDS.start;
-    play(first..first + 1_500, 500, Faults::ALL);
-    play(first + 100_000..first + 100_500, 500, Faults::NONE);
-    let first = CONFIGURATION_SEEDS.start;
-    play(first..first + 1_000, 500, Faults::ALL);
-    play(first + 100_000..first + 100_300, 500, Faults::NONE);
-    let first = QUOTA_SEEDS.start;
-    play(first..first + 1_000, 500, Faults::ALL);
-    play(first + 100_000..first + 100_300, 500, Faults::NONE);
+    for family in families() {
+        let first = family.seeds.start;
+        play(first..first + family.faults, 500, Faults::ALL);
+        let first = first + 100_000;
+        play(first..first + family.no_faults, 500, Faults::NONE);
+    }
 }
 
 /// Other seeds in each run. A failure names its seed, and with it the command that replays it.
 #[test]
 #[ignore = "long; a step of .ci/run"]
 fn no_violation_in_fresh_seeds() {
-    let first = RandomState::new().hash_one(()) % (1 << 40);
-    eprintln!("fresh seeds from {first} on");
-    play(first..first + 500, 500, Faults::ALL);
-    let with_groups = GROUP_SEEDS.end - GROUP_SEEDS.start - 300;
-    let first = GROUP_SEEDS.start + RandomState::new().hash_one(()) % with_groups;
-    eprintln!("fresh seeds with groups from {first} on");
-    play(first..first + 300, 500, Faults::ALL);
-    let with_configurations = CONFIGURATION_SEEDS.end - CONFIGURATION_SEEDS.start - 300;
-    let first = CONFIGURATION_SEEDS.start + RandomState::new().hash_one(()) % with_configurations;
-    eprintln!("fresh seeds with configurations from {first} on");
-    play(first..first + 300, 500, Faults::ALL);
-    fresh_seeds_with_quotas();
-}
-
-fn fresh_seeds_with_quotas() {
-    let seeds = QUOTA_SEEDS.end - QUOTA_SEEDS.start - 300;
-    let first = QUOTA_SEEDS.start + RandomState::new().hash_one(()) % seeds;
-    eprintln!("fresh seeds with quotas from {first} on");
-    play(first..first + 300, 500, Faults::ALL);
-}
-
-#[test]
-#[ignore = "part of no_violation_in_fresh_seeds"]
-fn no_violation_in_fresh_seeds_with_quotas() {
-    fresh_seeds_with_quotas();
+    for family in families() {
+        let starts = family.seeds.end - family.seeds.start - family.fresh;
+        let first = family.seeds.start + RandomState::new().hash_one(()) % starts;
+        eprintln!("fresh seeds of {} from {first} on", family.name);
+        play(first..first + family.fresh, 500, Faults::ALL);
+    }
 }
 
 /// Seeds that showed a defect once, with what went wrong.

@@ -54,6 +54,9 @@ impl Run<'_, '_> {
                 world.delete_pod(&pod_name(*pod));
             }
             Step::FinishPod(pod) => world.finish_pod(&pod_name(*pod)),
+            Step::RejectPod(pod, reason) => {
+                self.tally.rejections += u64::from(world.reject_pod(&pod_name(*pod), reason));
+            }
             Step::Reap => world.reap(),
             Step::CreateNode(node, shape) => world.create_node(&node_name(*node), shape),
             Step::ChangeNode(node, change) => world.change_node(&node_name(*node), change),

@@ -53,6 +53,8 @@ tally! {
     groups, "groups started", "groupsStarted";
     /// Pods that were deleted as victims of groups.
     group_preemptions, "preemptions for groups", "groupPreemptions";
+    /// Pods that kubelets rejected.
+    rejections, "", "";
     /// Configurations that a scheduler took over while it ran.
     configurations, "", "";
     /// Pods and gangs that deferred quotas admitted.

@@ -24,6 +24,14 @@ pub const GROUP_SEEDS: std::ops::Range<u64> = 1 << 20..1 << 21;
 pub const CONFIGURATION_SEEDS: std::ops::Range<u64> = 1 << 21..1 << 22;
 /// The seeds with deferred quotas. Half of them have groups of pods, and a quarter changes of configurations.
 pub const QUOTA_SEEDS: std::ops::Range<u64> = 1 << 22..1 << 23;
+/// The seeds in which kubelets reject pods. Half of them have groups of pods.
+pub const REJECTION_SEEDS: std::ops::Range<u64> = 1 << 23..1 << 24;
+/// The reasons for which kubelets reject pods.
+const REJECTION_REASONS: [&str; 3] = [
+    "OutOfcpu",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+];
 /// The number of configurations; see [`Subject::configuration`](crate::Subject::configuration).
 const CONFIGURATIONS: usize = 4;
 /// The gates of groups.
@@ -52,7 +60,8 @@ impl Script {
         }
         let quotas = QUOTA_SEEDS.contains(&seed);
         let configurations = CONFIGURATION_SEEDS.contains(&seed) || quotas && seed / 4 % 4 == 3;
-        let may_have_groups = CONFIGURATION_SEEDS.contains(&seed) || quotas;
+        let rejections = REJECTION_SEEDS.contains(&seed);
+        let may_have_groups = CONFIGURATION_SEEDS.contains(&seed) || quotas || rejections;
         let groups = GROUP_SEEDS.contains(&seed) || may_have_groups && seed / 2 % 2 == 1;
         if groups {
             for feature in GROUP_FEATURES {
@@ -68,6 +77,7 @@ impl Script {
             groups,
             configurations,
             quotas,
+            rejections,
             faults,
             standby,
             rng,
@@ -95,6 +105,7 @@ struct Drawing {
     groups: bool,
     configurations: bool,
     quotas: bool,
+    rejections: bool,
     faults: Faults,
     standby: bool,
 }
@@ -194,6 +205,10 @@ impl Drawing {
         }
         if self.configurations && chance(&mut self.rng, 4) {
             return Step::Reconfigure(self.rng.usize(..CONFIGURATIONS));
+        }
+        if self.rejections && chance(&mut self.rng, 15) {
+            let reason = REJECTION_REASONS[self.rng.usize(..REJECTION_REASONS.len())];
+            return Step::RejectPod(self.pod(), reason);
         }
         let own = 100 + 2 * self.haste;
         let total = own + SURROUNDINGS + if self.standby { 24 } else { 0 };

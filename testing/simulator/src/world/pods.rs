@@ -114,6 +114,19 @@ impl World {
         });
     }
 
+    /// The kubelet of a pod's node rejects the pod for this reason, before it starts.
+    pub fn reject_pod(&mut self, name: &str, reason: &str) -> bool {
+        let pod = self.pods().get(name);
+        let is_new = pod.is_some_and(|pod| pod.is_assigned() && !pod.is_terminal());
+        if is_new {
+            self.change_pod(name, |pod| {
+                pod.status.phase = "Failed".into();
+                pod.status.reason = reason.into();
+            });
+        }
+        is_new
+    }
+
     /// Removes the pods that are being deleted.
     pub fn reap(&mut self) {
         self.delete_pods(|_, pod| pod.is_terminating());

@@ -20,7 +20,9 @@ use berth_framework::registry::{Extensions, Registry};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
 use berth_simulator::world::{Refusal, World};
-use berth_simulator::{Api, FaithfulApi, Faults, Script, Shrunk, Subject, run, shrink};
+use berth_simulator::{
+    Api, FaithfulApi, Faults, REJECTION_SEEDS, Script, Shrunk, Subject, run, shrink,
+};
 use std::sync::Arc;
 
 /// The number of seeds in which a bug may be found, and their steps.
@@ -119,6 +121,25 @@ impl EnqueueExtensions for Impostor {
         }
         registrations
     }
+}
+
+/// Nothing else wakes a pod at the end of an exclusion.
+#[test]
+fn exclusions_whose_end_is_not_an_event_lose_pods() {
+    let subject = with("KubeletRejections", |inner| {
+        let events = Extensions::of(Impostor {
+            name: "KubeletRejections",
+            inner: inner.clone(),
+        })
+        .events()
+        .build()
+        .events;
+        Extensions { events, ..inner }
+    });
+    let first = REJECTION_SEEDS.start;
+    let shrunk = found_from(first, &subject, Faults::NONE, &["lost pod"]);
+    let text = shrunk.to_string();
+    assert!(text.contains("the kubelet rejects pod"), "{text}");
 }
 
 #[test]
