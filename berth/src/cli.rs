@@ -182,6 +182,7 @@ pub(crate) enum Command {
     /// Explain pending and bound pods, groups of pods, the free resources of a node, or the queue
     #[command(after_help = "Example: berth explain pod web-1\n         \
                       berth explain pod web-1 -n shop --output yaml\n         \
+                      berth explain pod web-1 --when\n         \
                       berth explain node node-3\n         \
                       berth explain queue\n\n\
                       The kubeconfig of `up` contains the address of the scheduler. The default for other kubeconfigs is \
@@ -279,6 +280,9 @@ pub(crate) enum Explained {
     Pod {
         /// The pod, as NAME or NAMESPACE/NAME
         name: String,
+        /// Estimate when the pod starts, from the run times of earlier pods and from deadlines
+        #[arg(long)]
+        when: bool,
     },
     /// Explain why a group of pods has not started, for how many pods there is room, and with which changes it can
     /// start

@@ -11,6 +11,7 @@ use berth_edge::discovery::user_agent;
 use berth_edge::exit::CommandFailure;
 use berth_edge::loopback::is_loopback;
 use berth_edge::print::{self, program};
+use berth_explain::answer::when::WhenAnswer;
 use berth_explain::answer::{Gate, GateEvent, GroupAnswer, NodeAnswer, PodAnswer, QueueAnswer};
 use berth_explain::spread::SpreadAnswer;
 use berth_explain::text;
@@ -45,7 +46,13 @@ const EVENTS_LISTED_MAX: usize = 5;
 pub(crate) async fn run(args: ExplainArgs) -> Result<(), CommandFailure> {
     let asking = AskedScheduler::connect(&args.port, "explain").await?;
     match &args.what {
-        Explained::Pod { name } => {
+        Explained::Pod { name, when: true } => {
+            let (namespace, name) = in_namespace(asking.namespace(&args), name);
+            let path = format!("/explain/pod/{namespace}/{name}/when");
+            let answer = asking.ask::<WhenAnswer>(&path).await?;
+            show(&args, &answer, text::when)
+        }
+        Explained::Pod { name, when: false } => {
             let (namespace, name) = in_namespace(asking.namespace(&args), name);
             let path = format!("/explain/pod/{namespace}/{name}");
             let mut answer = asking.ask::<PodAnswer>(&path).await?;

@@ -71,6 +71,16 @@ fn the_commands_of_the_page_of_kubelet_rejections_print_what_it_shows() {
     });
 }
 
+#[test]
+fn the_commands_of_the_page_of_estimated_starts_print_what_it_shows() {
+    typed::check(&TypedPage {
+        name: "estimated-start",
+        file: "use/estimated-start.md",
+        args: &["--nodes", "1"],
+        situations: &["Run times", "Not known"],
+    });
+}
+
 /// A bound pod, a node and the queue are explained, in every format, and what is not known is named.
 #[test]
 fn bound_pods_nodes_and_the_queue_are_explained() {

@@ -265,6 +265,9 @@ pub struct PodTemplate {
     pub overhead: ResourceList,
     /// Resources of the pod as a whole.
     pub resources: Option<ResourceRequirements>,
+    /// The seconds from the start of the pod on its node after which the kubelet ends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i64>,
     /// Whether the pod uses the node's network.
     pub host_network: bool,
     /// `false` asks for a user namespace.

@@ -23,6 +23,7 @@ mod parts;
 mod plugin_run;
 mod progress;
 mod requests;
+mod run_times;
 mod text;
 mod trace;
 mod waits;
@@ -33,6 +34,7 @@ pub use explain::{EarlierAttempt, Explanation, RejectionReason};
 pub use gates::GateRemovals;
 pub use outbound::{ApiEvent, GroupEvent, Outputs};
 pub use progress::{Progress, RunningPreemption};
+pub use run_times::RunTimes;
 pub use trace::{AttemptTrace, TracedPoint};
 
 pub(crate) use calls::{CallObject, Calls};

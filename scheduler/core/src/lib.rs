@@ -30,7 +30,7 @@ pub mod testing;
 
 pub use crate::core::{
     ApiEvent, AttemptTrace, DECISIONS_MAX, EarlierAttempt, Explanation, GateRemovals, GroupEvent,
-    Outputs, PodDecision, Progress, RejectionReason, RunningPreemption, TracedPoint,
+    Outputs, PodDecision, Progress, RejectionReason, RunTimes, RunningPreemption, TracedPoint,
 };
 pub use attempt::CycleResult;
 pub use berth_dispatcher as dispatcher;

@@ -64,6 +64,10 @@ pub(crate) fn policies_of(profiles: &Profiles) -> BTreeMap<Str, RejectionPolicy>
 /// A pod has ended or was deleted. `last` is its last state. A kubelet has rejected it, or it leaves room on its node.
 pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {
     let Some(reason) = rejection_of(last) else {
+        if !last.is_terminating() {
+            let now = core.clock.now();
+            core.explanations.run_times.ended(stored, now);
+        }
         if stored.is_assigned() {
             let rejections = core.cache.cluster_mut().rejections_mut();
             rejections.node_changed(&stored.spec.node_name);

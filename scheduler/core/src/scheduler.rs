@@ -166,8 +166,20 @@ impl Scheduler {
         registry: &Registry,
         now: Time,
     ) -> Result<Self, ProfileErrors> {
+        let profiles = Profiles::build(&options.profiles, registry, &options.features)?;
+        Self::of_profiles(options, profiles, now)
+    }
+
+    /// A scheduler with these profiles instead of those of the options. Their plugins may be used by another scheduler.
+    ///
+    /// # Errors
+    /// When two plugins register one type of calls.
+    pub fn of_profiles(
+        options: SchedulerOptions,
+        profiles: Profiles,
+        now: Time,
+    ) -> Result<Self, ProfileErrors> {
         let features = options.features;
-        let profiles = Profiles::build(&options.profiles, registry, &features)?;
         let hooks = hooks_of(&profiles, &features, &options.extenders);
         let config = QueueConfig {
             pod_initial_backoff: options.pod_initial_backoff,

@@ -22,6 +22,7 @@ macro_rules! answers {
 }
 
 mod group;
+pub mod when;
 
 pub use group::{
     ChildGroup, Domain, GroupAnswer, GroupChange, GroupConditionView, GroupMember, GroupRemedy,

@@ -25,6 +25,7 @@
 //! | `waiting` | the waiting pods by the codes of their reasons and by owner |
 //! | `spread` | the spread of each workload over its domains, without former revisions |
 //! | `what_if` | the core over a changed copy of a cluster |
+//! | `when` | when a waiting pod starts, by playing the core forward |
 //!
 //! **Architecture invariants:** no I/O, no clock, no thread. The work for one answer is bounded by the constants in
 //! [`limits`]; an answer states which of them it reached.
@@ -55,6 +56,7 @@ pub mod spread;
 pub mod text;
 mod waiting;
 pub mod what_if;
+mod when;
 
 pub use amounts::{free, wanted};
 pub use change::{Edit, TriedChange};
@@ -70,6 +72,7 @@ pub use queue::{QueueFacts, explain_queue, gate_text, placed_per_second};
 pub use snapshot::Snapshot;
 pub use spread::explain_spread;
 pub use waiting::{WaitingPods, waiting_pods};
+pub use when::{WhenFacts, explain_when};
 
 /// The limits of one explanation.
 pub mod limits {

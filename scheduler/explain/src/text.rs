@@ -21,8 +21,10 @@ macro_rules! line {
 }
 
 mod group;
+mod when;
 
 pub use group::group;
+pub use when::when;
 
 /// An amount of a resource in the unit of the answers, as Kubernetes writes it.
 pub fn amount(resource: &str, amount: i64) -> String {

@@ -63,6 +63,7 @@ pub struct WhatIfWorld {
     version: u128,
     placed: BTreeMap<String, String>,
     evicted: Vec<PlacedPod>,
+    attempts: usize,
 }
 
 impl std::fmt::Debug for WhatIfWorld {
@@ -70,6 +71,15 @@ impl std::fmt::Debug for WhatIfWorld {
         f.debug_struct("World")
             .field("objects", &self.objects.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// The place of an object among those that a scheduler learns: pods name everything else.
+fn place_of(object: &Object) -> u8 {
+    match object.kind() {
+        Kind::Pod => 2,
+        Kind::Node => 1,
+        _ => 0,
     }
 }
 
@@ -89,28 +99,69 @@ impl WhatIfWorld {
         now: Time,
     ) -> Result<Self, ProfileErrors> {
         let mut scheduler = Scheduler::new(options, registry, now)?;
-        let order = |object: &&Object| match object.kind() {
-            Kind::Pod => 2,
-            Kind::Node => 1,
-            _ => 0,
-        };
         let mut sorted: Vec<&Object> = objects.values().collect();
-        sorted.sort_by_key(order);
+        sorted.sort_by_key(|object| place_of(object));
         for object in sorted {
             scheduler.apply(ClusterChange::Applied(object.clone()), now);
         }
+        Ok(Self::of(scheduler, objects, now))
+    }
+
+    /// A world over a new scheduler, which learns these objects. Pods arrive in the order of their creation.
+    pub(crate) fn over(mut scheduler: Scheduler, objects: &[Object], now: Time) -> Self {
+        let mut sorted: Vec<&Object> = objects.iter().collect();
+        sorted.sort_by_cached_key(|object| {
+            let meta = object.metadata();
+            let name = (meta.namespace.clone(), meta.name.clone());
+            (place_of(object), meta.creation_timestamp, name)
+        });
+        for object in sorted {
+            scheduler.apply(ClusterChange::Applied(object.clone()), now);
+        }
+        let objects = objects
+            .iter()
+            .map(|object| (key_of(object), object.clone()));
+        Self::of(scheduler, objects.collect(), now)
+    }
+
+    fn of(scheduler: Scheduler, objects: CopiedObjects, now: Time) -> Self {
         let versions = objects.values().filter_map(|object| {
             let version = &object.metadata().resource_version;
             version.parse::<u128>().ok()
         });
-        Ok(Self {
+        Self {
             scheduler,
             version: versions.max().unwrap_or(0),
             objects,
             now,
             placed: BTreeMap::new(),
             evicted: Vec::new(),
+            attempts: 0,
+        }
+    }
+
+    /// The number of attempts to place a pod or a group so far.
+    pub(crate) fn attempts(&self) -> usize {
+        self.attempts
+    }
+
+    /// The pods that were placed and still exist.
+    pub(crate) fn placed_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.placed.keys().filter_map(|key| {
+            let (namespace, name) = key.split_once('/')?;
+            self.pod(namespace, name)
         })
+    }
+
+    /// A pod, `namespace/name`, has ended, and its controller does not replace it.
+    pub(crate) fn end(&mut self, pod: &str) {
+        if let Some((namespace, name)) = pod.split_once('/') {
+            self.delete(&pod_key(namespace, name));
+        }
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
+        self.objects.get(&pod_key(namespace, name))?.as_pod()
     }
 
     /// The objects as they are now.
@@ -203,6 +254,7 @@ impl WhatIfWorld {
             self.carry_out();
             match outcome {
                 ScheduleOutcome::Done { .. } | ScheduleOutcome::Group { .. } => {
+                    self.attempts += 1;
                     for (pod, result) in outcome.decided() {
                         if let CycleResult::Placed { node } = result {
                             let key = format!("{}/{}", pod.namespace, pod.name);

@@ -3,6 +3,7 @@
 //! | path | answer |
 //! |---|---|
 //! | `/explain/pod/NAMESPACE/NAME` | [`PodAnswer`](berth_explain::answer::PodAnswer) |
+//! | `/explain/pod/NAMESPACE/NAME/when` | [`WhenAnswer`](berth_explain::answer::when::WhenAnswer) |
 //! | `/explain/podgroup/NAMESPACE/NAME`, `/explain/compositepodgroup/NAMESPACE/NAME` | [`GroupAnswer`](berth_explain::answer::GroupAnswer) |
 //! | `/explain/node/NAME` | [`NodeAnswer`](berth_explain::answer::NodeAnswer) |
 //! | `/explain/queue` | [`QueueAnswer`](berth_explain::answer::QueueAnswer) |
@@ -13,8 +14,8 @@ use crate::tasks;
 use berth_api::Time;
 use berth_explain::spread::{SpreadAnswer, WorkloadSpread, has_constraints};
 use berth_explain::{
-    Copied, GroupFacts, PodFacts, QueueFacts, Snapshot, explain_group, explain_node, explain_pod,
-    explain_queue, explain_spread,
+    Copied, GroupFacts, PodFacts, QueueFacts, Snapshot, WhenFacts, explain_group, explain_node,
+    explain_pod, explain_queue, explain_spread, explain_when,
 };
 use berth_framework::cluster::GroupKind;
 use berth_scheduler::Scheduler;
@@ -117,6 +118,7 @@ impl Explainer {
         let answer = async {
             match parts[..] {
                 ["pod", namespace, name] => self.pod(namespace, name).await,
+                ["pod", namespace, name, "when"] => self.when(namespace, name).await,
                 ["podgroup", namespace, name] => {
                     self.group(GroupKind::PodGroup, namespace, name).await
                 }
@@ -129,7 +131,7 @@ impl Explainer {
                 ["spread"] => self.spread().await,
                 _ => Some(refused(
                     StatusCode::NOT_FOUND,
-                    "there are /explain/pod/NAMESPACE/NAME, /explain/podgroup/NAMESPACE/NAME, \
+                    "there are /explain/pod/NAMESPACE/NAME, /explain/pod/NAMESPACE/NAME/when, /explain/podgroup/NAMESPACE/NAME, \
                      /explain/compositepodgroup/NAMESPACE/NAME, /explain/node/NAME, /explain/queue and /explain/spread",
                 )),
             }
@@ -178,6 +180,21 @@ impl Explainer {
             explain_pod,
         )
         .await
+    }
+
+    /// Plays the core forward until a pod starts. The next answer rests as long as that has taken.
+    async fn when(&self, namespace: &str, name: &str) -> Option<Explained> {
+        let unknown = format!("there is no pod {name} in namespace {namespace}");
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let mut copies = self.turn().await;
+        let taken = self
+            .probe
+            .look(move |scheduler, now| WhenFacts::take(scheduler, &namespace, &name, now));
+        let Some(facts) = taken.await? else {
+            return Some(refused(StatusCode::NOT_FOUND, &unknown));
+        };
+        let answer = copies.compute(move || explain_when(&facts)).await?;
+        Some(answered(&answer))
     }
 
     async fn group(&self, kind: GroupKind, namespace: &str, name: &str) -> Option<Explained> {

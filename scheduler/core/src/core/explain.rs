@@ -4,6 +4,7 @@
 use super::Core;
 use super::decisions::{Decisions, PodDecision, SearchBegin};
 use super::gates::GateLog;
+use super::run_times::RunTimes;
 use crate::attempt::Attempt;
 use berth_api::{Str, Time};
 use berth_evaluator::{FitError, Placement};
@@ -112,6 +113,7 @@ impl Explanation {
 pub(crate) struct Explanations {
     pub(crate) decisions: Decisions,
     pub(crate) gates: GateLog,
+    pub(crate) run_times: RunTimes,
     by_uid: IndexMap<Str, Explanation, FxBuildHasher>,
 }
 

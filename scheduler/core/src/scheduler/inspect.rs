@@ -1,8 +1,8 @@
 //! The parts of the scheduler that explanations read beside the queue and the cache.
 
 use super::Scheduler;
-use crate::GateRemovals;
 use crate::core::{PodDecision, Progress, RunningPreemption};
+use crate::{GateRemovals, RunTimes};
 use berth_api::Str;
 use berth_telemetry::metrics::Metric;
 
@@ -20,6 +20,11 @@ impl Scheduler {
     /// All gates whose removal was seen, 128 at most.
     pub fn removed_gates(&self) -> impl Iterator<Item = (&Str, &GateRemovals)> {
         self.core.explanations.gates.all()
+    }
+
+    /// How long pods have run, by template.
+    pub fn run_times(&self) -> &RunTimes {
+        &self.core.explanations.run_times
     }
 
     /// The last decisions, oldest first.

@@ -120,7 +120,7 @@ impl WhatIfWorld {
     }
 
     /// The reason why a pod waits.
-    fn reason_of(&self, pod: &str) -> String {
+    pub(crate) fn reason_of(&self, pod: &str) -> String {
         let reason = self.pending().into_iter().find(|p| p.pod == pod);
         reason.map_or_else(String::new, |p| p.reason)
     }
