@@ -81,7 +81,9 @@ impl Checker {
             let placed: BTreeSet<Str> = placed.cloned().collect();
             admissions = account.judge_new(before, &placed)?;
         }
-        self.quotas.with_room = Some(account.with_room());
+        // Without quotas, no input is looked at.
+        let has_quotas = !account.quotas.is_empty();
+        self.quotas.with_room = has_quotas.then(|| account.with_room());
         self.quotas.assumed = sight.assumed;
         if self.others.set_quota_waits(account.waits()) {
             self.note_all_readiness(now);

@@ -254,7 +254,9 @@ impl Account {
             return;
         }
         let alone = EntryName::Pod(uid.clone());
-        let (name, has_group) = match group_of(pod) {
+        // A pod that terminates is no member of its gang any more.
+        let group = group_of(pod).filter(|_| *standing != Standing::Terminating);
+        let (name, has_group) = match group {
             None => (alone, true),
             Some(group) => match stored(others, &group) {
                 None => (alone, false),

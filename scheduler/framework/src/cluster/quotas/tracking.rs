@@ -152,10 +152,12 @@ impl Ruled {
     }
 }
 
-/// The entry to which a pending pod belongs, and the reason why it cannot be in line.
+/// The entry to which a pending pod belongs, and the reason why it cannot be in line. A pod that terminates is no member
+/// of its gang any more, because it will not run.
 fn entry_of(pod: &Pod, facts: &Facts<'_>) -> (EntryKey, Option<OutOfLine>) {
     let alone = EntryKey::Pod(pod.uid().clone());
-    let group = GroupKey::of_pod(pod).filter(|_| facts.pods.follows_groups());
+    let group = GroupKey::of_pod(pod)
+        .filter(|_| facts.pods.follows_groups() && (pod.is_assigned() || !pod.is_terminating()));
     let Some(leaf) = group else {
         return (alone, None);
     };

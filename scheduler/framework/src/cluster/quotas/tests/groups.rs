@@ -173,3 +173,34 @@ fn a_hierarchy_needs_room_in_all_quotas() {
     cluster.unset_pod("uid-runs");
     assert_eq!(admitted(&mut cluster), ["x1", "y1"]);
 }
+
+/// DQ-3, DQ-7: a member that terminates before it has a node is no member any more, in whatever order the group and the
+/// pods are seen.
+#[test]
+fn a_terminating_pod_is_no_member_of_its_gang() {
+    for group_is_first in [true, false] {
+        let mut cluster = cluster();
+        cluster.set(&pods_quota(1));
+        if group_is_first {
+            cluster.set(&gang("g", 2, ""));
+        }
+        for name in ["a", "b", "c"] {
+            set(&mut cluster, pod(name).member_of("g").created(1));
+        }
+        set(
+            &mut cluster,
+            pod("a").member_of("g").created(1).deleting(Time::EPOCH),
+        );
+        if !group_is_first {
+            cluster.set(&gang("g", 2, ""));
+        }
+        assert_eq!(
+            obstacle(&cluster, "b"),
+            "deferred quota \"q\": pods: requested 2, used 0 of 1"
+        );
+        assert_eq!(
+            obstacle(&cluster, "a"),
+            "deferred quota \"q\": the pod terminates"
+        );
+    }
+}
