@@ -1,11 +1,11 @@
 //! The costs of calls when they are evaluated.
 
-use super::{LIST, REGEX_FACTOR, TEXT_FACTOR, calls::compares_texts};
+use super::{
+    LIST, REGEX_FACTOR, TEXT_FACTOR,
+    calls::{compares_texts, costs_one},
+    scaled,
+};
 use crate::value::CelValue;
-
-fn scaled(value: u64, factor: f64) -> u64 {
-    (value as f64 * factor).ceil() as u64
-}
 
 fn size(args: &[CelValue], index: usize) -> u64 {
     args.get(index).map_or(1, CelValue::size)
@@ -85,7 +85,7 @@ fn of_library(function: &str, overload: &str, args: &[CelValue], result: &CelVal
         }
         "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR"
         | "quantity" | "isQuantity" | "semver" | "isSemver" => scaled(first(), TEXT_FACTOR),
-        "ip" if overload == "cidr_ip" => 1,
+        _ if costs_one(function, overload) => 1,
         "ip" => scaled(first(), TEXT_FACTOR),
         "replace" | "split" | "ip.isCanonical" => scaled(first(), 2.0 * TEXT_FACTOR),
         "join" => scaled(result.size(), 2.0 * TEXT_FACTOR),
@@ -109,33 +109,6 @@ fn of_library(function: &str, overload: &str, args: &[CelValue], result: &CelVal
             }
             _ => return None,
         },
-        "masked"
-        | "prefixLength"
-        | "family"
-        | "isUnspecified"
-        | "isLoopback"
-        | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast"
-        | "isGlobalUnicast"
-        | "format.named"
-        | "sign"
-        | "asInteger"
-        | "isInteger"
-        | "asApproximateFloat"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "compareTo"
-        | "add"
-        | "sub"
-        | "major"
-        | "minor"
-        | "patch"
-        | "getScheme"
-        | "getHostname"
-        | "getHost"
-        | "getPort"
-        | "getEscapedPath"
-        | "getQuery" => 1,
         "_==_" => match args.first()? {
             CelValue::Quantity(_)
             | CelValue::Ip(_)

@@ -49,6 +49,41 @@ fn constant(expr: &Expr, default: u64) -> u64 {
     }
 }
 
+/// Returns whether a call of a library costs one, whatever its arguments.
+pub(super) fn costs_one(function: &str, overload: &str) -> bool {
+    match function {
+        "ip" => overload == "cidr_ip",
+        "masked"
+        | "prefixLength"
+        | "family"
+        | "isUnspecified"
+        | "isLoopback"
+        | "isLinkLocalMulticast"
+        | "isLinkLocalUnicast"
+        | "isGlobalUnicast"
+        | "format.named"
+        | "sign"
+        | "asInteger"
+        | "isInteger"
+        | "asApproximateFloat"
+        | "isGreaterThan"
+        | "isLessThan"
+        | "compareTo"
+        | "add"
+        | "sub"
+        | "major"
+        | "minor"
+        | "patch"
+        | "getScheme"
+        | "getHostname"
+        | "getHost"
+        | "getPort"
+        | "getEscapedPath"
+        | "getQuery" => true,
+        _ => false,
+    }
+}
+
 impl<'c> Estimator<'c> {
     /// The estimate for a call of an overload. The costs of the arguments are part of it, that of the target is not.
     pub(super) fn call_cost(
@@ -238,7 +273,7 @@ impl<'c> Estimator<'c> {
                 };
                 Some(CallCost::sized(text.times(regex), result))
             }
-            ("ip", ..) if overload == "cidr_ip" => one,
+            _ if costs_one(function, overload) => one,
             (
                 "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver"
                 | "isSemver",
@@ -265,36 +300,6 @@ impl<'c> Estimator<'c> {
                 let cost = self.argument_size(text).scaled(TEXT_FACTOR).scaled(regex);
                 Some(CallCost::of(cost))
             }
-            (
-                "masked"
-                | "prefixLength"
-                | "family"
-                | "isUnspecified"
-                | "isLoopback"
-                | "isLinkLocalMulticast"
-                | "isLinkLocalUnicast"
-                | "isGlobalUnicast"
-                | "format.named"
-                | "sign"
-                | "asInteger"
-                | "isInteger"
-                | "asApproximateFloat"
-                | "isGreaterThan"
-                | "isLessThan"
-                | "compareTo"
-                | "add"
-                | "sub"
-                | "major"
-                | "minor"
-                | "patch"
-                | "getScheme"
-                | "getHostname"
-                | "getHost"
-                | "getPort"
-                | "getEscapedPath"
-                | "getQuery",
-                ..,
-            ) => one,
             ("_==_", _, [a, b]) if self.type_of(a) == self.type_of(b) => match self.type_of(a) {
                 Type::Object("kubernetes.NamedFormat") => Some(CallCost::of(CostRange {
                     min: 1,
