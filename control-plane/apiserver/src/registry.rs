@@ -36,7 +36,6 @@ mod write;
 
 pub use api::{Api, ApiClock, ApiOptions};
 pub(crate) use conversion::{in_version, show};
-pub(crate) use evict::Eviction;
 pub use list::{ListPage, ListRequest, VersionMatch};
 pub use open::OpenError;
 pub use patch::RequestPatch;

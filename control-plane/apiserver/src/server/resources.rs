@@ -11,21 +11,20 @@ use super::route::{Connect, Query, RouteTarget};
 use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::webhooks;
 use crate::registry::{
-    self, Eviction, MANAGER_BYTES_MAX, RequestAttributes, Requester, WriteOptions, WriteResult,
+    self, MANAGER_BYTES_MAX, RequestAttributes, Requester, WriteOptions, WriteResult,
     manager_of_agent, scale_of, scale_resource,
 };
 use crate::storage::ObjectVersion;
 use berth_api::GoDuration;
 use berth_objects::access::GroupResource;
 use berth_objects::body::WriteBody;
+use berth_objects::catalog;
 use berth_objects::catalog::ServedResource;
 use berth_objects::decode::FieldValidation;
 use berth_objects::field::ErrorType;
-use berth_objects::patch::PatchType;
 use berth_objects::status::{ApiError, bad_option};
 use berth_objects::table::Include;
 use berth_objects::validation::errors::quote;
-use berth_objects::{catalog, status};
 use bytes::Bytes;
 use http::{Method, Response};
 use jiff::Timestamp;
@@ -33,8 +32,6 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The media type of a configuration for server-side apply.
-const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// The time that kube-apiserver gives a request (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -139,40 +136,7 @@ async fn answer(
             }
             request.create(received).await
         }
-        ("POST", Some(name), Some("binding")) => {
-            let options = request.write_options("CreateOptions")?;
-            let body = handle::read(received.body).await?;
-            let body = request.body(&body)?;
-            request.bind(name, body, &options)
-        }
-        ("POST", Some(name), Some("eviction")) => {
-            let options = request.write_options("CreateOptions")?;
-            let body = handle::read(received.body).await?;
-            let body = request.body(&body)?;
-            let api = &state.api;
-            let Eviction {
-                begun,
-                request: deletion,
-                warnings,
-            } = api.evict(
-                request.resource(),
-                request.namespace(),
-                name,
-                body,
-                &options,
-            )?;
-            request.end_deletions(vec![begun], deletion).await?;
-            Ok(request.plain(201, &status::success(201), &warnings))
-        }
-        ("POST", Some(name), Some("token")) => {
-            let options = request.write_options("CreateOptions")?;
-            let body = handle::read(received.body).await?;
-            let body = request.body(&body)?;
-            let (tokens, api) = (state.authenticator.tokens(), &state.api);
-            let account = (request.namespace(), name.as_str());
-            let (issued, warnings) = registry::issue_token(api, tokens, account, body, &options)?;
-            Ok(request.plain(201, &issued, &warnings))
-        }
+        ("POST", Some(name), Some(sub)) => request.act(name, sub, received.body).await,
         ("PUT", Some(name), sub) => {
             allow_sub(target, sub, "update")?;
             let body = handle::read(received.body).await?;
@@ -180,29 +144,17 @@ async fn answer(
         }
         ("PATCH", Some(name), sub) => {
             allow_sub(target, sub, "patch")?;
-            if request.content_type == APPLY_PATCH {
-                let options = request.apply_options()?;
-                let body = handle::read(received.body).await?;
-                return request.apply(name, sub, &body, &options);
-            }
-            let patch_type = PatchType::from_media_type(&request.content_type)
-                .filter(|t| target.resource.custom.is_none() || *t != PatchType::Strategic)
-                .ok_or_else(ApiError::unsupported_media_type)?;
-            let body = handle::read(received.body).await?;
-            request.patch(name, sub, patch_type, &body)
+            request.change(name, sub, received.body).await
         }
-        ("DELETE", name, None) => {
-            let verb = if name.is_some() {
-                "delete"
-            } else {
-                "deletecollection"
-            };
-            allow(target, verb)?;
+        ("DELETE", Some(name), None) => {
+            allow(target, "delete")?;
             let body = handle::read(received.body).await?;
-            match name {
-                Some(name) => request.delete(name, &body).await,
-                None => request.delete_collection(&body).await,
-            }
+            request.delete(name, &body).await
+        }
+        ("DELETE", None, None) => {
+            allow(target, "deletecollection")?;
+            let body = handle::read(received.body).await?;
+            request.delete_collection(&body).await
         }
         _ => Err(ApiError::method_not_allowed()),
     }

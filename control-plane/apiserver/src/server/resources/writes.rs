@@ -6,7 +6,7 @@ use crate::registry::{
     WriteResult, update_scale,
 };
 use crate::server::encode::ObjectView;
-use crate::server::handle::{self, AnswerBody, Received};
+use crate::server::handle::{self, AnswerBody, Received, RequestBody};
 use berth_api::Release;
 use berth_objects::body::WriteBody;
 use berth_objects::field::ErrorType;
@@ -14,8 +14,34 @@ use berth_objects::patch::PatchType;
 use berth_objects::status::{ApiError, bad_option};
 use berth_objects::{catalog, status};
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::Response;
 use std::sync::Arc;
+
+/// The media type of a configuration for server-side apply.
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+/// Carries out an action on the object of a name.
+type Act = for<'r> fn(
+    &'r ObjectRequest<'r>,
+    &'r str,
+    WriteBody<'r>,
+    &'r WriteOptions,
+) -> BoxFuture<'r, Result<Response<AnswerBody>, ApiError>>;
+
+/// The subresources that are actions.
+const ACTIONS: [(&str, Act); 3] = [
+    ("binding", |request, name, body, options| {
+        std::future::ready(request.bind(name, body, options)).boxed()
+    }),
+    ("eviction", |request, name, body, options| {
+        request.evict(name, body, options).boxed()
+    }),
+    ("token", |request, name, body, options| {
+        std::future::ready(request.issue_token(name, body, options)).boxed()
+    }),
+];
 
 impl ObjectRequest<'_> {
     pub(super) async fn create(
@@ -47,7 +73,48 @@ impl ObjectRequest<'_> {
         )?;
         Ok(self.plain(201, &review, &warnings))
     }
-    pub(super) fn bind(
+
+    /// Carries out an action on an object: a POST to one of its subresources.
+    pub(super) async fn act(
+        &self,
+        name: &str,
+        sub: &str,
+        body: &mut RequestBody,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let action = ACTIONS.iter().find(|(known, _)| *known == sub);
+        let (_, act) = action.ok_or_else(ApiError::method_not_allowed)?;
+        let options = self.write_options("CreateOptions")?;
+        let body = handle::read(body).await?;
+        act(self, name, self.body(&body)?, &options).await
+    }
+
+    async fn evict(
+        &self,
+        name: &str,
+        body: WriteBody<'_>,
+        options: &WriteOptions,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let (api, resource) = (&self.state.api, self.resource());
+        let eviction = api.evict(resource, self.namespace(), name, body, options)?;
+        self.end_deletions(vec![eviction.begun], eviction.request)
+            .await?;
+        Ok(self.plain(201, &status::success(201), &eviction.warnings))
+    }
+
+    fn issue_token(
+        &self,
+        name: &str,
+        body: WriteBody<'_>,
+        options: &WriteOptions,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let tokens = self.state.authenticator.tokens();
+        let account = (self.namespace(), name);
+        let (issued, warnings) =
+            registry::issue_token(&self.state.api, tokens, account, body, options)?;
+        Ok(self.plain(201, &issued, &warnings))
+    }
+
+    fn bind(
         &self,
         name: &str,
         body: WriteBody<'_>,
@@ -82,7 +149,26 @@ impl ObjectRequest<'_> {
         self.object(if created { 201 } else { 200 }, written)
     }
 
-    pub(super) fn patch(
+    /// PATCH: server-side apply, or a patch.
+    pub(super) async fn change(
+        &self,
+        name: &str,
+        sub: Option<&str>,
+        body: &mut RequestBody,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        if self.content_type == APPLY_PATCH {
+            let options = self.apply_options()?;
+            let body = handle::read(body).await?;
+            return self.apply(name, sub, &body, &options);
+        }
+        let patch_type = PatchType::from_media_type(&self.content_type)
+            .filter(|t| self.resource().custom.is_none() || *t != PatchType::Strategic)
+            .ok_or_else(ApiError::unsupported_media_type)?;
+        let body = handle::read(body).await?;
+        self.patch(name, sub, patch_type, &body)
+    }
+
+    fn patch(
         &self,
         name: &str,
         sub: Option<&str>,
@@ -108,7 +194,7 @@ impl ObjectRequest<'_> {
         self.object(200, written)
     }
 
-    pub(super) fn apply(
+    fn apply(
         &self,
         name: &str,
         sub: Option<&str>,
@@ -120,7 +206,7 @@ impl ObjectRequest<'_> {
         self.object(if created { 201 } else { 200 }, written)
     }
 
-    pub(super) fn delete_request(&self, body: &Bytes) -> Result<DeleteRequest, ApiError> {
+    fn delete_request(&self, body: &Bytes) -> Result<DeleteRequest, ApiError> {
         let body = if body.is_empty() {
             None
         } else {
@@ -170,7 +256,7 @@ impl ObjectRequest<'_> {
     }
 
     /// Removes the objects that were only marked so far. The rest happens even if the client does not wait for it.
-    pub(super) async fn end_deletions(
+    async fn end_deletions(
         &self,
         begun: Vec<Deletion>,
         request: DeleteRequest,
