@@ -17,6 +17,7 @@ pub(crate) mod endpoints;
 mod evict;
 mod flow_control;
 mod in_process;
+mod kinds;
 mod kubernetes;
 mod list;
 mod migrate;

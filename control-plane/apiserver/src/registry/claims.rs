@@ -6,11 +6,9 @@
 
 use super::api::Api;
 use super::rbac::{self, RequestAttributes};
-use super::requester::Requester;
+use super::request::UpdateInputs;
 use crate::auth::RequestUser;
 use berth_api::names::dns1123_subdomain;
-use berth_objects::access::gr;
-use berth_objects::catalog::ServedResource;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::view::{FieldView, meta};
 use serde_json::Value;
@@ -20,14 +18,15 @@ const GROUP: &str = "resource.k8s.io";
 /// The extra field of a user with the node of the pod that a token belongs to.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// The fields that the sender may not change of the status of a claim. `verb` is that of the request.
+/// The fields that the sender may not change of the status of a claim.
 pub(super) fn authorize(
     api: &Api,
-    resource: &ServedResource,
-    (verb, requester): (&str, &Requester),
-    (new, old): (&Value, &Value),
+    change: &UpdateInputs<'_>,
+    new: &Value,
+    old: &Value,
 ) -> Vec<FieldError> {
-    if resource.resource != gr(GROUP, "resourceclaims") || requester.is_internal() {
+    let (verb, requester) = (change.verb(), &change.options.requester);
+    if requester.is_internal() {
         return Vec::new();
     }
     let user = &requester.user;

@@ -1,27 +1,55 @@
 //! Access to devices for administration, which the namespace of a claim must allow. Follows KEP-5018.
 
 use super::api::Api;
-use berth_objects::access::gr;
-use berth_objects::catalog::{self, ServedResource};
+use super::claims;
+use super::kinds::ServerStrategy;
+use super::request::UpdateInputs;
+use berth_objects::catalog;
 use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::strategy::Subresource;
 use berth_objects::view::FieldView;
 use serde_json::Value;
 
 /// The label of a namespace whose claims may have access for administration.
 const LABEL: &str = "resource.kubernetes.io/admin-access";
 
-/// The error of a new claim, or of a new template of claims, that asks for access that its namespace does not allow.
-pub(super) fn admin_access(
-    api: &Api,
-    rules: &ServedResource,
-    object: &Value,
-) -> Option<FieldError> {
-    let spec = object.part("spec");
-    let spec = match rules.resource {
-        r if r == gr("resource.k8s.io", "resourceclaims") => spec,
-        r if r == gr("resource.k8s.io", "resourceclaimtemplates") => spec.part("spec"),
-        _ => return None,
-    };
+/// ResourceClaims.
+pub(super) struct Claims;
+/// ResourceClaimTemplates.
+pub(super) struct ClaimTemplates;
+
+impl ServerStrategy for Claims {
+    fn validate(&self, api: &Api, claim: &Value) -> Vec<FieldError> {
+        let error = admin_access(api, claim, claim.part("spec"));
+        error.into_iter().collect()
+    }
+
+    fn validate_update(
+        &self,
+        api: &Api,
+        change: &UpdateInputs<'_>,
+        new: &Value,
+        old: &Value,
+    ) -> Vec<FieldError> {
+        if change.half() != Subresource::Status {
+            return Vec::new();
+        }
+        let mut errors = Vec::from_iter(admin_access_of_status(api, new, old));
+        errors.extend(claims::authorize(api, change, new, old));
+        errors
+    }
+}
+
+impl ServerStrategy for ClaimTemplates {
+    fn validate(&self, api: &Api, template: &Value) -> Vec<FieldError> {
+        let error = admin_access(api, template, template.part("spec").part("spec"));
+        error.into_iter().collect()
+    }
+}
+
+/// The error of a new claim, or of a new template of claims, with this spec of claims that asks for access that its
+/// namespace does not allow.
+fn admin_access(api: &Api, object: &Value, spec: &Value) -> Option<FieldError> {
     let requests = spec.part("devices").items("requests").iter();
     let i = requests
         .map(|request| request.part("exactly").flag("adminAccess"))
@@ -32,14 +60,7 @@ pub(super) fn admin_access(
 }
 
 /// The same for the allocation in the new status of a claim. An allocation that had such access before keeps it.
-pub(super) fn admin_access_of_status(
-    api: &Api,
-    rules: &ServedResource,
-    (new, old): (&Value, &Value),
-) -> Option<FieldError> {
-    if rules.resource != gr("resource.k8s.io", "resourceclaims") {
-        return None;
-    }
+fn admin_access_of_status(api: &Api, new: &Value, old: &Value) -> Option<FieldError> {
     let asked = |claim: &Value| {
         let allocation = claim.part("status").part("allocation");
         let mut results = allocation.part("devices").items("results").iter();

@@ -1,7 +1,9 @@
 //! The special handling of namespaces: they stay, terminating, until their content was deleted and `finalize` ends it.
 
 use super::api::{Api, seconds_text};
+use super::kinds::ServerStrategy;
 use super::write::is_released;
+use crate::auth::RequestUser;
 use crate::storage::ObjectVersion;
 use berth_objects::catalog::ServedResource;
 use berth_objects::status::ApiError;
@@ -10,29 +12,34 @@ use berth_objects::view::{child_mut, meta, meta_mut};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Gives a new namespace its label, its finalizer and its phase.
-pub(super) fn prepare_for_create(object: &mut Value) {
-    // A generated name was not known when the defaults were set.
-    small::default_namespace(object);
-    let spec = child_mut(object, "spec");
-    let finalizers = spec.get("finalizers").and_then(Value::as_array);
-    if finalizers.is_none_or(|f| f.iter().all(|f| f != "kubernetes")) {
-        let mut all = finalizers.cloned().unwrap_or_default();
-        all.push("kubernetes".into());
-        spec.insert("finalizers".to_owned(), all.into());
-    }
-    if let Some(map) = object.as_object_mut() {
-        map.insert("status".to_owned(), json!({"phase": "Active"}));
-    }
-}
+/// Namespaces.
+pub(super) struct Namespaces;
 
-/// Keeps the finalizers, which only `finalize` may change.
-pub(super) fn prepare_for_update(new: &mut Value, old: &Value) {
-    let spec = child_mut(new, "spec");
-    match old.pointer("/spec/finalizers") {
-        Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers.clone()),
-        None => spec.remove("finalizers"),
-    };
+impl ServerStrategy for Namespaces {
+    /// Gives a new namespace its label, its finalizer and its phase.
+    fn prepare_for_create(&self, object: &mut Value, _: &RequestUser) {
+        // A generated name was not known when the defaults were set.
+        small::default_namespace(object);
+        let spec = child_mut(object, "spec");
+        let finalizers = spec.get("finalizers").and_then(Value::as_array);
+        if finalizers.is_none_or(|f| f.iter().all(|f| f != "kubernetes")) {
+            let mut all = finalizers.cloned().unwrap_or_default();
+            all.push("kubernetes".into());
+            spec.insert("finalizers".to_owned(), all.into());
+        }
+        if let Some(map) = object.as_object_mut() {
+            map.insert("status".to_owned(), json!({"phase": "Active"}));
+        }
+    }
+
+    /// Keeps the finalizers, which only `finalize` may change.
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        let spec = child_mut(new, "spec");
+        match old.pointer("/spec/finalizers") {
+            Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers.clone()),
+            None => spec.remove("finalizers"),
+        };
+    }
 }
 
 impl Api {

@@ -5,11 +5,8 @@
 //! version itself gets a conflict then, because the computed object has that version and not the newer one.
 
 use super::api::Api;
-use super::certificates;
-use super::claims;
 use super::conversion;
-use super::devices;
-use super::namespaces;
+use super::kinds;
 use super::rbac::{self, RequestAttributes};
 use super::request::{Method, UpdateInputs, WriteOptions, WriteResult, namespace_of, uid_conflict};
 use super::revise::WRITE_ATTEMPTS_MAX;
@@ -17,7 +14,6 @@ use super::service_addresses::{self, Allocator};
 use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::{self, node_restriction, webhooks};
 use crate::storage::{ObjectVersion, StoreError};
-use berth_objects::access::gr;
 use berth_objects::body::WriteBody;
 use berth_objects::catalog::{Conversion, Generation, ServedResource};
 use berth_objects::conversion::groups_alpha;
@@ -240,15 +236,13 @@ impl Api {
         groups::drop_disabled(self.groups, rules, &mut object, None);
         strategy.prepare_for_create(&mut object, &self.now_text());
         drop_disabled(resource.api, rules.group_version_kind(), &mut object, None);
-        if rules.resource == gr("", "namespaces") {
-            namespaces::prepare_for_create(&mut object);
-        }
-        certificates::prepare_for_create(rules, &mut object, &options.requester.user);
+        let of_server = kinds::strategy(rules.resource);
+        of_server.prepare_for_create(&mut object, &options.requester.user);
         match rules.generation {
             Generation::Unset => meta_mut(&mut object).remove("generation"),
             _ => meta_mut(&mut object).insert("generation".to_owned(), 1.into()),
         };
-        let mut errors = Vec::from_iter(devices::admin_access(self, rules, &object));
+        let mut errors = of_server.validate(self, &object);
         errors.extend(metadata::validate_create(
             &object,
             resource.namespaced,
@@ -583,23 +577,14 @@ impl Api {
             meta.remove("managedFields");
             meta.extend(managers.map(|list| ("managedFields".to_owned(), list)));
         }
-        if rules.resource == gr("", "namespaces") {
-            namespaces::prepare_for_update(&mut new, old);
-        }
+        let of_server = kinds::strategy(rules.resource);
+        of_server.prepare_for_update(&mut new, old);
         let is_main = change.half() == Subresource::Main;
         bump_generation(rules, &mut new, old, is_main.then_some(&empties));
-        let mut errors = Vec::new();
-        if change.sub == "status" {
-            errors.extend(devices::admin_access_of_status(self, rules, (&new, old)));
-        }
+        let mut errors = of_server.validate_update(self, change, &new, old);
         errors.extend(metadata::validate_update(&new, old));
         if !takes_plain_finalizers(rules) {
             errors.extend(metadata::validate_plain_finalizers(&new));
-        }
-        if change.half() == Subresource::Status {
-            let requester = &*change.options.requester;
-            let sent = (change.verb(), requester);
-            errors.extend(claims::authorize(self, rules, sent, (&new, old)));
         }
         if is_main {
             errors.extend(empties.frozen(rules.resource, old));
@@ -625,7 +610,7 @@ impl Api {
             return Err(ApiError::invalid(subject, &errors));
         }
         complete(rules, resource.api, &mut new);
-        certificates::authorize(self, rules, change.sub, (&new, old), change.options)?;
+        of_server.authorize(self, change, &new, old)?;
         let (namespace, charges) = (change.namespace, !change.options.dry_run);
         admission::admit_valid(self, &attributes, namespace, (&new, Some(old)), charges)?;
         attributes.in_time(self)?;

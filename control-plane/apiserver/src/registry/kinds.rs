@@ -1,0 +1,66 @@
+//! The rules of kinds that depend on the server: on other objects, and on the sender of a request.
+//!
+//! Rules that depend on the object alone are those of [`berth_objects::strategy`].
+
+use super::api::Api;
+use super::request::UpdateInputs;
+use super::{certificates, devices, namespaces};
+use crate::auth::RequestUser;
+use berth_objects::access::GroupResource;
+use berth_objects::field::FieldError;
+use berth_objects::status::ApiError;
+use serde_json::Value;
+
+/// The rules of a kind. `new` and `old` are an object after and before an update.
+pub(super) trait ServerStrategy: Sync {
+    /// Sets what the server decides about a new object.
+    fn prepare_for_create(&self, _object: &mut Value, _sender: &RequestUser) {}
+
+    /// Restores what an update may not change.
+    fn prepare_for_update(&self, _new: &mut Value, _old: &Value) {}
+
+    /// The errors of a new object, before those of the object alone.
+    fn validate(&self, _api: &Api, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// The errors of an update, before those of the object alone.
+    fn validate_update(
+        &self,
+        _api: &Api,
+        _change: &UpdateInputs<'_>,
+        _new: &Value,
+        _old: &Value,
+    ) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Checks that the sender may make a valid update.
+    ///
+    /// # Errors
+    /// 403.
+    fn authorize(
+        &self,
+        _api: &Api,
+        _change: &UpdateInputs<'_>,
+        _new: &Value,
+        _old: &Value,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+struct Plain;
+
+impl ServerStrategy for Plain {}
+
+/// The rules of a kind.
+pub(super) fn strategy(kind: GroupResource) -> &'static dyn ServerStrategy {
+    match (kind.group, kind.resource) {
+        ("", "namespaces") => &namespaces::Namespaces,
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificates::CertificateRequests,
+        ("resource.k8s.io", "resourceclaims") => &devices::Claims,
+        ("resource.k8s.io", "resourceclaimtemplates") => &devices::ClaimTemplates,
+        _ => &Plain,
+    }
+}
