@@ -34,29 +34,46 @@ struct Evictions {
     left: Vec<Eviction>,
 }
 
-/// The condition and the event of a victim (P-17).
-fn eviction(preemptor: &Pod, victim: &Pod, node: &Str) -> Eviction {
-    let scheduler = match preemptor.spec.scheduler_name.as_str() {
-        "" => "default-scheduler",
-        name => name,
-    };
-    let message = format!("{scheduler}: preempting to accommodate a higher priority pod");
-    Eviction {
-        condition: ConditionPatch::of(
-            victim,
-            DISRUPTION_TARGET,
-            "True",
-            PREEMPTION_BY_SCHEDULER,
-            &message,
-        ),
-        event: PodEvent {
-            regarding: PodRef::of(victim),
-            related: Some(RelatedObject::Pod(PodRef::of(preemptor))),
-            kind: EventKind::Normal,
-            reason: "Preempted",
-            action: "Preempting",
-            note: format!("Preempted by pod {} on node {node}", preemptor.uid()),
-        },
+/// What preempts: a pod, or a group with its first pod.
+pub(super) struct Preemptor<'a> {
+    pub(super) pod: &'a Pod,
+    /// The word for it in messages.
+    pub(super) word: &'a str,
+    pub(super) uid: &'a Str,
+    /// The object that events of the victims refer to.
+    pub(super) related: RelatedObject,
+    /// The node, as events name it.
+    pub(super) node: &'a str,
+}
+
+impl Preemptor<'_> {
+    /// The condition and the event of a victim (P-17).
+    pub(super) fn eviction(&self, victim: &Pod) -> Eviction {
+        let Self {
+            word, uid, node, ..
+        } = self;
+        let scheduler = match self.pod.spec.scheduler_name.as_str() {
+            "" => "default-scheduler",
+            name => name,
+        };
+        let message = format!("{scheduler}: preempting to accommodate a higher priority {word}");
+        Eviction {
+            condition: ConditionPatch::of(
+                victim,
+                DISRUPTION_TARGET,
+                "True",
+                PREEMPTION_BY_SCHEDULER,
+                &message,
+            ),
+            event: PodEvent {
+                regarding: PodRef::of(victim),
+                related: Some(self.related.clone()),
+                kind: EventKind::Normal,
+                reason: "Preempted",
+                action: "Preempting",
+                note: format!("Preempted by {word} {uid} on node {node}"),
+            },
+        }
     }
 }
 
@@ -97,10 +114,17 @@ pub(super) fn start(
     });
     // Terminating victims are not evicted again.
     let mut live = Vec::with_capacity(victims.pods.len());
+    let preemptor = Preemptor {
+        pod: &pod.pod,
+        word: "pod",
+        uid: pod.pod.uid(),
+        related: RelatedObject::Pod(PodRef::of(&pod.pod)),
+        node: &name,
+    };
     for victim in &victims.pods {
         let victim = as_known(cx.dry_run.cluster(), victim);
         if !victim.is_terminating() {
-            live.push(eviction(&pod.pod, victim, &name));
+            live.push(preemptor.eviction(victim));
         }
     }
     if !cx.features.enabled(Feature::SchedulerAsyncPreemption) {

@@ -9,13 +9,11 @@
 //!
 //! Pods are evicted in **units**: a pod alone, or all pods of a group whose disruption mode is `all`.
 
+use super::evict::Preemptor;
 use super::units::{Budgets, Unit, units_below};
-use super::{
-    DISRUPTION_TARGET, DefaultPreemption, NAME, PREEMPTION_BY_SCHEDULER, as_known,
-    is_going_for_a_preemptor,
-};
-use berth_api::{Pod, Str};
-use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef, RelatedObject};
+use super::{DefaultPreemption, NAME, as_known, is_going_for_a_preemptor};
+use berth_api::Str;
+use berth_framework::call::{PodRef, RelatedObject};
 use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::{
     GroupDryRun, GroupPostFilterResult, PodGroupPostFilter, PodGroupPostFilterContext,
@@ -190,9 +188,17 @@ fn found(
         .unwrap_or_default();
     let live = victims.iter().map(|victim| as_known(cluster, victim));
     let live = live.filter(|victim| !victim.is_terminating());
-    let evictions: Vec<Eviction> = live
-        .map(|victim| eviction(group, &uid, &preemptor.pod, victim))
-        .collect();
+    let preempting = Preemptor {
+        pod: &preemptor.pod,
+        word: group.kind.as_str(),
+        uid: &uid,
+        related: RelatedObject::Group {
+            group: group.clone(),
+            uid: uid.clone(),
+        },
+        node: CLUSTER,
+    };
+    let evictions: Vec<Eviction> = live.map(|victim| preempting.eviction(victim)).collect();
     if !evictions.is_empty() {
         let disruption = Observation::Preemption(Disruption {
             preemptor: group.kind.as_str(),
@@ -210,33 +216,4 @@ fn found(
     }
     result.nominations = Some(nominations);
     result
-}
-
-fn eviction(group: &GroupKey, uid: &Str, preemptor: &Pod, victim: &Pod) -> Eviction {
-    let word = group.kind.as_str();
-    let scheduler = match preemptor.spec.scheduler_name.as_str() {
-        "" => "default-scheduler",
-        name => name,
-    };
-    let message = format!("{scheduler}: preempting to accommodate a higher priority {word}");
-    Eviction {
-        condition: ConditionPatch::of(
-            victim,
-            DISRUPTION_TARGET,
-            "True",
-            PREEMPTION_BY_SCHEDULER,
-            &message,
-        ),
-        event: PodEvent {
-            regarding: PodRef::of(victim),
-            related: Some(RelatedObject::Group {
-                group: group.clone(),
-                uid: uid.clone(),
-            }),
-            kind: EventKind::Normal,
-            reason: "Preempted",
-            action: "Preempting",
-            note: format!("Preempted by {word} {uid} on node {CLUSTER}"),
-        },
-    }
 }
