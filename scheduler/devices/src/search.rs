@@ -368,26 +368,35 @@ impl<'a> DeviceSearch<'a, '_> {
                     AllocateError::Failed(why)
                 });
             }
-            for slice in 0..self.pools[pool].len() {
-                for device in 0..self.slice(pool, slice).devices().len() {
-                    let location = Location {
-                        pool,
-                        slice,
-                        device,
-                    };
-                    self.budget.step()?;
-                    // A device that has the capacity, and not enough of it left, is one of all.
-                    let is_exact = self.features.fixes.exact_shares;
-                    let shares = if is_exact { Shares::None } else { Shares::All };
-                    if self.is_selected(at, location)?
-                        && self.has_capacity(at, location, requested, shares)?
-                    {
-                        devices.push(location);
-                    }
+            for location in self.locations(pool) {
+                self.budget.step()?;
+                // A device that has the capacity, and not enough of it left, is one of all.
+                let is_exact = self.features.fixes.exact_shares;
+                let shares = if is_exact { Shares::None } else { Shares::All };
+                if self.is_selected(at, location)?
+                    && self.has_capacity(at, location, requested, shares)?
+                {
+                    devices.push(location);
                 }
             }
         }
         Ok(devices)
+    }
+
+    /// The devices of a pool in their order.
+    fn locations(&self, pool: usize) -> impl Iterator<Item = Location> + use<> {
+        let slices = 0..self.pools[pool].len();
+        let counts: Vec<usize> = slices
+            .map(|slice| self.slice(pool, slice).devices().len())
+            .collect();
+        let of_slice = move |(slice, count)| {
+            (0..count).map(move |device| Location {
+                pool,
+                slice,
+                device,
+            })
+        };
+        counts.into_iter().enumerate().flat_map(of_slice)
     }
 
     fn slice(&self, pool: usize, slice: usize) -> &'a PreparedSlice {

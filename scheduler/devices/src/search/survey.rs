@@ -163,25 +163,18 @@ impl DeviceSearch<'_, '_> {
             selected: Vec::new(),
         };
         for pool in 0..self.pools.len() {
-            for slice in 0..self.pools[pool].len() {
-                for device in 0..self.slice(pool, slice).devices().len() {
-                    let location = Location {
-                        pool,
-                        slice,
-                        device,
-                    };
-                    self.budget.step()?;
-                    if !self.is_of_class(at, location)? {
-                        continue;
-                    }
-                    let id = self.id_of(location);
-                    survey.of_class.push(id.clone());
-                    // Devices of the class that are not selected are counted too: they show that the selectors
-                    // exclude them.
-                    if self.is_selected(at, location)? {
-                        let state = self.state_of(at, location, requested)?;
-                        survey.selected.push((id, state));
-                    }
+            for location in self.locations(pool) {
+                self.budget.step()?;
+                if !self.is_of_class(at, location)? {
+                    continue;
+                }
+                let id = self.id_of(location);
+                survey.of_class.push(id.clone());
+                // Devices of the class that are not selected are counted too: they show that the selectors exclude
+                // them.
+                if self.is_selected(at, location)? {
+                    let state = self.state_of(at, location, requested)?;
+                    survey.selected.push((id, state));
                 }
             }
         }
