@@ -77,6 +77,12 @@ struct WaitingPlugin {
     wait: WaitId,
 }
 
+/// The run of the plugin at a place of its extension point, if it waits. It does not wait any more.
+fn take_waiting(waiting: &mut SmallVec<[WaitingPlugin; 2]>, at: usize) -> Option<PointRun> {
+    let place = waiting.iter().position(|plugin| plugin.run.at() == at)?;
+    Some(waiting.remove(place).run)
+}
+
 /// All pods that are being bound.
 pub(crate) struct Bindings {
     by_id: FxHashMap<u64, Box<PodBinding>>,

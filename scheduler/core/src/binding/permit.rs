@@ -1,6 +1,8 @@
 //! Waiting for Permit plugins that hold a pod (F-14, F-15).
 
-use super::{BindingStage, Bindings, Hold, PERMIT_WAIT_MAX, UnboundPods, WaitingPlugin};
+use super::{
+    BindingStage, Bindings, Hold, PERMIT_WAIT_MAX, UnboundPods, WaitingPlugin, take_waiting,
+};
 use crate::attempt::AssumedPod;
 use crate::core::{Core, WaitId, Waiter, Waits};
 use crate::cycle::{PermitWait, stage_failure};
@@ -81,10 +83,9 @@ impl Bindings {
         let BindingStage::Permit { waiting, .. } = &mut binding.stage else {
             return;
         };
-        let Some(place) = waiting.iter().position(|waiting| waiting.run.at() == at) else {
+        let Some(mut run) = take_waiting(waiting, at) else {
             return;
         };
-        let mut run = waiting.remove(place).run;
         let profile = binding.attempt.profile.clone();
         let Some(member) = profile.permit.get(at) else {
             return;

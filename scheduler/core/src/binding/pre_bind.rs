@@ -1,6 +1,6 @@
 //! Preparing the node and the pod's objects before binding (F-16, F-17).
 
-use super::{BindingStage, Bindings, PodBinding, WaitingPlugin};
+use super::{BindingStage, Bindings, PodBinding, WaitingPlugin, take_waiting};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
 use crate::cycle::stage_failure;
 use berth_framework::stage::{Step, WakeReason};
@@ -151,10 +151,9 @@ impl Bindings {
         let BindingStage::PreBind { waiting, .. } = &mut binding.stage else {
             return;
         };
-        let Some(place) = waiting.iter().position(|plugin| plugin.run.at() == at) else {
+        let Some(run) = take_waiting(waiting, at) else {
             return;
         };
-        let run = waiting.remove(place).run;
         match pre_bind(core, id, binding, run, Some(reason)) {
             Some(Err(status)) => self.pre_bind_failed(core, id, &status),
             Some(Ok(())) => {
