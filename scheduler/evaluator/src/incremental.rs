@@ -16,11 +16,11 @@
 mod answer;
 mod changes;
 mod classes;
+mod column;
 mod compare;
 mod examine;
 mod fragments;
 mod ledgers;
-mod node_answers;
 mod node_classes;
 mod plan;
 mod rows;
@@ -36,18 +36,17 @@ use super::plain::code_of;
 use super::{Evaluation, Evaluator, FitError, Found, Placement, SearchLimit, Tally};
 use berth_api::Str;
 use berth_framework::keep::Fragment;
-use berth_framework::plugin::{Context, PreFilterResult};
+use berth_framework::plugin::PreFilterResult;
 use berth_framework::work::may_keep;
 use berth_framework::{Code, Slot};
 use berth_profile::Point;
+use column::Column;
 use fragments::RememberedFragments;
-use ledgers::Ledgers;
-use node_answers::NodeAnswers;
 use node_classes::NodeClasses;
 use plan::{Group, Plan, Unkeepable};
 use rows::Rows;
 use scratch::Scratch;
-use shape::{Parts, Shape};
+use shape::{PodColumns, Shape};
 use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
@@ -121,15 +120,15 @@ pub struct AnswerCache {
     /// The keys by which the pod at hand equals others: for the two groups of plugins, and for the ledgers.
     fragments: [Fragment; 3],
     remembered: RememberedFragments,
+    rows: Rows,
     keeper: Keeper,
 }
 
-/// All that is kept, by key, and what is needed to keep it up to date.
+/// The store, and what is needed to keep its entries up to date.
 #[derive(Default)]
 struct Keeper {
     store: Store,
-    rows: Rows,
-    /// The number of columns, ledgers and classes of nodes so far.
+    /// The number of columns and classes of nodes so far.
     made: u64,
     scratch: Scratch,
     counts: AnswerCacheCounts,
@@ -138,7 +137,7 @@ struct Keeper {
 /// Everything kept about the pods of a shape, up to date.
 struct Kept<'a> {
     plan: &'a Plan,
-    parts: &'a mut Parts,
+    columns: &'a PodColumns<'a>,
     classes: &'a mut NodeClasses,
     shape: &'a mut Shape,
     /// The shape's key.
@@ -156,106 +155,95 @@ impl fmt::Debug for AnswerCache {
 }
 
 impl Keeper {
-    /// What is kept under a key, or something new, brought up to date; `None` when it cannot be kept.
-    fn keep<'e, T: Keepable>(
+    /// Takes what is kept under a key, or something new, brought up to date; `None` when nothing can be kept.
+    fn take<'e, T: Keepable>(
         &mut self,
         key: &[u8],
         evaluator: &mut Evaluator<'e>,
         new: impl FnOnce(&mut Self, &Evaluator<'e>) -> T,
-        catch_up: impl Fn(&mut T, &mut Self, &mut Evaluator<'e>) -> Result<(), Unkeepable>,
+        catch_up: impl Fn(&mut T, &mut Evaluator<'e>, &mut Scratch) -> Result<(), Unkeepable>,
     ) -> Option<Box<T>> {
         let lent = self.store.lend(key);
         if let Some(None) = lent {
             self.put(key, None, evaluator);
             return None;
         }
-        if let Some(kept) = lent.flatten()
-            && let Ok(mut known) = (kept as Box<dyn Any>).downcast::<T>()
-            && catch_up(&mut known, self, evaluator).is_ok()
+        let known = lent.flatten().map(|kept| kept as Box<dyn Any>);
+        if let Some(Ok(mut known)) = known.map(|kept| kept.downcast::<T>())
+            && catch_up(&mut known, evaluator, &mut self.scratch).is_ok()
         {
             return Some(known);
         }
+        // It has missed too much, if there was any.
         self.made += 1;
         let mut new = Box::new(new(self, evaluator));
-        let is_kept = catch_up(&mut new, self, evaluator).is_ok();
+        let is_kept = catch_up(&mut new, evaluator, &mut self.scratch).is_ok();
         if !is_kept {
             self.put(key, None, evaluator);
         }
         is_kept.then_some(new)
     }
 
-    /// The column of a group for the evaluator's pod.
-    fn column(
-        &mut self,
-        group: Group,
-        key: &[u8],
-        evaluator: &mut Evaluator<'_>,
-        plan: &Plan,
-    ) -> Option<Box<NodeAnswers>> {
-        self.keep(
-            key,
-            evaluator,
-            |keeper, evaluator| {
-                keeper.counts.group_answers += 1;
-                NodeAnswers::new(keeper.made, group, evaluator.pod)
-            },
-            |known, keeper, evaluator| {
-                known.catch_up(evaluator, plan, (&mut keeper.rows, &mut keeper.scratch))
-            },
-        )
-    }
-
-    /// Hands over what is kept for the pods with these columns and ledgers, up to date; `None` when nothing can be kept.
-    fn decide<T>(
-        &mut self,
-        evaluator: &mut Evaluator<'_>,
-        plan: &Plan,
-        parts: &mut Parts,
-        then: impl FnOnce(&mut Evaluator<'_>, Kept<'_>) -> T,
-    ) -> Option<T> {
-        // Pods that differ in a column by row have the same classes of nodes.
-        let by_slot = (!parts.pods.is_by_row).then_some(parts.pods.id);
-        let [mut of_classes, mut of_shape] = <[Fragment; 2]>::default();
-        of_classes.put(&(parts.node.id, by_slot, parts.ledgers.id));
-        let of_classes = of_classes.as_bytes();
-        let mut classes = self.keep(
-            of_classes,
-            evaluator,
-            |keeper, _| NodeClasses::new(keeper.made),
-            |known, keeper, evaluator| known.catch_up(evaluator, parts, &mut keeper.scratch),
-        )?;
-        of_shape.put(&(classes.id, parts.pods.id));
-        let key = of_shape.as_bytes();
-        let shape = self.keep(
-            key,
-            evaluator,
-            |keeper, _| {
-                keeper.counts.built += 1;
-                Shape::default()
-            },
-            |known, keeper, evaluator| {
-                known.catch_up(evaluator, parts, &classes, &mut keeper.scratch)
-            },
-        );
-        let result = shape.map(|mut shape| {
-            let kept = Kept {
-                plan,
-                parts,
-                classes: &mut classes,
-                shape: &mut shape,
-                key,
-            };
-            let result = then(evaluator, kept);
-            self.put(key, Some(shape), evaluator);
-            result
-        });
-        self.put(of_classes, Some(classes), evaluator);
-        result
-    }
-
     fn put(&mut self, key: &[u8], entry: Entry, evaluator: &Evaluator<'_>) {
         let limit = store::limit(evaluator.cluster.nodes.slots());
         self.store.put(key, entry, limit);
+    }
+
+    /// Hands over what [`Keeper::take`] takes, and puts it back.
+    fn with<'e, T: Keepable, R>(
+        &mut self,
+        key: &[u8],
+        evaluator: &mut Evaluator<'e>,
+        new: impl FnOnce(&mut Self, &Evaluator<'e>) -> T,
+        catch_up: impl Fn(&mut T, &mut Evaluator<'e>, &mut Scratch) -> Result<(), Unkeepable>,
+        then: impl FnOnce(&mut Self, &mut Evaluator<'e>, &mut T) -> Option<R>,
+    ) -> Option<R> {
+        let mut kept = self.take(key, evaluator, new, catch_up)?;
+        let result = then(self, evaluator, &mut kept);
+        self.put(key, Some(kept), evaluator);
+        result
+    }
+
+    /// Hands over everything about the pods with these columns and this fragment of the ledgers.
+    fn with_classes<'e, R>(
+        &mut self,
+        evaluator: &mut Evaluator<'e>,
+        plan: &Plan,
+        columns: &PodColumns<'_>,
+        of_ledgers: &[u8],
+        then: impl FnOnce(&mut Evaluator<'e>, Kept<'_>) -> R,
+    ) -> Option<R> {
+        // Pods that differ in a column by row have the same classes of nodes.
+        let by_slot = (!columns.pods.is_by_row).then_some(columns.pods.id);
+        let [mut of_classes, mut of_shape] = <[Fragment; 2]>::default();
+        of_classes.put(&(columns.node.id, by_slot, of_ledgers));
+        self.with(
+            of_classes.as_bytes(),
+            evaluator,
+            |keeper, evaluator| NodeClasses::new(keeper.made, evaluator, plan),
+            |classes, evaluator, scratch| classes.catch_up(evaluator, columns, scratch),
+            |keeper, evaluator, classes| {
+                of_shape.put(&(classes.id, columns.pods.id));
+                let key = of_shape.as_bytes();
+                let new = |keeper: &mut Self, _: &Evaluator<'_>| {
+                    keeper.counts.built += 1;
+                    Shape::default()
+                };
+                let mut shape = keeper.take(key, evaluator, new, |shape, evaluator, scratch| {
+                    shape.catch_up(evaluator, columns, classes, scratch)
+                })?;
+                let kept = Kept {
+                    plan,
+                    columns,
+                    classes,
+                    shape: &mut shape,
+                    key,
+                };
+                let result = then(evaluator, kept);
+                keeper.put(key, Some(shape), evaluator);
+                Some(result)
+            },
+        )
     }
 }
 
@@ -379,38 +367,52 @@ impl AnswerCache {
         for_pod: bool,
         then: impl FnOnce(&mut Evaluator<'_>, Kept<'_>) -> T,
     ) -> Option<T> {
-        let plan = self.plans[plan].1.as_ref()?;
-        let keeper = &mut self.keeper;
-        let [of_node, of_pods, of_ledgers] = self.fragments.each_ref().map(Fragment::as_bytes);
-        keeper.rows.catch_up(evaluator, &mut keeper.scratch);
-        let node = keeper.column(Group::Node, of_node, evaluator, plan)?;
-        let Some(pods) = keeper.column(Group::Pods, of_pods, evaluator, plan) else {
-            keeper.put(of_node, Some(node), evaluator);
-            return None;
+        let Self {
+            plans,
+            fragments,
+            rows,
+            keeper,
+            ..
+        } = self;
+        let plan = plans[plan].1.as_ref()?;
+        let [of_node, of_pods, of_ledgers] = fragments.each_ref().map(Fragment::as_bytes);
+        rows.catch_up(evaluator, &mut keeper.scratch);
+        let rows = &*rows;
+        let new = |group| {
+            move |keeper: &mut Keeper, evaluator: &Evaluator<'_>| {
+                keeper.counts.group_answers += 1;
+                Column::new(keeper.made, group, evaluator.pod)
+            }
         };
-        let ledgers = keeper.keep(
-            of_ledgers,
+        let catch_up = |column: &mut Column, evaluator: &mut Evaluator<'_>, scratch: &mut _| {
+            column.catch_up(evaluator, plan, (rows, scratch))
+        };
+        let (node, pods) = (new(Group::Node), new(Group::Pods));
+        keeper.with(
+            of_node,
             evaluator,
-            |keeper, evaluator| Ledgers::open(keeper.made, evaluator, plan),
-            |known, keeper, evaluator| known.catch_up(evaluator, &mut keeper.scratch),
-        )?;
-        let mut parts = Parts {
             node,
-            pods,
-            ledgers,
-            row_of: keeper.rows.by_slot().clone(),
-        };
-        let is_ready = !for_pod || answer_for_own_nomination(evaluator, keeper, &mut parts).is_ok();
-        let is_broken = parts.columns().iter().any(|column| column.is_broken());
-        let result = if is_ready && !is_broken {
-            keeper.decide(evaluator, plan, &mut parts, then)
-        } else {
-            None
-        };
-        keeper.put(of_node, Some(parts.node), evaluator);
-        keeper.put(of_pods, Some(parts.pods), evaluator);
-        keeper.put(of_ledgers, Some(parts.ledgers), evaluator);
-        result
+            catch_up,
+            |keeper, evaluator, node| {
+                keeper.with(
+                    of_pods,
+                    evaluator,
+                    pods,
+                    catch_up,
+                    |keeper, evaluator, pods| {
+                        if for_pod {
+                            answer_for_own_nomination(evaluator, (rows, &mut keeper.scratch), pods)
+                                .ok()?;
+                        }
+                        if node.is_broken() || pods.is_broken() {
+                            return None;
+                        }
+                        let columns = PodColumns { node, pods, rows };
+                        keeper.with_classes(evaluator, plan, &columns, of_ledgers, then)
+                    },
+                )
+            },
+        )
     }
 
     /// Stores what PostFilter found about nodes.
@@ -426,22 +428,18 @@ impl AnswerCache {
 /// Runs the PreFilter plugins that nothing is known about. They may do as they like as long as all nodes stay
 /// possible; otherwise false.
 fn run_unkept_pre_filters(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
-    let cx = Context {
-        now: evaluator.now,
-        cluster: evaluator.cluster,
-        features: evaluator.features,
-        work: evaluator.work,
-    };
+    let (profile, pod, stopwatch) = (evaluator.profile, evaluator.pod, evaluator.stopwatch);
+    let (cx, evaluation) = evaluator.split();
     for at in &plan.unkept {
-        let member = &evaluator.profile.pre_filter[*at];
-        let Evaluation { state, tally, .. } = &mut *evaluator.evaluation;
-        let began = tally.begin(evaluator.stopwatch);
-        let result = member.plugin.pre_filter(&cx, state, evaluator.pod);
+        let member = &profile.pre_filter[*at];
+        let Evaluation { state, tally, .. } = &mut *evaluation;
+        let began = tally.begin(stopwatch);
+        let result = member.plugin.pre_filter(&cx, state, pod);
         let called = (member.name.as_str(), Point::PreFilter.as_str());
-        tally.called(began, evaluator.stopwatch, called, code_of(&result));
+        tally.called(began, stopwatch, called, code_of(&result));
         match result {
             PreFilterResult::AllNodes => Tally::count(&mut tally.pre_filter, *at),
-            PreFilterResult::Skip => evaluator.evaluation.skip_filter.insert(member.id),
+            PreFilterResult::Skip => evaluation.skip_filter.insert(member.id),
             PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => return false,
         }
     }
@@ -457,24 +455,19 @@ fn decide(
     (percentage_of_nodes, start): (Option<i32>, &mut usize),
     rng: &mut fastrand::Rng,
 ) -> Result<Found, Unkeepable> {
-    let Kept {
-        plan,
-        parts,
-        classes,
-        shape,
-        key,
-    } = kept;
-    shape.count_nominated(evaluator, plan, parts, classes)?;
+    let (columns, classes) = (kept.columns, &mut *kept.classes);
+    let shape = &mut *kept.shape;
+    shape.count_nominated(evaluator, kept.plan, columns, classes)?;
     // If the node that the pod's status names is feasible, it is not looked further (C-16).
     let name = &evaluator.pod.pod.status.nominated_node_name;
     let nominated = evaluator.cluster.nodes.node(name).map(|view| view.slot());
     if let Some(slot) = nominated
         && scope.is_none_or(|nodes| nodes.contains(&slot))
-        && answer::fits(plan, parts, classes, slot)
+        && kept.fits(slot)
     {
         return placed(evaluator, slot, 1, 1);
     }
-    let live = shape.live(plan, parts, classes)?;
+    let live = kept.live()?;
     let nodes = scope.map_or(evaluator.cluster.nodes.len(), <[Slot]>::len);
     let limit = SearchLimit::new(nodes, percentage_of_nodes, true);
     let ends_early = percentage_of_nodes.is_some() && limit.stop_at <= live.nodes;
@@ -483,13 +476,13 @@ fn decide(
         let all = scope.unwrap_or(&in_order);
         let (passed, ahead) = all.split_at(*start % all.len().max(1));
         let in_order = ahead.iter().chain(passed).copied();
-        let (found, visited) = live.found_in_order(parts, classes, in_order, limit.stop_at);
+        let (found, visited) = kept.found_in_order(&live, in_order, limit.stop_at);
         let feasible = found.len();
-        let node = answer::choose_among(evaluator, plan, parts, classes, &found, rng)?;
+        let node = kept.choose_among(evaluator, &found, rng)?;
         *start = start.wrapping_add(visited) % all.len().max(1);
         return placed(evaluator, node, visited, feasible);
     }
-    if live.nodes == 0 && shape.is_entangled() {
+    if live.nodes == 0 && kept.shape.is_entangled() {
         // The order of several filters, with nominated pods or without, is not kept.
         return Err(Unkeepable);
     }
@@ -498,15 +491,18 @@ fn decide(
         evaluator.evaluation.unprepared = true;
         evaluator.evaluation.is_kept = true;
         // None of them decreases, so the sum is the same only if each of them is.
-        let followed = parts.columns().map(NodeAnswers::followed);
-        let version = evaluator.cluster.budgets().version() + followed.iter().sum::<u64>();
-        evaluator.evaluation.memos = shape.lend_memos(&parts.ledgers, key, version);
+        let followed = columns.node.followed + columns.pods.followed;
+        let version = evaluator.cluster.budgets().version() + followed;
+        let memos = kept
+            .shape
+            .lend_memos(&kept.classes.ledgers, kept.key, version);
+        evaluator.evaluation.memos = memos;
         return Ok(Found::Unfit(Box::new(FitError {
             nodes,
-            diagnosis: shape.diagnosis(plan, parts, classes),
+            diagnosis: kept.diagnosis(),
         })));
     }
-    let node = live.choose(evaluator, plan, parts, (classes, shape), rng)?;
+    let node = kept.choose(evaluator, &live, rng)?;
     placed(evaluator, node, nodes, live.nodes)
 }
 
@@ -531,16 +527,13 @@ fn placed(
 /// again. If the node that its status names is feasible, it is not looked further (C-16).
 fn answer_for_own_nomination(
     evaluator: &mut Evaluator<'_>,
-    keeper: &mut Keeper,
-    parts: &mut Parts,
+    room: (&Rows, &mut Scratch),
+    pods: &mut Column,
 ) -> Result<(), Unkeepable> {
     let name = evaluator.nominated.node_of(evaluator.pod.pod.uid());
     let node = name.and_then(|name| evaluator.cluster.nodes.node(name));
     match node.map(|node| node.slot()) {
-        Some(slot) => {
-            let room = (&keeper.rows, &mut keeper.scratch);
-            parts.pods.answer_for_now(evaluator, room, slot)
-        }
+        Some(slot) => pods.answer_for_now(evaluator, room, slot),
         None => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! Filtering: which nodes are feasible, and the reasons of the others.
 
 use super::diagnosis::Diagnosis;
-use super::{Evaluator, Tally};
+use super::{Evaluation, Evaluator, Tally};
 use berth_framework::plugin::{Context, DryRun};
 use berth_framework::{Code, Lack, PodInfo, Slot, Status};
 use berth_profile::Point;
@@ -217,6 +217,17 @@ impl Evaluator<'_> {
         } else {
             self.lacks_now(node, rejections)
         }
+    }
+
+    /// The context of calls, and the evaluation, which takes what they return.
+    pub(super) fn split(&mut self) -> (Context<'_>, &mut Evaluation) {
+        let cx = Context {
+            now: self.now,
+            cluster: self.cluster,
+            features: self.features,
+            work: self.work,
+        };
+        (cx, self.evaluation)
     }
 
     pub(super) fn context(&self) -> Context<'_> {

@@ -61,6 +61,14 @@ impl Changes {
         self.slots.push_back(slot);
     }
 
+    /// No changes, after which none of the positions in these is known.
+    pub(super) fn begin_anew(&self) -> Self {
+        Self {
+            first: self.end() + 1,
+            ..Self::default()
+        }
+    }
+
     /// The number of the next change.
     pub(super) fn end(&self) -> u64 {
         self.first + self.slots.len() as u64

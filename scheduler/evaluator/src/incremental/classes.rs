@@ -16,20 +16,12 @@ const CLASSES_MAX: usize = 8192;
 /// The number of classes among which one is looked for before it is hashed. The nodes of three zones take turns.
 const RECENT: usize = 8;
 
-/// Nodes with equal numbers.
-#[derive(Debug, Clone, Default)]
-pub(super) struct NodeClass {
-    /// The numbers.
-    pub(super) key: Class,
-    /// How many nodes there are; a class without nodes is given up.
-    pub(super) nodes: usize,
-}
-
-/// All classes of a shape.
+/// The numbers of each class, and the number of its nodes.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     ids: FxHashMap<Class, ClassId>,
-    all: Vec<NodeClass>,
+    all: Vec<(Class, usize)>,
+    /// The classes without nodes.
     free: Vec<ClassId>,
     /// The classes that were asked for last, by some bits of their numbers.
     recent: [ClassId; RECENT],
@@ -41,60 +33,48 @@ impl Classes {
     /// # Errors
     /// When there are too many classes.
     #[inline]
-    pub(super) fn add(&mut self, key: &Class) -> Result<ClassId, Unkeepable> {
-        let bits = key
-            .iter()
-            .fold(0, |bits: i64, number| bits.wrapping_add(*number));
-        let recent = bits as usize % RECENT;
-        if let Some(class) = self.all.get_mut(self.recent[recent] as usize)
-            && class.nodes > 0
-            && class.key == *key
-        {
-            class.nodes += 1;
-            return Ok(self.recent[recent]);
-        }
-        let id = match self.ids.get(key) {
-            Some(id) => *id,
-            None => self.open(key)?,
+    pub(super) fn add(&mut self, numbers: &Class) -> Result<ClassId, Unkeepable> {
+        let add = |bits: i64, number: &i64| bits.wrapping_add(*number);
+        let recent = numbers.iter().fold(0, add) as usize % RECENT;
+        let id = match self.all.get(self.recent[recent] as usize) {
+            Some((known, nodes)) if *nodes > 0 && known == numbers => self.recent[recent],
+            _ => match self.ids.get(numbers) {
+                Some(id) => *id,
+                None => self.open(numbers)?,
+            },
         };
         self.recent[recent] = id;
-        self.all[id as usize].nodes += 1;
+        self.all[id as usize].1 += 1;
         Ok(id)
     }
 
-    /// Adds a node to a class that has nodes.
-    #[inline]
-    pub(super) fn add_to(&mut self, id: ClassId) {
-        self.all[id as usize].nodes += 1;
-    }
-
-    fn open(&mut self, key: &Class) -> Result<ClassId, Unkeepable> {
+    fn open(&mut self, numbers: &Class) -> Result<ClassId, Unkeepable> {
         if self.ids.len() >= CLASSES_MAX {
             return Err(Unkeepable);
         }
         let id = self.free.pop().unwrap_or_else(|| {
-            self.all.push(NodeClass::default());
+            self.all.push((Class::new(), 0));
             self.all.len() as ClassId - 1
         });
-        self.all[id as usize].key = key.clone();
-        self.ids.insert(key.clone(), id);
+        self.all[id as usize].0 = numbers.clone();
+        self.ids.insert(numbers.clone(), id);
         Ok(id)
     }
 
     /// Takes a node out of a class.
     pub(super) fn remove(&mut self, id: ClassId) {
-        let class = &mut self.all[id as usize];
-        class.nodes -= 1;
-        if class.nodes == 0 {
-            self.ids.remove(&class.key);
+        let (numbers, nodes) = &mut self.all[id as usize];
+        *nodes -= 1;
+        if *nodes == 0 {
+            self.ids.remove(numbers);
             self.free.push(id);
         }
     }
 
-    /// A class.
+    /// The numbers of a class.
     #[inline]
-    pub(super) fn get(&self, id: ClassId) -> &NodeClass {
-        &self.all[id as usize]
+    pub(super) fn numbers(&self, id: ClassId) -> &[i64] {
+        &self.all[id as usize].0
     }
 
     /// One more than the greatest number of a class.
@@ -104,7 +84,7 @@ impl Classes {
 
     /// About how much memory they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<NodeClass>()
+        self.all.capacity() * size_of::<(Class, usize)>()
             + self.ids.capacity() * (size_of::<Class>() + size_of::<ClassId>())
     }
 }

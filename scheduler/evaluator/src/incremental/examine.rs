@@ -1,8 +1,7 @@
 //! Kept answers laid open node by node and plugin by plugin, to be compared with what is known.
 
-use super::node_answers::FEASIBLE;
 use super::plan::Unkeepable;
-use super::shape::Parts;
+use super::shape::PodColumns;
 use super::{AnswerCache, Kept};
 use crate::{Evaluator, PluginScores, Scores};
 use berth_framework::Slot;
@@ -27,54 +26,41 @@ impl AnswerCache {
     pub fn examine(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Examined> {
         let plan = self.prepare(evaluator)?;
         self.with_shape(evaluator, plan, false, |evaluator, kept| {
-            examine(evaluator, kept).ok()
+            examine(evaluator, &kept).ok()
         })?
     }
 }
 
-fn examine(evaluator: &Evaluator<'_>, kept: Kept<'_>) -> Result<Examined, Unkeepable> {
-    let Kept {
-        plan,
-        parts,
-        classes,
-        shape,
-        ..
-    } = kept;
-    if shape.is_entangled() {
+fn examine(evaluator: &Evaluator<'_>, kept: &Kept<'_>) -> Result<Examined, Unkeepable> {
+    if kept.shape.is_entangled() {
         return Err(Unkeepable);
     }
-    let live = shape.live(plan, parts, classes)?;
+    let (columns, live) = (&kept.columns, kept.live()?);
     let mut examined = Examined {
-        statuses: NodeStatuses::kept(Arc::new(shape.statuses(plan, parts, classes))),
+        statuses: NodeStatuses::kept(Arc::new(kept.statuses())),
         feasible: Vec::new(),
         scores: Scores::default(),
     };
     if live.nodes == 0 {
         return Ok(examined);
     }
-    let class_scores = live.class_scores(evaluator, plan, parts, classes)?;
-    let sums = live.class_sums(evaluator, classes, &class_scores);
+    let class_scores = kept.class_scores(evaluator, &live)?;
+    let sums = kept.class_sums(evaluator, &live, &class_scores);
     // By node: the place of its class among the live ones.
     let mut places = Vec::with_capacity(live.nodes);
-    for (slot, class) in (0..).map(Slot::from_index).zip(classes.class_of.iter()) {
-        if parts.answer_by_row(slot) != FEASIBLE {
-            continue;
-        }
-        let place = live.classes.iter().position(|(id, _)| id == class);
-        let Some((place, of_class)) = place.zip(sums.get(*class as usize).copied().flatten())
-        else {
-            continue;
-        };
-        places.push(place);
+    let all = evaluator.cluster.nodes.occupied();
+    let (in_slot_order, _) = kept.found_in_order(&live, all, usize::MAX);
+    for (slot, class) in in_slot_order {
+        places.extend(live.classes.iter().position(|(id, _)| *id == class));
         examined.feasible.push(slot);
-        let total = i64::from(parts.sum(slot)) + of_class;
+        let total = i64::from(columns.sum(slot)) + sums[class as usize].unwrap_or(0);
         examined.scores.nodes.push((slot, total));
     }
     for member in &evaluator.profile.pre_score {
         let scorers = &evaluator.profile.score;
         let mut by_class = class_scores.iter();
         let is_by_class = by_class.any(|(scorer, _)| scorers[*scorer].member.id == member.id);
-        if is_skipped(parts, member.id) && !is_by_class {
+        if is_skipped(columns, member.id) && !is_by_class {
             examined.scores.skipped.push(member.name.clone());
         }
     }
@@ -84,9 +70,8 @@ fn examine(evaluator: &Evaluator<'_>, kept: Kept<'_>) -> Result<Examined, Unkeep
         if let Some((_, scores)) = by_class {
             raw.extend(places.iter().map(|place| scores[*place]));
         } else {
-            let mut columns = parts.columns().into_iter();
-            let column = columns.find(|column| column.is_scored_by(at));
-            let Some(column) = column.filter(|_| !is_skipped(parts, scorer.member.id)) else {
+            let mut columns = columns.both().into_iter();
+            let Some(column) = columns.find(|column| column.summed.contains(&at)) else {
                 continue;
             };
             let state = &column.evaluation.state;
@@ -107,7 +92,7 @@ fn examine(evaluator: &Evaluator<'_>, kept: Kept<'_>) -> Result<Examined, Unkeep
 }
 
 /// Returns whether PreScore of a plugin returned Skip, in whichever group it is.
-fn is_skipped(parts: &Parts, id: PluginId) -> bool {
-    let mut columns = parts.columns().into_iter();
+fn is_skipped(columns: &PodColumns<'_>, id: PluginId) -> bool {
+    let mut columns = columns.both().into_iter();
     columns.all(|column| column.evaluation.skip_score.contains(id))
 }

@@ -1,12 +1,10 @@
 //! The ledgers of the plugins that judge by topology domains, for all pods with one fragment of theirs.
 
-use super::changes::Changes;
-use super::node_answers::{Known, neutral};
+use super::column::{Rejection, neutral};
 use super::plan::{Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
-use super::store::Keepable;
 use crate::Evaluator;
-use berth_framework::keep::{Class, Ledger, LedgerChange, LedgerState};
+use berth_framework::keep::{Class, Ledger, LedgerChange};
 use berth_framework::plugin::Context;
 use berth_framework::table::TableChange;
 use berth_framework::{PodInfo, Slot};
@@ -22,20 +20,16 @@ pub(super) struct OpenLedger {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ledgers {
-    /// Never given to other ledgers; zero if no ledger was opened.
-    pub(super) id: u64,
     pub(super) all: Vec<OpenLedger>,
     /// The position in the changes of the table.
     seen: u64,
-    /// The nodes whose numbers may have changed.
-    pub(super) changes: Changes,
 }
 
 impl Ledgers {
     /// Counts domains for the evaluator's pod.
-    pub(super) fn open(id: u64, evaluator: &Evaluator<'_>, plan: &Plan) -> Self {
+    pub(super) fn open(evaluator: &Evaluator<'_>, plan: &Plan) -> Self {
         let cx = evaluator.context();
         let pod = neutral(evaluator.pod);
         let mut numbers = Class::new();
@@ -49,17 +43,15 @@ impl Ledgers {
                 numbers: start..numbers.len(),
             })
         });
-        let all: Vec<OpenLedger> = opened.collect();
         Self {
-            id: if all.is_empty() { 0 } else { id },
-            all,
+            all: opened.collect(),
             seen: cx.cluster.nodes.log().end(),
-            changes: Changes::default(),
         }
     }
 
-    /// Passes on the changes of the table. After an error the ledgers must not be used again.
-    pub(super) fn catch_up(
+    /// Passes on the changes of the table, and notes the nodes whose numbers may have changed. After an error the ledgers
+    /// must not be used again.
+    pub(super) fn follow(
         &mut self,
         evaluator: &Evaluator<'_>,
         scratch: &mut Scratch,
@@ -69,7 +61,6 @@ impl Ledgers {
         if self.seen == log.end() || self.all.is_empty() {
             return Ok(());
         }
-        scratch.begin(cx.cluster.nodes.slots());
         if log.has_node_change(self.seen) {
             for change in log.since(self.seen).ok_or(Unkeepable)? {
                 if let TableChange::Node(slot) = change {
@@ -77,19 +68,38 @@ impl Ledgers {
                 }
             }
         }
+        let mut moved = Vec::new();
         for of in &mut self.all {
-            of.follow(&cx, self.seen, scratch)?;
+            for (marks, change) in log.with_marks_since(self.seen).ok_or(Unkeepable)? {
+                let (slot, pod, is_added) = match change {
+                    TableChange::PodAdded(slot, pod) => (*slot, pod, true),
+                    TableChange::PodRemoved(slot, pod) => (*slot, pod, false),
+                    TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
+                        continue;
+                    }
+                };
+                // A node that has changed itself is counted anew, as it is by now.
+                if scratch.note_of(slot) != Note::Node {
+                    let change = LedgerChange::Pod {
+                        pod,
+                        marks,
+                        is_added,
+                    };
+                    of.ledger.follow(&cx, slot, change, &mut moved);
+                }
+            }
+            for slot in scratch.noted() {
+                of.ledger.follow(&cx, *slot, LedgerChange::Node, &mut moved);
+            }
+            if of.ledger.state().is_stale {
+                return Err(Unkeepable);
+            }
         }
         self.seen = log.end();
-        for slot in scratch.noted() {
-            self.changes.push(*slot);
+        for slot in moved {
+            scratch.note(slot, Note::Answer);
         }
         Ok(())
-    }
-
-    /// Returns whether all nodes have the same numbers now.
-    pub(super) fn are_uniform(&self) -> bool {
-        self.all.iter().all(|of| of.ledger.state().is_uniform)
     }
 
     /// Appends the numbers of a node.
@@ -99,27 +109,25 @@ impl Ledgers {
         }
     }
 
-    /// The answer of the first filter that rejects the nodes with these numbers.
-    pub(super) fn rejection(&self, plan: &Plan, numbers: &[i64]) -> Option<Known> {
+    /// The rejection by the first filter that rejects the nodes with these numbers.
+    pub(super) fn rejection(&self, plan: &Plan, numbers: &[i64]) -> Option<Rejection> {
         let rejections = self.all.iter().filter_map(|of| {
             let member = &plan.domains[of.member];
             let filter = member.filter?;
             let status = of.ledger.filter(&numbers[of.numbers.clone()]).err()?;
-            Some(Known {
-                status: status.from_plugin(&member.name),
-                filter,
-            })
+            let status = status.from_plugin(&member.name);
+            Some(Rejection { status, filter })
         });
-        rejections.min_by_key(|known| known.filter)
+        rejections.min_by_key(|rejection| rejection.filter)
     }
 
-    /// The answer of the first ledger that rejects a node with the pods that are nominated to it (C-18).
+    /// The rejection of a node by the first ledger that rejects it with the pods that are nominated to it (C-18).
     pub(super) fn rejection_with_nominated(
         &mut self,
         evaluator: &Evaluator<'_>,
         plan: &Plan,
         slot: Slot,
-    ) -> Result<Option<Known>, Unkeepable> {
+    ) -> Result<Option<Rejection>, Unkeepable> {
         let cx = evaluator.context();
         let nominated = evaluator.nominated_to(slot);
         for of in &mut self.all {
@@ -128,7 +136,7 @@ impl Ledgers {
             };
             let result = of.ledger.filter_with(&cx, slot, &nominated);
             if let Err(status) = result.ok_or(Unkeepable)? {
-                return Ok(Some(Known { status, filter }));
+                return Ok(Some(Rejection { status, filter }));
             }
         }
         Ok(None)
@@ -143,57 +151,9 @@ impl Ledgers {
     pub(super) fn are_indifferent(&self) -> bool {
         self.all.iter().all(|of| of.ledger.state().is_indifferent)
     }
-}
 
-impl Keepable for Ledgers {
-    fn bytes(&self) -> usize {
-        let ledgers = self.all.iter().map(|of| of.ledger.state().bytes);
-        size_of::<Self>() + ledgers.sum::<usize>() + self.changes.bytes()
-    }
-}
-
-impl OpenLedger {
-    /// Passes the changes since `seen` to the ledger, and notes the nodes whose numbers may have changed. The nodes
-    /// that have changed themselves are noted already: each is counted anew, as it is by now.
-    fn follow(
-        &mut self,
-        cx: &Context<'_>,
-        seen: u64,
-        scratch: &mut Scratch,
-    ) -> Result<(), Unkeepable> {
-        let mut moved = std::mem::take(&mut scratch.moved);
-        moved.clear();
-        let changes = cx.cluster.nodes.log().with_marks_since(seen);
-        for (marks, change) in changes.ok_or(Unkeepable)? {
-            let (slot, pod, is_added) = match change {
-                TableChange::PodAdded(slot, pod) => (*slot, pod, true),
-                TableChange::PodRemoved(slot, pod) => (*slot, pod, false),
-                TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
-                    continue;
-                }
-            };
-            if scratch.note_of(slot) != Note::Node {
-                let change = LedgerChange::Pod {
-                    pod,
-                    marks,
-                    is_added,
-                };
-                self.ledger.follow(cx, slot, change, &mut moved);
-            }
-        }
-        for slot in scratch.noted() {
-            if scratch.note_of(*slot) == Note::Node {
-                self.ledger
-                    .follow(cx, *slot, LedgerChange::Node, &mut moved);
-            }
-        }
-        for slot in &moved {
-            scratch.note(*slot, Note::Answer);
-        }
-        scratch.moved = moved;
-        match self.ledger.state() {
-            LedgerState { is_stale: true, .. } => Err(Unkeepable),
-            _ => Ok(()),
-        }
+    /// About how much memory they take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.all.iter().map(|of| of.ledger.state().bytes).sum()
     }
 }

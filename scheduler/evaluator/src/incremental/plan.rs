@@ -14,13 +14,12 @@ pub(super) struct Unkeepable;
 
 /// A plugin that judges by domains.
 pub(super) struct DomainMember {
-    pub(super) id: PluginId,
     pub(super) name: Str,
     pub(super) plugin: Arc<dyn Domains>,
     /// Its place among the filters, if it filters.
     pub(super) filter: Option<usize>,
-    /// The weight of its score, if it scores.
-    pub(super) weight: Option<i64>,
+    /// Its place among the scorers, if it scores.
+    pub(super) scorer: Option<usize>,
 }
 
 /// The part of a node on which the answers of a plugin depend.
@@ -39,12 +38,9 @@ impl Group {
 
 /// The plan of a profile.
 pub(super) struct Plan {
-    keeps: Vec<(Group, Arc<dyn Keep>)>,
-    /// By plugin: its group, if it judges nodes one by one.
-    groups: Vec<Option<Group>>,
+    /// By plugin, if it judges nodes one by one.
+    keeps: Vec<Option<(Group, Arc<dyn Keep>)>>,
     pub(super) domains: Vec<DomainMember>,
-    /// By plugin: whether its scores are brought to scale.
-    normalizes: Vec<bool>,
     /// The versions of all fragments; `None` if a plugin has none.
     versions: Option<Vec<FragmentVersion>>,
     /// The PreFilter plugins (by their place) that nothing is known about. They neither filter nor score, and run
@@ -56,10 +52,8 @@ impl Plan {
     /// `None` when a plugin judges nodes and does not declare what its answers depend on.
     pub(super) fn new(profile: &Profile) -> Option<Self> {
         let mut plan = Self {
-            keeps: Vec::new(),
-            groups: vec![None; profile.plugins.len()],
+            keeps: vec![None; profile.plugins.len()],
             domains: Vec::new(),
-            normalizes: vec![false; profile.plugins.len()],
             versions: Some(Vec::new()),
             unkept: Vec::new(),
         };
@@ -72,24 +66,20 @@ impl Plan {
             let pre_filter = profile.pre_filter.iter().position(|m| is(m.id));
             let filter = profile.filter.iter().position(|m| is(m.id));
             let pre_score = profile.pre_score.iter().any(|m| is(m.id));
-            let score = profile.score.iter().find(|s| is(s.member.id));
-            if pre_filter.is_none() && filter.is_none() && !pre_score && score.is_none() {
+            let scorer = profile.score.iter().position(|s| is(s.member.id));
+            if pre_filter.is_none() && filter.is_none() && !pre_score && scorer.is_none() {
                 continue;
             }
             if let Some(plugin) = &extensions.domains {
-                let id = filter
-                    .map(|at| profile.filter[at].id)
-                    .or(score.map(|s| s.member.id))?;
                 // Only as a whole does the ledger mean the plugin.
-                if pre_filter.is_some() != filter.is_some() || pre_score != score.is_some() {
+                if pre_filter.is_some() != filter.is_some() || pre_score != scorer.is_some() {
                     return None;
                 }
                 plan.domains.push(DomainMember {
-                    id,
                     name: Str::new(&extensions.name),
                     plugin: plugin.clone(),
                     filter,
-                    weight: score.map(|s| s.weight),
+                    scorer,
                 });
             } else if let Some(keep) = &extensions.keep {
                 let group = if keep.reads_pods() {
@@ -97,12 +87,10 @@ impl Plan {
                 } else {
                     Group::Node
                 };
-                plan.normalizes[at] = keep.normalizes();
-                plan.groups[at] = Some(group);
-                plan.keeps.push((group, keep.clone()));
+                plan.keeps[at] = Some((group, keep.clone()));
             } else {
                 match pre_filter {
-                    Some(at) if filter.is_none() && !pre_score && score.is_none() => {
+                    Some(at) if filter.is_none() && !pre_score && scorer.is_none() => {
                         plan.unkept.push(at);
                     }
                     _ => return None,
@@ -122,19 +110,14 @@ impl Plan {
 
     /// The plugins of a group.
     pub(super) fn keeps(&self, group: Group) -> impl Iterator<Item = &Arc<dyn Keep>> {
-        let keeps = self.keeps.iter();
+        let keeps = self.keeps.iter().flatten();
         let of_group = keeps.filter(move |(of, _)| *of == group);
         of_group.map(|(_, keep)| keep)
     }
 
-    /// Returns whether a plugin's scores are brought to scale.
-    pub(super) fn normalizes(&self, id: PluginId) -> bool {
-        self.normalizes.get(id.index()).copied().unwrap_or(false)
-    }
-
-    /// The group of a plugin that judges nodes one by one.
-    pub(super) fn group(&self, id: PluginId) -> Option<Group> {
-        self.groups.get(id.index()).copied().flatten()
+    /// A plugin that judges nodes one by one, with its group.
+    pub(super) fn keep(&self, id: PluginId) -> Option<&(Group, Arc<dyn Keep>)> {
+        self.keeps.get(id.index())?.as_ref()
     }
 
     /// The version of all fragments of pods with a [template key](PodInfo::template_key): fragments of one key and one

@@ -3,8 +3,9 @@
 //!
 //! A node to which pods are nominated is in a row of its own.
 
-use super::changes::note_changes;
+use super::changes::{Changes, note_changes};
 use super::scratch::Scratch;
+use super::shape::BLOCK;
 use crate::Evaluator;
 use berth_framework::Slot;
 use rustc_hash::FxHashMap;
@@ -22,8 +23,8 @@ struct Row {
     amounts: Option<Arc<[i64]>>,
     /// The number of nodes; without any, the row is given up and its number used again.
     nodes: u32,
-    /// The last node that was added.
-    latest: Slot,
+    /// One of the nodes.
+    example: Slot,
     /// The value of [`Rows::opened`] when it was opened.
     opened: u64,
 }
@@ -36,12 +37,14 @@ pub(super) struct Rows {
     seen: Option<(u64, u64, usize)>,
     /// By slot. Shared with the statuses that were given away.
     row_of: Arc<Vec<RowId>>,
+    /// The rows of each block of slots, with the number of nodes in the block.
+    of_blocks: Vec<Vec<(RowId, u16)>>,
     all: Vec<Row>,
     by_amounts: FxHashMap<Arc<[i64]>, RowId>,
     free: Vec<RowId>,
     opened: u64,
-    /// The value of `opened` when all rows were made anew.
-    began: u64,
+    /// The nodes whose row has changed. Positions of before all rows were made anew are not known.
+    pub(super) changes: Changes,
 }
 
 impl Rows {
@@ -49,6 +52,7 @@ impl Rows {
     pub(super) fn catch_up(&mut self, evaluator: &Evaluator<'_>, scratch: &mut Scratch) {
         let table = &evaluator.cluster.nodes;
         let (log, nominated) = (table.log().end(), evaluator.nominated.changes_end());
+        // With a resource that no node has offered before, the amounts of all nodes are longer.
         let seen = (log, nominated, table.columns().resources());
         if self.seen == Some(seen) {
             return;
@@ -58,11 +62,9 @@ impl Rows {
             resources == seen.2 && note_changes(evaluator, scratch, (log, nominated), true)
         });
         if !is_known {
-            // The count goes on, so that columns notice that their rows are gone.
-            let began = self.opened + 1;
             *self = Self {
-                opened: began,
-                began,
+                opened: self.opened,
+                changes: self.changes.begin_anew(),
                 ..Self::default()
             };
             scratch.begin_with_all(table);
@@ -71,19 +73,18 @@ impl Rows {
         let mut shared = std::mem::take(&mut self.row_of);
         let row_of = Arc::make_mut(&mut shared);
         row_of.resize(table.slots(), NO_ROW);
+        let blocks = table.slots().div_ceil(BLOCK);
+        self.of_blocks.resize(blocks, Vec::new());
         let mut amounts = Vec::new();
         for slot in scratch.noted() {
             let before = row_of[slot.index()];
             let now = self.find(evaluator, *slot, &mut amounts);
-            if now == before {
-                continue;
+            if now != before {
+                row_of[slot.index()] = now;
+                self.enter(now, *slot);
+                self.leave(before, *slot, row_of);
+                self.changes.push(*slot);
             }
-            row_of[slot.index()] = now;
-            if let Some(row) = self.all.get_mut(now as usize) {
-                row.nodes += 1;
-                row.latest = *slot;
-            }
-            self.leave(before);
         }
         self.row_of = shared;
     }
@@ -105,40 +106,58 @@ impl Rows {
             return *known;
         }
         let amounts: Option<Arc<[i64]>> = (!has_nominations).then(|| amounts[..].into());
+        let id = self.free.pop().unwrap_or(self.all.len() as RowId);
+        if let Some(amounts) = &amounts {
+            self.by_amounts.insert(amounts.clone(), id);
+        }
         self.opened += 1;
         let row = Row {
-            amounts: amounts.clone(),
+            amounts,
             nodes: 0,
-            latest: slot,
+            example: slot,
             opened: self.opened,
         };
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.all[id as usize] = row;
-                id
-            }
-            None => {
-                self.all.push(row);
-                self.all.len() as RowId - 1
-            }
-        };
-        if let Some(amounts) = amounts {
-            self.by_amounts.insert(amounts, id);
+        match self.all.get_mut(id as usize) {
+            Some(free) => *free = row,
+            None => self.all.push(row),
         }
         id
     }
 
-    /// A node leaves a row.
-    fn leave(&mut self, id: RowId) {
+    fn enter(&mut self, id: RowId, slot: Slot) {
+        let Some(row) = self.all.get_mut(id as usize) else {
+            return;
+        };
+        row.nodes += 1;
+        let rows = &mut self.of_blocks[slot.index() / BLOCK];
+        match rows.iter_mut().find(|(row, _)| *row == id) {
+            Some((_, nodes)) => *nodes += 1,
+            None => rows.push((id, 1)),
+        }
+    }
+
+    fn leave(&mut self, id: RowId, slot: Slot, row_of: &[RowId]) {
         let Some(row) = self.all.get_mut(id as usize) else {
             return;
         };
         row.nodes -= 1;
+        let rows = &mut self.of_blocks[slot.index() / BLOCK];
+        if let Some(at) = rows.iter().position(|(row, _)| *row == id) {
+            rows[at].1 -= 1;
+            if rows[at].1 == 0 {
+                rows.swap_remove(at);
+            }
+        }
         if row.nodes == 0 {
             if let Some(amounts) = row.amounts.take() {
                 self.by_amounts.remove(&amounts);
             }
             self.free.push(id);
+        } else if row.example == slot {
+            // Rare enough for a walk: of the nodes of a row, only one is the example.
+            let mut rows = (0..).zip(row_of);
+            let other = rows.find(|(_, row)| **row == id);
+            row.example = other.map_or(slot, |(at, _)| Slot::from_index(at));
         }
     }
 
@@ -148,9 +167,15 @@ impl Rows {
     }
 
     /// The row of the node of a slot.
+    #[inline]
     pub(super) fn of(&self, slot: Slot) -> Option<RowId> {
         let row = self.row_of.get(slot.index()).copied();
         row.filter(|row| *row != NO_ROW)
+    }
+
+    /// The rows of the nodes of a block, each with the number of its nodes there.
+    pub(super) fn of_block(&self, block: usize) -> &[(RowId, u16)] {
+        &self.of_blocks[block]
     }
 
     /// One more than the greatest number of a row.
@@ -163,28 +188,15 @@ impl Rows {
         self.opened
     }
 
-    /// Returns whether rows of the time when [`Rows::opened`] was `since` still have their numbers.
-    pub(super) fn are_known_since(&self, since: u64) -> bool {
-        since >= self.began
-    }
-
     /// Returns whether the row of a node was opened after [`Rows::opened`] was `since`.
     pub(super) fn is_new(&self, slot: Slot, since: u64) -> bool {
         let row = self.of(slot).and_then(|row| self.all.get(row as usize));
         row.is_some_and(|row| row.opened > since)
     }
 
-    /// Adds a node of each row.
-    pub(super) fn one_of_each(&mut self, nodes: &mut Vec<Slot>) {
-        let is_lost = |(id, row): (RowId, &Row)| row.nodes > 0 && self.of(row.latest) != Some(id);
-        if (0..).zip(&self.all).any(is_lost) {
-            for (slot, row) in (0..).map(Slot::from_index).zip(self.row_of.iter()) {
-                if let Some(row) = self.all.get_mut(*row as usize) {
-                    row.latest = slot;
-                }
-            }
-        }
+    /// A node of each row.
+    pub(super) fn one_of_each(&self) -> impl Iterator<Item = Slot> {
         let all = self.all.iter().filter(|row| row.nodes > 0);
-        nodes.extend(all.map(|row| row.latest));
+        all.map(|row| row.example)
     }
 }

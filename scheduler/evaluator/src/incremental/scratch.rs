@@ -22,9 +22,7 @@ pub(super) struct Scratch {
     stamp: u64,
     /// The nodes that were noted, each once.
     pub(super) dirty: Vec<Slot>,
-    pub(super) moved: Vec<Slot>,
     pub(super) left: Vec<Slot>,
-    pub(super) with_nominations: Vec<Slot>,
     pub(super) answered: Vec<(Slot, Status)>,
     pub(super) raw: Vec<i64>,
 }

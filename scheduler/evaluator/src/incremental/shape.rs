@@ -1,62 +1,59 @@
-//! The shape of a pod: what is kept for all pods with the same fragments, beside the columns, ledgers and classes that they
-//! share with pods of other shapes.
+//! The shape of a pod: what is kept for all pods with the same fragments, beside the columns and classes that they share with
+//! pods of other shapes.
 //!
 //! Of each block of 64 nodes the shape knows the greatest sum in each class, so that a decision reads blocks instead of
 //! nodes. A change of a node makes its block be read again.
 
 use super::changes::Changes;
 use super::classes::{ClassId, NO_CLASS};
+use super::column::{Answer, Cell, Column, FEASIBLE, Sum};
 use super::ledgers::Ledgers;
-use super::node_answers::{Cell, FEASIBLE, NodeAnswer, NodeAnswers, Sum};
 use super::node_classes::NodeClasses;
 use super::plan::{Plan, Unkeepable};
-use super::rows::RowId;
+use super::rows::Rows;
 use super::scratch::{Note, Scratch};
 use super::store::Keepable;
 use crate::{Evaluator, Memos};
 use berth_framework::Slot;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// The number of nodes of a block: so many are read again when one has changed, and one entry for so many is read in each
 /// decision.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 
-/// The columns and the ledgers for a pod, up to date.
-pub(super) struct Parts {
-    pub(super) node: Box<NodeAnswers>,
-    pub(super) pods: Box<NodeAnswers>,
-    pub(super) ledgers: Box<Ledgers>,
-    /// The row of each slot.
-    pub(super) row_of: Arc<Vec<RowId>>,
+/// The columns for a pod, up to date.
+pub(super) struct PodColumns<'a> {
+    pub(super) node: &'a mut Column,
+    pub(super) pods: &'a mut Column,
+    pub(super) rows: &'a Rows,
 }
 
-impl Parts {
+impl PodColumns<'_> {
     /// The columns of both groups of plugins.
-    pub(super) fn columns(&self) -> [&NodeAnswers; 2] {
-        [&self.node, &self.pods]
+    pub(super) fn both(&self) -> [&Column; 2] {
+        [self.node, self.pods]
     }
 
     /// The cell of a node in the second column.
     #[inline]
     pub(super) fn pods_cell(&self, slot: Slot) -> Cell {
-        let place = if self.pods.is_by_row {
-            self.row_of[slot.index()] as usize
+        if self.pods.is_by_row {
+            let row = self.rows.of(slot);
+            row.map_or(Cell::NO_NODE, |row| self.pods.cells()[row as usize])
         } else {
-            slot.index()
-        };
-        self.pods.cell(place)
+            self.pods.cells()[slot.index()]
+        }
     }
 
-    /// The sum of the scores of a feasible node that need no scale, weights included.
+    /// The sum of the scores of a feasible node that are not normalised, weights included.
     pub(super) fn sum(&self, slot: Slot) -> Sum {
-        self.node.cell(slot.index()).score + self.pods_cell(slot).score
+        self.node.cells()[slot.index()].sum + self.pods_cell(slot).sum
     }
 
     /// What a column by row answers about a node; the answers of columns by slot are in the classes.
     #[inline]
-    pub(super) fn answer_by_row(&self, slot: Slot) -> NodeAnswer {
+    pub(super) fn answer_by_row(&self, slot: Slot) -> Answer {
         if self.pods.is_by_row {
             self.pods_cell(slot).answer
         } else {
@@ -69,7 +66,7 @@ impl Parts {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockBest {
     pub(super) class: ClassId,
-    pub(super) answer: NodeAnswer,
+    pub(super) answer: Answer,
     /// The greatest sum.
     pub(super) sum: Sum,
     /// How many nodes have it.
@@ -101,11 +98,11 @@ impl Shape {
     pub(super) fn catch_up(
         &mut self,
         evaluator: &Evaluator<'_>,
-        parts: &Parts,
+        columns: &PodColumns<'_>,
         classes: &NodeClasses,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
-        let all = [&classes.changes, &parts.pods.changes];
+        let all = [&classes.changes, &columns.pods.changes];
         let seen = all.map(Changes::end);
         if self.seen == Some(seen) {
             return Ok(());
@@ -119,11 +116,10 @@ impl Shape {
                 }
             }
         }
+        // New blocks are stale.
         let blocks = table.slots().div_ceil(BLOCK);
         for block in self.blocks.len()..blocks {
-            if block % BLOCK == 0 {
-                self.stale.push(0);
-            }
+            self.stale.resize(block / BLOCK + 1, 0);
             self.stale[block / BLOCK] |= 1 << (block % BLOCK);
         }
         self.blocks.resize(blocks, SmallVec::new());
@@ -137,13 +133,13 @@ impl Shape {
             if !self.entangled.is_empty() {
                 self.entangled.remove(slot);
             }
-            if has_nominations {
-                self.note_entangled(evaluator, parts, *slot);
+            if has_nominations && is_entangled(evaluator, columns, classes, *slot) {
+                self.entangled.insert(*slot);
             }
         }
         self.seen = Some(seen);
         self.state += 1;
-        self.read_blocks(parts, classes);
+        self.read_blocks(columns, classes);
         Ok(())
     }
 
@@ -155,35 +151,17 @@ impl Shape {
     }
 
     /// Reads the blocks again in which a node has changed.
-    fn read_blocks(&mut self, parts: &Parts, classes: &NodeClasses) {
-        for word in 0..self.stale.len() {
-            let mut blocks = std::mem::take(&mut self.stale[word]);
-            while blocks != 0 {
-                let block = word * BLOCK + blocks.trailing_zeros() as usize;
-                blocks &= blocks - 1;
-                let mut best = std::mem::take(&mut self.blocks[block]);
+    fn read_blocks(&mut self, columns: &PodColumns<'_>, classes: &NodeClasses) {
+        for (word, stale) in self.stale.iter_mut().enumerate() {
+            let mut stale = std::mem::take(stale);
+            while stale != 0 {
+                let block = word * BLOCK + stale.trailing_zeros() as usize;
+                stale &= stale - 1;
+                let best = &mut self.blocks[block];
                 self.entries -= best.len();
-                read_block(parts, classes, block, &mut best);
+                read_block(columns, classes, block, best);
                 self.entries += best.len();
-                self.blocks[block] = best;
             }
-        }
-    }
-
-    /// Notes whether pods are nominated to a node that concern a ledger, or without which a filter rejects the node: a
-    /// ledger that rejects it anyway is asked before.
-    fn note_entangled(&mut self, evaluator: &Evaluator<'_>, parts: &Parts, slot: Slot) {
-        let cx = evaluator.context();
-        let Some(view) = cx.cluster.nodes.get(slot) else {
-            return;
-        };
-        let mut is_entangled = parts.pods.needs_nominated(slot);
-        let priority = parts.pods.pod.pod.priority();
-        evaluator.nominated.on_node(view.name(), &mut |pod| {
-            is_entangled |= pod.pod.priority() >= priority && parts.ledgers.concern(&cx, pod);
-        });
-        if is_entangled {
-            self.entangled.insert(slot);
         }
     }
 
@@ -193,16 +171,16 @@ impl Shape {
         &mut self,
         evaluator: &Evaluator<'_>,
         plan: &Plan,
-        parts: &mut Parts,
+        columns: &PodColumns<'_>,
         classes: &mut NodeClasses,
     ) -> Result<(), Unkeepable> {
         let entangled: SmallVec<[Slot; 8]> = self.entangled.iter().copied().collect();
         for slot in entangled {
-            if classes.count_nominated(evaluator, plan, parts, slot)? {
+            if classes.count_nominated(evaluator, plan, slot)? {
                 self.mark_stale(slot);
             }
         }
-        self.read_blocks(parts, classes);
+        self.read_blocks(columns, classes);
         Ok(())
     }
 
@@ -250,55 +228,98 @@ impl Keepable for Shape {
     }
 }
 
+/// Returns whether pods are nominated to a node that concern a ledger, or without which a filter rejects the node: a ledger
+/// that rejects it anyway is asked before.
+fn is_entangled(
+    evaluator: &Evaluator<'_>,
+    columns: &PodColumns<'_>,
+    classes: &NodeClasses,
+    slot: Slot,
+) -> bool {
+    let cx = evaluator.context();
+    let Some(view) = cx.cluster.nodes.get(slot) else {
+        return false;
+    };
+    let mut is_entangled = columns.pods.needs_nominated(slot);
+    let priority = columns.pods.pod.pod.priority();
+    evaluator.nominated.on_node(view.name(), &mut |pod| {
+        is_entangled |= pod.pod.priority() >= priority && classes.ledgers.concern(&cx, pod);
+    });
+    is_entangled
+}
+
 /// The slots of a block.
 pub(super) fn slots_of(block: usize) -> impl Iterator<Item = Slot> {
     let start = (block * BLOCK) as u32;
     (start..start + BLOCK as u32).map(Slot::from_index)
 }
 
+/// Finds the greatest sum of each class in a block.
 fn read_block(
-    parts: &Parts,
+    columns: &PodColumns<'_>,
     classes: &NodeClasses,
     block: usize,
     best: &mut SmallVec<[BlockBest; 2]>,
 ) {
     best.clear();
     let start = block * BLOCK;
-    // The class of the node before with the answer about it, and their place in the block.
-    let (mut latest, mut place) = ((NO_CLASS, FEASIBLE), 0);
-    let nodes = classes.class_of[start..]
-        .iter()
-        .zip(&parts.node.cells()[start..]);
-    for (slot, (class, node)) in slots_of(block).zip(nodes) {
+    let end = (start + BLOCK).min(classes.class_of.len());
+    let (of_class, of_node) = (
+        &classes.class_of[start..end],
+        &columns.node.cells()[start..end],
+    );
+    let (first, sum) = (of_class[0], of_node[0].sum);
+    if columns.pods.is_by_row {
+        // Without a way out, so that it is vectorised.
+        let mut others = 0;
+        for (class, node) in of_class.iter().zip(of_node) {
+            others |= i32::from(class ^ first) | (node.sum ^ sum);
+        }
+        // The nodes differ in their rows alone: one entry serves all of a row.
+        if others == 0 && first != NO_CLASS {
+            let cells = columns.pods.cells();
+            for (row, nodes) in columns.rows.of_block(block) {
+                let cell = cells[*row as usize];
+                add(best, (first, cell.answer), sum + cell.sum, *nodes);
+            }
+            return;
+        }
+    }
+    for (slot, (class, node)) in slots_of(block).zip(of_class.iter().zip(of_node)) {
         if *class == NO_CLASS {
             continue;
         }
-        let pods = parts.pods_cell(slot);
-        let answer = if parts.pods.is_by_row {
-            pods.answer
-        } else {
-            FEASIBLE
-        };
-        if latest != (*class, answer) {
-            latest = (*class, answer);
-            let known = best.iter().position(|of| (of.class, of.answer) == latest);
-            place = known.unwrap_or_else(|| {
-                best.push(BlockBest {
-                    class: *class,
-                    answer,
-                    sum: Sum::MIN,
-                    nodes: 0,
-                    all: 0,
-                });
-                best.len() - 1
-            });
+        let mut pods = columns.pods_cell(slot);
+        if !columns.pods.is_by_row {
+            pods.answer = FEASIBLE;
         }
-        let (of, sum) = (&mut best[place], node.score + pods.score);
-        of.all += 1;
-        if sum > of.sum {
-            (of.sum, of.nodes) = (sum, 1);
-        } else if sum == of.sum {
-            of.nodes += 1;
-        }
+        add(best, (*class, pods.answer), node.sum + pods.sum, 1);
+    }
+}
+
+/// Adds nodes with a sum to a block.
+#[inline]
+fn add(
+    block: &mut SmallVec<[BlockBest; 2]>,
+    (class, answer): (ClassId, Answer),
+    sum: Sum,
+    nodes: u16,
+) {
+    let mut known = block.iter_mut();
+    let Some(best) = known.find(|best| best.class == class && best.answer == answer) else {
+        block.push(BlockBest {
+            class,
+            answer,
+            sum,
+            nodes,
+            all: nodes,
+        });
+        return;
+    };
+    best.all += nodes;
+    match sum.cmp(&best.sum) {
+        std::cmp::Ordering::Less => {}
+        std::cmp::Ordering::Equal => best.nodes += nodes,
+        std::cmp::Ordering::Greater => (best.sum, best.nodes) = (sum, nodes),
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::NoNominations;
 use berth_api::Time;
 use berth_framework::keep::{FollowOutcome, Keep, Kept as KeptAnswers};
-use berth_framework::plugin::{Filter, Plugin, Score};
+use berth_framework::plugin::{Context, Filter, Plugin, Score};
 use berth_framework::registry::Extensions;
 use berth_framework::table::ResourceId;
 use berth_framework::testing::{fake, node, pod};

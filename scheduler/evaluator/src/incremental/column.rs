@@ -1,0 +1,541 @@
+//! The answers of a group of per-node plugins about every node, for all pods with one fragment: a **column**.
+//!
+//! The plugins of a profile are in two groups: those that read the node alone, whose answers change when nodes do, and
+//! those that read its pods as well. Pods of many shapes share columns: all that tolerate the same taints, for example, or
+//! all that request the same. A column of the second group has one entry for each [row](super::rows), instead of each node,
+//! if its plugins read nothing but amounts.
+
+use super::changes::{Changes, note_changes};
+use super::plan::{Group, Plan, Unkeepable};
+use super::rows::Rows;
+use super::scratch::{Note, Scratch};
+use super::store::Keepable;
+use crate::{Evaluation, Evaluator, Tally};
+use berth_api::{Pod, Str};
+use berth_framework::keep::{Class, FollowOutcome, Fragment, Keep, Kept};
+use berth_framework::plugin::{MAX_NODE_SCORE, PreFilterResult};
+use berth_framework::{PodInfo, Slot, Status};
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashSet};
+use std::sync::Arc;
+
+/// The number of different rejections of a column, and of different raw scores. With more of them, kept answers save
+/// nothing.
+const DIFFERENT_MAX: usize = 4096;
+
+/// The answer about a node: [`FEASIBLE`], [`NO_NODE`], or the place of a rejection, counted from one.
+pub(super) type Answer = u16;
+
+/// No filter rejects the node.
+pub(super) const FEASIBLE: Answer = 0;
+
+/// There is no node.
+pub(super) const NO_NODE: Answer = Answer::MAX;
+
+/// A sum of weighted scores. Each is below a half of the greatest, so that two can be added.
+pub(super) type Sum = i32;
+
+/// A rejection of nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Rejection {
+    pub(super) status: Status,
+    /// The place of the filter in the profile.
+    pub(super) filter: usize,
+}
+
+/// The kept state of a node, or of the nodes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) answer: Answer,
+    /// The place of the raw scores that are normalised; of feasible nodes only.
+    pub(super) grade: u16,
+    /// The sum of the other scores, weights included; of feasible nodes only.
+    pub(super) sum: Sum,
+}
+
+impl Cell {
+    pub(super) const NO_NODE: Self = Self::without_score(NO_NODE);
+
+    const fn without_score(answer: Answer) -> Self {
+        let (grade, sum) = (0, 0);
+        Self { answer, grade, sum }
+    }
+}
+
+/// See the [module](self).
+pub(super) struct Column {
+    /// Never given to another column.
+    pub(super) id: u64,
+    group: Group,
+    /// One of the pods, without a UID, so that it is not taken for one of them.
+    pub(super) pod: Arc<PodInfo>,
+    /// The kept state of the plugins; those of the other group are left out.
+    pub(super) evaluation: Evaluation,
+    /// The scorers whose scores are added up, by their places in the profile.
+    pub(super) summed: Vec<usize>,
+    /// The scorers whose scores are normalised, by their places in the profile.
+    pub(super) normalized: Vec<usize>,
+    /// The plugins whose answers depend on what many nodes share.
+    followers: Vec<Arc<dyn Keep>>,
+    /// The number of changes that they have followed. Nodes that were not reported answer the same, but perhaps not in a
+    /// dry run, in which they are not rejected for another reason before.
+    pub(super) followed: u64,
+    /// Whether a plugin reads the pod again for each node, because its PreFilter or PreScore is not in the profile.
+    reads_pod_again: bool,
+    /// Whether the nodes of one row have one cell.
+    pub(super) is_by_row: bool,
+    /// By row, or by slot.
+    cells: Vec<Cell>,
+    rejections: IndexSet<Rejection, FxBuildHasher>,
+    /// The raw scores of each grade, in the order of `normalized`; the first grade has none.
+    grades: IndexSet<Class, FxBuildHasher>,
+    /// The nodes for which a filter failed.
+    broken: FxHashSet<Slot>,
+    /// The nodes that are rejected although they pass with the pods that are nominated to them.
+    needs_nominated: FxHashSet<Slot>,
+    /// See [`Column::position`]; `None` at first.
+    seen: Option<(u64, u64)>,
+    /// Nodes that answered for one pod alone: to be asked again.
+    again: Vec<Slot>,
+    /// The nodes whose answers may have changed.
+    pub(super) changes: Changes,
+}
+
+impl Column {
+    /// About no node yet, for the pods that are like this one.
+    pub(super) fn new(id: u64, group: Group, pod: &PodInfo) -> Self {
+        Self {
+            id,
+            group,
+            pod: neutral(pod),
+            evaluation: Evaluation::default(),
+            summed: Vec::new(),
+            normalized: Vec::new(),
+            followers: Vec::new(),
+            followed: 0,
+            reads_pod_again: false,
+            is_by_row: false,
+            cells: Vec::new(),
+            rejections: IndexSet::default(),
+            grades: std::iter::once(Class::new()).collect(),
+            broken: FxHashSet::default(),
+            needs_nominated: FxHashSet::default(),
+            seen: None,
+            again: Vec::new(),
+            changes: Changes::default(),
+        }
+    }
+
+    /// Runs what runs once: PreFilter and PreScore.
+    fn prepare(&mut self, evaluator: &Evaluator<'_>, plan: &Plan) -> Result<(), Unkeepable> {
+        let profile = evaluator.profile;
+        let cx = evaluator.context();
+        let group = self.group;
+        let is_of_group = |id| plan.keep(id).is_some_and(|(of, _)| *of == group);
+        let Evaluation {
+            state,
+            skip_filter,
+            skip_score,
+            ..
+        } = &mut self.evaluation;
+        for member in &profile.pre_filter {
+            if !is_of_group(member.id) {
+                skip_filter.insert(member.id);
+                continue;
+            }
+            match member.plugin.pre_filter(&cx, state, &self.pod) {
+                PreFilterResult::AllNodes => {}
+                PreFilterResult::Skip => skip_filter.insert(member.id),
+                PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => return Err(Unkeepable),
+            }
+        }
+        // After PreFilter: what they follow can depend on what that has written.
+        for keep in plan.keeps(group) {
+            match keep.follow(&cx, state, &mut Vec::new()) {
+                FollowOutcome::Nothing => {}
+                FollowOutcome::Same | FollowOutcome::Changes => self.followers.push(keep.clone()),
+                FollowOutcome::Lost => return Err(Unkeepable),
+            }
+        }
+        for member in &profile.filter {
+            if !is_of_group(member.id) {
+                skip_filter.insert(member.id);
+                continue;
+            }
+            let mut prepared = profile.pre_filter.iter();
+            self.reads_pod_again |= !prepared.any(|other| other.id == member.id);
+        }
+        for member in &profile.pre_score {
+            if !is_of_group(member.id) {
+                skip_score.insert(member.id);
+                continue;
+            }
+            let status = member.plugin.pre_score(&cx, state, &self.pod, &[]);
+            if status.is_skip() {
+                skip_score.insert(member.id);
+            } else if !status.is_success() {
+                return Err(Unkeepable);
+            }
+        }
+        let is_by_amounts = |keep: &Arc<dyn Keep>| {
+            keep.fragment(&cx, &self.pod, &mut Fragment::default()) == Kept::ByAmounts
+        };
+        for (at, scorer) in profile.score.iter().enumerate() {
+            let id = scorer.member.id;
+            let Some((of, keep)) = plan.keep(id) else {
+                continue;
+            };
+            if *of != group || skip_score.contains(id) {
+                continue;
+            }
+            let mut prepared = profile.pre_score.iter();
+            self.reads_pod_again |= !prepared.any(|member| member.id == id);
+            if keep.normalizes() && !is_by_amounts(keep) {
+                self.normalized.push(at);
+            } else {
+                self.summed.push(at);
+            }
+        }
+        // Raw scores are parts of the classes of nodes, which rows are not.
+        self.is_by_row = group == Group::Pods
+            && self.normalized.is_empty()
+            && self.followers.is_empty()
+            && plan.keeps(group).all(is_by_amounts);
+        Ok(())
+    }
+
+    /// The position in what the column follows: in the changes of the rows and in the rows that were opened, or in the
+    /// changes of the table and of the nominations.
+    fn position(&self, evaluator: &Evaluator<'_>, rows: &Rows) -> (u64, u64) {
+        if self.is_by_row {
+            (rows.changes.end(), rows.opened())
+        } else {
+            let log = evaluator.cluster.nodes.log();
+            (log.end(), evaluator.nominated.changes_end())
+        }
+    }
+
+    /// Takes in what has changed since the last use: everything at first. After an error it must not be used again.
+    pub(super) fn catch_up(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        plan: &Plan,
+        (rows, scratch): (&Rows, &mut Scratch),
+    ) -> Result<(), Unkeepable> {
+        let before = self.seen;
+        if before.is_none() {
+            self.prepare(evaluator, plan)?;
+        }
+        let now = self.position(evaluator, rows);
+        self.seen = Some(now);
+        if before == self.seen && self.followers.is_empty() && self.again.is_empty() {
+            return Ok(());
+        }
+        let table = &evaluator.cluster.nodes;
+        scratch.begin(table.slots());
+        let cells = if self.is_by_row {
+            rows.len()
+        } else {
+            table.slots()
+        };
+        self.cells.resize(cells, Cell::NO_NODE);
+        let Some(before) = before else {
+            if self.is_by_row {
+                scratch.dirty.extend(rows.one_of_each());
+            } else {
+                scratch.begin_with_all(table);
+            }
+            return self.ask(evaluator, rows, scratch);
+        };
+        if self.is_by_row {
+            for slot in rows.changes.since(before.0).ok_or(Unkeepable)? {
+                scratch.note(slot, Note::Answer);
+            }
+        } else if !note_changes(evaluator, scratch, before, self.group == Group::Pods) {
+            return Err(Unkeepable);
+        }
+        let again = std::mem::take(&mut self.again);
+        for slot in self.follow(evaluator)?.iter().chain(&again) {
+            scratch.note(*slot, Note::Answer);
+        }
+        // The values that a plugin reads of the first pod and of the cluster may have changed. The pod at hand has the
+        // fragment of these answers now.
+        let is_read_again = self.reads_pod_again && !scratch.dirty.is_empty();
+        if is_read_again && !self.pod.pod.reads_as(&evaluator.pod.pod) {
+            self.pod = neutral(evaluator.pod);
+        }
+        for slot in scratch.noted() {
+            self.needs_nominated.remove(slot);
+            self.changes.push(*slot);
+        }
+        if self.is_by_row {
+            let mut asked = FxHashSet::default();
+            scratch.dirty.retain(|slot| {
+                let is_new = rows.is_new(*slot, before.1) && asked.insert(rows.of(*slot));
+                is_new || again.contains(slot)
+            });
+        }
+        self.ask(evaluator, rows, scratch)
+    }
+
+    /// The nodes about which the plugins may answer otherwise because of what many nodes share.
+    fn follow(&mut self, evaluator: &Evaluator<'_>) -> Result<Vec<Slot>, Unkeepable> {
+        let mut changed = Vec::new();
+        let cx = evaluator.context();
+        for keep in &self.followers {
+            match keep.follow(&cx, &mut self.evaluation.state, &mut changed) {
+                FollowOutcome::Nothing | FollowOutcome::Same => {}
+                FollowOutcome::Changes => self.followed += 1,
+                FollowOutcome::Lost => return Err(Unkeepable),
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Lets a node answer for the evaluator's pod alone, whose own nomination does not count; it is asked again for the
+    /// next.
+    pub(super) fn answer_for_now(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        (rows, scratch): (&Rows, &mut Scratch),
+        slot: Slot,
+    ) -> Result<(), Unkeepable> {
+        scratch.begin(evaluator.cluster.nodes.slots());
+        scratch.note(slot, Note::Answer);
+        let of_all = std::mem::replace(&mut self.pod, evaluator.pod.clone());
+        self.needs_nominated.remove(&slot);
+        let asked = self.ask(evaluator, rows, scratch);
+        self.pod = of_all;
+        self.again.push(slot);
+        self.changes.push(slot);
+        asked
+    }
+
+    /// The cell of a node.
+    fn cell_of(&mut self, rows: &Rows, slot: Slot) -> Result<&mut Cell, Unkeepable> {
+        let place = if self.is_by_row {
+            rows.of(slot).ok_or(Unkeepable)? as usize
+        } else {
+            slot.index()
+        };
+        self.cells.get_mut(place).ok_or(Unkeepable)
+    }
+
+    /// Asks about every node that was noted.
+    fn ask(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        rows: &Rows,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let Scratch { left, answered, .. } = scratch;
+        left.clear();
+        answered.clear();
+        let mut with_nominations = Vec::new();
+        let may_have_nominations = self.group == Group::Pods && !evaluator.nominated.is_empty();
+        let is_node = evaluator.cluster.nodes.is_node();
+        for slot in &scratch.dirty {
+            if !self.broken.is_empty() {
+                self.broken.remove(slot);
+            }
+            if !is_node[slot.index()] {
+                // Rows without nodes are not read.
+                if !self.is_by_row {
+                    self.cells[slot.index()] = Cell::NO_NODE;
+                }
+            } else if may_have_nominations && self.has_nominations(evaluator, *slot) {
+                with_nominations.push(*slot);
+            } else {
+                left.push(*slot);
+            }
+        }
+        self.filter(evaluator, left, answered);
+        for slot in with_nominations {
+            let (status, needs_nominated) = Evaluator {
+                pod: &self.pod,
+                evaluation: &mut self.evaluation,
+                cluster: evaluator.cluster,
+                ..*evaluator
+            }
+            .filter_in_passes(slot);
+            if needs_nominated {
+                self.needs_nominated.insert(slot);
+            }
+            if status.is_success() {
+                left.push(slot);
+            } else {
+                answered.push((slot, status));
+            }
+        }
+        for (slot, status) in answered.drain(..) {
+            let answer = if status.is_rejected() {
+                self.answer(evaluator, status)?
+            } else if self.is_by_row {
+                // All nodes of the row would have to be known as broken.
+                return Err(Unkeepable);
+            } else {
+                self.broken.insert(slot);
+                NO_NODE
+            };
+            *self.cell_of(rows, slot)? = Cell::without_score(answer);
+        }
+        self.score(evaluator, rows, scratch)
+    }
+
+    /// Returns whether pods that count for these are nominated to a node.
+    fn has_nominations(&self, evaluator: &Evaluator<'_>, slot: Slot) -> bool {
+        let mut has_nominations = false;
+        let priority = self.pod.pod.priority();
+        if let Some(view) = evaluator.cluster.nodes.get(slot) {
+            evaluator.nominated.on_node(view.name(), &mut |pod| {
+                has_nominations |= pod.pod.priority() >= priority;
+            });
+        }
+        has_nominations
+    }
+
+    /// Asks the filters about nodes; those that are rejected go among the answered.
+    fn filter(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        left: &mut Vec<Slot>,
+        answered: &mut Vec<(Slot, Status)>,
+    ) {
+        let profile = evaluator.profile;
+        let (cx, evaluation) = evaluator.split();
+        for (at, member) in profile.filter.iter().enumerate() {
+            if self.evaluation.skip_filter.contains(member.id) {
+                continue;
+            }
+            if left.is_empty() {
+                break;
+            }
+            let asked = u32::try_from(left.len()).unwrap_or(u32::MAX);
+            Tally::add(&mut evaluation.tally.filter, at, asked);
+            let state = &self.evaluation.state;
+            let mut reject = |slot, status: Status| {
+                answered.push((slot, status.from_plugin(&member.name)));
+            };
+            member
+                .plugin
+                .filter_many(&cx, state, &self.pod, left, &mut reject);
+        }
+    }
+
+    /// Scores the nodes that are left.
+    fn score(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        rows: &Rows,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let Scratch { left, raw, .. } = scratch;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let profile = evaluator.profile;
+        let (cx, evaluation) = evaluator.split();
+        let count = u32::try_from(left.len()).unwrap_or(u32::MAX);
+        // First the sums, then the raw scores of each plugin whose scores are normalised.
+        raw.clear();
+        raw.resize(left.len(), 0);
+        let summed = self.summed.iter().map(|scorer| (*scorer, true));
+        let normalized = self.normalized.iter().map(|scorer| (*scorer, false));
+        for (at, is_summed) in summed.chain(normalized) {
+            let scorer = &profile.score[at];
+            let began = raw.len();
+            Tally::add(&mut evaluation.tally.score, at, count);
+            let plugin = &scorer.member.plugin;
+            let asked = plugin.score_many(&cx, &self.evaluation.state, &self.pod, left, raw);
+            if asked.is_err() || raw.len() != began + left.len() {
+                return Err(Unkeepable);
+            }
+            if !is_summed {
+                continue;
+            }
+            let (sums, scores) = raw.split_at_mut(began);
+            let is_outside = |score: &&i64| !(0..=MAX_NODE_SCORE).contains(*score);
+            // One pass without a way out each: they are vectorised.
+            if scores.iter().filter(is_outside).count() > 0 {
+                return Err(Unkeepable);
+            }
+            for (sum, score) in sums.iter_mut().zip(scores.iter()) {
+                *sum += score * scorer.weight;
+            }
+            raw.truncate(began);
+        }
+        let (sums, grades) = raw.split_at(left.len());
+        let raw_of = |at: usize| grades[at..].iter().step_by(left.len());
+        let mut grade = 0;
+        for (at, (slot, sum)) in left.iter().zip(sums).enumerate() {
+            // Neighbours are alike, mostly.
+            if !grades.is_empty() && (at == 0 || raw_of(at).ne(raw_of(at - 1))) {
+                grade = self.grades.insert_full(raw_of(at).copied().collect()).0;
+            }
+            if grade > DIFFERENT_MAX {
+                return Err(Unkeepable);
+            }
+            if sum.unsigned_abs() >= u64::from(Sum::MAX.unsigned_abs() / 2) {
+                return Err(Unkeepable);
+            }
+            *self.cell_of(rows, *slot)? = Cell {
+                answer: FEASIBLE,
+                grade: grade as u16,
+                sum: *sum as Sum,
+            };
+        }
+        Ok(())
+    }
+
+    /// The answer for a status.
+    fn answer(&mut self, evaluator: &Evaluator<'_>, status: Status) -> Result<Answer, Unkeepable> {
+        let plugin = status.plugin().ok_or(Unkeepable)?;
+        let mut filters = evaluator.profile.filter.iter();
+        let filter = filters.position(|member| member.name == *plugin);
+        let filter = filter.ok_or(Unkeepable)?;
+        let (place, _) = self.rejections.insert_full(Rejection { status, filter });
+        if place >= DIFFERENT_MAX {
+            return Err(Unkeepable);
+        }
+        Ok(place as Answer + 1)
+    }
+
+    /// The rejection behind an answer, if it is one.
+    pub(super) fn rejection(&self, answer: Answer) -> Option<&Rejection> {
+        let place = usize::from(answer).checked_sub(1)?;
+        self.rejections.get_index(place)
+    }
+
+    /// The kept state of every node, by slot or by row.
+    pub(super) fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// The raw scores of a grade, in the order of `normalized`.
+    pub(super) fn grade(&self, grade: usize) -> &[i64] {
+        self.grades.get_index(grade).map_or(&[], |raw| raw)
+    }
+
+    /// Returns whether a node is rejected although it passes with the pods that are nominated to it.
+    pub(super) fn needs_nominated(&self, slot: Slot) -> bool {
+        self.needs_nominated.contains(&slot)
+    }
+
+    /// Returns whether a filter failed on some node: the plain evaluator has to determine the result.
+    pub(super) fn is_broken(&self) -> bool {
+        !self.broken.is_empty()
+    }
+}
+
+impl Keepable for Column {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.cells.capacity() * size_of::<Cell>() + self.changes.bytes()
+    }
+}
+
+/// A pod like this one that is none of those that there are: without a UID.
+pub(super) fn neutral(pod: &PodInfo) -> Arc<PodInfo> {
+    let mut neutral = Pod::clone(&pod.pod);
+    neutral.metadata.uid = Str::default();
+    Arc::new(PodInfo::new(Arc::new(neutral)))
+}
