@@ -17,7 +17,7 @@ use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_recording::Start;
 use berth_scheduler::SchedulerOptions;
-use berth_scheduler::config::Config;
+use berth_config::Config;
 use berth_simulation::report::{page, pods_csv, series_csv};
 use berth_simulation::{Progress, Report, Run, SimulationOptions, Trace, simulate};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates that are state machines: no I/O, no clock, no runtime, no lock.
-const CORE: [&str; 16] = [
+const CORE: [&str; 17] = [
     "berth-api",
     "berth-cel",
     "berth-devices",
@@ -21,6 +21,7 @@ const CORE: [&str; 16] = [
     "berth-dispatcher",
     "berth-evaluator",
     "berth-scheduler",
+    "berth-config",
     "berth-explain",
     "berth-core",
     "berth-oracle",
@@ -102,6 +103,16 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
         ],
     ),
     (
+        "berth-config",
+        &[
+            "berth-api",
+            "berth-dispatcher",
+            "berth-framework",
+            "berth-profile",
+            "berth-scheduler",
+        ],
+    ),
+    (
         "berth-recording",
         &["berth-api", "berth-framework", "berth-scheduler"],
     ),
@@ -145,6 +156,7 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
             "berth-objects",
             "berth-plugins",
             "berth-scheduler",
+            "berth-config",
         ],
     ),
     (
@@ -172,6 +184,7 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
             "berth-api",
             "berth-framework",
             "berth-scheduler",
+            "berth-config",
             "berth-recording",
             "berth-explain",
             "berth-core",
@@ -219,6 +232,7 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",
+            "berth-config",
             "berth-objects",
             "berth-apiserver",
         ],
@@ -230,6 +244,7 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",
+            "berth-config",
             "berth-recording",
             "berth-explain",
             "berth-core",
@@ -256,6 +271,7 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",
+            "berth-config",
             "berth-simulation",
         ],
     ),

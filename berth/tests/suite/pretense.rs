@@ -195,7 +195,7 @@ fn every_configuration_field_with_an_effect_has_a_reader() {
         }
         snake
     };
-    let pretending: Vec<&str> = berth_scheduler::config::FIELDS
+    let pretending: Vec<&str> = berth_config::FIELDS
         .iter()
         .filter(|field| field.no_effect.is_empty())
         .map(|field| field.path)

@@ -11,7 +11,7 @@ use crate::runner::Reconfigurer;
 use crate::settings;
 use crate::signal::ReloadSignals;
 use berth_client::events::now;
-use berth_scheduler::config::Config;
+use berth_config::Config;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -9,7 +9,7 @@ use crate::shadow::SHADOW_FAMILIES;
 use berth_api::Release;
 use berth_framework::Feature;
 use berth_framework::features::{Behaviour, FeatureStage, GateState, Support, Versions};
-use berth_scheduler::config::FIELDS;
+use berth_config::FIELDS;
 use berth_scheduler::metrics::{Families, Family, Metric, MetricKind, go_number};
 use std::fmt::Write as _;
 use std::path::Path;

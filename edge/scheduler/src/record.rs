@@ -10,7 +10,6 @@ use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_recording::Start;
 use berth_scheduler::NoStopwatch;
-use berth_scheduler::config;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::{Reconfiguration, SchedulerOptions};
 use std::time::Duration;
@@ -25,7 +24,7 @@ pub fn recorded_reconfiguration(
     registry: &Registry,
 ) -> Result<Reconfiguration, String> {
     let name = "the configuration of the recording";
-    let loaded = config::load(configuration, name, features, registry, |_| {});
+    let loaded = berth_config::load(configuration, name, features, registry, |_| {});
     let (config, _) = loaded.map_err(|errors| errors.to_string())?;
     let extenders = described_extenders(&config.extenders);
     Ok(config.reconfiguration(extenders, configuration.into()))
@@ -102,7 +101,7 @@ pub fn options_with(
         None => {
             let name = "the configuration of the recording";
             let text = &start.configuration;
-            let loaded = config::load(text, name, features, registry, |_| {});
+            let loaded = berth_config::load(text, name, features, registry, |_| {});
             loaded.map_err(CommandFailure::usage)?.0
         }
     };

@@ -28,7 +28,7 @@ use berth_core::{GROUP_GATES, is_named, with_groups};
 use berth_framework::Feature;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_scheduler::config::{Config, LeaderElection};
+use berth_config::{Config, LeaderElection};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

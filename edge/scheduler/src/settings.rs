@@ -9,7 +9,7 @@ use berth_api::Release;
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_scheduler::config::{self, Config};
+use berth_config::Config;
 use std::path::Path;
 use std::time::Duration;
 
@@ -183,7 +183,7 @@ fn config_of_text(
 ) -> Result<(Config, Vec<String>), CommandFailure> {
     let shown = path.display().to_string();
     let (config, warnings) =
-        config::load(text, &shown, features, registry, adjust).map_err(CommandFailure::usage)?;
+        berth_config::load(text, &shown, features, registry, adjust).map_err(CommandFailure::usage)?;
     let warnings = warnings.iter().map(|text| format!("{shown}: {text}"));
     Ok((config, warnings.collect()))
 }

@@ -13,7 +13,7 @@ use berth_api::{Duration, Pod, Str};
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
 use berth_scheduler::SchedulerOptions;
-use berth_scheduler::config::{self, ConfigErrors};
+use berth_config::ConfigErrors;
 use berth_simulation::trace::{Trace, TraceNode, TracePod};
 use berth_simulation::{Run, SimulationError, SimulationOptions, simulate};
 use serde::Serialize;
@@ -200,7 +200,7 @@ impl Experiment {
         }
         let text = self.config(contender, seed).to_string();
         let features = FeatureGates::default();
-        let config = config::parse(&text, contender.name(), features, &self.registry)?;
+        let config = berth_config::parse(&text, contender.name(), features, &self.registry)?;
         let mut scheduler = SchedulerOptions::default();
         config.set_options(&mut scheduler);
         let options = SimulationOptions {

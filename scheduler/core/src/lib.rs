@@ -12,7 +12,6 @@ mod binding;
 mod broken_groups;
 pub mod cache;
 mod call_results;
-pub mod config;
 mod core;
 mod cycle;
 mod extenders;

@@ -8,7 +8,6 @@ use berth_explain::answer::DecisionTable;
 use berth_explain::{PodFacts, Snapshot, explain_pod};
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
-use berth_scheduler::config;
 use berth_scheduler::profile::ProfileSpec;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use serde_json::{Value, json};
@@ -43,7 +42,7 @@ fn profile(case: &Value, registry: &Registry) -> ProfileSpec {
         return ProfileSpec::default();
     }
     let text = case["config"].to_string();
-    let (config, _) = config::load(&text, "config", FeatureGates::default(), registry, |_| {})
+    let (config, _) = berth_config::load(&text, "config", FeatureGates::default(), registry, |_| {})
         .unwrap_or_else(|e| panic!("{e}"));
     let name = case["pod"]["spec"]["schedulerName"].as_str();
     let mut profiles = config.profile_specs().into_iter();

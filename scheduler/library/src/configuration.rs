@@ -6,7 +6,7 @@ use berth_explain::what_if::{CopiedObjects, WhatIfWorld};
 use berth_framework::features::{Feature, FeatureGates, Versions};
 use berth_framework::registry::Registry;
 use berth_scheduler::SchedulerOptions;
-use berth_scheduler::config::{self, Config};
+use berth_config::Config;
 use std::fmt;
 use std::sync::Arc;
 
@@ -184,7 +184,7 @@ impl Configuration {
         let Some((name, text)) = &self.file else {
             return Ok((Config::new(features, &self.registry), Vec::new()));
         };
-        let read = config::load(text, name, features, &self.registry, |_| {});
+        let read = berth_config::load(text, name, features, &self.registry, |_| {});
         let (config, warnings) =
             read.map_err(|error| InputError::Configuration(error.to_string()))?;
         let warnings = warnings.iter().map(|text| format!("{name}: {text}"));

@@ -88,7 +88,7 @@ const DEFAULT_PROFILE: [&str; 5] = [
 ];
 
 /// The other folders with tests of rules, and why the default profile is not used there.
-const OTHER_PROFILES: [(&str, &str); 19] = [
+const OTHER_PROFILES: [(&str, &str); 20] = [
     (
         "scheduler/queue/src",
         "the queue alone, with fake plugins that return each result and error on command",
@@ -103,8 +103,9 @@ const OTHER_PROFILES: [(&str, &str); 19] = [
     ),
     (
         "scheduler/core/src",
-        "parts of the core that read no profile: cache, and the configuration itself",
+        "parts of the core that read no profile, such as the cache",
     ),
+    ("scheduler/config", "the configuration itself"),
     (
         "scheduler/dispatcher/src",
         "the dispatcher, which reads no profile",

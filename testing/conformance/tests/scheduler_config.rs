@@ -9,14 +9,14 @@ use berth_plugins::inter_pod_affinity::InterPodAffinityArgs;
 use berth_plugins::node_resources::{BalancedAllocationArgs, FitArgs};
 use berth_plugins::pod_topology_spread::PodTopologySpreadArgs;
 use berth_plugins::volume_binding::VolumeBindingArgs;
-use berth_scheduler::config::{self, Config};
+use berth_config::Config;
 use berth_scheduler::profile::Profiles;
 use serde_json::{Value, json};
 
 fn document(fields: Value) -> String {
     let mut document = fields;
-    document["apiVersion"] = json!(config::API_VERSION);
-    document["kind"] = json!(config::KIND);
+    document["apiVersion"] = json!(berth_config::API_VERSION);
+    document["kind"] = json!(berth_config::KIND);
     document.to_string()
 }
 
@@ -27,7 +27,7 @@ fn problems(plugin_config: &Value) -> Vec<String> {
         {"schedulerName": "second", "pluginConfig": plugin_config},
     ]}));
     let registry = berth_plugins::in_tree();
-    match config::load(&text, "F", FeatureGates::default(), &registry, |_| {}) {
+    match berth_config::load(&text, "F", FeatureGates::default(), &registry, |_| {}) {
         Ok(_) => Vec::new(),
         Err(errors) => errors.errors.iter().map(ToString::to_string).collect(),
     }
@@ -97,7 +97,7 @@ fn plugins_and_configuration_have_the_same_defaults() {
         let text = document(json!({"profiles": [
             {"pluginConfig": [{"name": "NodeResourcesFit", "args": given}]},
         ]}));
-        let config = config::parse(&text, "F", features, &berth_plugins::in_tree())
+        let config = berth_config::parse(&text, "F", features, &berth_plugins::in_tree())
             .unwrap_or_else(|e| panic!("{e}"));
         let completed = &config.profiles[0].plugin_config[0].args;
         assert_eq!(
@@ -308,7 +308,7 @@ fn a_misspelt_plugin_is_recognised() {
         {"plugins": {"score": {"enabled": [{"name": "NodeResourceFit"}]}}},
     ]}));
     let registry = berth_plugins::in_tree();
-    let errors = config::load(
+    let errors = berth_config::load(
         &text,
         "config.yaml",
         FeatureGates::default(),

@@ -10,7 +10,6 @@ use berth_framework::call::PodRef;
 use berth_framework::extender::{
     Answer, ChosenVictims, Extender, ExtenderSpec, Extenders, Filtered, NodeVictims,
 };
-use berth_scheduler::config;
 use std::fmt;
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ impl Webhooks {
     /// # Errors
     /// When one of them cannot be used as it is configured.
     pub(crate) async fn new(
-        configured: &[config::Extender],
+        configured: &[berth_config::Extender],
         user_agent: &str,
     ) -> Result<Self, CommandFailure> {
         let raw = Arc::new(RawObjects::new(wanted_by(configured)));
@@ -49,7 +48,7 @@ impl Webhooks {
     /// When one of them cannot be used as it is configured.
     pub(crate) async fn succeeded_by(
         &self,
-        configured: &[config::Extender],
+        configured: &[berth_config::Extender],
         user_agent: &str,
     ) -> Result<Self, CommandFailure> {
         let wanted = self.raw.wanted().and(wanted_by(configured));
@@ -62,7 +61,7 @@ impl Webhooks {
     }
 
     async fn with(
-        configured: &[config::Extender],
+        configured: &[berth_config::Extender],
         user_agent: &str,
         raw: Arc<RawObjects>,
     ) -> Result<Self, CommandFailure> {
@@ -86,7 +85,7 @@ impl Webhooks {
 }
 
 /// Extenders of a configuration for a replay: the core knows them, and nothing is ever sent.
-pub(crate) fn described_extenders(configured: &[config::Extender]) -> Extenders {
+pub(crate) fn described_extenders(configured: &[berth_config::Extender]) -> Extenders {
     struct Described(ExtenderSpec);
     impl Extender for Described {
         fn spec(&self) -> &ExtenderSpec {
@@ -101,13 +100,13 @@ pub(crate) fn described_extenders(configured: &[config::Extender]) -> Extenders 
 }
 
 /// The objects that the questions of any of them contain as a whole.
-fn wanted_by(configured: &[config::Extender]) -> WantedJson {
+fn wanted_by(configured: &[berth_config::Extender]) -> WantedJson {
     let wanted = configured.iter().map(wanted);
     wanted.fold(WantedJson::default(), WantedJson::and)
 }
 
 /// The objects that its questions contain as a whole.
-fn wanted(extender: &config::Extender) -> WantedJson {
+fn wanted(extender: &berth_config::Extender) -> WantedJson {
     let asks = |verb: &str| !verb.is_empty();
     let about_nodes = asks(&extender.filter_verb) || asks(&extender.prioritize_verb);
     WantedJson {
@@ -117,7 +116,7 @@ fn wanted(extender: &config::Extender) -> WantedJson {
     }
 }
 
-fn spec(extender: &config::Extender) -> ExtenderSpec {
+fn spec(extender: &berth_config::Extender) -> ExtenderSpec {
     let does = |verb: &str| !verb.is_empty();
     let managed = extender.managed_resources.iter();
     ExtenderSpec {
@@ -135,11 +134,11 @@ fn spec(extender: &config::Extender) -> ExtenderSpec {
     }
 }
 
-fn timeout(extender: &config::Extender) -> Duration {
+fn timeout(extender: &berth_config::Extender) -> Duration {
     extender.http_timeout.as_duration()
 }
 
-fn options(extender: &config::Extender, user_agent: &str) -> ExtenderOptions {
+fn options(extender: &berth_config::Extender, user_agent: &str) -> ExtenderOptions {
     let tls = extender.tls.clone().unwrap_or_default();
     ExtenderOptions {
         url_prefix: extender.url_prefix.clone(),
@@ -164,7 +163,7 @@ struct Webhook(Arc<Inner>);
 
 struct Inner {
     spec: ExtenderSpec,
-    config: config::Extender,
+    config: berth_config::Extender,
     client: ExtenderClient,
     raw: Arc<RawObjects>,
 }

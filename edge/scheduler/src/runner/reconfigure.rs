@@ -10,7 +10,7 @@ use crate::discovery::scheduler_user_agent;
 use crate::exit::CommandFailure;
 use berth_client::events;
 use berth_framework::registry::Registry;
-use berth_scheduler::config::Config;
+use berth_config::Config;
 use berth_scheduler::{NotReconfigured, Reconfiguration, Reconfigured, Scheduler};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot};

@@ -4,7 +4,7 @@ use super::RunOptions;
 use crate::exit::CommandFailure;
 use berth_recording::{Limits, Pseudonyms, Recorder, RecorderOptions, RecordingStatus, Start};
 use berth_scheduler::Scheduler;
-use berth_scheduler::config::Config;
+use berth_config::Config;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;

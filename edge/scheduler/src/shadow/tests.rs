@@ -384,7 +384,7 @@ fn pods_of_other_schedulers_are_not_compared() {
 fn a_disagreement_is_saved_as_a_decision_case() {
     use berth_conformance::decisions::{Evaluators, replay};
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let config = berth_scheduler::config::Config::new(
+    let config = berth_config::Config::new(
         berth_framework::FeatureGates::default(),
         &berth_plugins::in_tree(),
     );

@@ -2,7 +2,6 @@
 
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
-use berth_scheduler::config;
 use berth_scheduler::profile::ProfileSpec;
 use serde_json::Value;
 
@@ -14,7 +13,7 @@ pub(super) fn profile(
     features: FeatureGates,
 ) -> Result<ProfileSpec, String> {
     let text = recorded.to_string();
-    let (config, _) = config::load(&text, "config", features, registry, |_| {})
+    let (config, _) = berth_config::load(&text, "config", features, registry, |_| {})
         .map_err(|errors| format!("the configuration is refused: {errors}"))?;
     let mut spec = config
         .profile_specs()

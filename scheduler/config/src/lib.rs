@@ -39,7 +39,7 @@ pub use extender::{Extender, ExtenderTls, ManagedResource};
 pub use fields::{ConfigField, FIELDS};
 pub use profile::ProfileConfig;
 
-use crate::scheduler::{Reconfiguration, SchedulerOptions};
+use berth_scheduler::{Reconfiguration, SchedulerOptions};
 use berth_api::{Duration, GoDuration};
 use berth_dispatcher::DispatcherOptions;
 use berth_framework::FeatureGates;
