@@ -69,6 +69,7 @@ pub use owner::owner_of;
 pub use pod::explain_pod;
 pub use preempts::Preempted;
 pub use queue::{QueueFacts, explain_queue, gate_text, placed_per_second};
+pub use quota::quota_lines;
 pub use snapshot::Snapshot;
 pub use spread::explain_spread;
 pub use waiting::{WaitingPods, waiting_pods};

@@ -26,8 +26,8 @@ pub(crate) fn with_edits<R>(
     let mut undo = Vec::new();
     let mut changed = pod.clone();
     // A pod that was admitted in a trial would keep its room.
-    let quotas = snapshot.cluster.quotas();
-    let quotas = (!quotas.is_idle()).then(|| quotas.clone());
+    let namespaces = edits.iter().filter_map(Edit::namespace_of_quotas);
+    let quotas = snapshot.cluster.quotas().saved(namespaces);
     for edit in edits {
         match edit {
             Edit::Set(Object::Pod(pod)) => changed = Arc::new(PodInfo::new(pod.clone())),
@@ -79,10 +79,24 @@ pub(crate) fn with_edits<R>(
             }
         }
     }
-    if let Some(before) = quotas {
-        *cluster.quotas_mut() = before;
-    }
+    cluster.quotas_mut().restore(quotas);
     result
+}
+
+impl Edit {
+    /// The namespace in which pods may be admitted by quotas after the edit; none for nodes and volumes.
+    fn namespace_of_quotas(&self) -> Option<&Str> {
+        match self {
+            Self::Delete(pod) => Some(pod.namespace()),
+            Self::Set(
+                object @ (Object::Custom(_)
+                | Object::PodGroup(_)
+                | Object::CompositePodGroup(_)
+                | Object::ResourceClaim(_)),
+            ) => Some(&object.metadata().namespace),
+            Self::Set(_) => None,
+        }
+    }
 }
 
 /// The object of the same kind and name, of the kinds that changes set.

@@ -6,7 +6,7 @@ use crate::gates::gate_accounts;
 use crate::limits::GROUPS_MAX;
 use crate::owner::owner_of;
 use crate::pod::{ago, seconds, state_of};
-use crate::quota::lines;
+use crate::quota::quota_lines;
 use berth_api::{Duration, Pod, Str, Time};
 use berth_scheduler::queue::{QueueCounts, QueuedIn, QueuedPodInfo};
 use berth_scheduler::{DECISIONS_MAX, Scheduler};
@@ -143,7 +143,7 @@ impl QueueFacts {
             in_flight: scheduler.queue().in_flight().len(),
             groups,
             gates: gate_accounts(scheduler, now),
-            quotas: lines(scheduler.cache().cluster(), now),
+            quotas: quota_lines(scheduler.cache().cluster(), now),
             placed_per_second,
             is_rate_of_less,
             flush_rescues: scheduler.flush_rescues(),

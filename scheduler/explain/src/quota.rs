@@ -72,8 +72,8 @@ pub(crate) fn quota_wait(cluster: &Cluster, pod: &Pod) -> Option<QuotaWait> {
     })
 }
 
-/// The quotas for which pods wait, the longest line first.
-pub(crate) fn lines(cluster: &Cluster, now: Time) -> Vec<QuotaLine> {
+/// The deferred quotas for which pods wait, the longest line first, at most 100.
+pub fn quota_lines(cluster: &Cluster, now: Time) -> Vec<QuotaLine> {
     let quotas = cluster.quotas();
     let waiting = |(namespace, name): &(&Str, &Str)| {
         quotas.get(namespace, name).map_or(0, |quota| quota.waiting)

@@ -140,6 +140,9 @@ impl Objects {
                 objects.edit_group(|spec| spec.priority = Some(as_i32));
                 objects.edit_pods(is_member, |pod| pod.spec.priority = Some(as_i32));
             }
+            GroupChange::RaiseQuota | GroupChange::EndPods => {
+                panic!("random clusters have no quotas")
+            }
             GroupChange::AddNodes => {
                 let like = remedy.like.as_deref().expect("a model");
                 for at in 0..value {
@@ -512,4 +515,50 @@ fn what_a_group_waits_for_is_stated() {
             "waiting for minCount pods from a gang to appear in scheduling queue"
         )]
     );
+}
+
+/// A gang that waits for a deferred quota: the amounts are those of the whole gang, and each proposed change starts it.
+#[test]
+fn a_gang_waits_for_a_deferred_quota() {
+    let cluster = |limit: i64, runs: bool| {
+        let mut objects = Objects::default();
+        objects.node(node("n").capacity("16", "64Gi", "110"));
+        let quota = json!({
+            "metadata": {"name": "team-a", "namespace": "default", "uid": "uid-q"},
+            "spec": {"hard": {"requests.cpu": limit}},
+        });
+        let kind = Kind::Custom(berth_framework::cluster::DEFERRED_QUOTA);
+        objects.add(kind.decode(quota.to_string().as_bytes()).expect("a quota"));
+        objects.group("g", json!({"schedulingPolicy": {"gang": {"minCount": 2}}}));
+        if runs {
+            objects.pod(pod("runs").request("cpu", "3").on("n").phase("Running"));
+        }
+        for name in ["a", "b"] {
+            objects.pod(pod(name).request("cpu", "1").member_of("g"));
+        }
+        objects
+    };
+    let world = cluster(4, true).run();
+    let answer = explain(&world);
+    let texts: Vec<(&str, GroupChange)> = answer
+        .remedies
+        .iter()
+        .map(|remedy| (remedy.text.as_str(), remedy.change))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            (
+                "raise requests.cpu of deferred quota team-a by 1 to 5",
+                GroupChange::RaiseQuota
+            ),
+            (
+                "wait for the end of default/runs, or delete it",
+                GroupChange::EndPods
+            ),
+        ]
+    );
+    for changed in [cluster(5, true), cluster(4, false)] {
+        assert_eq!(placed(&changed.run()), 2);
+    }
 }

@@ -29,7 +29,7 @@ pub use pods::{ClusterPods, GroupMembers, claim_names};
 pub use quotas::{
     BEFORE_MAX, DEFERRED_QUOTA, EntryKey, LOOKS_MAX, LackOf, LineKey, OutOfLine, QUOTA_GATE_PLUGIN,
     QuotaAmount, QuotaChanges, QuotaLack, QuotaLimit, QuotaObstacle, QuotaOrder, QuotaResource,
-    QuotaSpec, QuotaView, Quotas,
+    QuotaSpec, QuotaView, Quotas, RemovedQuota, SavedQuotas,
 };
 pub use rejections::{
     NodeRejections, REJECTION_WEIGHT, REJECTIONS_MAX, RejectionPolicy, Rejections, rejection_of,

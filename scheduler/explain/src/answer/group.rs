@@ -45,6 +45,10 @@ pub enum GroupChange {
     RaisePriority,
     /// Add nodes.
     AddNodes,
+    /// Raise limits of deferred quotas.
+    RaiseQuota,
+    /// Wait for the end of pods, so that deferred quotas have room.
+    EndPods,
 }
 
 answers! {

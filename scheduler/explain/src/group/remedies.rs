@@ -8,6 +8,7 @@ use crate::change::{Edit, TriedChange};
 use crate::limits::PRIORITIES_TRIED_MAX;
 use crate::overlay::with_edits;
 use crate::pod::count;
+use crate::quota;
 use crate::snapshot::Snapshot;
 use berth_api::groups::GroupSpec;
 use berth_api::{CompositePodGroup, Object, Pod, PodGroup};
@@ -104,8 +105,14 @@ impl GroupCase<'_> {
             self.more_members(snapshot, budget, &mut found, notes);
             return found;
         }
+        let quotas = self.quotas(snapshot);
         if self.fits {
+            found.extend(quotas);
             return found;
+        }
+        if !quotas.is_empty() {
+            let text = "a deferred quota must have room for the group in any case";
+            notes.push(text.to_owned());
         }
         self.uncordoned(snapshot, budget, &mut found);
         self.lower_minimum(snapshot, budget, &mut found);
@@ -114,6 +121,42 @@ impl GroupCase<'_> {
         self.new_nodes(snapshot, budget, &mut found);
         found.sort_by_key(|remedy| remedy.cost);
         found
+    }
+
+    /// The changes with which deferred quotas admit the group. Whether it fits on nodes is another question.
+    fn quotas(&self, snapshot: &mut Snapshot) -> Vec<GroupRemedy> {
+        let quotas = snapshot.cluster.quotas();
+        let waits = |member: &&WaitingMember| quotas.obstacle(&member.pod.pod).is_some();
+        let Some(first) = self.waiting.iter().find(waits) else {
+            return Vec::new();
+        };
+        let pod = first.pod.clone();
+        let changes = quota::changes(snapshot, &pod).into_iter();
+        let remedies = changes.filter_map(|change| {
+            let (kind, names) = match &change {
+                TriedChange::RaiseQuota { raises } => {
+                    let quotas = raises.iter().map(|raise| raise.quota.clone());
+                    (GroupChange::RaiseQuota, quotas.collect())
+                }
+                TriedChange::EndPods { pods } => {
+                    let names = pods
+                        .iter()
+                        .map(|pod| format!("{}/{}", pod.namespace, pod.name));
+                    (GroupChange::EndPods, names.collect())
+                }
+                _ => return None,
+            };
+            Some(GroupRemedy {
+                text: change.text(),
+                change: kind,
+                cost: change.cost(),
+                names,
+                ..GroupRemedy::default()
+            })
+        });
+        let mut remedies: Vec<GroupRemedy> = remedies.collect();
+        remedies.sort_by_key(|remedy| remedy.cost);
+        remedies
     }
 
     /// Returns whether the group can start after some edits.

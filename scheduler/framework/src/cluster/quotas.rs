@@ -12,6 +12,7 @@ mod admission;
 mod cohort;
 mod line;
 mod needs;
+mod saved;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ mod tracking;
 mod view;
 
 pub use line::{EntryKey, LOOKS_MAX, LineKey};
+pub use saved::SavedQuotas;
 pub use spec::{DEFERRED_QUOTA, QuotaLimit, QuotaOrder, QuotaResource, QuotaSpec};
 pub use view::{BEFORE_MAX, LackOf, QuotaAmount, QuotaLack, QuotaObstacle, QuotaView};
 
@@ -92,6 +94,19 @@ struct Ruled {
     entries: FxHashMap<EntryKey, Entry>,
 }
 
+impl Ruled {
+    /// A quota that is deleted, if pods wait for it.
+    fn removed(&self, name: &Str) -> Option<RemovedQuota> {
+        let quota = self.quotas.get(name)?;
+        let (_, first) = quota.line().next()?;
+        Some(RemovedQuota {
+            object: quota.object.clone(),
+            waiting: quota.waiting_pods,
+            first: self.entries.get(first)?.members.first()?.uid.clone(),
+        })
+    }
+}
+
 /// A namespace with pods or quotas.
 #[derive(Debug, Clone, Default)]
 struct Space {
@@ -112,6 +127,19 @@ pub struct QuotaChanges {
     pub waits: Vec<Duration>,
     /// The quotas whose numbers may have changed, by namespace and name. Deleted ones are among them.
     pub quotas: BTreeSet<(Str, Str)>,
+    /// The deleted quotas for which pods waited.
+    pub removed: Vec<RemovedQuota>,
+}
+
+/// A deleted quota for which pods waited.
+#[derive(Debug, Clone)]
+pub struct RemovedQuota {
+    /// Its last state.
+    pub object: Arc<CustomObject>,
+    /// The number of pods that waited for it.
+    pub waiting: usize,
+    /// The UID of a pod of the first entry in line.
+    pub first: Str,
 }
 
 impl QuotaChanges {
@@ -216,6 +244,11 @@ impl Quotas {
         self.changes.quotas.insert(id);
         let spec = is_there.then(|| QuotaSpec::read(object));
         space.invalid.remove(name);
+        if !is_there
+            && let Some(removed) = space.ruled.as_deref().and_then(|ruled| ruled.removed(name))
+        {
+            self.changes.removed.push(removed);
+        }
         let spec = match spec {
             Some(Ok(spec)) => Some(Arc::new(spec)),
             Some(Err(error)) => {

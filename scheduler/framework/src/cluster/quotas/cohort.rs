@@ -45,6 +45,11 @@ impl Cohort {
         self.claimants.contains(id)
     }
 
+    /// The namespaces of the quotas. One may be named several times.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = &Str> {
+        self.members.iter().map(|(namespace, _)| namespace)
+    }
+
     fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

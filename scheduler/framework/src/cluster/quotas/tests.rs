@@ -367,5 +367,40 @@ fn the_end_of_a_pod_looks_at_few_entries() {
     }
 }
 
+/// A trial of a change copies the namespaces that the change can reach, and leaves nothing behind.
+#[test]
+fn saved_quotas_are_restored() {
+    let mut cluster = cluster();
+    let spec = json!({"hard": {"pods": "1"}, "cohort": "c", "borrowingLimit": {"pods": "0"}});
+    for namespace in ["default", "lender"] {
+        cluster.set(&quota(namespace, "q", &spec));
+    }
+    cluster.set(&quota("apart", "q", &json!({"hard": {"pods": "0"}})));
+    for (name, namespace) in [("a", "default"), ("b", "default"), ("c", "apart")] {
+        set(&mut cluster, pod(name).namespace(namespace).created(1));
+    }
+    cluster.quotas_mut().take_changes();
+    let before = format!("{:?}", cluster.quotas().get(&"default".into(), &"q".into()));
+    let saved = cluster.quotas().saved([Str::new("default")].iter());
+    let copied = format!("{saved:?}");
+    assert!(
+        copied.contains("lender") && !copied.contains("apart"),
+        "{copied}"
+    );
+    let raised = json!({"hard": {"pods": "2"}, "cohort": "c", "borrowingLimit": {"pods": "0"}});
+    cluster.set(&quota("default", "q", &raised));
+    assert_eq!(obstacle(&cluster, "b"), "");
+    // The object is set back, and the admission that it made is undone.
+    cluster.set(&quota("default", "q", &spec));
+    cluster.quotas_mut().restore(saved);
+    let after = format!("{:?}", cluster.quotas().get(&"default".into(), &"q".into()));
+    assert_eq!(after, before);
+    assert!(cluster.quotas().changes().is_empty());
+    assert_eq!(
+        obstacle(&cluster, "b"),
+        "deferred quota \"q\": pods: requested 1, used 1 of 1"
+    );
+}
+
 mod groups;
 mod model;
