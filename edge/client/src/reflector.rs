@@ -83,6 +83,8 @@ pub enum Need {
     /// There are none of it while the server does not have the kind or does not let us read it. Servers look at
     /// permissions first, so without them the two cannot be distinguished.
     Readable,
+    /// As `Readable`. Most servers do not have the kind, and that is not reported.
+    Optional,
 }
 
 impl Need {
@@ -91,7 +93,7 @@ impl Need {
         match self {
             Self::Essential => false,
             Self::Known => error.is_not_found(),
-            Self::Readable => error.is_not_found() || error.is_forbidden(),
+            Self::Readable | Self::Optional => error.is_not_found() || error.is_forbidden(),
         }
     }
 }
@@ -184,7 +186,11 @@ pub async fn follow<T, D>(
                     // An upgrade of the server or a new role may add it: it is requested again, at long intervals.
                     if !reported_missing {
                         reported_missing = true;
-                        availability.missing(followed.resource, &error);
+                        if followed.need == Need::Optional && error.is_not_found() {
+                            tracing::debug!(v = 2, resource = %followed.resource, "the API server does not serve this optional kind");
+                        } else {
+                            availability.missing(followed.resource, &error);
+                        }
                         if updates.send(Update::Replaced(Vec::new())).await.is_err() {
                             return;
                         }

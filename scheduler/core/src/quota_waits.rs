@@ -7,8 +7,8 @@
 use crate::core::Core;
 use berth_api::{CustomObject, Duration, Kind, Str, Time};
 use berth_dispatcher::Dispatcher;
-use berth_framework::call::CallResult;
-use berth_framework::cluster::{DEFERRED_QUOTA, QuotaAmount, QuotaView};
+use berth_framework::call::{CallResult, EventKind, PodEvent, PodRef, RelatedObject};
+use berth_framework::cluster::{DEFERRED_QUOTA, QuotaAmount, QuotaView, RemovedQuota};
 use berth_framework::write::{Action, CallType, Write};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource};
 use berth_telemetry::metrics::{Metric, Metrics};
@@ -32,6 +32,12 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 /// The number of pods at the head of a line whose conditions follow the quota (DQ-14).
 const REPORTED_MAX: usize = 10;
 
+/// The number of deleted quotas that are kept until their events are published. No event is published for further ones.
+const REMOVED_MAX: usize = 100;
+
+/// The age from which on the deletion of a quota is not published.
+const REMOVED_AGE_MAX: Duration = Duration::from_secs(10);
+
 /// Namespace and name of a quota.
 type QuotaId = (Str, Str);
 
@@ -40,6 +46,8 @@ type QuotaId = (Str, Str);
 pub(crate) struct QuotaStatuses {
     due: BTreeSet<(Time, QuotaId)>,
     known: FxHashMap<QuotaId, Planned>,
+    /// The quotas that were deleted while pods waited for them, with the time; events are to be published.
+    removed: Vec<(Time, RemovedQuota)>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -88,9 +96,11 @@ impl QuotaStatuses {
         }
     }
 
-    /// The time at which a status is due next.
+    /// The time at which a status is due next, or an event.
     pub(crate) fn next_due(&self) -> Option<Time> {
-        Some(self.due.first()?.0)
+        let removed = self.removed.first().map(|(at, _)| *at);
+        let due = self.due.first().map(|(at, _)| *at);
+        removed.into_iter().chain(due).min()
     }
 }
 
@@ -122,6 +132,15 @@ pub(crate) fn follow_quotas(core: &mut Core) -> bool {
         core.recheck(uid);
     }
     let now = core.clock.now();
+    let removed = &mut core.quota_statuses.removed;
+    let left = REMOVED_MAX.saturating_sub(removed.len());
+    removed.extend(
+        changes
+            .removed
+            .into_iter()
+            .take(left)
+            .map(|quota| (now, quota)),
+    );
     for id in &changes.quotas {
         if core.cache.cluster().quotas().get(&id.0, &id.1).is_some() {
             core.quota_statuses.changed(id, now);
@@ -135,10 +154,47 @@ pub(crate) fn follow_quotas(core: &mut Core) -> bool {
 /// Writes the statuses that are due, as far as they differ from those of the quotas.
 pub(crate) fn write_statuses(core: &mut Core) {
     let now = core.clock.now();
+    for (at, removed) in std::mem::take(&mut core.quota_statuses.removed) {
+        // A scheduler on standby publishes nothing, and the leader has published the event when the standby takes over.
+        if now.since(at) < REMOVED_AGE_MAX {
+            publish_removed(core, &removed);
+        }
+    }
     while let Some(id) = core.quota_statuses.take_due(now) {
         write(core, &id, now);
         report_first(core, &id, now);
     }
+}
+
+/// Publishes that the pods that waited for a quota do not wait for it any more (DQ-15): one event, about the pod that was
+/// first in line.
+fn publish_removed(core: &mut Core, removed: &RemovedQuota) {
+    let Some(pod) = core.cache.stored(&removed.first).cloned() else {
+        return;
+    };
+    let metadata = &removed.object.metadata;
+    let pods = match removed.waiting {
+        1 => "1 waiting pod continues".to_owned(),
+        waiting => format!("{waiting} waiting pods continue"),
+    };
+    let event = PodEvent {
+        regarding: PodRef::of(&pod),
+        related: Some(RelatedObject::Custom {
+            resource: DEFERRED_QUOTA,
+            kind: "DeferredQuota",
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+            uid: metadata.uid.clone(),
+        }),
+        kind: EventKind::Normal,
+        reason: "DeferredQuotaDeleted",
+        action: "Scheduling",
+        note: format!(
+            "deferred quota {:?} was deleted: {pods}",
+            metadata.name.as_str()
+        ),
+    };
+    core.outbound.publish(event, &pod.spec.scheduler_name);
 }
 
 fn write(core: &mut Core, id: &QuotaId, now: Time) {

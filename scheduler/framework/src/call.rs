@@ -5,7 +5,7 @@
 
 use crate::cluster::GroupKey;
 use crate::write::{CallType, POD_BINDING, POD_DELETION, POD_STATUS_PATCH, Write};
-use berth_api::{Duration, Kind, Object, Pod, Str};
+use berth_api::{CustomKind, Duration, Kind, Object, Pod, Str};
 use std::fmt;
 use std::sync::Arc;
 
@@ -148,6 +148,19 @@ pub enum RelatedObject {
     Group {
         /// The group.
         group: GroupKey,
+        /// Its identity.
+        uid: Str,
+    },
+    /// A custom resource.
+    Custom {
+        /// Its resource.
+        resource: CustomKind,
+        /// Its kind, such as `DeferredQuota`.
+        kind: &'static str,
+        /// Its namespace.
+        namespace: Str,
+        /// Its name.
+        name: Str,
         /// Its identity.
         uid: Str,
     },

@@ -3,12 +3,13 @@
 
 use super::failover::Pair;
 use super::{SHORT_TERMS, create_pod, deletion_at_once, pod, ready, scheduler};
-use crate::e2e::server::{Server, on_each};
+use crate::e2e::server::{ACCOUNT, NAMESPACE, Server, on_each};
 use crate::e2e::watch_log::WatchLog;
-use crate::e2e::{Api, eventually};
+use crate::e2e::{Api, BINARY, Running, eventually, free_port};
 use berth_client::request::{self, PODS, Resource};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::process::Command;
 
 const DEFINITIONS: Resource = Resource {
     group: "apiextensions.k8s.io",
@@ -141,6 +142,69 @@ fn pods_wait_for_a_quota_and_start() {
             line.starts_with(executed) && line.contains(of_quotas) && line.contains("\"error\"")
         });
         assert_eq!(failed, None);
+    });
+}
+
+/// DQ-15: a role that does not allow reading quotas holds no pod back, and is reported once. A cluster without the kind is
+/// not reported.
+#[test]
+fn quotas_that_cannot_be_read_hold_no_pod_back() {
+    on_each("quotas-role", |server| {
+        server.create_nodes(1, 110);
+        server.ensure_account(NAMESPACE, ACCOUNT);
+        server.deploy("base/rbac.yaml");
+        let user = json!({"token": server.account_token(None)});
+        let kubeconfig = server.kubeconfig_with("scheduler", |_, old| *old = user.clone());
+        let run = |name: &str| {
+            let log = server.scratch.path(&format!("{name}.log"));
+            let script = "log=$1; shift; exec \"$0\" \"$@\" 2>\"$log\"";
+            let mut command = Command::new("sh");
+            command
+                .args(["-c", script, BINARY])
+                .arg(&log)
+                .args([
+                    "scheduler",
+                    "--leader-elect=false",
+                    "--bind-address=127.0.0.1",
+                ])
+                .args(["--secure-port", &free_port()])
+                .args(["--authorization-always-allow-paths", "/*"]);
+            for flag in [
+                "--kubeconfig",
+                "--authentication-kubeconfig",
+                "--authorization-kubeconfig",
+            ] {
+                command.arg(flag).arg(&kubeconfig);
+            }
+            let scheduler = Running::start(&mut command);
+            ready(&scheduler);
+            create_pod(&server.api, name, "1m", &json!({}));
+            server.api.bound(name);
+            assert_eq!(scheduler.stop("-TERM"), Some(0));
+            let text = std::fs::read_to_string(log).expect("the log");
+            let about = text.lines().filter(|line| line.contains("deferredquotas"));
+            about.map(str::to_owned).collect::<Vec<String>>()
+        };
+        assert_eq!(run("no-kind"), [""; 0]);
+        define(server);
+        let roles = Resource {
+            group: "rbac.authorization.k8s.io",
+            version: "v1",
+            plural: "clusterroles",
+        };
+        let role = server.api.send(&request::get(roles, "", "berth-scheduler"));
+        let rules = role["rules"].as_array().expect("rules").iter();
+        let rules = rules.filter(|rule| rule["apiGroups"] != json!(["scheduling.berth.dev"]));
+        let rules = json!({"rules": rules.collect::<Vec<_>>()});
+        let patch = request::merge_patch(roles, "", "berth-scheduler", &rules);
+        server.api.send(&patch);
+        let quota = quota(&json!({"hard": {"pods": "0"}}));
+        server.api.send(&request::create(QUOTAS, "default", &quota));
+        let lines = run("no-right");
+        let [line] = &lines[..] else {
+            panic!("one line: {lines:?}");
+        };
+        assert!(line.contains("does not allow reading these"), "{line}");
     });
 }
 

@@ -354,4 +354,14 @@ fn pods_continue_when_the_definition_is_deleted() {
     );
     kubectl.ok(&["delete", "crd", "deferredquotas.scheduling.berth.dev"]);
     team.runs("waiting");
+    let path = "jsonpath={.items[*].message} {.items[*].related.name}";
+    let selector = "reason=DeferredQuotaDeleted,involvedObject.name=waiting";
+    let event = eventually("an event states it", || {
+        let text = team.ok(&["get", "events", "--field-selector", selector, "-o", path]);
+        (!text.trim().is_empty()).then_some(text)
+    });
+    assert_eq!(
+        event.trim(),
+        "deferred quota \"none\" was deleted: 1 waiting pod continues none"
+    );
 }

@@ -302,6 +302,8 @@ async fn what_the_server_does_not_have_or_show_is_nothing_or_waited_for() {
         (Need::Readable, 404, true),
         (Need::Readable, 403, true),
         (Need::Readable, 500, false),
+        (Need::Optional, 404, true),
+        (Need::Optional, 403, true),
     ] {
         let answers = vec![no_streams(), status(code, "not available"), page("7", "a")];
         let (mut notified, _server) = following(Format::Json, need, answers).await;

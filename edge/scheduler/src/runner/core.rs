@@ -289,6 +289,19 @@ impl Core {
             let related = event.event.related.map(|related| match related {
                 RelatedObject::Pod(pod) => reference_to_pod(pod),
                 RelatedObject::Group { group, uid } => reference_to_group(group, uid, release),
+                RelatedObject::Custom {
+                    resource,
+                    kind,
+                    namespace,
+                    name,
+                    uid,
+                } => Regarding {
+                    api_version: format!("{}/{}", resource.group, resource.version).into(),
+                    kind,
+                    namespace,
+                    name,
+                    uid,
+                },
             });
             let notified = Event {
                 regarding: reference_to_pod(event.event.regarding),

@@ -12,6 +12,7 @@ use berth_client::extender::raw::{ObjectJson, RawObjects};
 use berth_client::reflector::{Availability, Followed, Need, Update, follow};
 use berth_client::request::Resource;
 use berth_framework::Feature;
+use berth_framework::cluster::DEFERRED_QUOTA;
 use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -283,6 +284,8 @@ fn selector(kind: Kind, failed_pods: bool) -> &'static str {
 /// resources. What else cannot be read is not taken for nothing: decisions would be wrong.
 fn need(kind: Kind) -> Need {
     match kind {
+        // Few clusters have the definition.
+        Kind::Custom(DEFERRED_QUOTA) => Need::Optional,
         Kind::DeviceClass
         | Kind::ResourceClaim
         | Kind::ResourceSlice
@@ -422,6 +425,7 @@ mod tests {
                 ("", "pods" | "nodes" | "namespaces") => Need::Essential,
                 ("resource.k8s.io" | "example.com", _)
                 | ("scheduling.k8s.io", "podgroups" | "compositepodgroups") => Need::Readable,
+                ("scheduling.berth.dev", _) => Need::Optional,
                 _ => Need::Known,
             };
             assert_eq!(followed.need, need, "{plural}");
