@@ -454,6 +454,8 @@ pub struct EventRegistration {
     pub is_supplementary: bool,
     /// Narrows the pods that are asked.
     pub pre_queueing_hint: Option<PreQueueingHintFn>,
+    /// Whether it narrows them without SchedulerPreQueueingHints, too.
+    pub always_narrows: bool,
     /// Finds the pods that are asked by what they wait for.
     pub index: Option<EventIndex>,
 }
@@ -467,6 +469,7 @@ impl EventRegistration {
             supplement: None,
             is_supplementary: false,
             pre_queueing_hint: None,
+            always_narrows: false,
             index: None,
         }
     }
@@ -483,6 +486,7 @@ impl EventRegistration {
             supplement: None,
             is_supplementary: false,
             pre_queueing_hint: None,
+            always_narrows: false,
             index: None,
         }
     }
@@ -528,6 +532,13 @@ impl EventRegistration {
         narrow: impl Fn(&Cluster, Change<'_>) -> Result<Narrowed, HintError> + Send + Sync + 'static,
     ) -> Self {
         self.pre_queueing_hint = Some(Arc::new(narrow));
+        self
+    }
+
+    /// Narrows the pods without SchedulerPreQueueingHints, too: for events that kube-scheduler does not have.
+    #[must_use]
+    pub fn with_every_version(mut self) -> Self {
+        self.always_narrows = true;
         self
     }
 

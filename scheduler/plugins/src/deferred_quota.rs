@@ -103,7 +103,8 @@ impl EnqueueExtensions for DeferredQuota {
                 Ok(Hint::queue_if(cluster.quotas().passes(pod)))
             })
             .touching(|_, _| Touched::everything())
-            .narrowed_by(admitted),
+            .narrowed_by(admitted)
+            .with_every_version(),
         ]
     }
 }

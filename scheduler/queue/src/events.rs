@@ -174,7 +174,8 @@ impl SchedulingQueue {
                 .filter(|registration| {
                     let pools = self.places.pools(only_representatives);
                     let mut pools = pools.chain([self.gated_members.pool()]);
-                    enabled && pools.any(|pool| pool.has_rejected_by(profile, &registration.plugin))
+                    let narrows = enabled || registration.on.always_narrows && !matched.is_wildcard;
+                    narrows && pools.any(|pool| pool.has_rejected_by(profile, &registration.plugin))
                 });
             let Some(Registration { plugin, on }) = registration else {
                 narrowed.push(Narrowing::None);
@@ -200,7 +201,9 @@ impl SchedulingQueue {
                         (NarrowingResult::AllPods, None)
                     }
                 };
-                self.metrics.narrowing(plugin, result);
+                if enabled {
+                    self.metrics.narrowing(plugin, result);
+                }
                 named
             });
             narrowed.push(match (named, &on.index) {
