@@ -8,7 +8,7 @@ pub use waiting::WaitingFilter;
 
 use super::{CELLS_MAX, NAMED_NODES_MAX, PageQuestion, ROWS_MAX};
 use berth_api::{Pod, Str, Time};
-use berth_explain::{gate_text, owner_of, placed_per_second};
+use berth_explain::{gate_text, owner_of, placed_per_second, quota_lines};
 use berth_scheduler::Scheduler;
 use berth_scheduler::metrics::{Families, Metric, SeriesValue as MetricValue, Snapshot};
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
@@ -102,6 +102,7 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
         "attempts": sums(&snapshot, Metric::ScheduleAttempts.family().name, 0),
         "flushRescues": scheduler.flush_rescues(),
         "nominations": {"total": nominated, "rows": nominations},
+        "quotas": quotas(scheduler, now),
         "calls": {
             "pending": dispatcher.pending(),
             "executed": sums(&snapshot, Metric::AsyncApiCallExecutions.family().name, 0),
@@ -111,6 +112,22 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
             "skipped": calls.skipped,
         },
     })
+}
+
+/// The deferred quotas for which pods wait.
+fn quotas(scheduler: &Scheduler, now: Time) -> Vec<Value> {
+    let lines = quota_lines(scheduler.cache().cluster(), now).into_iter();
+    let rows = lines.map(|line| {
+        json!({
+            "quota": format!("{}/{}", line.namespace, line.quota),
+            "waiting": line.waiting,
+            "seconds": line.oldest_seconds,
+            "first": format!("{}/{}", line.namespace, line.first),
+            "reason": line.message,
+            "isStuck": line.is_stuck,
+        })
+    });
+    rows.collect()
 }
 
 /// The failed calls by type.

@@ -189,6 +189,9 @@ function drawState(state) {
   if (state.flushRescues) problems.push(count(state.flushRescues, "pod was", "pods were") + " scheduled only because of the periodic flush: no event moved them.");
   if (calls) problems.push(count(calls, "API call") + " failed since the start: see API calls.");
   table($("problems"), ["Problems"], problems.map(text => [text]), "");
+  $("quotas").hidden = !state.quotas.length;
+  table($("quota-rows"), ["Quota", "#Pods", "#Oldest", "First in line", "Reason"], state.quotas.slice(0, ROWS).map(row => ({key: row.quota, cells: [
+    row.quota, number(row.waiting), age(row.seconds), podLink(row.first, row.first.split("/")[1]), row.reason + (row.isStuck ? "\nIt requests more than the limit and can never be admitted." : "")]})), "");
   $("evictions").hidden = !state.nominations.total;
   table($("nominations"), ["Pod", "Nominated node", "#Priority"], state.nominations.rows.map(row => ({key: row.pod, cells: [podLink(row.pod), nodeLink(row.node), number(row.priority)]})), "");
   setText($("calls"), `API calls: ${number(sum(state.calls.pending))} waiting or in flight, ${number(calls)} failed`);

@@ -505,3 +505,34 @@ fn the_page_is_complete_and_sets_only_text() {
         assert!(!PAGE.contains(forbidden), "{forbidden}");
     }
 }
+
+/// The first page lists the quotas for which pods wait, with the first pod in line and its reason.
+#[test]
+fn quotas_with_waiting_pods_are_listed() {
+    let (mut scheduler, now) = scheduler(1, 0);
+    let state =
+        |scheduler: &Scheduler| answer(scheduler, &PageQuestion::State, now)["quotas"].clone();
+    assert_eq!(state(&scheduler), serde_json::json!([]));
+    let quota = serde_json::json!({
+        "metadata": {"name": "team-a", "namespace": "default", "uid": "q"},
+        "spec": {"hard": {"requests.cpu": "2"}},
+    });
+    let kind = Kind::Custom(berth_framework::cluster::DEFERRED_QUOTA);
+    let quota = kind.decode(quota.to_string().as_bytes()).expect("a quota");
+    scheduler.apply(ClusterChange::Applied(quota), now);
+    for (name, created) in [("first", 900), ("second", 950)] {
+        let pod = pod(name).scheduler("default-scheduler").request("cpu", "3");
+        scheduler.apply(ClusterChange::Applied(pod.created(created).object()), now);
+    }
+    assert_eq!(
+        state(&scheduler),
+        serde_json::json!([{
+            "quota": "default/team-a",
+            "waiting": 2,
+            "seconds": 100.0,
+            "first": "default/first",
+            "reason": "deferred quota \"team-a\": requests.cpu: requested 3, used 0 of 2",
+            "isStuck": true,
+        }])
+    );
+}
