@@ -180,6 +180,50 @@ fn a_trace_without_departures_is_a_what_if() {
     );
 }
 
+/// A DeferredQuota among the objects: its pods wait in line, each until the pod before it has ended.
+#[test]
+fn pods_of_a_deferred_quota_wait_in_line() {
+    let scratch = Scratch::new("simulate-quota");
+    let waits = |name: &str, quota: Option<Value>| -> BTreeMap<String, i64> {
+        let mut items = vec![
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+            "status": {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"}}}),
+        ];
+        items.extend(quota);
+        for (at, pod) in ["first", "second", "third"].iter().enumerate() {
+            let created = format!("2026-01-05T00:00:0{at}Z");
+            items.push(json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": pod, "namespace": "team-a", "uid": pod, "creationTimestamp": created},
+                "spec": {"schedulerName": "default-scheduler",
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]},
+                "status": {"phase": "Pending"}}));
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        let file = shown(&scratch.file(&format!("{name}.json"), &list));
+        let report = simulated(&[&file, "--durations", "10m"]);
+        let run = &report["runs"][0];
+        assert_eq!(run["summary"]["finished"], 3, "{}", run["summary"]);
+        let pods = run["pods"].as_array().expect("a list").iter();
+        let minutes = |pod: &Value| {
+            let wait = pod["bound"].as_f64()? - pod["arrived"].as_f64()?;
+            format!("{:.0}", wait / 60.0).parse().ok()
+        };
+        pods.map(|pod| {
+            let name = pod["name"].as_str().expect("a name");
+            (name.to_owned(), minutes(pod).expect("it was bound"))
+        })
+        .collect()
+    };
+    let named = |minutes: [i64; 3]| {
+        let names = ["first", "second", "third"].map(str::to_owned);
+        BTreeMap::from_iter(names.into_iter().zip(minutes))
+    };
+    assert_eq!(waits("without", None), named([0, 0, 0]));
+    let quota = json!({"apiVersion": "scheduling.berth.dev/v1alpha1", "kind": "DeferredQuota",
+        "metadata": {"name": "two", "namespace": "team-a", "uid": "q"}, "spec": {"hard": {"requests.cpu": "2"}}});
+    assert_eq!(waits("with", Some(quota)), named([0, 10, 20]));
+}
+
 const TRACE: &str = "\
 name,namespace,arrival,every,count,duration,cpu,memory
 train,research,0,30s,40,\"lognormal(20m, 1)\",1,4Gi
