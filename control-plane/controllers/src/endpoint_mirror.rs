@@ -1,7 +1,7 @@
 //! The EndpointSliceMirroring controller: EndpointSlices for Endpoints that a user wrote for a service without a
 //! selector. It never touches slices that it did not create.
 
-use super::endpoints::{MANAGED_BY, SERVICE_NAME};
+use super::endpoints::{MANAGED_BY, SERVICE_NAME, as_stored};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource, StoredObject};
 use berth_objects::object::{
@@ -188,8 +188,8 @@ fn slice(endpoints: &Value, place: &SliceKey, ports: Value, members: Vec<Value>)
             "ownerReferences": [controller_reference(ENDPOINTS, endpoints)],
         },
         "addressType": place.0,
-        "ports": ports,
-        "endpoints": members,
+        "ports": as_stored(items(&ports).to_vec()),
+        "endpoints": as_stored(members),
     }));
     let annotations = annotations(endpoints);
     if !annotations.is_empty() {

@@ -115,7 +115,16 @@ fn ports(service: &Value, pod: &Value) -> Value {
         }
         Some(found)
     });
-    found.collect()
+    as_stored(found.collect())
+}
+
+/// A list as an API server stores it: an empty one is null.
+pub(super) fn as_stored(list: Vec<Value>) -> Value {
+    if list.is_empty() {
+        Value::Null
+    } else {
+        list.into()
+    }
 }
 
 fn named_port(pod: &Value, wanted: &str, protocol: &Value) -> Option<Value> {
@@ -278,7 +287,7 @@ impl Slices {
         }
         let is_empty = slices.iter().all(|(_, _, endpoints)| endpoints.is_empty());
         if slices.is_empty() {
-            slices.push((None, json!([]), Vec::new()));
+            slices.push((None, Value::Null, Vec::new()));
         }
         let mut keeps_one = is_empty;
         for (slice, ports, endpoints) in slices {
@@ -319,7 +328,7 @@ impl Slices {
             Some(slice) => {
                 let mut new = Value::clone(&slice);
                 new["metadata"]["labels"] = labels;
-                new["endpoints"] = endpoints.into();
+                new["endpoints"] = as_stored(endpoints);
                 new["ports"] = ports;
                 // An update without a change would wake every watcher of slices.
                 if new == *slice {
@@ -336,7 +345,7 @@ impl Slices {
                         "ownerReferences": [controller_reference(SERVICE, service)],
                     },
                     "addressType": family,
-                    "endpoints": endpoints,
+                    "endpoints": as_stored(endpoints),
                     "ports": ports,
                 }));
                 cx.create(ENDPOINT_SLICE, new).map(|_| ())

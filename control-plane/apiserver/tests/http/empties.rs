@@ -301,3 +301,57 @@ async fn an_applied_empty_list_has_an_owner() {
         assert_eq!(applied.pointer("/spec/rules"), None);
     }
 }
+
+/// A Service without ports has a slice whose lists are null.
+#[tokio::test]
+async fn a_slice_without_ports_is_kept() {
+    let cluster = Cluster::start().await;
+    let _controllers = berth_controllers::spawn(
+        cluster.server.api("controllers"),
+        berth_controllers::ControllerOptions::default(),
+    );
+    let service = object(
+        "v1",
+        "Service",
+        "a",
+        json!({"spec": {"clusterIP": "None", "selector": {"app": "a"}}}),
+    );
+    cluster
+        .create("/api/v1/namespaces/default/services", &service)
+        .await;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name%3Da";
+    let slice_of = async |is_filled: bool| {
+        let reached = async {
+            loop {
+                let list = cluster.get(slices).await.json();
+                let items = list["items"].as_array().cloned().unwrap_or_default();
+                let filled = |slice: &Value| slice["endpoints"].is_array() == is_filled;
+                if let [slice] = &items[..]
+                    && filled(slice)
+                {
+                    return slice.clone();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        match timeout(PATIENCE, reached).await {
+            Ok(slice) => slice,
+            Err(_) => panic!("no slice with endpoints: {is_filled}"),
+        }
+    };
+    let empty = slice_of(false).await;
+    assert_eq!(empty["ports"], Value::Null);
+    let mut member = pod("p");
+    member["metadata"]["labels"] = json!({"app": "a"});
+    cluster.create(PODS, &member).await;
+    let status = json!({"status": {
+        "phase": "Running",
+        "podIP": "10.1.1.1",
+        "podIPs": [{"ip": "10.1.1.1"}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }});
+    let reply = cluster.merge(&format!("{PODS}/p/status"), &status).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let filled = slice_of(true).await;
+    assert_eq!(filled["metadata"]["uid"], empty["metadata"]["uid"]);
+}
