@@ -1,6 +1,6 @@
 //! The incremental evaluator: the plain evaluator's decisions, at a cost that follows what has changed.
 //!
-//! The answers of plugins that judge nodes one by one are in **columns** (`node_answers`): for each group of plugins and
+//! The answers of plugins that judge nodes one by one are in **columns** (`column`): for each group of plugins and
 //! all pods that are equal in what these read, the answer and the score of each node. Plugins that judge topology domains
 //! keep **domain counts** (the ledgers of [`berth_framework::keep`]). Both follow the log of the node table, and ask again
 //! only about nodes that have changed. Pods of one **shape** have the same columns and ledgers. Nodes with equal raw scores
