@@ -43,7 +43,7 @@ pub(super) struct Rows {
     by_amounts: FxHashMap<Arc<[i64]>, RowId>,
     free: Vec<RowId>,
     opened: u64,
-    /// The nodes whose row has changed. Positions of before all rows were made anew are not known.
+    /// The nodes that have changed, or their pods. Positions of before all rows were made anew are not known.
     pub(super) changes: Changes,
 }
 
@@ -83,8 +83,9 @@ impl Rows {
                 row_of[slot.index()] = now;
                 self.enter(now, *slot);
                 self.leave(before, *slot, row_of);
-                self.changes.push(*slot);
             }
+            // Also if it stays in its row: dry runs of preemption read the pods of a node, not their sums.
+            self.changes.push(*slot);
         }
         self.row_of = shared;
     }
