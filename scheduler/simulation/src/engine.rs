@@ -7,6 +7,7 @@
 //! | `pods` | pods that arrive, are bound, run, end, are evicted and replaced; gates; groups |
 //! | `nodes` | nodes that join, fail, are drained and leave |
 //! | `node_groups` | groups of nodes that grow and shrink |
+//! | `buffers` | room that node groups keep for capacity buffers |
 //! | `quotas` | pods that wait for room in a quota |
 //! | `calls` | the API: carries out the calls of the scheduler |
 //! | `measure` | integrals over time, and the course of the simulation |
@@ -14,6 +15,7 @@
 //!
 //! Time goes from event to event. Empty time costs nothing.
 
+mod buffers;
 mod calls;
 mod events;
 mod measure;
@@ -32,6 +34,7 @@ use berth_api::{Duration, Kind, Namespace, Object, Str, Time};
 use berth_framework::registry::Registry;
 use berth_scheduler::profile::ProfileErrors;
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
+use buffers::Buffers;
 use events::{Event, EventQueue};
 use measure::Measure;
 use node_groups::NodeGroups;
@@ -92,10 +95,10 @@ pub enum SimulationError {
         /// The group, `namespace/name`.
         group: String,
     },
-    /// Two nodes or pods have one name.
+    /// Two nodes, pods or capacity buffers have one name.
     #[error("two {kind} of the trace have the name {name}; give each a name of its own")]
     SameName {
-        /// `pods` or `nodes`.
+        /// `pods`, `nodes` or `capacity buffers`.
         kind: &'static str,
         /// The name.
         name: String,
@@ -127,6 +130,7 @@ pub struct Simulation {
     pods: Pods,
     nodes: Nodes,
     node_groups: NodeGroups,
+    buffers: Buffers,
     quotas: Quotas,
     /// Objects other than pods and nodes, which plugins write.
     objects: BTreeMap<(Kind, Str, Str), Object>,
@@ -196,6 +200,7 @@ impl Simulation {
             pods: Pods::new(trace, &plan)?,
             nodes: Nodes::default(),
             node_groups: NodeGroups::new(trace, &plan),
+            buffers: Buffers::new(trace, &plan)?,
             quotas: Quotas::new(trace, &plan),
             objects: BTreeMap::new(),
             measure,
@@ -203,6 +208,9 @@ impl Simulation {
         };
         simulation.add_objects(trace);
         simulation.add_nodes(trace)?;
+        if !trace.buffers.is_empty() {
+            simulation.plan_first_scan();
+        }
         Ok(simulation)
     }
 
@@ -302,6 +310,7 @@ impl Simulation {
             self.measure.close_interval(fragmentation);
         }
         self.measure.advance(next);
+        self.measure_buffers(next);
         self.now = next;
     }
 

@@ -66,6 +66,9 @@ pub struct Run {
     /// By size: `small` pods request at most an eighth of the largest node, `medium` ones at most the half, in the
     /// resource of which they request the largest share; others are `large`.
     pub by_size: BTreeMap<String, WaitingTimes>,
+    /// Each capacity buffer, in the order of the trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buffers: Vec<BufferUse>,
     /// The course of the simulation.
     pub series: Series,
     /// Each pod of the trace, in the order of arrival. Empty unless asked for.
@@ -149,6 +152,25 @@ pub struct ResourceUse {
     /// The mean share of the allocatable amount that is free and that no waiting pod can use, while pods wait (see
     /// [`Series::fragmentation`]).
     pub fragmentation_mean: f64,
+}
+
+/// One capacity buffer over a simulation. A chunk has room when it fits on the nodes that exist and are not cordoned. Room is
+/// counted at each change of a node or of the pods on it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BufferUse {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The number of chunks.
+    pub chunks: u32,
+    /// The share of the time in which all chunks had room, from 0 to 1.
+    pub all_room_share: f64,
+    /// The mean number of chunks with room.
+    pub room_mean: f64,
+    /// The number of chunks with room at the end.
+    pub room_end: u32,
 }
 
 /// Waiting times of some pods, in seconds from the arrival.

@@ -28,6 +28,8 @@ pub struct Trace {
     pub nodes: Vec<TraceNode>,
     /// Groups of nodes that grow and shrink.
     pub node_groups: Vec<NodeGroup>,
+    /// Room that node groups keep for pods that do not exist yet. The scheduler ignores it.
+    pub buffers: Vec<CapacityBuffer>,
     /// The quotas.
     pub quotas: Vec<Quota>,
     /// Objects that exist from the start on and do not change by themselves: namespaces, storage classes, device
@@ -59,6 +61,7 @@ impl Trace {
         self.groups.append(&mut other.groups);
         self.nodes.append(&mut other.nodes);
         self.node_groups.append(&mut other.node_groups);
+        self.buffers.append(&mut other.buffers);
         self.quotas.append(&mut other.quotas);
         self.objects.append(&mut other.objects);
         if other.world != World::default() {
@@ -259,6 +262,22 @@ pub struct NodeGroup {
     pub idle: Duration,
     /// The price for an hour of a node, from its joining to its end, in any currency.
     pub price_per_hour: f64,
+}
+
+/// The most chunks of a buffer.
+pub const CHUNKS_MAX: u32 = 10_000;
+
+/// A CapacityBuffer (`autoscaling.x-k8s.io`): room for a number of pods alike that node groups keep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CapacityBuffer {
+    /// The namespace.
+    pub namespace: Str,
+    /// The name.
+    pub name: Str,
+    /// The pod that has the shape of a chunk.
+    pub pod: Arc<Pod>,
+    /// The number of chunks, at most [`CHUNKS_MAX`].
+    pub chunks: u32,
 }
 
 /// The largest amounts that the pods of a namespace may request in all. A pod that exceeds them is created when there is

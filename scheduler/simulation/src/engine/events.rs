@@ -43,7 +43,7 @@ pub(super) enum Event {
     NodeDrains { node: NodeIndex },
     /// A drained node is available again.
     NodeReturns { node: NodeIndex },
-    /// Node groups are compared with the pods that wait.
+    /// Node groups are compared with the pods that wait, and with the chunks of capacity buffers.
     Scan,
     /// A node of a node group may be idle for long enough.
     IdleCheck { node: NodeIndex },

@@ -1,5 +1,5 @@
 //! Groups of nodes that grow and shrink, as cluster autoscalers do: a pod that no node accepts and that would fit on a
-//! new node causes one; a node without pods is removed after some time.
+//! new node causes one; a node without pods is removed after some time, unless a capacity buffer needs it.
 //!
 //! Whether a pod fits on a new node is judged by its requests, node selector, required node affinity and tolerations. A
 //! pod that has room on a present node waits for something else than a node, and causes none.
@@ -69,7 +69,7 @@ impl NodeGroups {
 }
 
 /// Returns whether the labels and taints of a node allow a pod.
-fn is_allowed(pod: &Pod, node: &Node) -> bool {
+pub(super) fn is_allowed(pod: &Pod, node: &Node) -> bool {
     berth_oracle::has_selected_labels(pod, node)
         && berth_oracle::matches_affinity(pod, node)
         && berth_oracle::untolerated(
@@ -84,12 +84,16 @@ fn is_allowed(pod: &Pod, node: &Node) -> bool {
 impl Simulation {
     /// An attempt for a pod found no node.
     pub(super) fn note_unschedulable(&mut self, pod: PodIndex) {
-        let groups = &mut self.node_groups;
-        if groups.groups.is_empty() {
-            return;
+        if !self.node_groups.groups.is_empty() {
+            self.node_groups.unschedulable.insert(pod);
+            self.plan_scan();
         }
-        groups.unschedulable.insert(pod);
-        if !groups.is_scan_planned {
+    }
+
+    /// Plans a scan at the end of the present scan interval.
+    pub(super) fn plan_scan(&mut self) {
+        let groups = &mut self.node_groups;
+        if !groups.groups.is_empty() && !groups.is_scan_planned {
             groups.is_scan_planned = true;
             let since = self.now.since(self.start).as_nanos();
             let interval = SCAN_INTERVAL.as_nanos();
@@ -103,7 +107,15 @@ impl Simulation {
         self.node_groups.unschedulable.remove(&pod);
     }
 
-    /// Adds the nodes that pods need which no node accepts.
+    /// Plans the scan at the start of a simulation with capacity buffers.
+    pub(super) fn plan_first_scan(&mut self) {
+        if !self.node_groups.groups.is_empty() {
+            self.node_groups.is_scan_planned = true;
+            self.events.push(self.now, Event::Scan);
+        }
+    }
+
+    /// Adds the nodes for pods that no node accepts, and for chunks of capacity buffers without room.
     pub(super) fn scan(&mut self) {
         self.node_groups.is_scan_planned = false;
         // The free resources of nodes that boot, and of those that are added now.
@@ -151,6 +163,7 @@ impl Simulation {
                 *free -= request;
             }
         }
+        self.scan_buffers(coming);
     }
 
     fn has_room_on_a_node(&self, shape: u32) -> bool {
@@ -166,7 +179,7 @@ impl Simulation {
     }
 
     /// The cheapest group that may grow and whose nodes accept a pod.
-    fn group_for(&self, pod: &Pod, requests: &[i64]) -> Option<u32> {
+    pub(super) fn group_for(&self, pod: &Pod, requests: &[i64]) -> Option<u32> {
         let groups = &self.node_groups;
         let found = groups.order.iter().find(|at| {
             let group = &groups.groups[**at];
@@ -178,7 +191,7 @@ impl Simulation {
     }
 
     /// Adds a node that joins after its boot time.
-    fn boot_node(&mut self, group: u32) -> NodeIndex {
+    pub(super) fn boot_node(&mut self, group: u32) -> NodeIndex {
         let node = self.new_group_node(group);
         let boot = self.node_groups.groups[group as usize].of.boot.clone();
         let boot = boot.draw(&mut self.rng);
@@ -226,7 +239,7 @@ impl Simulation {
         }
     }
 
-    /// Removes a node that was idle for long enough.
+    /// Removes a node that was idle for long enough and that no chunk of a capacity buffer needs.
     pub(super) fn idle_check(&mut self, node: NodeIndex) {
         let state = self.nodes.get(node);
         let Some(group) = state
@@ -246,6 +259,9 @@ impl Simulation {
         if of.count <= of.of.minimum
             || since.is_some_and(|since| self.now.since(*since) < of.of.idle)
         {
+            return;
+        }
+        if self.keep_for_buffers(node) {
             return;
         }
         self.node_groups.groups[group as usize].count -= 1;

@@ -179,11 +179,14 @@ impl Simulation {
         let object = Arc::new(object);
         state.object = Some(object.clone());
         let group = state.group;
+        self.buffers.note_change();
         self.nodes.by_name.insert(object.name().clone(), node);
         self.measure.node_joins(&state.capacity, state.price);
         self.apply(Object::Node(object));
         if let Some(group) = group {
             self.group_node_joined(group, node);
+        } else {
+            self.plan_scan_for_buffers();
         }
     }
 
@@ -194,6 +197,12 @@ impl Simulation {
             return;
         };
         self.nodes.by_name.remove(object.name());
+        self.buffers.note_change();
+        // A group has removed the node only because no chunk needs it.
+        if !state.is_gone {
+            self.plan_scan_for_buffers();
+        }
+        let state = &self.nodes.all[node as usize];
         self.measure.node_leaves(&state.capacity, state.price);
         let pods = state.pods.clone();
         for pod in pods {
@@ -228,6 +237,7 @@ impl Simulation {
         changed.metadata.resource_version = version;
         let object = Object::Node(object.clone());
         self.apply(object);
+        self.room_changed();
         true
     }
 
@@ -242,6 +252,7 @@ impl Simulation {
         if state.pods.len() == 1 {
             self.measure.node_is_used(1);
         }
+        self.room_changed();
     }
 
     /// A node has a pod less.
@@ -257,7 +268,9 @@ impl Simulation {
         for (used, request) in state.used.iter_mut().zip(requests) {
             *used -= request;
         }
-        if state.pods.is_empty() {
+        let is_empty = state.pods.is_empty();
+        self.room_changed();
+        if is_empty {
             self.measure.node_is_used(-1);
             self.node_is_empty(node);
         }

@@ -199,6 +199,9 @@ fn resources(trace: &Trace, sources: &[TracePod]) -> Vec<Str> {
             add(&berth_oracle::requests(&source.pod));
         }
     }
+    for buffer in &trace.buffers {
+        add(&berth_oracle::requests(&buffer.pod));
+    }
     names.remove(PODS);
     std::iter::once(PODS.into()).chain(names).collect()
 }

@@ -14,7 +14,8 @@ pub struct Comparison {
     /// The number of seeds.
     pub seeds: u64,
     /// Each metric by its name; see [`METRICS`]. Utilization and fragmentation of a resource have the names
-    /// `utilization/RESOURCE` and `fragmentation/RESOURCE`.
+    /// `utilization/RESOURCE` and `fragmentation/RESOURCE`, the share of the time in which all chunks of a capacity
+    /// buffer had room `bufferRoom/NAMESPACE/NAME`.
     pub metrics: BTreeMap<String, Spread>,
 }
 
@@ -129,6 +130,10 @@ fn values(run: &Run) -> BTreeMap<String, f64> {
         values.insert(format!("utilization/{resource}"), used.utilization_mean);
         values.insert(format!("utilizationEnd/{resource}"), used.utilization_end);
         values.insert(format!("fragmentation/{resource}"), used.fragmentation_mean);
+    }
+    for buffer in &run.buffers {
+        let name = format!("bufferRoom/{}/{}", buffer.namespace, buffer.name);
+        values.insert(name, buffer.all_room_share);
     }
     if let Some(fairness) = run.summary.fairness {
         values.insert("fairness".to_owned(), fairness);

@@ -9,7 +9,8 @@ use crate::distribution::Distribution;
 use crate::generate::{AmountDistribution, Arrivals, GENERATED_MAX, Generator};
 use crate::span::{Moment, parse_span};
 use crate::trace::{
-    NodeGroup, NodeShape, Outage, PodShape, Quota, Trace, TraceGroup, TraceNode, TracePod,
+    CHUNKS_MAX, CapacityBuffer, NodeGroup, NodeShape, Outage, PodShape, Quota, Trace, TraceGroup,
+    TraceNode, TracePod,
 };
 use berth_api::{Duration, Labels, Pod, ResourceList, Str, Time};
 use serde::de::{Error as _, Visitor};
@@ -92,6 +93,7 @@ struct TraceText {
     groups: Vec<GroupText>,
     nodes: Vec<NodeText>,
     node_groups: Vec<NodeGroupText>,
+    capacity_buffers: Vec<BufferText>,
     quotas: Vec<QuotaText>,
 }
 
@@ -285,6 +287,23 @@ struct NodeGroupText {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct BufferText {
+    name: Str,
+    #[serde(default)]
+    namespace: Str,
+    #[serde(default)]
+    requests: ResourceList,
+    #[serde(default)]
+    labels: Labels,
+    #[serde(default)]
+    template: Option<String>,
+    #[serde(default)]
+    node_selector: Labels,
+    replicas: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct QuotaText {
     namespace: Str,
     hard: ResourceList,
@@ -347,6 +366,10 @@ pub fn read_yaml(text: &str, load: &mut LoadPod<'_>) -> Result<Trace, TextError>
     for (at, text) in read.node_groups.into_iter().enumerate() {
         let group = node_group(text).map_err(|e| of_item("nodeGroups", at, e))?;
         trace.node_groups.push(group);
+    }
+    for (at, text) in read.capacity_buffers.into_iter().enumerate() {
+        let buffer = buffer(text, load).map_err(|e| of_item("capacityBuffers", at, e))?;
+        trace.buffers.push(buffer);
     }
     trace.quotas = read.quotas.into_iter().map(quota).collect();
     Ok(trace)
@@ -458,6 +481,32 @@ fn trace_pod(text: PodText, load: &mut LoadPod<'_>) -> Result<TracePod, String> 
         count: text.count.unwrap_or(1),
         recreated: text.recreated,
         ..TracePod::new(text.name, pod)
+    })
+}
+
+fn buffer(text: BufferText, load: &mut LoadPod<'_>) -> Result<CapacityBuffer, String> {
+    if text.replicas > CHUNKS_MAX {
+        return Err(format!(
+            "replicas is {}; at most {CHUNKS_MAX} chunks are supported",
+            text.replicas
+        ));
+    }
+    if text.requests.iter().next().is_none() && text.template.is_none() {
+        return Err("the chunks have no shape; give requests or a template".to_owned());
+    }
+    let shape = PodShape {
+        namespace: text.namespace,
+        labels: text.labels,
+        requests: text.requests,
+        node_selector: text.node_selector,
+        ..PodShape::default()
+    };
+    let pod = shape.over(template(text.template.as_deref(), load)?);
+    Ok(CapacityBuffer {
+        namespace: pod.namespace().clone(),
+        name: text.name,
+        pod: Arc::new(pod),
+        chunks: text.replicas,
     })
 }
 

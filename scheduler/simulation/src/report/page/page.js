@@ -79,11 +79,13 @@ function rowsOfMetrics() {
   const ofResources = [...known].sort().flatMap((name) => {
     const [kind, ...resource] = name.split("/");
     const title = { utilization: "Utilization of", fragmentation: "Fragmentation of" }[kind];
+    if (kind === "bufferRoom") return [[name, `Buffer ${resource.join("/")}, all chunks with room`, percent]];
     return title && resource.length ? [[name, `${title} ${resource.join("/")}, mean`, percent]] : [];
   });
   const some = ([name]) => configs.some((config) => config.metrics[name]?.mean || config.metrics[name]?.difference);
   const always = ["bound", "waitMedian", "waitMax"];
-  return [...METRICS, ...ofResources].filter((row) => known.has(row[0]) && (always.includes(row[0]) || some(row)));
+  const isShown = (row) => always.includes(row[0]) || row[0].startsWith("bufferRoom/") || some(row);
+  return [...METRICS, ...ofResources].filter((row) => known.has(row[0]) && isShown(row));
 }
 
 function table(heads, rows) {

@@ -36,6 +36,8 @@ nodes:
   outages: [{at: 2h, for: 10m, drain: true}]
 nodeGroups:
 - {name: pool, resources: {cpu: 4}, maximum: 10, boot: 90s, idle: 5m, pricePerHour: 0.5}
+capacityBuffers:
+- {name: headroom, namespace: shop, requests: {cpu: 500m}, labels: {app: web}, nodeSelector: {disk: ssd}, replicas: 4}
 quotas:
 - {namespace: shop, hard: {requests.cpu: 10, pods: 5}}
 generate:
@@ -73,6 +75,12 @@ generate:
         trace.node_groups[0].boot,
         Distribution::Constant(Duration::from_secs(90))
     );
+    let buffer = &trace.buffers[0];
+    assert_eq!(
+        (buffer.namespace.as_str(), &*buffer.name, buffer.chunks),
+        ("shop", "headroom", 4)
+    );
+    assert!(buffer.pod.spec.node_selector.is_some());
     assert!(trace.quotas[0].hard.get("cpu").is_some());
     assert_eq!(trace.generators[0].until, Duration::from_secs(7 * 86_400));
 }
@@ -104,6 +112,18 @@ fn mistakes_have_a_place_and_a_way_out() {
         (
             "nodeGroups:\n- {name: a, resources: {}, minimum: 3, maximum: 2}\n",
             &["nodeGroups[0]", "minimum 3"],
+        ),
+        (
+            "capacityBuffers:\n- {name: a, requests: {cpu: 1}}\n",
+            &["line 2", "replicas"],
+        ),
+        (
+            "capacityBuffers:\n- {name: a, requests: {cpu: 1}, replicas: 1}\n- {name: b, replicas: 1}\n",
+            &["capacityBuffers[1]", "requests or a template"],
+        ),
+        (
+            "capacityBuffers:\n- {name: a, requests: {cpu: 1}, replicas: 10001}\n",
+            &["capacityBuffers[0]", "at most 10000"],
         ),
         ("pods: [\n", &["line"]),
     ] {
