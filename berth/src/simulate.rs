@@ -7,6 +7,7 @@ mod text;
 
 use crate::cli::{SimulateArgs, SimulateOutput};
 use berth_api::Release;
+use berth_config::Config;
 use berth_core::with_groups;
 use berth_edge::exit::CommandFailure;
 use berth_edge::print;
@@ -17,7 +18,6 @@ use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_recording::Start;
 use berth_scheduler::SchedulerOptions;
-use berth_config::Config;
 use berth_simulation::report::{page, pods_csv, series_csv};
 use berth_simulation::{Progress, Report, Run, SimulationOptions, Trace, simulate};
 use indicatif::{ProgressBar, ProgressStyle};

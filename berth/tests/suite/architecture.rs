@@ -65,7 +65,7 @@ const FORBIDDEN_IN_OBJECTS: [&str; 7] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 33] = [
+const DIRECTIONS: [(&str, &[&str]); 34] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),

@@ -6,10 +6,10 @@
 use crate::exit::CommandFailure;
 use crate::flags::{DeprecatedFlags, FeatureFlags, FlagEffect, Flags, LeaderElectionFlags};
 use berth_api::Release;
+use berth_config::Config;
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_config::Config;
 use std::path::Path;
 use std::time::Duration;
 
@@ -182,8 +182,8 @@ fn config_of_text(
     adjust: impl FnOnce(&mut Config),
 ) -> Result<(Config, Vec<String>), CommandFailure> {
     let shown = path.display().to_string();
-    let (config, warnings) =
-        berth_config::load(text, &shown, features, registry, adjust).map_err(CommandFailure::usage)?;
+    let (config, warnings) = berth_config::load(text, &shown, features, registry, adjust)
+        .map_err(CommandFailure::usage)?;
     let warnings = warnings.iter().map(|text| format!("{shown}: {text}"));
     Ok((config, warnings.collect()))
 }

@@ -39,13 +39,13 @@ pub use extender::{Extender, ExtenderTls, ManagedResource};
 pub use fields::{ConfigField, FIELDS};
 pub use profile::ProfileConfig;
 
-use berth_scheduler::{Reconfiguration, SchedulerOptions};
 use berth_api::{Duration, GoDuration};
 use berth_dispatcher::DispatcherOptions;
 use berth_framework::FeatureGates;
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
 use berth_profile::{EnabledPlugin, PluginSets, ProfileSpec, default_plugins};
+use berth_scheduler::{Reconfiguration, SchedulerOptions};
 use error::Problems;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;

@@ -42,8 +42,9 @@ fn profile(case: &Value, registry: &Registry) -> ProfileSpec {
         return ProfileSpec::default();
     }
     let text = case["config"].to_string();
-    let (config, _) = berth_config::load(&text, "config", FeatureGates::default(), registry, |_| {})
-        .unwrap_or_else(|e| panic!("{e}"));
+    let (config, _) =
+        berth_config::load(&text, "config", FeatureGates::default(), registry, |_| {})
+            .unwrap_or_else(|e| panic!("{e}"));
     let name = case["pod"]["spec"]["schedulerName"].as_str();
     let mut profiles = config.profile_specs().into_iter();
     let mut spec = profiles

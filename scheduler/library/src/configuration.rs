@@ -2,11 +2,11 @@
 
 use crate::{ClusterObjects, InputError};
 use berth_api::{Release, Time};
+use berth_config::Config;
 use berth_explain::what_if::{CopiedObjects, WhatIfWorld};
 use berth_framework::features::{Feature, FeatureGates, Versions};
 use berth_framework::registry::Registry;
 use berth_scheduler::SchedulerOptions;
-use berth_config::Config;
 use std::fmt;
 use std::sync::Arc;
 

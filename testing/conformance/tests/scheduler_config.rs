@@ -1,6 +1,7 @@
 //! KubeSchedulerConfiguration with the in-tree plugins: arguments validated by the plugins, errors with their path
 //! (F-35, F-36), and defaults that agree on both sides (F-33).
 
+use berth_config::Config;
 use berth_framework::registry::FactoryContext;
 use berth_framework::{Feature, FeatureGates};
 use berth_plugins::default_preemption::DefaultPreemptionArgs;
@@ -9,7 +10,6 @@ use berth_plugins::inter_pod_affinity::InterPodAffinityArgs;
 use berth_plugins::node_resources::{BalancedAllocationArgs, FitArgs};
 use berth_plugins::pod_topology_spread::PodTopologySpreadArgs;
 use berth_plugins::volume_binding::VolumeBindingArgs;
-use berth_config::Config;
 use berth_scheduler::profile::Profiles;
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 use super::RunOptions;
 use crate::exit::CommandFailure;
+use berth_config::Config;
 use berth_recording::{Limits, Pseudonyms, Recorder, RecorderOptions, RecordingStatus, Start};
 use berth_scheduler::Scheduler;
-use berth_config::Config;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;

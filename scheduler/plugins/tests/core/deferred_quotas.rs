@@ -213,7 +213,10 @@ fn looks_at_the_end_of_a_pod(namespaces: usize, pods: usize, with_hints: bool) -
 fn the_end_of_a_pod_looks_at_few_pods() {
     for with_hints in [true, false] {
         let looks = looks_at_the_end_of_a_pod(50, 40, with_hints);
-        assert!(looks.iter().all(|looks| *looks <= 10), "{with_hints}: {looks:?}");
+        assert!(
+            looks.iter().all(|looks| *looks <= 10),
+            "{with_hints}: {looks:?}"
+        );
     }
 }
 
