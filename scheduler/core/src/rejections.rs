@@ -6,48 +6,12 @@
 
 use crate::core::Core;
 use berth_api::{Node, Pod, Str};
-use berth_framework::cluster::{RejectionPolicy, rejection_of};
-use berth_framework::{ActionType, ClusterEvent, EventResource, PodInfo};
+use berth_framework::PodInfo;
+use berth_framework::cluster::{REJECTIONS_OVER, RejectionPolicy, rejection_label, rejection_of};
 use berth_profile::Profiles;
 use berth_telemetry::metrics::Metric;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// A node is not excluded any more for the pods of a template.
-const REJECTIONS_OVER: ClusterEvent =
-    ClusterEvent::new(EventResource::KubeletRejections, ActionType::UPDATE);
-
-/// The reasons that are labels of the metric as they are: resources that every node has, and kubelet's other checks.
-const LABELS: [&str; 17] = [
-    "AppArmor",
-    "Evicted",
-    "InvalidNodeInfo",
-    "NodeAffinity",
-    "NodeName",
-    "NodePorts",
-    "NodeShutdown",
-    "OutOfcpu",
-    "OutOfephemeral-storage",
-    "OutOfmemory",
-    "OutOfpods",
-    "PodOSNotSupported",
-    "SMTAlignmentError",
-    "SysctlForbidden",
-    "TaintToleration",
-    "TopologyAffinityError",
-    "UnexpectedAdmissionError",
-];
-
-/// The label of a reason: other resources share one, and so do other reasons, so that there are few.
-fn label_of(reason: &str) -> &str {
-    if LABELS.contains(&reason) {
-        reason
-    } else if reason.starts_with("OutOf") {
-        "OutOfOtherResource"
-    } else {
-        "Other"
-    }
-}
 
 /// How rejections are remembered for each profile with the plugin that reads them.
 pub(crate) fn policies_of(profiles: &Profiles) -> BTreeMap<Str, RejectionPolicy> {
@@ -79,8 +43,8 @@ pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {
     let info = PodInfo::counting(last.clone(), cluster.footprint);
     let node = &last.spec.node_name;
     if cluster.rejections_mut().remember(&info, node, reason, now) {
-        let label = label_of(reason);
-        core.metrics.add(Metric::KubeletRejections, &[label], 1.0);
+        let label = rejection_label(reason);
+        core.metrics.add(Metric::RejectedByKubelet, &[label], 1.0);
     }
 }
 
@@ -99,21 +63,4 @@ pub(crate) fn follow_rejections(core: &mut Core) -> bool {
         core.move_all(&REJECTIONS_OVER, None, None, None);
     }
     is_free
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_have_few_labels() {
-        for (reason, label) in [
-            ("OutOfcpu", "OutOfcpu"),
-            ("OutOfexample.com/gpu", "OutOfOtherResource"),
-            ("TopologyAffinityError", "TopologyAffinityError"),
-            ("VendorCheck", "Other"),
-        ] {
-            assert_eq!(label_of(reason), label);
-        }
-    }
 }

@@ -16,6 +16,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::event::{ActionType, ClusterEvent, EventResource};
 use crate::pod_info::{HostPort, PodInfo};
 use berth_api::{Duration, Pod, Resources, Str, Time};
 use rustc_hash::FxHashMap;
@@ -28,6 +29,42 @@ pub const REJECTION_WEIGHT: u32 = 64;
 const HALVINGS_MAX: u32 = REJECTION_WEIGHT.ilog2() + 1;
 /// The number of pairs of template and node that are remembered. The pair with the oldest rejection is forgotten first.
 pub const REJECTIONS_MAX: usize = 4096;
+
+/// A node is not excluded any more for the pods of a template.
+pub const REJECTIONS_OVER: ClusterEvent =
+    ClusterEvent::new(EventResource::KubeletRejections, ActionType::UPDATE);
+
+/// The reasons that are labels of the metric as they are: resources that every node has, and kubelet's other checks.
+const LABELS: [&str; 17] = [
+    "AppArmor",
+    "Evicted",
+    "InvalidNodeInfo",
+    "NodeAffinity",
+    "NodeName",
+    "NodePorts",
+    "NodeShutdown",
+    "OutOfcpu",
+    "OutOfephemeral-storage",
+    "OutOfmemory",
+    "OutOfpods",
+    "PodOSNotSupported",
+    "SMTAlignmentError",
+    "SysctlForbidden",
+    "TaintToleration",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+];
+
+/// The label of a reason in metrics: other resources share one, and so do other reasons, so that there are few.
+pub fn rejection_label(reason: &str) -> &str {
+    if LABELS.contains(&reason) {
+        reason
+    } else if reason.starts_with("OutOf") {
+        "OutOfOtherResource"
+    } else {
+        "Other"
+    }
+}
 
 /// Reasons of failed pods that no check of a kubelet before the start of a pod has, but for pods that never started, too.
 const REASONS_OF_OTHERS: [&str; 4] = ["DeadlineExceeded", "NodeLost", "Shutdown", "Terminated"];

@@ -115,7 +115,7 @@ fn the_next_pods_get_another_node() {
         nodes.push(place(&mut w, of_job(&format!("p{n}"))));
     }
     assert_eq!(nodes, [best(), best(), best(), other(), other()]);
-    assert_eq!(w.metric(Metric::KubeletRejections, &["OutOfcpu"]), 4.0);
+    assert_eq!(w.metric(Metric::RejectedByKubelet, &["OutOfcpu"]), 4.0);
 }
 
 /// PL-354, PL-360: with all nodes excluded, the pod waits. It is queued at the end of the exclusion by the time alone.

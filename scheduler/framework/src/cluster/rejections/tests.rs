@@ -244,3 +244,15 @@ fn no_more_pairs_are_remembered_than_the_limit() {
     assert!(nodes.contains(&"n0".to_owned()) && !nodes.contains(&"n1".to_owned()));
     assert_eq!(rejections.nodes.len(), REJECTIONS_MAX);
 }
+
+#[test]
+fn reasons_have_few_labels() {
+    for (reason, label) in [
+        ("OutOfcpu", "OutOfcpu"),
+        ("OutOfexample.com/gpu", "OutOfOtherResource"),
+        ("TopologyAffinityError", "TopologyAffinityError"),
+        ("VendorCheck", "Other"),
+    ] {
+        assert_eq!(rejection_label(reason), label);
+    }
+}
