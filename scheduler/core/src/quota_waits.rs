@@ -8,7 +8,9 @@ use crate::core::Core;
 use berth_api::{CustomObject, Duration, Kind, Str, Time};
 use berth_dispatcher::Dispatcher;
 use berth_framework::call::{CallResult, EventKind, PodEvent, PodRef, RelatedObject};
-use berth_framework::cluster::{DEFERRED_QUOTA, QuotaAmount, QuotaView, RemovedQuota};
+use berth_framework::cluster::{
+    DEFERRED_QUOTA, DEFERRED_QUOTA_KIND, QuotaAmount, QuotaView, RemovedQuota,
+};
 use berth_framework::write::{Action, CallType, Write};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource};
 use berth_telemetry::metrics::{Metric, Metrics};
@@ -181,7 +183,7 @@ fn publish_removed(core: &mut Core, removed: &RemovedQuota) {
         regarding: PodRef::of(&pod),
         related: Some(RelatedObject::Custom {
             resource: DEFERRED_QUOTA,
-            kind: "DeferredQuota",
+            kind: DEFERRED_QUOTA_KIND,
             namespace: metadata.namespace.clone(),
             name: metadata.name.clone(),
             uid: metadata.uid.clone(),

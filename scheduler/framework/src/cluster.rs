@@ -27,9 +27,9 @@ pub use namespaced::{ByName, Namespaced};
 pub use namespaces::ClusterNamespaces;
 pub use pods::{ClusterPods, GroupMembers, claim_names};
 pub use quotas::{
-    BEFORE_MAX, DEFERRED_QUOTA, EntryKey, LOOKS_MAX, LackOf, LineKey, OutOfLine, QUOTA_GATE_PLUGIN,
-    QuotaAmount, QuotaChanges, QuotaLack, QuotaLimit, QuotaObstacle, QuotaOrder, QuotaResource,
-    QuotaSpec, QuotaView, Quotas, RemovedQuota, SavedQuotas,
+    BEFORE_MAX, DEFERRED_QUOTA, DEFERRED_QUOTA_KIND, EntryKey, LOOKS_MAX, LackOf, LineKey,
+    OutOfLine, QUOTA_GATE_PLUGIN, QuotaAmount, QuotaChanges, QuotaLack, QuotaLimit, QuotaObstacle,
+    QuotaOrder, QuotaResource, QuotaSpec, QuotaView, Quotas, RemovedQuota, SavedQuotas,
 };
 pub use rejections::{
     NodeRejections, REJECTION_WEIGHT, REJECTIONS_MAX, REJECTIONS_OVER, RejectionPolicy, Rejections,

@@ -21,7 +21,9 @@ mod view;
 
 pub use line::{EntryKey, LOOKS_MAX, LineKey};
 pub use saved::SavedQuotas;
-pub use spec::{DEFERRED_QUOTA, QuotaLimit, QuotaOrder, QuotaResource, QuotaSpec};
+pub use spec::{
+    DEFERRED_QUOTA, DEFERRED_QUOTA_KIND, QuotaLimit, QuotaOrder, QuotaResource, QuotaSpec,
+};
 pub use view::{BEFORE_MAX, LackOf, QuotaAmount, QuotaLack, QuotaObstacle, QuotaView};
 
 use super::{ClusterPods, GroupKey, Groups, ResourceClaims};

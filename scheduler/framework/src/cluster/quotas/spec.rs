@@ -11,6 +11,9 @@ pub const DEFERRED_QUOTA: CustomKind = CustomKind {
     group: "scheduling.berth.dev",
 };
 
+/// The kind of these objects.
+pub const DEFERRED_QUOTA_KIND: &str = "DeferredQuota";
+
 const DEVICES_SUFFIX: &str = ".deviceclass.resource.k8s.io/devices";
 
 /// The thing that a key of `spec.hard` counts.
