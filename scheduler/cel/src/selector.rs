@@ -75,22 +75,32 @@ impl CelSelector {
         device: &DeviceValue,
         cost_max: u64,
     ) -> (Result<bool, EvaluationError>, Spent) {
-        let device = match &device.value {
-            Ok(value) => value,
-            Err(error) => return (Err(error.clone()), Spent::default()),
-        };
-        let mut budget = EvalBudget::new(cost_max);
-        let mut evaluator = Evaluator::new(device, self.plan.slots, &mut budget);
-        let result = stacker::maybe_grow(EVALUATION_STACK_BYTES, STACK_BYTES, || {
-            evaluator.value(&self.plan.node)
-        });
+        let (result, spent) = evaluate(&self.plan, device, cost_max);
         let result = match result {
             Ok(CelValue::Bool(value)) => Ok(value),
             Ok(other) => Err(EvaluationError::NotBool(other.type_name().to_owned())),
             Err(error) => Err(error),
         };
-        (result, budget.spent())
+        (result, spent)
     }
+}
+
+/// The value of an expression for a device, and the effort of the evaluation.
+fn evaluate(
+    plan: &Plan,
+    device: &DeviceValue,
+    cost_max: u64,
+) -> (Result<CelValue, EvaluationError>, Spent) {
+    let device = match &device.value {
+        Ok(value) => value,
+        Err(error) => return (Err(error.clone()), Spent::default()),
+    };
+    let mut budget = EvalBudget::new(cost_max);
+    let mut evaluator = Evaluator::new(device, plan.slots, &mut budget);
+    let result = stacker::maybe_grow(EVALUATION_STACK_BYTES, STACK_BYTES, || {
+        evaluator.value(&plan.node)
+    });
+    (result, budget.spent())
 }
 
 /// A compiled expression over a device whose value is that of an attribute: a number, a truth value, a text, a semantic
@@ -145,16 +155,8 @@ impl AttributeExpression {
         device: &DeviceValue,
         cost_max: u64,
     ) -> (Result<DeviceAttribute, EvaluationError>, Spent) {
-        let device = match &device.value {
-            Ok(value) => value,
-            Err(error) => return (Err(error.clone()), Spent::default()),
-        };
-        let mut budget = EvalBudget::new(cost_max);
-        let mut evaluator = Evaluator::new(device, self.plan.slots, &mut budget);
-        let result = stacker::maybe_grow(EVALUATION_STACK_BYTES, STACK_BYTES, || {
-            evaluator.value(&self.plan.node)
-        });
-        (result.and_then(|value| attribute(&value)), budget.spent())
+        let (result, spent) = evaluate(&self.plan, device, cost_max);
+        (result.and_then(|value| attribute(&value)), spent)
     }
 }
 
