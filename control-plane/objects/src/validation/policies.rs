@@ -132,12 +132,12 @@ fn check_expression(
     }
 }
 
-pub(crate) fn expressions(
+/// The scope of the expressions of a policy. Checks the match conditions, and the variables that the scope declares.
+fn checked_scope<'s>(
     errors: &mut Errors,
-    owner: &Owner<'_>,
-    spec: &Value,
+    spec: &'s Value,
     path: &ErrorPath<'_>,
-) {
+) -> ExpressionScope<'s> {
     let mut scope = ExpressionScope::of(spec);
     let conditions = spec.part("matchConditions");
     let at = path.child("matchConditions");
@@ -148,6 +148,16 @@ pub(crate) fn expressions(
         variable(errors, &scope, stated, &at.index(i));
         scope.declare(stated.text("name"));
     }
+    scope
+}
+
+pub(crate) fn expressions(
+    errors: &mut Errors,
+    owner: &Owner<'_>,
+    spec: &Value,
+    path: &ErrorPath<'_>,
+) {
+    let scope = checked_scope(errors, spec, path);
     let (validations, annotations) = (spec.items("validations"), spec.items("auditAnnotations"));
     // A policy without both would have no effect.
     if validations.is_empty() && annotations.is_empty() {
@@ -183,16 +193,7 @@ pub(crate) fn mutation_expressions(
     spec: &Value,
     path: &ErrorPath<'_>,
 ) {
-    let mut scope = ExpressionScope::of(spec);
-    let at = path.child("matchConditions");
-    webhooks::check_conditions(errors, spec.part("matchConditions"), &at, |text| {
-        scope.condition(text)
-    });
-    let at = path.child("variables");
-    for (i, stated) in spec.items("variables").iter().enumerate() {
-        variable(errors, &scope, stated, &at.index(i));
-        scope.declare(stated.text("name"));
-    }
+    let scope = checked_scope(errors, spec, path);
     let (mutations, at) = (spec.items("mutations"), path.child("mutations"));
     if mutations.is_empty() {
         errors.required(&at, "mutations must contain at least one item");
