@@ -75,7 +75,7 @@ impl Empties {
     }
 
     /// Replaces the values in errors about a normal object by those in the errors that `judge` returns about the object as
-    /// it was sent: `[]` in the place of `null`.
+    /// it was sent: `[]` instead of `null`.
     pub fn restate(
         &self,
         errors: &mut [FieldError],
