@@ -15,7 +15,7 @@ use crate::plugin::{Context, Plugin};
 use crate::pod_info::PodInfo;
 use crate::state::CycleState;
 use crate::status::Status;
-use crate::table::{PodMarks, Slot};
+use crate::table::{PodSignatures, Slot};
 use smallvec::SmallVec;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -75,7 +75,7 @@ pub enum Kept {
     Never,
     /// They hold for every pod with the same fragment.
     ByFragment,
-    /// The same, and nodes with equal [amounts](crate::table::Columns::amounts) get equal answers.
+    /// The same, and nodes with equal [amounts](crate::table::Columns::amounts) get equal answers. Scores are not normalised.
     ByAmounts,
 }
 
@@ -141,8 +141,8 @@ pub enum LedgerChange<'a> {
     Pod {
         /// The pod.
         pod: &'a PodInfo,
-        /// Its marks. By them, most pods that do not count are known without reading them.
-        marks: &'a PodMarks,
+        /// Its signatures. By them, most pods that do not count are known without reading them.
+        signatures: &'a PodSignatures,
         /// Whether it was added.
         is_added: bool,
     },
@@ -151,8 +151,6 @@ pub enum LedgerChange<'a> {
 /// The state of a ledger, beside its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerState {
-    /// Whether all nodes have the same class now, as when nothing is counted.
-    pub is_uniform: bool,
     /// Whether the plugin accepts every node and prefers none, also if any of the current pods were removed. Results about
     /// one node then do not depend on the pods of other nodes.
     pub is_indifferent: bool,

@@ -3,7 +3,7 @@
 mod memo;
 
 use crate::event::{WaitKey, Wanted};
-use crate::table::Mark;
+use crate::table::LabelSignature;
 use berth_api::aggregate;
 use berth_api::pod::{PodAffinity, PodAffinityTerm};
 use berth_api::requests::{self, Footprint};
@@ -188,7 +188,7 @@ pub struct PodInfo {
     /// The pod.
     pub pod: Arc<Pod>,
     computed: Arc<Computed>,
-    mark: OnceLock<Mark>,
+    signature: OnceLock<LabelSignature>,
 }
 
 /// The values that scheduling computes from a pod: its parsed terms and the sums of its requests.
@@ -204,8 +204,8 @@ pub struct Computed {
     pub host_ports: SmallVec<[HostPort; 1]>,
     /// The terms; absent when the pod has neither affinity nor anti-affinity to pods.
     pub affinity: Option<Box<AffinityTerms>>,
-    /// The bits in the mark of a pod that the first term matches, and of one that any other term matches.
-    pub matched_by_terms: [Mark; 2],
+    /// The bits in the signature of a pod that the first term matches, and of one that any other term matches.
+    pub matched_by_terms: [LabelSignature; 2],
     items: ItemCount,
 }
 
@@ -257,14 +257,14 @@ impl PodInfo {
         Self {
             computed: memo::computed(&pod, footprint),
             pod,
-            mark: OnceLock::new(),
+            signature: OnceLock::new(),
         }
     }
 
-    /// The mark of the pod's namespace and labels; computed at the first use.
-    pub fn mark(&self) -> Mark {
-        let mark = || Mark::of(self.pod.namespace(), self.pod.labels());
-        *self.mark.get_or_init(mark)
+    /// The signature of the pod's namespace and labels; computed at the first use.
+    pub fn signature(&self) -> LabelSignature {
+        let signature = || LabelSignature::of(self.pod.namespace(), self.pod.labels());
+        *self.signature.get_or_init(signature)
     }
 
     /// The number of items of the pod that plugins may look at: the size of its spec as JSON, and its labels.
@@ -295,7 +295,7 @@ impl PodInfo {
         Self {
             pod: self.pod.clone(),
             computed: other.computed.clone(),
-            mark: self.mark.clone(),
+            signature: self.signature.clone(),
         }
     }
 
@@ -342,7 +342,9 @@ impl Computed {
             requests,
             non_zero_milli_cpu,
             non_zero_memory,
-            matched_by_terms: Mark::required_by(affinity.iter().flat_map(|terms| terms.all())),
+            matched_by_terms: LabelSignature::required_by(
+                affinity.iter().flat_map(|terms| terms.all()),
+            ),
             affinity,
             items: ItemCount::default(),
         }

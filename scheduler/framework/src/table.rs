@@ -20,10 +20,10 @@ mod totals;
 mod view;
 mod volumes;
 
-pub use census::{Alike, Census, Crowd, Mark};
+pub use census::{Alike, Census, LabelSignature, PodsPerNode};
 pub use columns::{Columns, ResourceColumn, ResourceId};
 pub use images::{ImageState, Images};
-pub use log::{ChangeLog, PodMarks, TableChange};
+pub use log::{ChangeLog, PodSignatures, TableChange};
 pub use order::zone_key;
 pub use slots::Slot;
 pub use topology::{Held, Topology};
@@ -274,7 +274,7 @@ impl NodeTable {
             self.log.push(TableChange::PodAdded(slot, pod.clone()));
         }
         self.rows[slot.index()].push_pod(pod.clone());
-        self.book_added(slot, &pod);
+        self.count_added(slot, &pod);
         self.touch(slot);
     }
 
@@ -303,7 +303,7 @@ impl NodeTable {
         let row = self.rows.get_mut(slot.index())?;
         let generation = row.generation;
         let (pod, at) = row.take_pod(uid)?;
-        self.book_removed(slot, &pod);
+        self.count_removed(slot, &pod);
         self.touch(slot);
         if self.is_supposing() {
             self.journal.push(Undo::Removed {
@@ -321,19 +321,19 @@ impl NodeTable {
     }
 
     /// Counts a pod that its row has now.
-    fn book_added(&mut self, slot: Slot, pod: &PodInfo) {
+    fn count_added(&mut self, slot: Slot, pod: &PodInfo) {
         self.columns.add(slot, pod);
-        self.book(slot, pod, 1);
+        self.count(slot, pod, 1);
     }
 
     /// Stops counting a pod that its row no longer has.
-    fn book_removed(&mut self, slot: Slot, pod: &PodInfo) {
+    fn count_removed(&mut self, slot: Slot, pod: &PodInfo) {
         let left = &self.rows[slot.index()].pods;
         self.columns.remove(slot, pod, left);
-        self.book(slot, pod, -1);
+        self.count(slot, pod, -1);
     }
 
-    fn book(&mut self, slot: Slot, pod: &PodInfo, sign: i8) {
+    fn count(&mut self, slot: Slot, pod: &PodInfo, sign: i8) {
         self.totals.count(pod, sign.into());
         if !pod.pod.spec.volumes.is_empty() {
             self.volumes.count_pod(slot, &pod.pod, sign.into());
@@ -417,7 +417,7 @@ impl NodeTable {
                     generation,
                 } => {
                     if let Some((pod, _)) = self.rows[slot.index()].take_pod(&uid) {
-                        self.book_removed(slot, &pod);
+                        self.count_removed(slot, &pod);
                     }
                     self.rows[slot.index()].generation = generation;
                 }
@@ -428,7 +428,7 @@ impl NodeTable {
                     generation,
                 } => {
                     self.rows[slot.index()].put_back(pod.clone(), at);
-                    self.book_added(slot, &pod);
+                    self.count_added(slot, &pod);
                     self.rows[slot.index()].generation = generation;
                 }
             }

@@ -70,7 +70,7 @@ impl Ledgers {
         }
         let mut moved = Vec::new();
         for of in &mut self.all {
-            for (marks, change) in log.with_marks_since(self.seen).ok_or(Unkeepable)? {
+            for (signatures, change) in log.with_signatures_since(self.seen).ok_or(Unkeepable)? {
                 let (slot, pod, is_added) = match change {
                     TableChange::PodAdded(slot, pod) => (*slot, pod, true),
                     TableChange::PodRemoved(slot, pod) => (*slot, pod, false),
@@ -82,7 +82,7 @@ impl Ledgers {
                 if scratch.note_of(slot) != Note::Node {
                     let change = LedgerChange::Pod {
                         pod,
-                        marks,
+                        signatures,
                         is_added,
                     };
                     of.ledger.follow(&cx, slot, change, &mut moved);

@@ -1,7 +1,7 @@
 //! The number of pods of each kind on each node: by their labels, and by their affinity terms.
 //!
 //! Pods come from templates, so there are few kinds. To count the pods that a selector matches, each kind is checked
-//! once, and most kinds are skipped by one word, their [`Mark`].
+//! once, and most kinds are skipped by one word, their [`LabelSignature`].
 
 use super::Slot;
 use crate::pod_info::{AffinityTerm, Computed, PodInfo};
@@ -12,14 +12,14 @@ use smallvec::SmallVec;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// A set of labels in one word: each label, and the namespace, sets one bit. Several labels may share a bit.
+/// A set of labels in one word, by superimposed coding: each label, and the namespace, sets one bit. Several labels may share a bit.
 ///
 /// A set with all required labels has all their bits; a few other sets have them, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mark(u64);
+pub struct LabelSignature(u64);
 
-impl Mark {
-    /// Required by terms that match no pod. A mark with all bits contains it.
+impl LabelSignature {
+    /// Required by terms that match no pod. A signature with all bits contains it.
     pub(super) const IMPOSSIBLE: Self = Self(u64::MAX);
     /// No label and no namespace.
     pub(super) const NONE: Self = Self(0);
@@ -34,29 +34,33 @@ impl Mark {
         Self::bit(("", name))
     }
 
-    /// The mark of a pod in a namespace with these labels.
+    /// The signature of a pod in a namespace with these labels.
     pub fn of(namespace: &str, labels: &Labels) -> Self {
         let bits = labels.iter().map(|(key, value)| Self::bit((key, value)));
-        Self(bits.fold(Self::namespace(namespace), |mark, bit| mark | bit))
+        Self(bits.fold(Self::namespace(namespace), |signature, bit| signature | bit))
     }
 
-    /// The bits in the mark of every pod that the selector matches, in the namespace if only that one counts.
+    /// The bits in the signature of every pod that the selector matches, in the namespace if only that one counts.
     pub fn required(namespace: Option<&str>, selector: &Selector) -> Self {
         let exact = selector.requirements().iter().filter_map(|requirement| {
             let value = requirement.exact_value()?;
             Some(Self::bit((requirement.key(), value)))
         });
-        Self(exact.fold(namespace.map_or(0, Self::namespace), |mark, bit| mark | bit))
+        Self(
+            exact.fold(namespace.map_or(0, Self::namespace), |signature, bit| {
+                signature | bit
+            }),
+        )
     }
 
-    /// Returns whether another mark has all bits of this one.
+    /// Returns whether another signature has all bits of this one.
     pub fn is_in(self, all: Self) -> bool {
         self.0 & !all.0 == 0
     }
 
-    /// The bits in the mark of a pod that the first of some terms matches, and of one that any other term matches.
+    /// The bits in the signature of a pod that the first of some terms matches, and of one that any other term matches.
     pub(crate) fn required_by<'a>(terms: impl Iterator<Item = &'a AffinityTerm>) -> [Self; 2] {
-        let mut marks = terms
+        let mut signatures = terms
             .filter(|term| !term.selector.is_nothing())
             .map(|term| {
                 let only = term
@@ -65,8 +69,8 @@ impl Mark {
                     .filter(|_| term.namespaces.len() == 1 && term.namespace_selector.is_nothing());
                 Self::required(only.map(Str::as_str), &term.selector)
             });
-        let first = marks.next().unwrap_or(Self::IMPOSSIBLE);
-        [first, marks.fold(Self::IMPOSSIBLE, Self::common)]
+        let first = signatures.next().unwrap_or(Self::IMPOSSIBLE);
+        [first, signatures.fold(Self::IMPOSSIBLE, Self::common)]
     }
 
     fn common(self, other: Self) -> Self {
@@ -75,77 +79,77 @@ impl Mark {
 }
 
 /// Pods of one kind: how many are on which node. The node may be unknown.
-pub type Crowd = [(Slot, u32)];
+pub type PodsPerNode = [(Slot, u32)];
 
 /// The place of the count of a kind on a node.
 #[derive(Debug, Clone, Copy)]
-struct CrowdPlace {
+struct CountPlace {
     kind: u32,
     at: u32,
 }
 
 /// The number of pods of each kind on each node, by kind and by node.
 #[derive(Debug, Clone, Default)]
-struct Crowds {
+struct KindCounts {
     by_kind: Vec<SmallVec<[(Slot, u32); 1]>>,
-    by_slot: Vec<SmallVec<[CrowdPlace; 2]>>,
+    by_slot: Vec<SmallVec<[CountPlace; 2]>>,
 }
 
-impl Crowds {
+impl KindCounts {
     fn add(&mut self, kind: u32, slot: Slot) {
         let kinds = self.by_kind.len().max(kind as usize + 1);
         self.by_kind.resize_with(kinds, SmallVec::new);
         let slots = self.by_slot.len().max(slot.index() + 1);
         self.by_slot.resize_with(slots, SmallVec::new);
-        let crowd = &mut self.by_kind[kind as usize];
+        let per_node = &mut self.by_kind[kind as usize];
         let places = &mut self.by_slot[slot.index()];
         match places.iter().find(|place| place.kind == kind) {
-            Some(place) => crowd[place.at as usize].1 += 1,
+            Some(place) => per_node[place.at as usize].1 += 1,
             None => {
-                let at = crowd.len() as u32;
-                places.push(CrowdPlace { kind, at });
-                crowd.push((slot, 1));
+                let at = per_node.len() as u32;
+                places.push(CountPlace { kind, at });
+                per_node.push((slot, 1));
             }
         }
     }
 
     /// Returns whether that was the last pod of the kind.
     fn remove(&mut self, kind: u32, slot: Slot) -> bool {
-        let crowd = &mut self.by_kind[kind as usize];
+        let per_node = &mut self.by_kind[kind as usize];
         let places = &mut self.by_slot[slot.index()];
         let Some(index) = places.iter().position(|place| place.kind == kind) else {
             debug_assert!(false, "a pod that is removed was counted");
             return false;
         };
         let at = places[index].at;
-        let (_, pods) = &mut crowd[at as usize];
+        let (_, pods) = &mut per_node[at as usize];
         *pods -= 1;
         if *pods > 0 {
             return false;
         }
         places.swap_remove(index);
-        crowd.swap_remove(at as usize);
-        if let Some((moved, _)) = crowd.get(at as usize) {
+        per_node.swap_remove(at as usize);
+        if let Some((moved, _)) = per_node.get(at as usize) {
             let places = &mut self.by_slot[moved.index()];
             if let Some(place) = places.iter_mut().find(|place| place.kind == kind) {
                 place.at = at;
             }
         }
-        if crowd.is_empty() {
-            *crowd = SmallVec::new();
+        if per_node.is_empty() {
+            *per_node = SmallVec::new();
             return true;
         }
         false
     }
 
-    fn of(&self, kind: usize) -> &Crowd {
-        self.by_kind.get(kind).map_or(&[], |crowd| crowd)
+    fn of(&self, kind: usize) -> &PodsPerNode {
+        self.by_kind.get(kind).map_or(&[], |per_node| per_node)
     }
 }
 
 /// Pods that selectors cannot distinguish.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct PodLook {
+struct SelectableFields {
     namespace: Str,
     labels: Labels,
     is_terminating: bool,
@@ -161,61 +165,61 @@ pub struct Alike<'a> {
     /// Whether they are terminating.
     pub is_terminating: bool,
     /// The number of them on each node.
-    pub crowd: &'a Crowd,
+    pub per_node: &'a PodsPerNode,
 }
 
 /// Pods by what selectors read of them.
 #[derive(Debug, Clone, Default)]
-struct Looks {
-    /// By kind; an unused one has no crowd.
-    looks: Vec<PodLook>,
-    marks: Vec<Mark>,
+struct PodsByFields {
+    /// By kind; an unused one has no pods.
+    fields: Vec<SelectableFields>,
+    signatures: Vec<LabelSignature>,
     kinds: HashTable<u32>,
     free: Vec<u32>,
-    crowds: Crowds,
+    counts: KindCounts,
 }
 
-fn hash(look: &PodLook) -> u64 {
-    FxBuildHasher.hash_one(look)
+fn hash(pod: &SelectableFields) -> u64 {
+    FxBuildHasher.hash_one(pod)
 }
 
-impl Looks {
-    fn add(&mut self, slot: Slot, look: PodLook) {
-        let hash_of = hash(&look);
-        let looks = &mut self.looks;
+impl PodsByFields {
+    fn add(&mut self, slot: Slot, pod: SelectableFields) {
+        let hash_of = hash(&pod);
+        let fields = &mut self.fields;
         let known = self
             .kinds
-            .find(hash_of, |kind| looks[*kind as usize] == look);
+            .find(hash_of, |kind| fields[*kind as usize] == pod);
         let kind = match known {
             Some(kind) => *kind,
             None => {
-                let kind = self.free.pop().unwrap_or(looks.len() as u32);
-                if kind as usize == looks.len() {
-                    looks.push(PodLook::default());
-                    self.marks.push(Mark::default());
+                let kind = self.free.pop().unwrap_or(fields.len() as u32);
+                if kind as usize == fields.len() {
+                    fields.push(SelectableFields::default());
+                    self.signatures.push(LabelSignature::default());
                 }
-                self.marks[kind as usize] = Mark::of(&look.namespace, &look.labels);
-                looks[kind as usize] = look;
+                self.signatures[kind as usize] = LabelSignature::of(&pod.namespace, &pod.labels);
+                fields[kind as usize] = pod;
                 self.kinds
-                    .insert_unique(hash_of, kind, |kind| hash(&looks[*kind as usize]));
+                    .insert_unique(hash_of, kind, |kind| hash(&fields[*kind as usize]));
                 kind
             }
         };
-        self.crowds.add(kind, slot);
+        self.counts.add(kind, slot);
     }
 
-    fn remove(&mut self, slot: Slot, look: &PodLook) {
-        let looks = &mut self.looks;
-        let is_it = |kind: &u32| looks[*kind as usize] == *look;
-        let Ok(entry) = self.kinds.find_entry(hash(look), is_it) else {
-            debug_assert!(false, "who goes was counted");
+    fn remove(&mut self, slot: Slot, pod: &SelectableFields) {
+        let fields = &mut self.fields;
+        let is_it = |kind: &u32| fields[*kind as usize] == *pod;
+        let Ok(entry) = self.kinds.find_entry(hash(pod), is_it) else {
+            debug_assert!(false, "a pod that is removed was counted");
             return;
         };
         let kind = *entry.get();
-        if self.crowds.remove(kind, slot) {
+        if self.counts.remove(kind, slot) {
             entry.remove();
-            looks[kind as usize] = PodLook::default();
-            self.marks[kind as usize] = Mark::default();
+            fields[kind as usize] = SelectableFields::default();
+            self.signatures[kind as usize] = LabelSignature::default();
             self.free.push(kind);
         }
     }
@@ -226,12 +230,12 @@ impl Looks {
 struct Terms {
     /// By kind; `None` when it is not in use.
     computed: Vec<Option<Arc<Computed>>>,
-    /// The bits in the mark of a pod that the first term matches, and of one that any other term matches.
-    marks: Vec<[Mark; 2]>,
+    /// The bits in the signature of a pod that the first term matches, and of one that any other term matches.
+    signatures: Vec<[LabelSignature; 2]>,
     /// By the address of the terms.
     kinds: FxHashMap<usize, u32>,
     free: Vec<u32>,
-    crowds: Crowds,
+    counts: KindCounts,
 }
 
 impl Terms {
@@ -243,27 +247,27 @@ impl Terms {
                 let kind = self.free.pop().unwrap_or(self.computed.len() as u32);
                 if kind as usize == self.computed.len() {
                     self.computed.push(None);
-                    self.marks.push([Mark::IMPOSSIBLE; 2]);
+                    self.signatures.push([LabelSignature::IMPOSSIBLE; 2]);
                 }
-                self.marks[kind as usize] = computed.matched_by_terms;
+                self.signatures[kind as usize] = computed.matched_by_terms;
                 self.computed[kind as usize] = Some(computed.clone());
                 self.kinds.insert(address, kind);
                 kind
             }
         };
-        self.crowds.add(kind, slot);
+        self.counts.add(kind, slot);
     }
 
     fn remove(&mut self, slot: Slot, computed: &Arc<Computed>) {
         let address = Arc::as_ptr(computed) as usize;
         let Some(kind) = self.kinds.get(&address).copied() else {
-            debug_assert!(false, "who goes was counted");
+            debug_assert!(false, "a pod that is removed was counted");
             return;
         };
-        if self.crowds.remove(kind, slot) {
+        if self.counts.remove(kind, slot) {
             self.kinds.remove(&address);
             self.computed[kind as usize] = None;
-            self.marks[kind as usize] = [Mark::IMPOSSIBLE; 2];
+            self.signatures[kind as usize] = [LabelSignature::IMPOSSIBLE; 2];
             self.free.push(kind);
         }
     }
@@ -272,20 +276,20 @@ impl Terms {
 /// The pods on nodes, by kind. What is only supposed is not in it.
 #[derive(Debug, Clone, Default)]
 pub struct Census {
-    looks: Looks,
+    by_fields: PodsByFields,
     terms: Terms,
 }
 
 impl Census {
     pub(super) fn add(&mut self, slot: Slot, pod: &PodInfo) {
-        self.looks.add(slot, look(pod));
+        self.by_fields.add(slot, fields_of(pod));
         if pod.has_affinity() {
             self.terms.add(slot, pod.computed());
         }
     }
 
     pub(super) fn remove(&mut self, slot: Slot, pod: &PodInfo) {
-        self.looks.remove(slot, &look(pod));
+        self.by_fields.remove(slot, &fields_of(pod));
         if pod.has_affinity() {
             self.terms.remove(slot, pod.computed());
         }
@@ -293,40 +297,40 @@ impl Census {
 
     /// The number of kinds of pods, by their labels.
     pub fn kinds(&self) -> usize {
-        self.looks.marks.len()
+        self.by_fields.signatures.len()
     }
 
-    /// The pods that have all of one of the marks, by their labels.
-    pub fn alike<'a>(&'a self, wanted: &'a [Mark]) -> impl Iterator<Item = Alike<'a>> {
-        let marks = self.looks.marks.iter().enumerate();
-        marks
-            .filter(|(_, mark)| wanted.iter().any(|wanted| wanted.is_in(**mark)))
+    /// The pods that have all of one of the signatures, by their labels.
+    pub fn alike<'a>(&'a self, wanted: &'a [LabelSignature]) -> impl Iterator<Item = Alike<'a>> {
+        let signatures = self.by_fields.signatures.iter().enumerate();
+        signatures
+            .filter(|(_, signature)| wanted.iter().any(|wanted| wanted.is_in(**signature)))
             .map(|(kind, _)| {
-                let look = &self.looks.looks[kind];
+                let pods = &self.by_fields.fields[kind];
                 Alike {
-                    namespace: &look.namespace,
-                    labels: &look.labels,
-                    is_terminating: look.is_terminating,
-                    crowd: self.looks.crowds.of(kind),
+                    namespace: &pods.namespace,
+                    labels: &pods.labels,
+                    is_terminating: pods.is_terminating,
+                    per_node: self.by_fields.counts.of(kind),
                 }
             })
-            .filter(|alike| !alike.crowd.is_empty())
+            .filter(|alike| !alike.per_node.is_empty())
     }
 
-    /// The pods with affinity terms that may match a pod with the mark, by their terms.
-    pub fn may_mean(&self, pod: Mark) -> impl Iterator<Item = (&Computed, &Crowd)> {
-        let marks = self.terms.marks.iter().enumerate();
-        marks
-            .filter(move |(_, required)| required.iter().any(|mark| mark.is_in(pod)))
+    /// The pods with affinity terms that may match a pod with the signature, by their terms.
+    pub fn may_mean(&self, pod: LabelSignature) -> impl Iterator<Item = (&Computed, &PodsPerNode)> {
+        let signatures = self.terms.signatures.iter().enumerate();
+        signatures
+            .filter(move |(_, required)| required.iter().any(|signature| signature.is_in(pod)))
             .filter_map(|(kind, _)| {
                 let computed = self.terms.computed[kind].as_deref()?;
-                Some((computed, self.terms.crowds.of(kind)))
+                Some((computed, self.terms.counts.of(kind)))
             })
     }
 }
 
-fn look(pod: &PodInfo) -> PodLook {
-    PodLook {
+fn fields_of(pod: &PodInfo) -> SelectableFields {
+    SelectableFields {
         namespace: pod.pod.namespace().clone(),
         labels: pod.pod.labels().clone(),
         is_terminating: pod.pod.is_terminating(),
@@ -417,11 +421,11 @@ mod tests {
                 table.rollback();
             }
             let (namespace, selector) = (["x", "y"][rng.usize(..2)], selector(rng));
-            let mark = [Mark::required(Some(namespace), &selector)];
+            let signature = [LabelSignature::required(Some(namespace), &selector)];
             let mut got = Counted::new();
-            for alike in table.census().alike(&mark) {
+            for alike in table.census().alike(&signature) {
                 if alike.namespace == namespace && selector.matches(alike.labels) {
-                    for (slot, pods) in alike.crowd {
+                    for (slot, pods) in alike.per_node {
                         *got.entry((*slot, alike.is_terminating)).or_default() += pods;
                     }
                 }
@@ -442,10 +446,10 @@ mod tests {
                 let mut terms = computed.affinity.iter().flat_map(|terms| terms.all());
                 terms.any(|term| term.matches(&pod.pod, Labels::default))
             };
-            let mark = Mark::of(pod.pod.namespace(), pod.pod.labels());
+            let signature = LabelSignature::of(pod.pod.namespace(), pod.pod.labels());
             let mut got = BTreeMap::<Slot, u32>::new();
-            for (computed, crowd) in table.census().may_mean(mark) {
-                for (slot, pods) in crowd.iter().filter(|_| means(computed)) {
+            for (computed, per_node) in table.census().may_mean(signature) {
+                for (slot, pods) in per_node.iter().filter(|_| means(computed)) {
                     *got.entry(*slot).or_default() += pods;
                 }
             }
@@ -460,7 +464,7 @@ mod tests {
         for (slot, pod) in there {
             table.remove_pod_at(slot, pod.pod.uid());
         }
-        assert_eq!(table.census().looks.kinds.len(), 0);
+        assert_eq!(table.census().by_fields.kinds.len(), 0);
         assert_eq!(table.census().terms.kinds.len(), 0);
     }
 
@@ -472,11 +476,11 @@ mod tests {
             table.add_pod(&"n".into(), pod(&app).label("app", &app).info());
         }
         let app = Labels::from_pairs([("app", "app-7")]);
-        let mark = [Mark::required(
+        let signature = [LabelSignature::required(
             Some("default"),
             &Selector::from_labels(&app),
         )];
-        let looked_at = table.census().alike(&mark).count();
+        let looked_at = table.census().alike(&signature).count();
         assert!((1..200).contains(&looked_at), "{looked_at}");
     }
 }

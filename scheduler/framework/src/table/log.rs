@@ -1,6 +1,6 @@
 //! The last changes of the table, for readers that keep values derived from it.
 
-use super::{Mark, Slot};
+use super::{LabelSignature, Slot};
 use crate::pod_info::PodInfo;
 use berth_api::Str;
 use std::collections::VecDeque;
@@ -42,26 +42,26 @@ impl TableChange {
     }
 }
 
-/// The marks of a pod that was added or removed, by which most readers know that it does not concern them.
+/// The signatures of a pod that was added or removed, by which most readers know that it does not concern them.
 #[derive(Debug, Clone, Copy)]
-pub struct PodMarks {
+pub struct PodSignatures {
     /// Its namespace and labels.
-    pub own: Mark,
+    pub own: LabelSignature,
     /// A pod that its affinity terms match has all bits of one of these.
-    pub of_terms: [Mark; 2],
+    pub of_terms: [LabelSignature; 2],
 }
 
-impl PodMarks {
+impl PodSignatures {
     /// Those of a change that is not about a pod.
     const NONE: Self = Self {
-        own: Mark::NONE,
-        of_terms: [Mark::IMPOSSIBLE; 2],
+        own: LabelSignature::NONE,
+        of_terms: [LabelSignature::IMPOSSIBLE; 2],
     };
 
     /// Those of a pod.
     pub fn of_pod(pod: &PodInfo) -> Self {
         Self {
-            own: pod.mark(),
+            own: pod.signature(),
             of_terms: pod.matched_by_terms,
         }
     }
@@ -83,7 +83,7 @@ pub struct ChangeLog {
     first: u64,
     changes: VecDeque<TableChange>,
     /// Those of each change, side by side: most of them are read without the pod.
-    marks: VecDeque<PodMarks>,
+    signatures: VecDeque<PodSignatures>,
     /// The number after that of the last change of a node.
     after_node: u64,
 }
@@ -92,11 +92,11 @@ impl ChangeLog {
     pub(super) fn push(&mut self, change: TableChange) {
         if self.changes.len() >= CHANGES_MAX {
             self.changes.pop_front();
-            self.marks.pop_front();
+            self.signatures.pop_front();
             self.first += 1;
         }
         let is_of_node = matches!(change, TableChange::Node(_));
-        self.marks.push_back(PodMarks::of(&change));
+        self.signatures.push_back(PodSignatures::of(&change));
         self.changes.push_back(change);
         if is_of_node {
             self.after_node = self.end();
@@ -119,14 +119,14 @@ impl ChangeLog {
         Some(self.changes.range(skipped..))
     }
 
-    /// The same with the marks of the pods. A change is not read unless the reader does so.
-    pub fn with_marks_since(
+    /// The same with the signatures of the pods. A change is not read unless the reader does so.
+    pub fn with_signatures_since(
         &self,
         since: u64,
-    ) -> Option<impl Iterator<Item = (&PodMarks, &TableChange)>> {
+    ) -> Option<impl Iterator<Item = (&PodSignatures, &TableChange)>> {
         let skipped = self.place(since)?;
         Some(
-            self.marks
+            self.signatures
                 .range(skipped..)
                 .zip(self.changes.range(skipped..)),
         )

@@ -184,8 +184,12 @@ fn a_pod_whose_version_was_replaced_goes_like_any_other() {
     let shown = removed.map(|info| info.pod.metadata.resource_version.clone());
     assert_eq!(shown, Ok("2".into()), "the newer version was there");
     let other = pod("other").label("app", "a").build();
-    let mark = Mark::of(other.namespace(), other.labels());
-    assert_eq!(table.census().may_mean(mark).count(), 0, "no pod is left");
+    let signature = LabelSignature::of(other.namespace(), other.labels());
+    assert_eq!(
+        table.census().may_mean(signature).count(),
+        0,
+        "no pod is left"
+    );
 }
 
 /// A pod on a node can name thousands of resources. There are columns only for those that nodes offer, and pods that were

@@ -53,8 +53,8 @@ impl AffinityPreFilterState {
         };
         state.incoming.look_at_all(cx)?;
         let counted = &mut state.counted;
-        state.incoming.all_effects(nodes, |key, effect, crowd| {
-            for (slot, pods) in crowd {
+        state.incoming.all_effects(nodes, |key, effect, per_node| {
+            for (slot, pods) in per_node {
                 if let Some(node) = nodes.get(*slot) {
                     counted.add(key, effect, node.labels(), i64::from(*pods));
                 }

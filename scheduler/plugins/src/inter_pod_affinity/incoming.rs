@@ -7,7 +7,7 @@ use berth_api::{Labels, Pod, Selector, Str};
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
-use berth_framework::table::{Crowd, Mark, PodMarks};
+use berth_framework::table::{LabelSignature, PodSignatures, PodsPerNode};
 use berth_framework::{Cluster, NodeTable, NodeView, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -146,15 +146,17 @@ impl Incoming {
         !(self.required.is_empty() && self.preferences.is_empty())
     }
 
-    /// A pod that the terms match has all bits of one of these marks.
-    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
-        self.required.marks().chain(self.preferences.marks())
+    /// A pod that the terms match has all bits of one of these signatures.
+    pub(super) fn signatures(&self) -> impl Iterator<Item = LabelSignature> {
+        self.required
+            .signatures()
+            .chain(self.preferences.signatures())
     }
 
     /// Returns whether the terms of another pod may match the pod.
-    pub(super) fn may_be_matched_by(&self, other: &PodMarks) -> bool {
-        let mut marks = other.of_terms.iter();
-        marks.any(|mark| mark.is_in(self.pod.mark()))
+    pub(super) fn may_be_matched_by(&self, other: &PodSignatures) -> bool {
+        let mut signatures = other.of_terms.iter();
+        signatures.any(|signature| signature.is_in(self.pod.signature()))
     }
 
     /// The pods of a node that may count.
@@ -222,7 +224,7 @@ impl Incoming {
     pub(super) fn all_effects(
         &self,
         nodes: &NodeTable,
-        mut each: impl FnMut(&Str, PodEffect, &Crowd),
+        mut each: impl FnMut(&Str, PodEffect, &PodsPerNode),
     ) {
         if nodes.is_supposing() {
             // The census does not count the pods of a dry run.
@@ -234,21 +236,21 @@ impl Incoming {
             return;
         }
         let census = nodes.census();
-        let wanted: SmallVec<[Mark; 4]> = self.marks().collect();
+        let wanted: SmallVec<[LabelSignature; 4]> = self.signatures().collect();
         if !wanted.is_empty() {
             for alike in census.alike(&wanted) {
                 let look = AffinityLook {
                     namespace: alike.namespace,
                     labels: alike.labels,
                 };
-                self.effects_by_look(look, &mut |key, effect| each(key, effect, alike.crowd));
+                self.effects_by_look(look, &mut |key, effect| each(key, effect, alike.per_node));
             }
         }
         if nodes.totals().with_affinity() > 0 {
             let pod = &self.pod.pod;
-            let mark = Mark::of(pod.namespace(), pod.labels());
-            for (computed, crowd) in census.may_mean(mark) {
-                self.effects_by_terms(computed, &mut |key, effect| each(key, effect, crowd));
+            let signature = LabelSignature::of(pod.namespace(), pod.labels());
+            for (computed, per_node) in census.may_mean(signature) {
+                self.effects_by_terms(computed, &mut |key, effect| each(key, effect, per_node));
             }
         }
     }

@@ -22,7 +22,7 @@ use berth_framework::keep::{
     Class, Domains, FeasibleClass, Fragment, Kept, Ledger, LedgerChange, LedgerState,
 };
 use berth_framework::plugin::Context;
-use berth_framework::table::Mark;
+use berth_framework::table::LabelSignature;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use key_counts::{KeyCounts, Sums};
 use smallvec::SmallVec;
@@ -119,8 +119,8 @@ struct AffinityLedger {
     /// Over all topology keys.
     total: Sums,
     layout: Layout,
-    /// See [`Incoming::marks`].
-    marks: SmallVec<[Mark; 4]>,
+    /// See [`Incoming::signatures`].
+    signatures: SmallVec<[LabelSignature; 4]>,
 }
 
 /// The counts by topology key. A pod can have thousands of terms, each with a key of its own.
@@ -141,8 +141,8 @@ impl AffinityLedger {
             counts.is_own = true;
             counts.is_wanted_near |= is_wanted_near;
         }
-        incoming.all_effects(nodes, |key, effect, crowd| {
-            total += counts_of(&mut counts, key, nodes).add(effect, crowd);
+        incoming.all_effects(nodes, |key, effect, per_node| {
+            total += counts_of(&mut counts, key, nodes).add(effect, per_node);
         });
         let mut columns = 0;
         for counts in counts.values_mut() {
@@ -152,7 +152,7 @@ impl AffinityLedger {
             }
         }
         Self {
-            marks: incoming.marks().collect(),
+            signatures: incoming.signatures().collect(),
             incoming,
             counts,
             columns,
@@ -245,12 +245,14 @@ impl Ledger for AffinityLedger {
             LedgerChange::Node => self.node_changed(cx, node, changed),
             LedgerChange::Pod {
                 pod,
-                marks,
+                signatures,
                 is_added,
             } => {
                 // By its labels if the terms match them, or by its own terms if they match the pods of the ledger.
-                let mut own = self.marks.iter();
-                if own.any(|mark| mark.is_in(marks.own)) || self.incoming.may_be_matched_by(marks) {
+                let mut own = self.signatures.iter();
+                if own.any(|signature| signature.is_in(signatures.own))
+                    || self.incoming.may_be_matched_by(signatures)
+                {
                     let sign = if is_added { 1 } else { -1 };
                     self.pod_moved(cx, node, pod, sign, changed);
                 }
@@ -261,7 +263,6 @@ impl Ledger for AffinityLedger {
     fn state(&self) -> LedgerState {
         let mut counts = self.counts.values();
         LedgerState {
-            is_uniform: self.counts.is_empty(),
             // The pod has no affinity, and no pod counts: removed pods cannot change that.
             is_indifferent: counts.all(|counts| !counts.is_wanted_near && counts.is_idle()),
             is_stale: self

@@ -7,7 +7,7 @@ use super::{InterPodAffinity, InterPodAffinityArgs};
 use berth_api::{Labels, Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed, WeightedAffinityTerm};
-use berth_framework::table::Mark;
+use berth_framework::table::LabelSignature;
 use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Slot, Status};
 
 /// A preferred term of the new pod with its points, negative for anti-affinity.
@@ -68,9 +68,9 @@ impl Preferences {
         self.own.iter().map(|own| own.term.topology_key())
     }
 
-    /// The marks of which every pod has one that an own term means.
-    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
-        self.own.iter().filter_map(|own| own.term.mark())
+    /// The signatures of which every pod has one that an own term means.
+    pub(super) fn signatures(&self) -> impl Iterator<Item = LabelSignature> {
+        self.own.iter().filter_map(|own| own.term.signature())
     }
 
     /// Visits the topology key and the points of each own term that matches another pod.
@@ -174,11 +174,11 @@ impl PreScore for InterPodAffinity {
             return status;
         }
         let mut points = AffinityCounts::default();
-        incoming.all_effects(nodes, |key, effect, crowd| {
+        incoming.all_effects(nodes, |key, effect, per_node| {
             let PodEffect::Points(of_each) = effect else {
                 return;
             };
-            for (slot, pods) in crowd {
+            for (slot, pods) in per_node {
                 if let Some(node) = nodes.get(*slot) {
                     let sum = of_each.saturating_mul(i64::from(*pods));
                     points.add_points(key, node.labels(), sum);

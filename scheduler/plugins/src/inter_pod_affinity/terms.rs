@@ -4,7 +4,7 @@
 use super::{REASON_AFFINITY, REASON_ANTI_AFFINITY, REASON_EXISTING_ANTI_AFFINITY};
 use berth_api::{Labels, Pod, Str};
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
-use berth_framework::table::Mark;
+use berth_framework::table::LabelSignature;
 use berth_framework::{Cluster, ReasonCode, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -66,12 +66,13 @@ impl IncomingTerm {
         &self.term.topology_key
     }
 
-    /// The mark of all pods that the term matches; `None` when it matches none.
-    pub(super) fn mark(&self) -> Option<Mark> {
+    /// The signature of all pods that the term matches; `None` when it matches none.
+    pub(super) fn signature(&self) -> Option<LabelSignature> {
         let term = &self.term;
         let one = term.namespaces.len() == 1 && !self.everywhere && self.selected.is_empty();
         let only = term.namespaces.first().filter(|_| one);
-        (!term.selector.is_nothing()).then(|| Mark::required(only.map(Str::as_str), &term.selector))
+        (!term.selector.is_nothing())
+            .then(|| LabelSignature::required(only.map(Str::as_str), &term.selector))
     }
 
     pub(super) fn matches<'a>(&self, other: impl Into<AffinityLook<'a>>) -> bool {
@@ -125,12 +126,12 @@ impl RequiredTerms {
         !self.affinity.is_empty() && self.affinity.iter().all(|term| term.matches(pod))
     }
 
-    /// The marks of which every pod has one that counts.
-    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
+    /// The signatures of which every pod has one that counts.
+    pub(super) fn signatures(&self) -> impl Iterator<Item = LabelSignature> {
         // A pod counts for affinity by all of its terms or by none.
         let near = self.affinity.first().into_iter();
         near.chain(&self.anti_affinity)
-            .filter_map(IncomingTerm::mark)
+            .filter_map(IncomingTerm::signature)
     }
 
     /// Visits each topology key by which another pod counts.

@@ -310,11 +310,11 @@ impl Ledger for SpreadLedger {
             LedgerChange::Node => self.node_changed(cx, node, changed),
             LedgerChange::Pod {
                 pod,
-                marks,
+                signatures,
                 is_added,
             } => {
                 let mut tallies = self.tallies.iter();
-                if tallies.any(|tally| tally.mark.is_in(marks.own)) {
+                if tallies.any(|tally| tally.signature.is_in(signatures.own)) {
                     let pods = if is_added { 1 } else { -1 };
                     self.pod_moved(node, pod, pods, changed);
                 }
@@ -326,7 +326,6 @@ impl Ledger for SpreadLedger {
         let tallies = self.tallies.iter();
         let tallies = tallies.map(|tally| tally.counts.capacity() * size_of::<u32>());
         LedgerState {
-            is_uniform: false,
             is_indifferent: false,
             is_stale: false,
             bytes: size_of::<Self>()

@@ -1,7 +1,7 @@
 //! The number of pods on each node that a selector matches, counted by kinds of pods.
 
 use berth_api::{Labels, Selector};
-use berth_framework::table::Mark;
+use berth_framework::table::LabelSignature;
 use berth_framework::{NodeTable, Slot};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 pub(super) struct SelectorTally {
     pub(super) selector: Selector,
     /// A pod that counts has all bits of it.
-    pub(super) mark: Mark,
+    pub(super) signature: LabelSignature,
     pub(super) counts: Vec<u32>,
 }
 
@@ -24,7 +24,7 @@ impl SelectorTally {
     ) -> (Self, Vec<Slot>) {
         let mut tally = Self {
             selector: selector.clone(),
-            mark: Mark::required(Some(namespace), selector),
+            signature: LabelSignature::required(Some(namespace), selector),
             counts: vec![0; nodes.slots()],
         };
         let mut somewhere = Vec::new();
@@ -46,12 +46,12 @@ impl SelectorTally {
             return (tally, somewhere);
         }
         let is_node = nodes.is_node();
-        for alike in nodes.census().alike(&[tally.mark]) {
+        for alike in nodes.census().alike(&[tally.signature]) {
             let is_countable = !alike.is_terminating && alike.namespace == namespace;
             if !is_countable || !tally.matches(alike.labels) {
                 continue;
             }
-            for (slot, pods) in alike.crowd {
+            for (slot, pods) in alike.per_node {
                 if is_node[slot.index()] {
                     let count = &mut tally.counts[slot.index()];
                     if *count == 0 {

@@ -2,7 +2,7 @@
 
 use crate::inter_pod_affinity::incoming::PodEffect;
 use berth_api::Str;
-use berth_framework::table::{Crowd, Topology};
+use berth_framework::table::{PodsPerNode, Topology};
 use berth_framework::{NodeTable, Slot};
 use rustc_hash::FxHashMap;
 use std::ops::{AddAssign, Neg};
@@ -165,12 +165,12 @@ impl KeyCounts {
     }
 
     /// Adds what pods count for, and returns the part in domains.
-    pub(super) fn add(&mut self, effect: PodEffect, crowd: &Crowd) -> Sums {
-        self.counted.reserve(crowd.len());
-        let domains = self.topology.domains().min(crowd.len());
+    pub(super) fn add(&mut self, effect: PodEffect, per_node: &PodsPerNode) -> Sums {
+        self.counted.reserve(per_node.len());
+        let domains = self.topology.domains().min(per_node.len());
         self.sums.reserve(domains.saturating_sub(self.sums.len()));
         let mut total = Sums::default();
-        for (slot, pods) in crowd {
+        for (slot, pods) in per_node {
             let amount = Sums::of(effect, i32::try_from(*pods).unwrap_or(i32::MAX));
             if self.add_at(*slot, amount).is_some() {
                 total += amount;

@@ -5,7 +5,7 @@ use crate::inter_pod_affinity::InterPodAffinityArgs;
 use crate::testing::{full_pod, node};
 use berth_api::{Kind, Time};
 use berth_framework::plugin::{Filter, PreFilter, PreFilterResult, PreScore, Score};
-use berth_framework::table::{PodMarks, TableChange};
+use berth_framework::table::{PodSignatures, TableChange};
 use berth_framework::{Cluster, CycleState, FeatureGates};
 use fastrand::Rng;
 use rustc_hash::FxHashMap;
@@ -389,7 +389,7 @@ impl Follower {
             if !recounted.contains(&slot) {
                 let change = LedgerChange::Pod {
                     pod,
-                    marks: &PodMarks::of_pod(pod),
+                    signatures: &PodSignatures::of_pod(pod),
                     is_added,
                 };
                 self.ledger.follow(cx, slot, change, &mut changed);

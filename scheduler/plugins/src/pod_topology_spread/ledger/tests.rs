@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::{full_pod, node};
 use berth_api::{Kind, Object, Str, Time};
 use berth_framework::plugin::{Filter, PreFilter, PreFilterResult, PreScore, Score};
-use berth_framework::table::{PodMarks, TableChange};
+use berth_framework::table::{PodSignatures, TableChange};
 use berth_framework::{Cluster, CycleState, FeatureGates};
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -486,7 +486,7 @@ impl Books {
             let concerned = self.ledger.concerns(cx, pod);
             let change = LedgerChange::Pod {
                 pod,
-                marks: &PodMarks::of_pod(pod),
+                signatures: &PodSignatures::of_pod(pod),
                 is_added,
             };
             self.ledger.follow(cx, slot, change, &mut changed);
@@ -645,7 +645,7 @@ fn there_are_few_classes_and_few_changes() {
     let cx = context(&cluster, &features);
     let change = LedgerChange::Pod {
         pod: &other,
-        marks: &PodMarks::of_pod(&other),
+        signatures: &PodSignatures::of_pod(&other),
         is_added: true,
     };
     ledger.follow(&cx, slot, change, &mut changed);
