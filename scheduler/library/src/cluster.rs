@@ -2,6 +2,7 @@
 
 use crate::documents::{Document, documents};
 use crate::error::InputError;
+use crate::what_if::BufferRequest;
 use crate::what_if::others::Others;
 use berth_api::{Kind, Object, Release};
 use berth_explain::what_if::{CopiedObjects, key_of};
@@ -118,6 +119,11 @@ impl ClusterObjects {
     /// Returns whether the cluster has a CapacityBuffer.
     pub fn has_buffers(&self) -> bool {
         !self.others.buffers.is_empty()
+    }
+
+    /// The room that each CapacityBuffer asks for, by namespace and name, and a note for each buffer that defines no chunks.
+    pub fn buffers(&self) -> (Vec<BufferRequest>, Vec<String>) {
+        self.others.buffers.requests(&self.raw)
     }
 
     /// Adds a note about missing objects, which each report repeats.

@@ -137,7 +137,10 @@ pub use configuration::{Configuration, GROUP_GATES, is_named, with_groups};
 pub use documents::{Document, documents, split};
 pub use error::InputError;
 pub use session::{Session, fit_queue};
-pub use what_if::{ADDED_NODES_MAX, ChangedCluster, FIT_PODS_MAX, NodeShape, WhatIf, what_if};
+pub use what_if::{
+    ADDED_NODES_MAX, BufferRequest, ChangedCluster, FIT_PODS_MAX, NodeShape, WhatIf,
+    is_read_by_buffers, what_if,
+};
 
 /// Kubernetes objects as types, with the fields that scheduling reads.
 pub mod api {

@@ -13,6 +13,7 @@ mod shape;
 mod strict;
 mod workloads;
 
+pub use buffers::{BufferRequest, is_read_by_buffers};
 pub use shape::NodeShape;
 pub(crate) use strict::hint;
 

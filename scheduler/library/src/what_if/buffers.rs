@@ -10,17 +10,18 @@ use super::workloads::{new_pod, pods_of};
 use crate::InputError;
 use crate::cluster::{ClusterJson, ObjectKey, set_defaults};
 use berth_api::requests::{SumOptions, pod_requests};
-use berth_api::{Kind, Object, Quantity};
+use berth_api::{Kind, Object, Pod, Quantity};
 use berth_explain::what_if::{BufferRoom, WhatIfReport, WhatIfWorld};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The API group of CapacityBuffers.
 pub(crate) const GROUP: &str = "autoscaling.x-k8s.io";
 /// The kind of the buffers.
 const KIND: &str = "CapacityBuffer";
 /// The most chunks of a buffer.
-const CHUNKS_MAX: u64 = 10_000;
+const CHUNKS_MAX: u32 = 10_000;
 /// The only strategy that asks for free room, in the words of each version.
 const STRATEGIES: [&str; 2] = ["active-capacity", "buffer.x-k8s.io/active-capacity"];
 
@@ -28,6 +29,11 @@ const STRATEGIES: [&str; 2] = ["active-capacity", "buffer.x-k8s.io/active-capaci
 pub(crate) fn is_buffer(object: &Value) -> bool {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     object["kind"] == KIND && version.split_once('/').is_some_and(|(of, _)| of == GROUP)
+}
+
+/// Returns whether an object is a CapacityBuffer, or of a kind that only CapacityBuffers read: PodTemplate, Deployment and Job.
+pub fn is_read_by_buffers(object: &Value) -> bool {
+    is_buffer(object) || is_template(object) || is_scalable(object)
 }
 
 /// Returns whether an object is a PodTemplate.
@@ -39,6 +45,45 @@ fn is_template(object: &Value) -> bool {
 fn is_scalable(object: &Value) -> bool {
     let of = |version: &str, kind: &str| object["apiVersion"] == version && object["kind"] == kind;
     of("apps/v1", "Deployment") || of("batch/v1", "Job")
+}
+
+/// The room that a CapacityBuffer asks for.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct BufferRequest {
+    /// The namespace of the buffer.
+    pub namespace: String,
+    /// The name of the buffer.
+    pub name: String,
+    /// The pod that has the shape of a chunk.
+    pub chunk: Arc<Pod>,
+    /// The number of chunks, at most 10,000.
+    pub chunks: u32,
+}
+
+/// A buffer with the template and number of its chunks.
+struct DefinedBuffer<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    buffer: &'a Value,
+    template: Value,
+    chunks: u32,
+}
+
+impl DefinedBuffer<'_> {
+    /// The key of the pod that stands for a chunk.
+    fn key(&self, number: u32) -> ObjectKey {
+        (
+            Kind::Pod,
+            self.namespace.to_owned(),
+            format!("{}-chunk-{number}", self.name),
+        )
+    }
+
+    /// The pod that stands for a chunk.
+    fn pod(&self, key: &ObjectKey) -> Value {
+        chunk(key, &self.template, self.buffer, self.name)
+    }
 }
 
 /// The chunks of a buffer.
@@ -146,27 +191,53 @@ impl Buffers {
         raw: &mut ClusterJson,
         added: &mut Added,
     ) -> (Vec<BufferChunks>, Vec<String>) {
+        let (defined, notes) = self.defined(raw);
+        let mut all = Vec::new();
+        for buffer in defined {
+            let mut pods = Vec::new();
+            for number in 1..=buffer.chunks {
+                let key = buffer.key(number);
+                pods.push(format!("{}/{}", key.1, key.2));
+                raw.insert(key.clone(), buffer.pod(&key));
+                added.pods.push(key);
+            }
+            let buffer = format!("{}/{}", buffer.namespace, buffer.name);
+            all.push(BufferChunks { buffer, pods });
+        }
+        (all, notes)
+    }
+
+    /// The room that each buffer asks for, and a note for each buffer that defines no chunks.
+    pub(crate) fn requests(&self, raw: &ClusterJson) -> (Vec<BufferRequest>, Vec<String>) {
+        let (defined, mut notes) = self.defined(raw);
+        let mut all = Vec::new();
+        for buffer in defined {
+            match decoded(buffer.pod(&buffer.key(1))) {
+                Ok(chunk) => all.push(BufferRequest {
+                    namespace: buffer.namespace.to_owned(),
+                    name: buffer.name.to_owned(),
+                    chunk,
+                    chunks: buffer.chunks,
+                }),
+                Err(reason) => notes.push(no_room(buffer.namespace, buffer.name, &reason)),
+            }
+        }
+        (all, notes)
+    }
+
+    /// The buffers that define chunks, and a note for each other buffer.
+    fn defined(&self, raw: &ClusterJson) -> (Vec<DefinedBuffer<'_>>, Vec<String>) {
         let (mut all, mut notes) = (Vec::new(), Vec::new());
         for ((_, namespace, name), buffer) in self.buffers() {
             match self.chunks(raw, namespace, buffer) {
-                Ok((template, chunks)) => {
-                    let mut pods = Vec::new();
-                    for number in 1..=chunks {
-                        let key = (
-                            Kind::Pod,
-                            namespace.clone(),
-                            format!("{name}-chunk-{number}"),
-                        );
-                        pods.push(format!("{namespace}/{}", key.2));
-                        raw.insert(key.clone(), chunk(&key, &template, buffer, name));
-                        added.pods.push(key);
-                    }
-                    let buffer = format!("{namespace}/{name}");
-                    all.push(BufferChunks { buffer, pods });
-                }
-                Err(reason) => notes.push(format!(
-                    "CapacityBuffer {namespace}/{name} keeps no room: {reason}"
-                )),
+                Ok((template, chunks)) => all.push(DefinedBuffer {
+                    namespace,
+                    name,
+                    buffer,
+                    template,
+                    chunks,
+                }),
+                Err(reason) => notes.push(no_room(namespace, name, &reason)),
             }
         }
         (all, notes)
@@ -178,7 +249,7 @@ impl Buffers {
         raw: &ClusterJson,
         namespace: &str,
         buffer: &Value,
-    ) -> Result<(Value, u64), String> {
+    ) -> Result<(Value, u32), String> {
         let spec = &buffer["spec"];
         if let Some(strategy) = spec["provisioningStrategy"].as_str()
             && !STRATEGIES.contains(&strategy)
@@ -200,11 +271,10 @@ impl Buffers {
             at_most(within_limits(&template, &spec["limits"])?);
         }
         let chunks = chunks.ok_or("spec has neither replicas, nor a percentage, nor limits")?;
-        if chunks > CHUNKS_MAX {
-            return Err(format!(
-                "it has {chunks} chunks; at most {CHUNKS_MAX} are supported"
-            ));
-        }
+        let supported = u32::try_from(chunks).ok();
+        let supported = supported.filter(|chunks| *chunks <= CHUNKS_MAX);
+        let chunks = supported
+            .ok_or_else(|| format!("it has {chunks} chunks; at most {CHUNKS_MAX} are supported"))?;
         Ok((template, chunks))
     }
 
@@ -271,15 +341,24 @@ fn chunk(key: &ObjectKey, template: &Value, buffer: &Value, name: &str) -> Value
     pod
 }
 
+/// The note about a buffer without chunks.
+fn no_room(namespace: &str, name: &str, reason: &str) -> String {
+    format!("CapacityBuffer {namespace}/{name} keeps no room: {reason}")
+}
+
+/// The pod of a chunk as a type.
+fn decoded(pod: Value) -> Result<Arc<Pod>, String> {
+    match Kind::Pod.decode(pod.to_string().as_bytes()) {
+        Ok(Object::Pod(pod)) => Ok(pod),
+        Ok(_) => Err("its template is no pod".to_owned()),
+        Err(error) => Err(format!("its template cannot be read: {error}")),
+    }
+}
+
 /// The number of chunks whose requests stay within the limits.
 fn within_limits(template: &Value, limits: &Value) -> Result<u64, String> {
     let key = (Kind::Pod, String::new(), "chunk".to_owned());
-    let pod = new_pod(&key, template, ("", KIND, "")).to_string();
-    let pod = match Kind::Pod.decode(pod.as_bytes()) {
-        Ok(Object::Pod(pod)) => pod,
-        Ok(_) => return Err("its template is no pod".to_owned()),
-        Err(error) => return Err(format!("its template cannot be read: {error}")),
-    };
+    let pod = decoded(new_pod(&key, template, ("", KIND, "")))?;
     let requests = pod_requests(&pod, SumOptions::PENDING);
     let mut chunks: Option<u64> = None;
     for (resource, limit) in limits.as_object().into_iter().flatten() {
