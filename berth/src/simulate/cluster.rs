@@ -2,10 +2,10 @@
 
 use super::input::trace_node;
 use berth_api::{Object, Pod, Quantity, ResourceList};
-use berth_core::{Document, decoded, documents};
+use berth_core::{ClusterObjects, Document, decoded, documents, is_read_by_buffers};
 use berth_edge::exit::CommandFailure;
 use berth_simulation::Trace;
-use berth_simulation::trace::{Quota, TraceGroup, TracePod};
+use berth_simulation::trace::{CapacityBuffer, Quota, TraceGroup, TracePod};
 use serde_json::Value;
 use std::path::Path;
 
@@ -32,9 +32,12 @@ pub(super) fn read(
 ) -> Result<Trace, CommandFailure> {
     let mut trace = Trace::default();
     let mut left_out = std::collections::BTreeSet::new();
-    for Document { place, object } in
-        documents(&file.display().to_string(), text).map_err(CommandFailure::usage)?
-    {
+    let documents = documents(&file.display().to_string(), text).map_err(CommandFailure::usage)?;
+    let has_buffers = buffers(&documents, &mut trace, notes)?;
+    for Document { place, object } in documents {
+        if has_buffers && is_read_by_buffers(&object) {
+            continue;
+        }
         if object["kind"] == "ResourceQuota" {
             trace.quotas.extend(quota(&object));
             continue;
@@ -95,6 +98,45 @@ pub(super) fn trace_pod(pod: &Pod) -> TracePod {
         recreated,
         ..TracePod::new(pod.name().clone(), pod.clone())
     }
+}
+
+/// Adds the CapacityBuffers. Returns whether there are any.
+fn buffers(
+    documents: &[Document],
+    trace: &mut Trace,
+    notes: &mut Vec<String>,
+) -> Result<bool, CommandFailure> {
+    let mut cluster = ClusterObjects::new();
+    for document in documents {
+        if is_read_by_buffers(&document.object) {
+            cluster
+                .set(document.clone())
+                .map_err(CommandFailure::usage)?;
+        }
+    }
+    if !cluster.has_buffers() {
+        return Ok(false);
+    }
+    // A buffer may refer to any workload, and to the pods of one that is not among the objects.
+    for document in documents {
+        if !is_read_by_buffers(&document.object) {
+            cluster
+                .set(document.clone())
+                .map_err(CommandFailure::usage)?;
+        }
+    }
+    let (requests, without_chunks) = cluster.buffers();
+    trace.buffers = requests
+        .into_iter()
+        .map(|request| CapacityBuffer {
+            namespace: request.namespace.into(),
+            name: request.name.into(),
+            pod: request.chunk,
+            chunks: request.chunks,
+        })
+        .collect();
+    notes.extend(without_chunks);
+    Ok(true)
 }
 
 /// A quota by its limits on requests and the number of pods.

@@ -150,6 +150,10 @@ fn one(run: &Run) -> String {
     text.push_str(&resources(run));
     text.push('\n');
     text.push_str(&waits(run));
+    if !run.buffers.is_empty() {
+        text.push('\n');
+        text.push_str(&buffers(run));
+    }
     text
 }
 
@@ -189,6 +193,28 @@ fn resources(run: &Run) -> String {
                 percent(used.fragmentation_mean),
             ]);
         }
+    }
+    table(&rows)
+}
+
+/// The room for the chunks of capacity buffers.
+fn buffers(run: &Run) -> String {
+    let head = [
+        "capacity buffer",
+        "chunks",
+        "all with room",
+        "with room, mean",
+        "at the end",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for buffer in &run.buffers {
+        rows.push(vec![
+            format!("{}/{}", buffer.namespace, buffer.name),
+            buffer.chunks.to_string(),
+            format!("{} of the time", percent(buffer.all_room_share)),
+            format!("{:.1}", buffer.room_mean),
+            buffer.room_end.to_string(),
+        ]);
     }
     table(&rows)
 }
@@ -350,6 +376,13 @@ fn compared(all: &[Comparison]) -> String {
                 let text = format!("{resource} {text}");
                 rows.push(compared_row(all, &name, &text, Unit::Share));
             }
+        }
+    }
+    let buffers = all.first().into_iter().flat_map(|of| of.metrics.keys());
+    for name in buffers {
+        if let Some(buffer) = name.strip_prefix("bufferRoom/") {
+            let text = format!("{buffer}, all chunks with room");
+            rows.push(compared_row(all, name, &text, Unit::Share));
         }
     }
     table(&rows)

@@ -371,3 +371,77 @@ fn mistakes_have_the_file_the_place_and_exit_code_2() {
         assert!(error.contains(wanted), "{args:?}: {error}");
     }
 }
+
+/// A buffer of half of the replicas of a Deployment, another one without its template, and a pod that waits.
+const WITH_BUFFERS: &str = "\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: web}
+  spec:
+    replicas: 4
+    template:
+      metadata: {labels: {app: web}}
+      spec: {containers: [{name: c, image: i, resources: {requests: {cpu: '1'}}}]}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: web-1, namespace: default}
+  spec: {containers: [{name: c, image: i, resources: {requests: {cpu: '1'}}}]}
+- apiVersion: autoscaling.x-k8s.io/v1beta1
+  kind: CapacityBuffer
+  metadata: {name: headroom, namespace: default}
+  spec: {scalableRef: {apiGroup: apps, kind: Deployment, name: web}, percentage: 50}
+- apiVersion: autoscaling.x-k8s.io/v1beta1
+  kind: CapacityBuffer
+  metadata: {name: empty, namespace: default}
+  spec: {podTemplateRef: {name: missing}, replicas: 1}
+";
+
+#[test]
+fn buffers_of_a_cluster_keep_nodes_of_a_group() {
+    let scratch = Scratch::new("simulate-buffers");
+    let objects = shown(&scratch.file("objects.yaml", WITH_BUFFERS));
+    let group = "nodeGroups:\n- {name: pool, resources: {cpu: 1}, maximum: 2, idle: 5m}\n";
+    let group = shown(&scratch.file("group.yaml", group));
+    let report = simulated(&[&objects, &group]);
+    let run = &report["runs"][0];
+    // Of two nodes, one has the pod, which does not end, and the other one stays for a chunk.
+    assert_eq!(run["summary"]["nodesRemoved"], 0, "{}", run["summary"]);
+    let buffers = run["buffers"].as_array().expect("a list");
+    let [buffer] = &buffers[..] else {
+        panic!("{buffers:?}");
+    };
+    assert_eq!(
+        (&buffer["name"], &buffer["chunks"]),
+        (&json!("headroom"), &json!(2))
+    );
+    // Both chunks have room only until the pod is bound.
+    assert_eq!(buffer["roomEnd"], 1, "{buffer}");
+    let share = buffer["allRoomShare"].as_f64();
+    assert!(share.is_some_and(|share| share < 0.05), "{buffer}");
+    let notes = run["notes"].to_string();
+    let expected =
+        "CapacityBuffer default/empty keeps no room: there is no PodTemplate default/missing";
+    assert!(
+        notes.contains(expected) && !notes.contains("left out"),
+        "{notes}"
+    );
+    let output = berth(&["simulate", &objects, &group]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let row = table
+        .lines()
+        .find(|line| line.starts_with("default/headroom"));
+    assert!(
+        row.is_some_and(|row| row.contains("% of the time")),
+        "{table}"
+    );
+    // In a comparison, each buffer has a row.
+    let output = berth(&["simulate", &objects, &group, "--seeds", "2"]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        table.contains("default/headroom, all chunks with room"),
+        "{table}"
+    );
+}
