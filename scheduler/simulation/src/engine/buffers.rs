@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::{Simulation, SimulationError};
 use crate::report::BufferUse;
 use crate::trace::{CapacityBuffer, Trace};
-use berth_api::{Node, Time};
+use berth_api::{Duration, Node, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ struct SimulatedBuffer {
     requests: Box<[i64]>,
     /// The chunks with room, as counted last.
     room: u32,
-    /// The time in which all chunks had room, in seconds.
-    all_room: f64,
-    /// The integral of the chunks with room, in seconds.
-    room_area: f64,
+    /// The time in which all chunks had room, in nanoseconds.
+    all_room: u128,
+    /// The integral of the chunks with room, in nanoseconds.
+    room_area: u128,
 }
 
 /// All buffers.
@@ -64,8 +64,8 @@ impl Buffers {
             of: buffer.clone(),
             requests: plan.amounts(&berth_oracle::requests(&buffer.pod)),
             room: 0,
-            all_room: 0.0,
-            room_area: 0.0,
+            all_room: 0,
+            room_area: 0,
         });
         Ok(Self {
             all: all.collect(),
@@ -98,15 +98,15 @@ impl Buffers {
         }
     }
 
-    /// The result after this time in seconds.
-    pub(super) fn outcome(&self, seconds: f64) -> Vec<BufferUse> {
-        let seconds = seconds.max(f64::MIN_POSITIVE);
+    /// The result after this time.
+    pub(super) fn outcome(&self, length: Duration) -> Vec<BufferUse> {
+        let length = length.as_nanos().max(1) as f64;
         let outcome = self.all.iter().map(|buffer| BufferUse {
             namespace: buffer.of.namespace.to_string(),
             name: buffer.of.name.to_string(),
             chunks: buffer.of.chunks,
-            all_room_share: buffer.all_room / seconds,
-            room_mean: buffer.room_area / seconds,
+            all_room_share: buffer.all_room as f64 / length,
+            room_mean: buffer.room_area as f64 / length,
             room_end: buffer.room,
         });
         outcome.collect()
@@ -209,8 +209,8 @@ impl Simulation {
 
     /// Time passes with the present room.
     pub(super) fn measure_buffers(&mut self, until: Time) {
-        let seconds = until.since(self.buffers.measured).as_secs_f64();
-        if self.buffers.all.is_empty() || seconds <= 0.0 {
+        let nanos = until.since(self.buffers.measured).as_nanos();
+        if self.buffers.all.is_empty() || nanos == 0 {
             return;
         }
         if self.buffers.is_stale {
@@ -222,9 +222,9 @@ impl Simulation {
         }
         self.buffers.measured = until;
         for buffer in &mut self.buffers.all {
-            buffer.room_area += f64::from(buffer.room) * seconds;
+            buffer.room_area += u128::from(buffer.room) * nanos;
             if buffer.room == buffer.of.chunks {
-                buffer.all_room += seconds;
+                buffer.all_room += nanos;
             }
         }
     }

@@ -105,7 +105,7 @@ impl Simulation {
             by_priority: finished(by_priority),
             by_size: finished(by_size),
             series: self.series(),
-            buffers: self.buffers.outcome(self.measure.seconds()),
+            buffers: self.buffers.outcome(self.measure.length()),
             pods,
             notes: Vec::new(),
         }

@@ -125,3 +125,42 @@ fn two_buffers_with_one_name_are_refused() {
     );
     assert!(error.to_string().contains("default/room"), "{error}");
 }
+
+/// Groups that compete for chunks of several shapes do not add and remove nodes forever.
+#[test]
+fn a_simulation_with_buffers_ends() {
+    let cpu = |rng: &mut fastrand::Rng| format!("{}m", 500 * rng.u32(1..=6));
+    for seed in 0..200 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let pods = (0..15).map(|number| {
+            let (arrival, seconds) = (rng.u64(..3000), rng.u64(1..1000));
+            pod(&format!("p{number}"), &cpu(&mut rng), arrival, seconds)
+        });
+        let pods = pods.collect();
+        let mut of = trace(&["2"], pods);
+        for name in ["x", "y", "z"] {
+            of.node_groups.push(NodeGroup {
+                name: name.into(),
+                node: node(&cpu(&mut rng)).into(),
+                idle: Duration::from_secs(rng.u64(..300)),
+                price_per_hour: f64::from(rng.u8(..3)),
+                ..group_of(0, rng.u32(..4))
+            });
+            let (cpu, chunks) = (cpu(&mut rng), rng.u32(..6));
+            of.buffers.push(buffer(name, &cpu, chunks));
+        }
+        let options = SimulationOptions {
+            until: Some(Duration::from_secs(10 * 86_400)),
+            ..options(seed)
+        };
+        let run = simulate(&of, options, &berth_plugins::in_tree(), &mut |_| {});
+        let run = run.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert!(run.seconds < 86_400.0, "seed {seed}: {} s", run.seconds);
+        for buffer in &run.buffers {
+            assert!(
+                buffer.room_mean <= f64::from(buffer.chunks) && buffer.all_room_share <= 1.0,
+                "seed {seed}: {buffer:?}"
+            );
+        }
+    }
+}
