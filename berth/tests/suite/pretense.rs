@@ -6,7 +6,7 @@ use berth_scheduler::metrics::Metric;
 use std::path::{Path, PathBuf};
 
 /// The crates whose sources make up a scheduler.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "scheduler/api",
     "scheduler/framework",
     "scheduler/plugins",
@@ -16,6 +16,7 @@ const CRATES: [&str; 13] = [
     "scheduler/dispatcher",
     "scheduler/evaluator",
     "scheduler/core",
+    "scheduler/config",
     "edge/client",
     "edge/scheduler",
     "control-plane/embedded",
@@ -175,7 +176,7 @@ fn every_flag_that_works_has_a_reader() {
 fn every_configuration_field_with_an_effect_has_a_reader() {
     let sources = sources();
     let declaring =
-        ["decode", "validate", "write", "fields", "extender"].map(|f| format!("config/{f}"));
+        ["decode", "validate", "write", "fields", "extender"].map(|f| format!("config/src/{f}"));
     let declaring: Vec<&str> = declaring.iter().map(String::as_str).collect();
     let rust_name = |path: &str| {
         let name = path.rsplit('.').next().unwrap_or_default();

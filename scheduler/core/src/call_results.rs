@@ -4,7 +4,6 @@ use crate::core::{Assumption, CallObject, Core};
 use crate::group_status;
 use crate::pod_status::{report_event, show_writes};
 use crate::preemptions::{eviction_ended, start_preemptions};
-use crate::quota_waits;
 use berth_dispatcher::{Finished, has_calls, version_number};
 use berth_framework::call::{CallError, CallErrorKind, CallResult};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, Write};
@@ -134,7 +133,8 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         (ApiCall::Write(write), _) => {
             settle_given_up(core, write, &result);
             group_status::write_ended(&mut core.cache, &mut core.outbound.log, write, &result);
-            quota_waits::write_ended(core, write, &result);
+            let now = core.clock.now();
+            core.quota_statuses.write_ended(write, &result, now);
         }
         (ApiCall::BindPod { pod, .. }, Ok(response)) => {
             let version = response.resource_version.as_deref();

@@ -5,11 +5,11 @@
 //! ([`Quotas`](berth_framework::cluster::Quotas)). After each step, their changes are carried out.
 
 use crate::core::Core;
-use berth_api::{CustomObject, Duration, Kind, Str, Time};
+use berth_api::{CustomObject, Duration, Kind, Pod, Str, Time};
 use berth_dispatcher::Dispatcher;
 use berth_framework::call::{CallResult, EventKind, PodEvent, PodRef, RelatedObject};
 use berth_framework::cluster::{
-    DEFERRED_QUOTA, DEFERRED_QUOTA_KIND, QuotaAmount, QuotaView, RemovedQuota,
+    DEFERRED_QUOTA, DEFERRED_QUOTA_KIND, QuotaAmount, QuotaView, Quotas, RemovedQuota,
 };
 use berth_framework::write::{Action, CallType, Write};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource};
@@ -104,6 +104,56 @@ impl QuotaStatuses {
         let due = self.due.first().map(|(at, _)| *at);
         removed.into_iter().chain(due).min()
     }
+
+    /// The write of the status of a quota, if it differs from the quota.
+    fn write(&mut self, quotas: &Quotas, id: &QuotaId, now: Time) -> Option<Write> {
+        let Some(quota) = quotas.get(&id.0, &id.1) else {
+            self.forget(id);
+            return None;
+        };
+        let before = quota.object.value.get("status");
+        let status = status_of(&quota, now);
+        if before == Some(&status) {
+            return None;
+        }
+        self.known.entry(id.clone()).or_default().written = Some(now);
+        let patch = json!({"status": patch_of(before, &status)});
+        let write = Write::new(&QUOTA_STATUS, &id.0, &id.1, Action::Patch(patch));
+        Some(write.of(&quota.object.metadata).to_subresource("status"))
+    }
+
+    /// The pods at the head of the line, if they are to be evaluated again for their conditions.
+    fn heads(&mut self, quotas: &Quotas, id: &QuotaId, now: Time) -> Vec<Str> {
+        let entries = quotas.line(&id.0, &id.1).take(REPORTED_MAX);
+        let members = entries.flat_map(|(_, key)| quotas.members(&id.0, key).take(REPORTED_MAX));
+        let uids: Vec<Str> = members.take(REPORTED_MAX).cloned().collect();
+        if uids.is_empty() || !self.known.contains_key(id) {
+            return Vec::new();
+        }
+        let planned = self.known.entry(id.clone()).or_default();
+        if let Some(reported) = planned.reported
+            && now < reported + REPORT_INTERVAL
+        {
+            if planned.due.is_none() {
+                self.plan(id, reported + REPORT_INTERVAL);
+            }
+            return Vec::new();
+        }
+        planned.reported = Some(now);
+        uids
+    }
+
+    /// A write has ended. One that failed is computed again later.
+    pub(crate) fn write_ended(&mut self, write: &Write, result: &CallResult, now: Time) {
+        let object = write.object();
+        if object.kind == Kind::Custom(DEFERRED_QUOTA)
+            && let Err(error) = result
+            && !error.kind.is_dropped()
+        {
+            let id = (object.namespace.clone(), object.name.clone());
+            self.plan(&id, now + STATUS_RETRY);
+        }
+    }
 }
 
 /// Lets the dispatcher take writes of statuses.
@@ -158,29 +208,37 @@ pub(crate) fn write_statuses(core: &mut Core) {
     let now = core.clock.now();
     for (at, removed) in std::mem::take(&mut core.quota_statuses.removed) {
         // A scheduler on standby publishes nothing, and the leader has published the event when the standby takes over.
-        if now.since(at) < REMOVED_AGE_MAX {
-            publish_removed(core, &removed);
+        if now.since(at) < REMOVED_AGE_MAX
+            && let Some(pod) = core.cache.stored(&removed.first)
+        {
+            let event = removal_event(&removed, pod);
+            core.outbound.publish(event, &pod.spec.scheduler_name);
         }
     }
     while let Some(id) = core.quota_statuses.take_due(now) {
-        write(core, &id, now);
-        report_first(core, &id, now);
+        let quotas = core.cache.cluster().quotas();
+        let write = core.quota_statuses.write(quotas, &id, now);
+        let heads = core.quota_statuses.heads(quotas, &id, now);
+        if let Some(write) = write {
+            core.call(ApiCall::from(write));
+        }
+        // Their conditions state the present obstacle.
+        for uid in heads {
+            core.recheck(&uid);
+        }
     }
 }
 
-/// Publishes that the pods that waited for a quota do not wait for it any more (DQ-15): one event, about the pod that was
+/// The event that the pods that waited for a quota do not wait for it any more (DQ-15): one event, about the pod that was
 /// first in line.
-fn publish_removed(core: &mut Core, removed: &RemovedQuota) {
-    let Some(pod) = core.cache.stored(&removed.first).cloned() else {
-        return;
-    };
+fn removal_event(removed: &RemovedQuota, first: &Pod) -> PodEvent {
     let metadata = &removed.object.metadata;
     let pods = match removed.waiting {
         1 => "1 waiting pod continues".to_owned(),
         waiting => format!("{waiting} waiting pods continue"),
     };
-    let event = PodEvent {
-        regarding: PodRef::of(&pod),
+    PodEvent {
+        regarding: PodRef::of(first),
         related: Some(RelatedObject::Custom {
             resource: DEFERRED_QUOTA,
             kind: DEFERRED_QUOTA_KIND,
@@ -195,27 +253,7 @@ fn publish_removed(core: &mut Core, removed: &RemovedQuota) {
             "deferred quota {:?} was deleted: {pods}",
             metadata.name.as_str()
         ),
-    };
-    core.outbound.publish(event, &pod.spec.scheduler_name);
-}
-
-fn write(core: &mut Core, id: &QuotaId, now: Time) {
-    let Some(quota) = core.cache.cluster().quotas().get(&id.0, &id.1) else {
-        core.quota_statuses.forget(id);
-        return;
-    };
-    let object = quota.object.clone();
-    let status = status_of(&quota, now);
-    if object.value.get("status") == Some(&status) {
-        return;
     }
-    let patch = json!({"status": patch_of(object.value.get("status"), &status)});
-    let write = Write::new(&QUOTA_STATUS, &id.0, &id.1, Action::Patch(patch))
-        .of(&object.metadata)
-        .to_subresource("status");
-    core.call(ApiCall::from(write));
-    let statuses = &mut core.quota_statuses;
-    statuses.known.entry(id.clone()).or_default().written = Some(now);
 }
 
 /// The merge patch that makes one status of the other: fields that are not wanted any more are removed.
@@ -309,57 +347,11 @@ fn condition(
     })
 }
 
-/// Evaluates the pods at the head of the line again, so that their conditions state the present obstacle.
-fn report_first(core: &mut Core, id: &QuotaId, now: Time) {
-    let quotas = core.cache.cluster().quotas();
-    let entries = quotas.line(&id.0, &id.1).take(REPORTED_MAX);
-    let mut uids: Vec<Str> = Vec::new();
-    for (_, key) in entries {
-        uids.extend(quotas.members(&id.0, key).take(REPORTED_MAX).cloned());
-    }
-    uids.truncate(REPORTED_MAX);
-    let statuses = &mut core.quota_statuses;
-    if uids.is_empty() || !statuses.known.contains_key(id) {
-        return;
-    }
-    let planned = statuses.known.entry(id.clone()).or_default();
-    if let Some(reported) = planned.reported
-        && now < reported + REPORT_INTERVAL
-    {
-        if planned.due.is_none() {
-            statuses.plan(id, reported + REPORT_INTERVAL);
-        }
-        return;
-    }
-    planned.reported = Some(now);
-    for uid in uids {
-        core.recheck(&uid);
-    }
-}
-
-/// A write has ended. One that failed is computed again later.
-pub(crate) fn write_ended(core: &mut Core, write: &Write, result: &CallResult) {
-    if write.object().kind != Kind::Custom(DEFERRED_QUOTA) {
-        return;
-    }
-    if let Err(error) = result
-        && !error.kind.is_dropped()
-    {
-        let id = (
-            write.object().namespace.clone(),
-            write.object().name.clone(),
-        );
-        let at = core.clock.now() + STATUS_RETRY;
-        core.quota_statuses.plan(&id, at);
-    }
-}
-
 /// The number of quotas with series of their own in the metrics. The others are left out.
 const SERIES_MAX: usize = 1_000;
 
 /// Sets the gauges of quotas.
-pub(crate) fn set_gauges(core: &Core, metrics: &mut Metrics) {
-    let quotas = core.cache.cluster().quotas();
+pub(crate) fn set_gauges(quotas: &Quotas, metrics: &mut Metrics) {
     if quotas.is_idle() {
         return;
     }

@@ -4,6 +4,7 @@
 //! What is remembered is part of the cluster ([`Rejections`](berth_framework::cluster::Rejections)). Time reaches it at the
 //! beginning of each step.
 
+use crate::cache::Cache;
 use crate::core::Core;
 use berth_api::{Node, Pod, Str};
 use berth_framework::PodInfo;
@@ -49,10 +50,12 @@ pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {
 }
 
 /// A node has changed: if it offers other resources, or is another one, what was remembered of it is forgotten.
-pub(crate) fn node_changed(core: &mut Core, old: &Node, new: &Node) {
+pub(crate) fn node_changed(cache: &mut Cache, old: &Node, new: &Node) {
     if old.status.allocatable != new.status.allocatable || old.metadata.uid != new.metadata.uid {
-        let rejections = core.cache.cluster_mut().rejections_mut();
-        rejections.node_changed(new.name());
+        cache
+            .cluster_mut()
+            .rejections_mut()
+            .node_changed(new.name());
     }
 }
 

@@ -414,12 +414,18 @@ impl Write {
         }
     }
 
-    /// The object as it will look once the API shows the write; unchanged if the write has no such function.
+    /// The object as it will look once the API shows the write. Without a function for that, the patch of a custom object is
+    /// applied, and other objects are unchanged.
     #[must_use]
     pub fn applied_to(&self, object: &Object) -> Object {
-        match &self.effect {
-            Some(effect) => (effect.0)(object),
-            None => object.clone(),
+        match (&self.effect, object, &*self.action) {
+            (Some(effect), object, _) => (effect.0)(object),
+            (None, Object::Custom(custom), Action::Patch(patch)) => {
+                let mut patched = custom.clone();
+                apply_patch(&mut Arc::make_mut(&mut patched).value, patch);
+                Object::Custom(patched)
+            }
+            (None, ..) => object.clone(),
         }
     }
 
@@ -513,6 +519,27 @@ fn merge_patches(patch: &mut Value, newer: &Value) {
             }
         }
         (patch, newer) => *patch = newer.clone(),
+    }
+}
+
+/// Applies a merge patch (RFC 7386).
+fn apply_patch(object: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(object) = object else {
+        return;
+    };
+    for (name, value) in fields {
+        if value.is_null() {
+            object.remove(name);
+        } else {
+            apply_patch(object.entry(name.clone()).or_insert(Value::Null), value);
+        }
     }
 }
 
@@ -619,7 +646,15 @@ mod tests {
             (json!({"pods": 3}), false),
             (json!({"pods": 2, "note": "x"}), false),
         ] {
-            assert_eq!(write.is_shown_by(&object(spec.clone())), shown, "{spec}");
+            let stored = object(spec.clone());
+            assert_eq!(write.is_shown_by(&stored), shown, "{spec}");
+            let applied = write.applied_to(&stored);
+            assert!(write.is_shown_by(&applied), "{spec}");
+            let Object::Custom(applied) = applied else {
+                panic!("{applied:?}");
+            };
+            let other = applied.value.pointer("/spec/other");
+            assert_eq!(other, spec.get("other"), "only the patch changes {spec}");
         }
         let other = ObjectMeta {
             uid: "another".into(),

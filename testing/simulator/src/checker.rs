@@ -22,9 +22,13 @@ pub use violation::Violation;
 
 use crate::rules::{Forbids, Scene, forbids, is_ours};
 use crate::world::{Others, WatchEvent};
-use berth_api::{Kind, Node, Object, Pod, Str, Time};
+use berth_api::{Duration, Kind, Node, Object, Pod, Str, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The longest time for which a scheduler excludes a node whose kubelet has rejected a pod: `excludeFor` in the profiles of
+/// [`Subject::in_tree`](crate::Subject::in_tree).
+const EXCLUSION_MAX: Duration = Duration::from_secs(15);
 
 /// A decision that the API does not show yet, as far as the scheduler knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +73,8 @@ pub struct Checker {
     /// The writes of statuses that have not been seen yet.
     sent: reports::Sent,
     quotas: quotas::QuotaChecks,
+    /// The nodes whose kubelets rejected a pod lately, with the time. A scheduler may exclude them for such pods.
+    rejecting: BTreeMap<Str, Time>,
     decisions: u64,
 }
 
@@ -91,9 +97,11 @@ impl Checker {
 
     /// The scheduler receives a change.
     pub fn watched(&mut self, event: &WatchEvent, now: Time) {
+        self.rejecting
+            .retain(|_, at| now.since(*at) <= EXCLUSION_MAX);
         match event {
             WatchEvent::Applied(Object::Pod(pod)) => {
-                self.reported_pod(pod);
+                self.reported_pod(pod, now);
                 self.note_readiness(pod, now);
             }
             WatchEvent::Deleted(Object::Pod(pod)) => {
@@ -116,7 +124,14 @@ impl Checker {
         }
     }
 
-    fn reported_pod(&mut self, pod: &Arc<Pod>) {
+    fn reported_pod(&mut self, pod: &Arc<Pod>, now: Time) {
+        let before = self.pods.get(pod.uid());
+        if pod.status.phase == "Failed"
+            && !pod.status.reason.is_empty()
+            && before.is_none_or(|before| !before.is_terminal())
+        {
+            self.rejecting.insert(pod.spec.node_name.clone(), now);
+        }
         if pod.is_terminating() {
             self.victims.remove(pod.uid());
         }
@@ -144,7 +159,7 @@ impl Checker {
                 self.pods.clear();
                 for object in &objects {
                     if let Object::Pod(pod) = object {
-                        self.reported_pod(pod);
+                        self.reported_pod(pod, now);
                     }
                 }
                 let pods = &self.pods;

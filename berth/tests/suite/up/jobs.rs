@@ -133,6 +133,6 @@ fn pods_leave_a_node_whose_kubelet_rejects_them() {
     );
     // Both pods are placed at the same time, at most a few times.
     assert!((1..=6).contains(&failed.len()), "{failed:?}");
-    let counted = cluster.metric("berth_kubelet_rejections_total", "OutOfcpu");
+    let counted = cluster.metric("scheduler_kubelet_rejections_total", "OutOfcpu");
     assert_eq!(counted, failed.len() as f64);
 }

@@ -136,7 +136,7 @@ impl Intake<'_> {
                 self.seen(4, "Update event for node", node.name());
                 let events = node_update_events(&old, &node, &self.core.settings.features);
                 self.core.cache.set_node(node.clone());
-                node_changed(self.core, &old, &node);
+                node_changed(&mut self.core.cache, &old, &node);
                 let updating = self.nanos().saturating_sub(began);
                 let (old, new) = (Object::Node(old), Object::Node(node));
                 for event in events {

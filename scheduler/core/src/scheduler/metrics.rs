@@ -60,7 +60,7 @@ impl Scheduler {
         for (call_type, calls) in pending.filter(|_| is_async) {
             metrics.set(Metric::PendingAsyncApiCalls, &[call_type], calls as f64);
         }
-        quota_waits::set_gauges(core, &mut metrics);
+        quota_waits::set_gauges(core.cache.cluster().quotas(), &mut metrics);
         metrics.snapshot()
     }
 

@@ -202,7 +202,7 @@ families! {
         "1 if the first pod that waits for a deferred quota requests more than the limit and can never be admitted, otherwise 0.";
     DeferredQuotaWaitDuration: Alpha exp(1.0, 4.0, 12), "scheduler_deferred_quota_wait_duration_seconds" []
         "Time in which a pod or a gang waited for its deferred quotas until it was admitted, in seconds.";
-    RejectedByKubelet: Alpha Counter, "berth_kubelet_rejections_total" ["reason"]
+    RejectedByKubelet: Alpha Counter, "scheduler_kubelet_rejections_total" ["reason"]
         "Number of pods that a kubelet rejected before they started, by reason, in profiles with the plugin that remembers rejections. Resources other than cpu, memory, ephemeral-storage and pods are OutOfOtherResource, and reasons that are unknown to Berth are Other.";
     QueuedEntities: Alpha Gauge, "scheduler_queued_entities" ["queue", "type"]
         "Number of entries of the scheduling queue, by queue and type: a pod, a pod group or a composite pod group. Only with pod groups.";

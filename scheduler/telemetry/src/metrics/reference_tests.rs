@@ -4,10 +4,11 @@ use super::{FAMILIES, MetricKind, Metrics, SeriesValue};
 use std::collections::BTreeMap;
 
 /// The metrics of Berth's own.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     "scheduler_attempts_avoided_total",
     "scheduler_inflight_event_log_collapses_total",
     "scheduler_objects_dropped_by_list_total",
+    "scheduler_kubelet_rejections_total",
     "scheduler_deferred_quota_hard",
     "scheduler_deferred_quota_used",
     "scheduler_deferred_quota_borrowed",

@@ -116,7 +116,11 @@ impl<'a> GroupEvictions<'a> {
             .map(|(_, node)| *node)
             .collect();
         let missing = quorum(group).saturating_sub(placed.len()).max(1);
-        if let Some(zone) = self.zone_with_room(&members, is_in_one_zone(group), &placed, missing) {
+        // While nodes may be excluded for members, the rules of the checker do not tell which.
+        let zone = self.zone_with_room(&members, is_in_one_zone(group), &placed, missing);
+        if self.0.rejecting.is_empty()
+            && let Some(zone) = zone
+        {
             let reason = format!("group {} can start{zone} as it is", name.1);
             return needless(victim, reason);
         }

@@ -119,7 +119,10 @@ impl Checker {
             return needless(victim, format!("it is no less important than pod {name}"));
         }
         let mut nodes = self.nodes.values();
-        if let Some(node) = nodes.find(|node| self.fits_without(preemptor, node, |_, _| false)) {
+        if let Some(node) = nodes.find(|node| {
+            !self.rejecting.contains_key(node.name())
+                && self.fits_without(preemptor, node, |_, _| false)
+        }) {
             let reason = format!("pod {name} fits on node {} as it is", node.name());
             return needless(first, reason);
         }
