@@ -143,6 +143,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     let connection = &mut core.config.client_connection;
     connection.kubeconfig = place.own.display().to_string();
     let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;
+    scheduling.follow_config(&core);
     tasks::spawn(serve::serve(listener, Arc::new(scheduling.explainer())));
     // A user, or a script, that has read the first line may stop the process.
     let signals = StopSignals::listen()?;

@@ -165,6 +165,25 @@ fn a_changed_config_map_is_taken_over_without_a_restart() {
     assert_eq!(node_of(&api, "third"), names[0].as_str());
 }
 
+/// `berth up` follows its file, too.
+#[test]
+fn berth_up_follows_its_file() {
+    let mut mounted = Mounted::new(&config(50, &only_on("node-none")));
+    let file = mounted.file().display().to_string();
+    let cluster = Cluster::up("reload-up", &["--nodes", "2", "--config", &file]);
+    let api = Api::of(&cluster);
+    let names = node_names(&api);
+    api.create_pod("waits", &json!({}));
+    eventually("the pod is rejected", || {
+        let pod = api.pod("waits");
+        let conditions = pod["status"]["conditions"].as_array().cloned();
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        conditions.find(|condition| condition["reason"] == "Unschedulable")
+    });
+    mounted.replace(&config(50, &only_on(&names[1])));
+    assert_eq!(node_of(&api, "waits"), names[1].as_str());
+}
+
 /// The conditions that the page about operations shows.
 fn documented_conditions() -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/use/operations.md");

@@ -80,8 +80,12 @@ impl ConfigStatus {
         status
     }
 
-    /// A configuration that never changes.
-    #[cfg(test)]
+    /// The status of a scheduler without `/configz`: `berth up` logs what it does with the file.
+    pub(crate) fn unserved(config: &Config) -> Arc<Self> {
+        Self::of(config.to_value())
+    }
+
+    /// The status with this configuration, without metrics.
     pub(crate) fn of(config: Value) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
@@ -221,10 +225,10 @@ impl Texts {
     }
 }
 
-/// Follows the file until the scheduler has ended.
+/// Follows the file until the scheduler has ended. `signals` ask to read it at once.
 pub(crate) async fn follow(
     file: ConfigFile,
-    mut signals: ReloadSignals,
+    mut signals: Option<ReloadSignals>,
     mut scheduler: Reconfigurer,
     status: Arc<ConfigStatus>,
 ) {
@@ -236,9 +240,15 @@ pub(crate) async fn follow(
     // A file that cannot be read is reported once.
     let mut unread = false;
     loop {
+        let requested = async {
+            match &mut signals {
+                Some(signals) => signals.requested().await,
+                None => std::future::pending().await,
+            }
+        };
         let forced = tokio::select! {
             () = tokio::time::sleep(READ_EVERY) => false,
-            () = signals.requested() => true,
+            () = requested => true,
         };
         let text = match settings::read_text(&file.path) {
             Ok(text) => text,

@@ -108,6 +108,10 @@ pub struct RunOptions {
     pub(crate) candidate: Option<String>,
     /// Set in shadow mode: where the agreement is noted, and where cases are saved.
     pub(crate) shadow: Option<ShadowOptions>,
+    /// The file of `--config` of `berth up` and its text, which [`Scheduling::follow_config`] follows.
+    ///
+    /// [`Scheduling::follow_config`]: crate::scheduler::Scheduling::follow_config
+    pub(crate) file: Option<(PathBuf, String)>,
 }
 
 /// The options of shadow mode.

@@ -106,7 +106,7 @@ async fn scheduled(flags: Flags, registry: Registry) -> Result<(), CommandFailur
         None => None,
         Some(file) => {
             let reconfigurer = scheduling.runner.reconfigurer(&options);
-            let signals = ReloadSignals::listen()?;
+            let signals = Some(ReloadSignals::listen()?);
             let following = config_file::follow(file, signals, reconfigurer, Arc::clone(&config));
             Some(tasks::spawn(following))
         }
@@ -285,6 +285,7 @@ async fn options(
             shared: SharedReport::since(now()),
             cases: flags.berth.shadow_cases.value.clone(),
         }),
+        file: None,
     })
 }
 
@@ -318,10 +319,14 @@ pub async fn options_of_up(
     let gates = with_needed_groups(&args.feature_gates);
     let features = settings::parse_gates(&gates, Versions::of(release), &mut warnings)?;
     let features = with_groups(features, &args.feature_gates);
+    let mut file = None;
     let mut config = match &args.config {
         Some(path) => {
-            let (config, more) = settings::read_config(path, features, &registry, |_| {})?;
+            let text = settings::read_text(path)?;
+            let (config, more) =
+                settings::config_of_text((path, &text), features, &registry, |_| {})?;
             warnings.extend(more);
+            file = Some((path.clone(), text));
             config
         }
         None => {
@@ -355,6 +360,7 @@ pub async fn options_of_up(
         }),
         candidate: None,
         shadow: None,
+        file,
     })
 }
 
@@ -470,6 +476,32 @@ impl Scheduling {
                 reported_by: config.profiles[0].scheduler_name.clone(),
             },
         })
+    }
+
+    /// Follows the file of `--config` of `berth up` until the scheduler has ended. The election and the kubeconfig are
+    /// those of the cluster, whatever the file states. Does nothing without a file.
+    pub fn follow_config(&self, options: &RunOptions) {
+        let Some((path, text)) = options.file.clone() else {
+            return;
+        };
+        let (running, registry) = (options.config.clone(), options.registry.clone());
+        let named = path.clone();
+        let load = move |text: &str| {
+            settings::config_of_text((&named, text), running.features(), &registry, |config| {
+                config.leader_election = running.leader_election.clone();
+                let kubeconfig = &running.client_connection.kubeconfig;
+                kubeconfig.clone_into(&mut config.client_connection.kubeconfig);
+            })
+        };
+        let file = ConfigFile {
+            path,
+            text,
+            load: Box::new(load),
+        };
+        let status = ConfigStatus::unserved(&options.config);
+        let reconfigurer = self.runner.reconfigurer(options);
+        // SIGHUP ends the command, as the end of its terminal does.
+        tasks::spawn(config_file::follow(file, None, reconfigurer, status));
     }
 
     /// Explains the decisions of this scheduler.

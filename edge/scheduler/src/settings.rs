@@ -175,7 +175,11 @@ pub fn read_config(
     config_of_text((path, &text), features, registry, adjust)
 }
 
-fn config_of_text(
+/// Checks the text of a configuration file, the plugins' arguments too. Returns the warnings about it.
+///
+/// # Errors
+/// Lists everything that is wrong with it.
+pub(crate) fn config_of_text(
     (path, text): (&Path, &str),
     features: FeatureGates,
     registry: &Registry,
