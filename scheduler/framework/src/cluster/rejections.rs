@@ -173,7 +173,7 @@ pub struct NodeRejections<'a> {
     pub excluded_until: Option<Time>,
 }
 
-/// The pods that kubelets rejected; see the [module](self).
+/// The pods that kubelets rejected.
 #[derive(Debug, Clone, Default)]
 pub struct Rejections {
     /// By scheduler name. Rejections of other pods are not remembered.
