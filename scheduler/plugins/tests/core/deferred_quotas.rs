@@ -222,7 +222,7 @@ fn the_end_of_a_pod_looks_at_few_pods() {
 
 /// The same with 1,000,000 pods in 10,000 namespaces.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes more than eight minutes without optimization"]
 fn the_end_of_a_pod_looks_at_few_of_a_million_pods() {
     for with_hints in [true, false] {
         let looks = looks_at_the_end_of_a_pod(10_000, 100, with_hints);
