@@ -1,9 +1,11 @@
 //! The rules of the dispatcher and their cases (docs/contribute/rules/dispatcher.md), in virtual time.
 
 mod off;
+mod other_schedulers;
 mod property;
 mod queueing;
 mod relevance;
+mod removals;
 mod reports;
 mod retries;
 mod scale;

@@ -10,6 +10,7 @@ mod defaults;
 mod deferred_quotas;
 mod deferred_quotas_random;
 mod device_answers;
+mod device_conflicts;
 mod device_taints;
 mod devices;
 mod devices_random;
