@@ -304,6 +304,21 @@ mod tests {
         assert!(events.iter().all(|event| text.contains(event)), "{text}");
     }
 
+    /// Running pods stay on their nodes, whatever the number of pods that are scheduled: the sample of the plain evaluator has
+    /// the same cluster.
+    #[test]
+    fn running_pods_do_not_depend_on_the_pods_to_schedule() {
+        let options = CorePerfOptions {
+            plain_pods: Some(10),
+            bound: 60,
+            ..options(&[Row::Unconstrained, Row::Different], &[20], 60)
+        };
+        let report = run(&options, |_, _| {}).expect("the core does its work");
+        for row in &report.rows {
+            assert_eq!(row.differing, Some(0), "{report}");
+        }
+    }
+
     /// KEP-6132: claims that are made from a template while their pods wait cost each pod the same number of calls of
     /// hints, however many wait, and one attempt. Without the gate, each claim costs calls for all pods that wait.
     #[test]

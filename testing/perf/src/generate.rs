@@ -61,8 +61,9 @@ pub(crate) fn node(index: usize, more: impl FnOnce(&mut Value)) -> Arc<Node> {
     }
 }
 
-/// Something that looks like the UID that the API server makes up.
-fn uid(kind: usize, index: usize) -> String {
+/// Something that looks like the UID that the API server makes up: 1 is the kind of nodes, 2 that of pods to schedule, 3 that of
+/// running pods.
+pub(crate) fn uid(kind: usize, index: usize) -> String {
     format!("{index:08x}-4b1d-4c5e-9f00-{kind:04x}{index:08x}")
 }
 

@@ -348,10 +348,7 @@ pub(crate) fn pod(template: &str, index: usize, nodes: usize) -> Object {
 fn filled(template: &str, index: usize, node: &str) -> String {
     template
         .replace("@name", &format!("{:05x}", index % 0x10_0000))
-        .replace(
-            "@uid",
-            &format!("{index:08x}-4b1d-4c5e-9f00-0002{index:08x}"),
-        )
+        .replace("@uid", &generate::uid(3, index))
         .replace("@version", &(500_000_000 + index).to_string())
         .replace("@node", node)
         .replace(
