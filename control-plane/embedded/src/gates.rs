@@ -12,8 +12,8 @@ fn given(text: &str, name: &str) -> Option<bool> {
     Some(on == "1" || on.eq_ignore_ascii_case("t") || on.eq_ignore_ascii_case("true"))
 }
 
-/// The parts of group scheduling that a control plane has: all of them, whatever the release, except those that the
-/// command line switches off.
+/// The parts of group scheduling in a control plane: with every release, all parts that the command line does not switch
+/// off.
 pub fn groups(text: &str) -> GroupGates {
     let is_on = |name: &str| given(text, name) != Some(false);
     let topology_aware_workload_scheduling = is_on("TopologyAwareWorkloadScheduling");
@@ -52,7 +52,7 @@ mod tests {
     use berth_api::Release;
     use berth_framework::features::{GateState, Support, Versions};
 
-    /// API-76: the API server has the gates of the scheduler with the same defaults, except those that Berth has on.
+    /// API-76: the API server has the defaults of Kubernetes for the gates of the scheduler, except for features on in Berth.
     #[test]
     fn gates_of_the_api_have_the_defaults_of_kubernetes() {
         for name in ApiRelease::gates() {

@@ -75,14 +75,7 @@ pub(crate) fn quota_wait(cluster: &Cluster, pod: &Pod) -> Option<QuotaWait> {
 /// The deferred quotas for which pods wait, the longest line first, at most 100.
 pub fn quota_lines(cluster: &Cluster, now: Time) -> Vec<QuotaLine> {
     let quotas = cluster.quotas();
-    let waiting = |(namespace, name): &(&Str, &Str)| {
-        quotas.get(namespace, name).map_or(0, |quota| quota.waiting)
-    };
-    let mut named: Vec<(usize, (&Str, &Str))> = quotas
-        .iter()
-        .map(|id| (waiting(&id), id))
-        .filter(|(waiting, _)| *waiting > 0)
-        .collect();
+    let mut named: Vec<(usize, (&Str, &Str))> = quotas.waiting().collect();
     named.sort_unstable_by_key(|(waiting, id)| (Reverse(*waiting), *id));
     named.truncate(QUOTAS_MAX);
     let lines = named

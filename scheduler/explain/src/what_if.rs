@@ -74,7 +74,7 @@ impl std::fmt::Debug for WhatIfWorld {
     }
 }
 
-/// The place of an object among those that a scheduler learns: pods name everything else.
+/// The order in which a scheduler learns objects: pods last, because they name other objects.
 fn place_of(object: &Object) -> u8 {
     match object.kind() {
         Kind::Pod => 2,

@@ -1,5 +1,5 @@
-//! Kubelets that are told to reject pods, by an annotation of their node: all new pods, or a number of them. So a test can
-//! show what a scheduler does when a kubelet knows more than the API server.
+//! Rejections by annotation: a simulated kubelet rejects all new pods, or a number of pods. Tests use it to show what a
+//! scheduler does when a kubelet knows more than the API server.
 
 use super::REJECT_PODS;
 use super::admission::Rejection;
@@ -45,7 +45,7 @@ pub(super) fn is_wrong(node: &Value) -> bool {
 pub(super) struct Refusals(FxHashMap<String, (String, u32)>);
 
 impl Refusals {
-    /// The rejection of a new pod of a node, if its kubelet is told to reject it.
+    /// The rejection that the annotation of a node requests for the next new pod.
     pub(super) fn next(&self, node: &Value) -> Option<Rejection> {
         let value = annotation(node, REJECT_PODS)?;
         let refusal = read(value)?;

@@ -1,9 +1,9 @@
 //! The answers of a group of per-node plugins about every node, for all pods with one fragment: a **column**.
 //!
-//! The plugins of a profile are in two groups: those that read the node alone, whose answers change when nodes do, and
-//! those that read its pods as well. Pods of many shapes share columns: all that tolerate the same taints, for example, or
-//! all that request the same. A column of the second group has one entry for each [row](super::rows), instead of each node,
-//! if its plugins read nothing but amounts.
+//! The plugins of a profile are in two groups: plugins that read the node alone, and plugins that also read its pods. Pods
+//! of different shapes can share a column, for example all pods with the same tolerations, or all pods with the same
+//! requests. A column of the second group has one entry for each [row](super::rows), instead of each node, if its plugins
+//! read only amounts.
 
 use super::changes::{Changes, note_changes};
 use super::plan::{Group, Plan, Unkeepable};

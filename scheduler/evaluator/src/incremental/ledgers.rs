@@ -78,7 +78,7 @@ impl Ledgers {
                         continue;
                     }
                 };
-                // A node that has changed itself is counted anew, as it is by now.
+                // A changed node is counted again as a whole.
                 if scratch.note_of(slot) != Note::Node {
                     let change = LedgerChange::Pod {
                         pod,

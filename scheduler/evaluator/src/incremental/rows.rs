@@ -43,7 +43,7 @@ pub(super) struct Rows {
     by_amounts: FxHashMap<Arc<[i64]>, RowId>,
     free: Vec<RowId>,
     opened: u64,
-    /// The nodes that have changed, or their pods. Positions of before all rows were made anew are not known.
+    /// The nodes that have changed, or whose pods have. When all rows are rebuilt, earlier positions become unknown.
     pub(super) changes: Changes,
 }
 

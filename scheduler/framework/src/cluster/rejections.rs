@@ -122,8 +122,8 @@ impl RejectionPolicy {
     }
 }
 
-/// The pods that a kubelet judges in the same way: those of one controller with equal requests. Pods without a controller
-/// are told apart by their namespace.
+/// Pods for which a kubelet has the same answer: pods of one controller with equal requests. Pods without a controller
+/// differ by namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Template {
     scheduler: Str,

@@ -37,7 +37,7 @@ pub(super) struct Buffers {
     all: Vec<SimulatedBuffer>,
     /// Nodes without pods that stay because chunks need them.
     kept: BTreeSet<NodeIndex>,
-    /// Whether the room may differ from the one that was counted last.
+    /// Whether the room may have changed since the last count.
     is_stale: bool,
     /// The time up to which the room is measured.
     measured: Time,
@@ -85,7 +85,7 @@ impl Buffers {
         self.all.iter().map(|buffer| buffer.of.chunks).collect()
     }
 
-    /// Packs chunks on a node: those that are left, on what is free.
+    /// Packs the remaining chunks on the free resources of a node.
     fn pack(&self, left: &mut [u32], node: &Node, free: &mut [i64]) {
         for (buffer, left) in self.all.iter().zip(left) {
             let fitting = fitting(free, &buffer.requests).min(*left);

@@ -1,4 +1,4 @@
-//! What deferred quotas allow, worked out anew from the objects: the sums, the line, and the entries that may pass.
+//! The rules of deferred quotas, computed from the objects alone: sums, order, and the entries that may pass.
 
 use super::{GroupName, group_of, quorum, stored};
 use crate::shapes::{DEFERRED_QUOTA, GPU};

@@ -15,8 +15,8 @@ pub struct SavedQuotas {
 }
 
 impl Quotas {
-    /// Copies the state that changes in these namespaces can reach: of the namespaces, and of those that share cohorts with
-    /// them. The changes may not put a quota into another cohort.
+    /// Copies the state that changes in these namespaces can affect: the state of the namespaces and of their cohorts. The
+    /// changes may not put a quota into another cohort.
     pub fn saved<'n>(&self, namespaces: impl Iterator<Item = &'n Str>) -> SavedQuotas {
         let mut left: Vec<Str> = namespaces.cloned().collect();
         let mut reached = BTreeSet::new();

@@ -199,7 +199,7 @@ pub(super) fn gangs_of_change(
 pub(super) type ChangedQuota<'a> = (&'a Str, &'a Arc<CustomObject>, Option<Arc<QuotaSpec>>);
 
 impl Quotas {
-    /// Follows a pod of a namespace with quotas. `gangs` are those that may have become complete or incomplete.
+    /// Follows a pod of a namespace with quotas. `gangs` may have become complete or incomplete.
     pub(super) fn follow(
         &mut self,
         namespace: &Str,

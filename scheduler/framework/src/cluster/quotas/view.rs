@@ -271,6 +271,15 @@ impl Quotas {
         })
     }
 
+    /// The quotas for which pods wait, by namespace and name, with the number of pods. In no order.
+    pub fn waiting(&self) -> impl Iterator<Item = (usize, (&Str, &Str))> {
+        self.spaces.iter().flat_map(|(namespace, space)| {
+            let quotas = space.ruled.iter().flat_map(|ruled| &ruled.quotas);
+            let waiting = quotas.filter(|(_, quota)| quota.waiting_pods > 0);
+            waiting.map(move |(name, quota)| (quota.waiting_pods, (namespace, name)))
+        })
+    }
+
     /// A quota.
     pub fn get(&self, namespace: &Str, name: &Str) -> Option<QuotaView<'_>> {
         let space = self.spaces.get(namespace)?;
