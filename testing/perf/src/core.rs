@@ -319,6 +319,19 @@ mod tests {
         }
     }
 
+    /// Running pods of the crowd are victims as others are: the decisions end.
+    #[test]
+    fn preemption_evicts_running_pods_of_the_crowd() {
+        let options = CorePerfOptions {
+            sides: Sides::Incremental,
+            bound: 60,
+            ..options(&[Row::Preemption], &[20], 20)
+        };
+        let report = run(&options, |_, _| {}).expect("the core does its work");
+        let figures = report.rows[0].incremental.as_ref().expect("was asked for");
+        assert_eq!(figures.scheduled, 20, "{report}");
+    }
+
     /// KEP-6132: claims that are made from a template while their pods wait cost each pod the same number of calls of
     /// hints, however many wait, and one attempt. Without the gate, each claim costs calls for all pods that wait.
     #[test]

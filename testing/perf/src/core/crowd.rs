@@ -3,7 +3,7 @@
 use super::Row;
 use super::world::CoreWorld;
 use crate::{generate, memory};
-use berth_api::Pod;
+use berth_api::{Object, Pod};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -34,7 +34,10 @@ impl CoreWorld {
         }
         for index in 0..scale.bound {
             let template = &templates[index % templates.len()];
-            self.show_object(memory::pod(template, index, scale.nodes));
+            // A preemption can evict it.
+            if let Object::Pod(pod) = memory::pod(template, index, scale.nodes) {
+                self.add(pod);
+            }
         }
         for index in 0..scale.gated {
             self.add(gated(CROWD_FROM + index));
