@@ -26,7 +26,7 @@ use berth_client::content::{ContentTypes, JSON};
 use berth_client::request::ApiRequest;
 use berth_edge::exit::CommandFailure;
 use berth_edge::print::{self, Output, print_line};
-use berth_edge::settings::parse_gates;
+use berth_edge::settings::{self, parse_gates};
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -132,6 +132,17 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
     for warning in warnings {
         print::remark(format_args!("{warning}"));
     }
+    let config = match &args.config {
+        Some(file) => {
+            let (config, warnings) =
+                settings::read_config(file, features, &berth_plugins::in_tree(), |_| {})?;
+            for warning in warnings {
+                print::remark(format_args!("{warning}"));
+            }
+            Some(config)
+        }
+        None => None,
+    };
     let options = core::CorePerfOptions {
         rows: if args.rows.is_empty() {
             Row::ALL.to_vec()
@@ -148,6 +159,7 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
         unschedulable: args.unschedulable,
         events: args.events,
         features,
+        config,
     };
     let bar = ProgressBar::new(options.decisions() as u64);
     // A template that does not parse leaves the bar in its default style.

@@ -17,6 +17,7 @@ pub use events::EventCost;
 pub use report::{CorePerfReport, Figures, MeasuredRow};
 pub use row::{Row, UnknownRow};
 
+use berth_config::Config;
 use berth_framework::FeatureGates;
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::evaluator::EvaluatorKind;
@@ -56,6 +57,8 @@ pub struct CorePerfOptions {
     pub events: bool,
     /// The feature gates.
     pub features: FeatureGates,
+    /// The profiles and the other settings of the scheduler; the default ones when absent.
+    pub config: Option<Config>,
 }
 
 /// The evaluators to run.
@@ -166,12 +169,15 @@ pub fn run(
             let progress = &mut || progress(row, nodes);
             let scale = options.scale(nodes, pods);
             let events = options.events && kind == EvaluatorKind::Incremental;
-            let scheduler = SchedulerOptions {
+            let mut scheduler = SchedulerOptions {
                 evaluator: kind,
                 seed: options.seed,
                 features: options.features,
                 ..SchedulerOptions::default()
             };
+            if let Some(config) = &options.config {
+                config.set_options(&mut scheduler);
+            }
             measure(row, &scale, scheduler, events, progress).map(Some)
         };
         let plain = side(EvaluatorKind::Plain, options.plain_pods(nodes))?;
@@ -242,6 +248,7 @@ mod tests {
             unschedulable: 0,
             events: false,
             features: FeatureGates::default(),
+            config: None,
         }
     }
 
@@ -258,6 +265,23 @@ mod tests {
         // One node takes 110 pods at most, and fewer when its 4 CPU are used up before.
         assert!((1..=110).contains(&scheduled(0)), "{report}");
         assert_eq!(scheduled(1), 200);
+    }
+
+    /// Without NodeResourcesFit, one node takes all pods.
+    #[test]
+    fn the_profiles_of_a_configuration_are_measured() {
+        let text = "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, \
+                    profiles: [{plugins: {multiPoint: {disabled: [{name: NodeResourcesFit}]}}}]}";
+        let (gates, plugins) = (FeatureGates::default(), berth_plugins::in_tree());
+        let config = berth_config::parse(text, "test", gates, &plugins);
+        let options = CorePerfOptions {
+            sides: Sides::Incremental,
+            config: Some(config.expect("it is valid")),
+            ..options(&[Row::Unconstrained], &[1], 200)
+        };
+        let report = run(&options, |_, _| {}).expect("the core does its work");
+        let figures = report.rows[0].incremental.as_ref().expect("was asked for");
+        assert_eq!(figures.scheduled, 200, "{report}");
     }
 
     #[test]

@@ -358,6 +358,9 @@ pub(crate) struct PerfCoreArgs {
     /// Feature gates of the scheduler, as Name=true,Other=false
     #[arg(long, value_name = "GATES", default_value = "")]
     pub(crate) feature_gates: String,
+    /// File with a KubeSchedulerConfiguration: measure its profiles. Its extenders are not called
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Seed of the generated cluster
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
