@@ -227,7 +227,7 @@ fn shape_of(text: &str, shape: &str) -> Result<ResourceList, CommandFailure> {
     Ok(list)
 }
 
-/// Removes nodes by name, or so many of those that exist at the start.
+/// Removes nodes by name, or a number of the nodes that exist at the start.
 fn remove_nodes(trace: &mut Trace, removed: &str) -> Result<(), CommandFailure> {
     separate(trace);
     let names: Vec<String> = match removed.parse::<usize>() {

@@ -403,7 +403,7 @@ impl Server {
         }
     }
 
-    /// Creates nodes `n1`, `n2` and so on with room for so many pods, and four CPUs each.
+    /// Creates nodes `n1`, `n2` and so on with room for a number of pods, and four CPUs each.
     pub(crate) fn create_nodes(&self, nodes: usize, pods: usize) {
         let names: Vec<String> = (1..=nodes).map(|i| format!("n{i}")).collect();
         let create = names.iter().map(|name| {

@@ -108,7 +108,7 @@ impl WatchLog {
         self.with(|seen| seen.bindings.iter().find(|b| b.at > at).cloned())
     }
 
-    /// Asserts that each of so many pods was bound once, and that no node has more pods than it has room for.
+    /// Asserts that each pod was bound once, and that no node has more pods than it has room for.
     pub(crate) fn assert_each_bound_once(&self, pods: usize, room: usize) {
         self.with(|seen| {
             assert!(seen.problems.is_empty(), "{:?}", seen.problems);

@@ -24,7 +24,7 @@ const NAMESPACE: &str = "default";
 const WRITERS: usize = 16;
 /// Objects of one writer.
 const OBJECTS: usize = 20;
-/// The process is killed after so many acknowledged writes at most.
+/// The maximum number of acknowledged writes before the process is killed.
 const WRITES_MAX: usize = 400;
 /// Kills in `cargo test`, and in the ignored test.
 const KILLS: usize = 4;

@@ -61,7 +61,7 @@ const COMPACT_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which definitions are looked at again without a change, and while objects of a deleted one remain.
 const DEFINITIONS_INTERVAL: Duration = Duration::from_secs(10);
 const DEFINITIONS_BUSY_INTERVAL: Duration = Duration::from_millis(200);
-/// So many changes of definitions are read at once.
+/// The maximum number of changes of definitions in one read.
 const DEFINITIONS_READ_MAX: usize = 1_000;
 /// The name under which a data directory keeps the authority and the token.
 const SECRETS: &str = "secrets";

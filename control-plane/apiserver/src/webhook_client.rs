@@ -33,13 +33,13 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError};
 
 /// A response of a webhook is no larger.
 const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// So many calls wait for the thread of the calls; more fail.
+/// The maximum number of calls that wait for the thread of the calls. Further calls fail.
 const WAITING_MAX: usize = 1_024;
-/// A webhook keeps so many idle connections.
+/// The maximum number of idle connections of a webhook.
 const IDLE_MAX: usize = 8;
-/// So many endpoints of a service are tried.
+/// The maximum number of endpoints of a service that are tried.
 const ENDPOINTS_TRIED_MAX: usize = 3;
-/// So many redirects of a call are followed.
+/// The maximum number of redirects of a call.
 const REDIRECTS_MAX: usize = 10;
 /// The time after the end of the call for which the thread of a request waits for its result.
 const GRACE: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// A schedule that matches no day within so many years has no next time.
+/// The number of years that are searched for the next time of a schedule.
 const YEARS_MAX: i16 = 5;
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",

@@ -16,7 +16,7 @@ use crate::schema::GroupVersionKind;
 use crate::schema::{self, DecodeError, Schemas};
 use serde_json::Value;
 
-/// A JSON patch may have so many operations.
+/// The maximum number of operations of a JSON patch.
 pub(crate) const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
 
 /// The language of a patch.

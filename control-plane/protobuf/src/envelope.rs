@@ -136,7 +136,7 @@ pub fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     end(writer)
 }
 
-/// The bytes before a message of so many bytes in its envelope, and the bytes behind it.
+/// The bytes before and behind a message of a given size in its envelope.
 pub fn around(api_version: &str, kind: &str, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let mut head = begin(api_version, kind);
     head.head(RAW, bytes);

@@ -94,9 +94,9 @@ enum Item<'a> {
     Flag(bool),
     Number(Number),
     Text(Cow<'a, str>),
-    /// So many entries that follow are its items, with what they contain.
+    /// The number of the following entries that are its items, contents included.
     List(usize),
-    /// So many entries that follow are its members, with what they contain.
+    /// The number of the following entries that are its members, contents included.
     Object(usize),
     Json(&'a RawValue),
 }

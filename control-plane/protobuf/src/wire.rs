@@ -145,7 +145,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// With room for so many bytes.
+    /// With room for a number of bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         let out = Vec::with_capacity(bytes);
         Self { out }
@@ -187,7 +187,7 @@ impl Writer {
         self.raw(value);
     }
 
-    /// The bytes before so many bytes that are a field.
+    /// The bytes before a field of a given size.
     pub fn head(&mut self, number: u32, bytes: usize) {
         self.varint_bits(u64::from(number) << 3 | 2);
         self.varint_bits(bytes as u64);
@@ -215,7 +215,7 @@ impl Writer {
     }
 }
 
-/// The length of a field of so many bytes whose number is at most 15.
+/// The encoded length of a field with a number of at most 15, from the size of its value in bytes.
 pub(crate) fn field_bytes(bytes: usize) -> usize {
     1 + varint_bytes(bytes) + bytes
 }

@@ -24,7 +24,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// A standby looks at the lease so often in each `retry_period`.
+/// The number of reads of the lease by a standby in each `retry_period`.
 const LOOKS_PER_RETRY: u32 = 4;
 /// Pauses are longer by up to this share at random, so that candidates do not move in step.
 const JITTER: f64 = 0.2;

@@ -159,7 +159,7 @@ impl ExtenderClient {
         })
     }
 
-    /// Reads answers of no more than so many bytes.
+    /// Sets the maximum size of answers, in bytes.
     #[cfg(test)]
     fn with_answer_bytes_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_max = bytes;

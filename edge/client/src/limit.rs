@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-/// Of so many tokens, one goes to a lane below the most urgent one that waits.
+/// One in this number of tokens goes to a lane below the most urgent waiting lane.
 const RESERVED_EVERY: u32 = 12;
 /// A limit that delays requests is logged this often at most.
 const LOG_EVERY: Duration = Duration::from_secs(30);
@@ -60,7 +60,7 @@ impl RateLimit {
     /// No limit.
     pub const NONE: Self = Self(None);
 
-    /// So many requests a second, and so many at once after a pause. Negative `qps` means no limit.
+    /// The requests per second, and the requests at once after a pause. Negative `qps` means no limit.
     pub fn new(qps: f32, burst: i32) -> Self {
         if qps <= 0.0 {
             return Self::NONE;
@@ -282,7 +282,7 @@ impl Delays {
 mod tests {
     use super::*;
 
-    /// Lets so many requests of each lane wait, and counts which were admitted after `seconds`.
+    /// Lets a number of requests of each lane wait, and counts the admitted requests of each after `seconds`.
     async fn admitted(limit: &RateLimit, waiting: &[(Lane, usize)], seconds: u64) -> Vec<usize> {
         let counts: Vec<Arc<std::sync::atomic::AtomicUsize>> =
             waiting.iter().map(|_| Arc::default()).collect();

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(1);
 /// Waits that end sooner than this follow one another closely.
 const CLOSE: Duration = Duration::from_millis(2);
-/// After so many close waits the thread pauses. The messages of a single pod are fewer.
+/// The number of waits in quick succession after which the thread pauses. The messages of a single pod are fewer.
 const CLOSE_WAITS_MIN: u32 = 4;
 
 fn micros(time: Duration) -> u64 {

@@ -17,7 +17,7 @@ const UNITS: [(&str, i128); 8] = [
     ("h", 3600 * 1_000_000_000),
 ];
 
-/// So many digits after the point count.
+/// The maximum number of digits after the point that are read.
 const FRACTION_DIGITS_MAX: usize = 15;
 
 /// A span of time of a configuration: nanoseconds, and possibly negative before it is validated.
@@ -49,7 +49,7 @@ impl Serialize for GoDuration {
 }
 
 impl From<Duration> for GoDuration {
-    /// A span of more than 292 years counts as so many.
+    /// A span of more than 292 years counts as 292 years.
     fn from(duration: Duration) -> Self {
         Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
     }

@@ -123,7 +123,7 @@ fn days_to(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year * 365 + year / 4 - year / 100 + day_of_year - 719_468
 }
 
-/// The date that is so many days after the Unix epoch: year, month, day.
+/// The date of a number of days after the Unix epoch: year, month, day.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));

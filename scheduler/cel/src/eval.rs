@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// twentieth of a second.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// So many steps take as long as a unit of cost.
+/// The number of steps that take as long as a unit of cost.
 const STEPS_PER_COST: u64 = 10;
 
-/// So many bytes of a text that a function forms take as long as a unit of cost.
+/// The number of bytes, of a text that a function forms, that take as long as a unit of cost.
 const BYTES_PER_COST: usize = 16;
 
 /// The effort of an evaluation.

@@ -315,7 +315,7 @@ impl Datum {
         }
     }
 
-    /// A duration of so many nanoseconds.
+    /// A duration in nanoseconds.
     pub fn duration(nanoseconds: i64) -> Self {
         Self(CelValue::Duration(nanoseconds))
     }

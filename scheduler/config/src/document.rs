@@ -8,9 +8,9 @@ use serde_json::Value;
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// Objects and lists may be nested so deep.
 const DEPTH_MAX: usize = 64;
-/// A document may hold so many values.
+/// The maximum number of values of a document.
 const VALUES_MAX: usize = 50_000;
-/// A document may use so many aliases, anchors and merge keys each.
+/// The maximum number of aliases, of anchors and of merge keys of a document.
 const REFERENCES_MAX: usize = 1_000;
 
 /// Parses the first YAML document; JSON is YAML too. A field that occurs twice is refused.

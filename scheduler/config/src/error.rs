@@ -4,9 +4,9 @@ use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// So many problems are listed; more are counted.
+/// The maximum number of listed problems. Further problems are counted.
 const ERRORS_MAX: usize = 100;
-/// A value is shown by so many characters of it.
+/// The maximum number of characters of a shown value.
 const SHOWN_CHARS_MAX: usize = 80;
 
 /// One problem.

@@ -9,7 +9,7 @@ use berth_profile::closest;
 
 use serde_json::{Map, Value};
 
-/// Of an unknown field, so many characters are compared with the known ones.
+/// The number of characters of an unknown field that are compared with the known fields.
 const COMPARED_CHARS_MAX: usize = 64;
 
 /// The fault of a value, and the way out.

@@ -157,7 +157,7 @@ impl Driver {
         self
     }
 
-    /// So many seconds pass.
+    /// Time passes, in seconds.
     pub fn wait(&mut self, seconds: u64) -> &mut Self {
         self.advance(Duration::from_secs(seconds))
     }

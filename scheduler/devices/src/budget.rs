@@ -68,7 +68,7 @@ impl SearchBudget {
         }
     }
 
-    /// The budget of an attempt, if so many attempts in a row before it used up theirs.
+    /// The budget of an attempt, from the number of attempts directly before it that used up theirs.
     #[must_use]
     pub fn of_attempt_after(self, used_up: u32) -> Self {
         if self == Self::unlimited() {

@@ -218,7 +218,7 @@ impl Units {
         })
     }
 
-    /// The amount of so many units.
+    /// The amount of a number of units.
     fn amount(self, count: i64, format: QuantityFormat) -> Quantity {
         match self {
             Self::Milli if count % 1000 != 0 => Quantity::from_milli(count).with_format(format),

@@ -15,7 +15,7 @@
 //! - **Retries** of failures that pass, with backoff and jitter, a limited number of times.
 //! - **What objects look like**: updates ([`Dispatcher::sync`]) drop waiting calls that have become needless, and
 //!   [`Dispatcher::writes`] returns the changes of our calls that the object does not show yet.
-//! - **Bounds**: so many calls are kept, no more; from a point on [`Dispatcher::is_saturated`] asks for a pause.
+//! - **Bounds**: the number of kept calls is limited; from a threshold on, [`Dispatcher::is_saturated`] asks for a pause.
 //!
 //! With the gate SchedulerAsyncAPICalls off ([`DispatcherOptions::asynchronous`]) calls about one object are sent one
 //! after another, and nothing is merged, skipped or delayed.
@@ -233,7 +233,7 @@ impl Dispatcher {
             .min()
     }
 
-    /// Returns whether so many calls are kept that it is better to make no more for the moment.
+    /// Returns whether the number of kept calls is above the threshold from which no further calls should be made.
     pub fn is_saturated(&self) -> bool {
         self.backlog.tracked >= self.options.tracked_max - self.options.tracked_max / 4
     }

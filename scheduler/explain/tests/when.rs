@@ -37,7 +37,7 @@ impl World {
         self.scheduler.apply(ClusterChange::Applied(object), now);
     }
 
-    /// A pod runs from the beginning for so many seconds.
+    /// A pod runs from the beginning; the run time is in seconds.
     fn ran(&mut self, name: &str, pod: PodBuilder, seconds: u64) {
         let pod = running(pod.with(|p| p.metadata.name = name.into()).uid(name), 0);
         let last = pod.build();
@@ -53,7 +53,7 @@ impl World {
     }
 }
 
-/// On the node, since so many seconds after the beginning.
+/// On the node, since a time in seconds after the beginning.
 fn running(pod: PodBuilder, since: u64) -> PodBuilder {
     let running = pod.on("n").phase("Running");
     running.with(|pod| pod.status.start_time = Some(at(since)))

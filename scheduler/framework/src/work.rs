@@ -100,7 +100,7 @@ impl Work {
     }
 }
 
-/// Returns whether a pod with so many items is counted.
+/// Returns whether the work of a pod with this number of items is counted.
 fn is_large(items: usize) -> bool {
     items > ITEMS_OF_SMALL_PODS
 }

@@ -209,7 +209,7 @@ impl Pseudonyms {
         is_name || domain.is_some_and(|domain| domains.any(|known| is_in(domain, known)))
     }
 
-    /// So many letters for a text.
+    /// A number of letters for a text.
     fn letters(&self, text: &str, len: usize) -> String {
         let tag = hmac::sign(&self.key, text.as_bytes());
         let letters = tag.as_ref().iter().take(len);
@@ -229,7 +229,7 @@ impl Pseudonyms {
         }
     }
 
-    /// A part of a name, of no more than so many characters.
+    /// A part of a name, of limited length in characters.
     fn part(&mut self, part: &str, len_max: usize) -> String {
         let mut made = String::new();
         let mut rest = part;

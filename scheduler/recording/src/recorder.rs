@@ -54,7 +54,7 @@ enum SeenInput {
 
 enum Message {
     Batch(Vec<(i64, SeenInput)>),
-    /// So many inputs are missing; these are the objects now.
+    /// The number of missing inputs, and the objects now.
     Gap {
         nanos: i64,
         dropped: u64,

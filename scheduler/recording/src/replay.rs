@@ -102,7 +102,7 @@ pub enum Stop {
     Pod(PodRef),
     /// At a damage.
     Damage(Damage),
-    /// At a gap: so many inputs are missing.
+    /// At a gap: the number of missing inputs.
     Gap(u64),
     /// At the result of a job that a recording cannot contain.
     OpaqueJob(u64),

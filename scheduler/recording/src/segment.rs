@@ -219,7 +219,7 @@ pub(crate) fn read_block(bytes: &[u8]) -> Result<Block, BadBlock> {
     })
 }
 
-/// Takes so many bytes and no more.
+/// Takes a limited number of bytes.
 struct Limited {
     bytes: Vec<u8>,
     max: usize,

@@ -52,7 +52,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// A recording of so many bytes, in eight files.
+    /// A recording of a size in bytes, in eight files.
     pub fn of_bytes(bytes: u64) -> Self {
         Self {
             bytes,

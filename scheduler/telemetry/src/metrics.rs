@@ -186,7 +186,7 @@ impl<F: Families> Default for MetricsOf<F> {
 }
 
 impl Metrics {
-    /// Notes one call of a plugin at an extension point, of so many nanoseconds.
+    /// Notes one call of a plugin at an extension point, with its time in nanoseconds.
     pub fn observe_plugin(&mut self, plugin: &str, point: &str, code: Code, nanos: u64) {
         let labels = [plugin, point, code.as_str()];
         let seconds = nanos as f64 / 1e9;

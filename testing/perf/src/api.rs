@@ -36,7 +36,7 @@ const TRANSIENT: usize = 5_000;
 /// it.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
 const RECOVERY_LIMIT: Duration = Duration::from_secs(100);
-/// So often a list is repeated.
+/// The number of repetitions of a list.
 const LISTS: usize = 3;
 
 /// A part of the measurement.

@@ -24,7 +24,7 @@ use berth_scheduler::evaluator::EvaluatorKind;
 use world::CoreRun;
 pub(crate) use world::CoreWorld;
 
-/// Looks at about so many nodes, pod by pod, with the plain evaluator, when no sample is asked for.
+/// The approximate number of nodes that the plain evaluator examines, pod by pod, when no sample is asked for.
 const PLAIN_NODES_SEEN: usize = 5_000_000;
 /// The cluster and the pods of the calibration: long enough to be precise, short enough to be repeated for each row.
 const CALIBRATION_NODES: usize = 1_000;

@@ -207,7 +207,7 @@ pub(crate) fn namespaces() -> impl Iterator<Item = Object> {
     })
 }
 
-/// The pods of so many pods' Deployments, for [`pod`].
+/// The templates of the Deployments of a number of pods, for [`pod`].
 pub(crate) fn templates(pods: usize) -> Vec<String> {
     (0..DEPLOYMENTS.min(pods.max(1))).map(template).collect()
 }

@@ -56,7 +56,7 @@ impl QueuePerfOptions {
     }
 }
 
-/// The settings of the gate that are measured with so many waiting pods.
+/// The settings of the gate that are measured with a number of waiting pods.
 fn gates(waiting: usize) -> &'static [bool] {
     if waiting <= GATE_OFF_MAX {
         &[true, false]

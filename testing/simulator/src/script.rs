@@ -94,7 +94,7 @@ pub enum Step {
     ManageClaims,
     /// A namespace, by its place among all, passes to another team.
     LabelNamespace(usize, &'static str),
-    /// Only so many pods of an application may go.
+    /// The number of pods of an application that may be evicted.
     SetBudget(Budget),
     /// Pods of an application may go as they like.
     RemoveBudget(&'static str),
@@ -106,7 +106,7 @@ pub enum Step {
     SetQuota(usize, QuotaShape),
     /// A user deletes a deferred quota.
     DeleteQuota(usize),
-    /// A watch delivers so many events.
+    /// A watch delivers a number of events.
     Deliver(Kind, usize),
     /// A watch delivers its last event once more.
     Repeat(Kind),
@@ -114,9 +114,9 @@ pub enum Step {
     Relist(Kind),
     /// Time passes.
     Advance(Duration),
-    /// The scheduler tries so many pods.
+    /// The scheduler tries a number of pods.
     Schedule(usize),
-    /// So many calls are answered, from this one on (counted round).
+    /// A number of calls is answered, from this one on (counted round).
     Answer(usize, usize, CallAnswer),
     /// The API carries out so many calls, from this one on (counted round). They are answered later, so that a watch may
     /// show them before.

@@ -240,12 +240,12 @@ impl Proxy {
         self.shared.lock()
     }
 
-    /// From now on each request takes so much longer.
+    /// From now on each request takes longer by this time.
     pub(crate) fn delay(&self, latency: Duration) {
         self.faults().latency = latency;
     }
 
-    /// Refuses the next so many requests to which `applies` applies.
+    /// Refuses the next `times` requests to which `applies` applies.
     pub(crate) fn refuse(
         &self,
         times: usize,
@@ -295,7 +295,8 @@ impl Proxy {
         self.faults().log.clone()
     }
 
-    /// Waits until so many requests satisfy a condition. What a request does can be seen before its answer is logged.
+    /// Waits until a number of requests satisfies a condition. The effect of a request can be seen before its answer is
+    /// logged.
     pub(crate) fn wait_for(&self, requests: usize, which: impl Fn(&Exchange) -> bool) {
         eventually("the requests are answered", || {
             (self.count(&which) >= requests).then_some(())

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// A webhook responds within this time.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// So many calls run at once for one list.
+/// The maximum number of concurrent calls for one list.
 const CALLS_MAX: usize = 8;
 
 /// A call that runs, with the objects that it converts.

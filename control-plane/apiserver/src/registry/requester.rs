@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A request returns at most so many warnings of admission.
+/// The maximum number of warnings of admission in a response.
 const WARNINGS_MAX: usize = 50;
 
 /// The sender of a request.

@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep};
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which an available server is asked again for its resources.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
-/// So many changes of APIServices are read at once.
+/// The maximum number of changes of APIServices in one read.
 const READ_MAX: usize = 1_000;
 
 /// The state of the aggregated servers, by the names of their APIServices.

@@ -22,7 +22,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 /// The head of a request is no larger.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
-/// A connection carries so many requests at once (HTTP/2).
+/// The maximum number of concurrent requests of a connection (HTTP/2).
 const STREAMS_MAX: u32 = 1_000;
 /// A peer that does not answer for this long counts as disconnected (HTTP/2).
 const KEEP_ALIVE: Duration = Duration::from_secs(30);

@@ -32,7 +32,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes of an unwanted body that are read, and for how long.
 const DRAIN_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The warnings of a response have so many characters together, and each of longer ones so many.
+/// The maximum number of characters of all warnings of a response, and of each warning if all are longer.
 const WARNINGS_CHARS_MAX: usize = 4_096;
 const CUT_WARNING_CHARS_MAX: usize = 256;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// So many entries wait for the disk at most; writers wait when there are more.
+/// The maximum number of entries that wait for the disk. Further writers wait.
 const PENDING_MAX: usize = 65_536;
 
 /// The entry to be written to the disk.

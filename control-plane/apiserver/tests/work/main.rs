@@ -29,9 +29,9 @@ const SLACK: Work = Work {
     allocations: 1_000,
     bytes: 300_000,
 };
-/// A place at which a fault is found is measured again, so many times in all.
+/// The number of measurements of a place at which a fault is found.
 const ATTEMPTS_MAX: usize = 3;
-/// So many places of 100 are measured with objects that are admitted.
+/// The minimum share of places, in percent, that are measured with admitted objects.
 const ADMITTED_PERCENT_MIN: usize = 50;
 /// Some lists that are long in valid objects.
 const ADMITTED: [&str; 22] = [

@@ -1,4 +1,4 @@
-//! Objects with a list of so many entries.
+//! Objects with a list of a given length.
 
 use super::lists::{Place, fields};
 use super::samples;
@@ -31,7 +31,7 @@ pub(super) fn with_list(place: &Place, count: usize, rotated: bool) -> Value {
     object
 }
 
-/// An object of the kind of a place whose lists have so many entries.
+/// An object of the kind of a place, with lists of a given length.
 pub(super) fn with_lists(kind: &Place, lists: &[(&Place, usize)]) -> Value {
     let mut object = base(kind);
     // A list is there before the lists of its first entry.

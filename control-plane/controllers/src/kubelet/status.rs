@@ -21,7 +21,7 @@ pub(super) enum Containers {
     NoImage { waits: bool },
     /// Running, ready or not.
     Running { ready: bool },
-    /// Between two runs, of which the next one begins after so many seconds.
+    /// Between two runs; the next run begins after this time, in seconds.
     BackOff { delay: u64 },
     /// At their end, all with this exit code.
     Ended { exit_code: i32 },

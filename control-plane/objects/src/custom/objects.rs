@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// So many unknown fields of an object are reported.
+/// The maximum number of reported unknown fields of an object.
 const UNKNOWN_MAX: usize = 100;
 /// Numbers below are whole numbers in JSON, too.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;

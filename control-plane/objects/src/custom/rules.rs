@@ -20,9 +20,9 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All rules of an object may cost so much together.
+/// The maximum total cost of the rules of an object.
 const OBJECT_COST_MAX: u64 = 10 * COST_MAX;
-/// A message that an expression forms has at most so many bytes.
+/// The maximum size, in bytes, of a message that an expression forms.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 /// The variables of rules.
 const VARIABLES: &[&str] = &["oldSelf", "self"];

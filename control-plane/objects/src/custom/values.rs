@@ -16,7 +16,7 @@ use berth_cel::Pattern;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Number, Value};
 
-/// So many faults of a value are reported.
+/// The maximum number of reported faults of a value.
 const FAULTS_MAX: usize = 100;
 /// Whole numbers of this size and smaller are exact in JSON.
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;

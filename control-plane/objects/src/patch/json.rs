@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 const COPY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// The start of messages about failed tests.
 pub(super) const TESTING: &str = "testing value";
-/// So many values may be visited or shifted by all operations together.
+/// The maximum number of values that all operations together visit or shift.
 const STEPS_MAX: usize = 20_000_000;
 
 /// Applies the operations in order; the first that fails fails the patch.

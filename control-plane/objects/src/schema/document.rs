@@ -10,11 +10,11 @@ use std::fmt;
 
 /// Objects and lists may be nested so deep.
 pub const DEPTH_MAX: usize = 120;
-/// A document may hold so many values (objects, lists and scalars).
+/// The maximum number of values of a document: objects, lists and scalars.
 pub const VALUES_MAX: usize = 250_000;
-/// The texts of a document (keys and strings) may come to so many bytes, aliases expanded.
+/// The maximum size, in bytes, of all keys and strings of a document with expanded aliases.
 pub const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// So many duplicate fields are reported.
+/// The maximum number of reported duplicate fields.
 const DUPLICATES_MAX: usize = 100;
 
 /// A document.

@@ -16,7 +16,7 @@ const SOURCES: [&str; 2] = values!(resource.v1.DeviceAllocationConfiguration.sou
 const RESERVED_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
 const CONFIGS_MAX: usize = 64;
-/// A constraint, a configuration or a result names so many requests.
+/// The maximum number of requests that a constraint, a configuration or a result names.
 pub(super) const REQUESTS_MAX: usize = 32;
 const BINDING_CONDITIONS_MAX: usize = 4;
 const CONDITIONS_MAX: usize = 8;

@@ -12,16 +12,16 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 const ATTRIBUTES_MAX: usize = 32;
-/// A claim has so many constraints, and so many configurations.
+/// The maximum number of constraints, and of configurations, of a claim.
 const ENTRIES_MAX: usize = 32;
 
-/// The parameters of a driver have so many bytes at most.
+/// The maximum size, in bytes, of the parameters of a driver.
 const PARAMETERS_BYTES_MAX: usize = 10 * 1_024;
 const POOL_BYTES_MAX: usize = 253;
 const ID_BYTES_MAX: usize = 32;
 const NOT_AN_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
 
-/// A field that is kept as the text of its JSON: an object of so many bytes at most.
+/// A field that is kept as the text of its JSON: an object of a limited size in bytes.
 pub(super) fn check_raw(errors: &mut Errors, field: &Value, path: &ErrorPath, bytes_max: usize) {
     let text = raw_json::text(field);
     if text.len() > bytes_max {
@@ -141,7 +141,7 @@ pub(crate) fn request_references(
     }
 }
 
-/// A device has so many attributes and capacities.
+/// The maximum number of attributes and capacities of a device.
 pub(super) fn device_size(errors: &mut Errors, device: &Value, path: &ErrorPath) {
     let size = device.entries("attributes").len() + device.entries("capacity").len();
     if size > ATTRIBUTES_MAX {

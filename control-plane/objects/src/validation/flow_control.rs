@@ -19,7 +19,7 @@ const VERBS: [&str; 9] = [
     "update",
     "watch",
 ];
-/// A hand of queues takes at most so many bits of a hash.
+/// The maximum number of bits of a hash that a hand of queues takes.
 const HASH_BITS_MAX: f64 = 60.0;
 
 pub(crate) fn flow_namespaces(e: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 /// A policy has no more audit annotations.
 const ANNOTATIONS_MAX: usize = 20;
-/// The expression of an audit annotation has at most so many bytes.
+/// The maximum size, in bytes, of the expression of an audit annotation.
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 /// The operations that mutating policies can receive.

@@ -15,7 +15,7 @@ pub const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 pub const CONDITION_VARIABLES: &[&str] = &["object", "oldObject", "request"];
 /// A webhook has no more match conditions.
 const CONDITIONS_MAX: usize = 64;
-/// A name of a webhook has at least so many parts.
+/// The minimum number of parts of the name of a webhook.
 const NAME_PARTS_MIN: usize = 3;
 const URL_FORM: &str = "; desired format: https://host[/path]";
 

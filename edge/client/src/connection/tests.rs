@@ -42,7 +42,7 @@ async fn client(kubeconfig: PathBuf) -> Transport {
     connect(&options).await.expect("a client")
 }
 
-/// The tokens of so many requests.
+/// The tokens of a number of requests.
 async fn tokens(server: &mut Scripted, requests: usize) -> Vec<String> {
     let mut tokens = Vec::new();
     for _ in 0..requests {

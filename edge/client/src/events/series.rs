@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const SERIES_MAX: usize = 65_536;
 /// A series that was silent for so long is over.
 pub(super) const FINISH_AFTER: Duration = Duration::from_secs(6 * 60);
-/// A series that goes on is written so often, so that it does not expire.
+/// The interval between writes of a continuing series, which keep it from expiring.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(30 * 60);
 /// The number of events with different notes that an object may have at once.
 pub(super) const NOTES_BURST: u32 = 25;

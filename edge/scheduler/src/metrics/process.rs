@@ -2,7 +2,7 @@
 
 use super::EdgeMetric;
 
-/// The unit of CPU times in `/proc`: so many a second, on every Linux that Rust supports.
+/// The units of CPU time per second in `/proc`, on every Linux that Rust supports.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// The number for `unlimited`: the greatest number of 64 bits.
 const UNLIMITED: f64 = 18_446_744_073_709_551_615.0;

@@ -206,7 +206,7 @@ pub(super) fn trace_point(
     });
 }
 
-/// So many nanoseconds before a time.
+/// A number of nanoseconds before a time.
 fn before(time: Time, nanos: u64) -> Time {
     time - Duration::from_nanos(nanos)
 }

@@ -359,7 +359,7 @@ fn begin_members(core: &mut Core, infos: Vec<QueuedPodInfo>, ended: &mut Ended) 
     members
 }
 
-/// The answer of the PlacementFeasible plugins about a group with so many scheduled and so many untried members.
+/// The answer of the PlacementFeasible plugins about a group, from the numbers of its scheduled and untried members.
 fn feasible(
     cx: &Context<'_>,
     profile: &Profile,
@@ -445,7 +445,7 @@ impl GroupRun {
         }
     }
 
-    /// Reverts the placements after the first so many, the last one first.
+    /// Reverts the placements after the first `keep`, the last one first.
     fn revert(&mut self, core: &mut Core, keep: usize) {
         while self.placed.len() > keep
             && let Some(at) = self.placed.pop()

@@ -363,7 +363,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// The answer of the PlacementFeasible plugins about a group with so many scheduled and so many untried members.
+    /// The answer of the PlacementFeasible plugins about a group, from the numbers of its scheduled and untried members.
     fn feasible(&self, group: &GroupKey, (scheduled, remaining): (usize, usize)) -> Status {
         let cx = self.snapshot.context();
         let progress = GroupProgress {

@@ -308,7 +308,7 @@ impl NodeBuilder {
         self
     }
 
-    /// Adds an image of so many bytes.
+    /// Adds an image; its size is in bytes.
     #[must_use]
     pub fn image(mut self, name: &str, size_bytes: i64) -> Self {
         let image = ContainerImage {

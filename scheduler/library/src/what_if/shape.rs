@@ -261,7 +261,7 @@ mod tests {
     fn the_smallest_number_of_nodes_is_found() {
         let shape = NodeShape::from("cpu=8,memory=32Gi");
         let shape = SpareNode::new(&shape, &ClusterJson::new()).expect("a shape");
-        // Each node takes so many of the waiting pods; some fit on none.
+        // Each node takes a number of the waiting pods; some fit on none.
         for (waiting, hopeless, per_node, expected) in [
             (0, 0, 1, 0),
             (1, 0, 1, 1),

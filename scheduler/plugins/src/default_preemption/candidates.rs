@@ -180,7 +180,7 @@ fn no_victims(statuses: &NodeStatuses) -> NodeStatuses {
     }
 }
 
-/// So many nodes with each status. On the others evictions do not help, whatever the victims.
+/// The number of nodes with each status. On the other nodes evictions do not help, whatever the victims.
 fn listed(totals: Vec<(Status, usize)>) -> NodeStatuses {
     let mut statuses = NodeStatuses::kept(Arc::new(Totals(totals)));
     statuses.absent = Status::unresolvable(REASON_NOT_HELPFUL);

@@ -179,7 +179,7 @@ fn pod(name: &str, priority: i32, cpu: u32, fields: Value) -> Pod {
     full_pod(name, fields)
 }
 
-/// A pod of this priority that needs so many CPUs.
+/// A pod of this priority that requests a number of CPUs.
 fn plain(name: &str, priority: i32, cpu: u32) -> Pod {
     pod(name, priority, cpu, json!({}))
 }

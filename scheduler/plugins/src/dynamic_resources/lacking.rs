@@ -239,7 +239,7 @@ impl<'a> NeededDevices<'a> {
     }
 }
 
-/// All choices of so many parts, two at most.
+/// All choices of a number of parts, at most two.
 fn combinations(parts: &[ClaimPart], count: usize) -> Vec<Vec<ClaimPart>> {
     match count {
         0 => vec![Vec::new()],

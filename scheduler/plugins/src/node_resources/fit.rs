@@ -85,7 +85,7 @@ pub(super) struct Shortage<'a> {
 }
 
 impl<'a> Shortage<'a> {
-    /// The shortage for a pod that requests so much and holds `own` of it on the node already.
+    /// The shortage for a pod that requests an amount and holds `own` of it on the node already.
     pub(super) fn of(
         resource: &'a str,
         (request, own): (i64, i64),

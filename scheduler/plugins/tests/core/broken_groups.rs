@@ -129,7 +129,7 @@ fn driver_with_slow(slow: &'static [&'static str]) -> Driver {
     driver_and(extra.build())
 }
 
-/// Refuses each binding of this pod for so many seconds.
+/// Refuses each binding of this pod for a time in seconds.
 fn refuse(w: &mut Driver, name: &'static str, seconds: u64) {
     for _ in 0..seconds {
         w.attempts();

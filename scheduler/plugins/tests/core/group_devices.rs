@@ -13,7 +13,7 @@ use berth_scheduler::queue::QueuedIn;
 use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
 
-/// A gang of so many members that use one claim, on nodes of which each has one device.
+/// A gang whose members use one claim, on nodes with one device each.
 fn gang_with_a_claim(members: &[&str], cpu: &str) -> Driver {
     let mut w = world_with(gates(), &["n1", "n2"]);
     let min = i32::try_from(members.len()).expect("a small gang");

@@ -114,7 +114,7 @@ fn with_object(w: &mut Driver, object: &Object) {
     settle(w);
 }
 
-/// The number of reads with so many items in the list.
+/// The number of reads, by the number of items in the list.
 fn work(list: &List, items: usize) -> u64 {
     let mut w = world();
     if list.kind == Kind::Pod {

@@ -14,11 +14,11 @@ pub enum MetricKind {
 /// The upper bounds of a histogram's buckets; the one without a bound comes on top.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Buckets {
-    /// `start`, `start × factor`, … so many of them.
+    /// `start`, `start × factor`, …, in the given number.
     Exponential {
         /// The first bound.
         start: f64,
-        /// Each bound is so many times the one before.
+        /// The ratio of each bound to the previous bound.
         factor: f64,
         /// The number of them.
         count: usize,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// The number of kinds of waiting pods, and how many gates.
 const KINDS: usize = 50;
-/// One of so many waiting pods is gated.
+/// One in this number of waiting pods is gated.
 const GATED_SHARE: usize = 5;
 /// The time of the core.
 const NOW: Time = Time::from_secs(1_800_000_000);

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const NOW: Time = Time::from_secs(1_800_000_000);
 /// Bound pods on each node.
 const BOUND_PER_NODE: usize = 4;
-/// One of so many bound pods has required anti-affinity, in the cluster with such pods.
+/// One in this number of bound pods has required anti-affinity, in the cluster with such pods.
 const APART_SHARE: usize = 100;
 /// The number of kinds of waiting pods.
 const KINDS: usize = 10;

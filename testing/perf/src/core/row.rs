@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The number of sets of pods that keep away from their own kind: 10,000 pods that each take a node of their own do not
-/// fit on 5,000 nodes, so they come from so many deployments.
+/// fit on 5,000 nodes, so they belong to this number of Deployments.
 const GROUPS: usize = 4;
 /// The number of namespaces among which selectors choose; every other one is meant.
 const NAMESPACES: usize = 100;

@@ -215,7 +215,7 @@ impl CoreWorld {
         (outcome, step, with_calls)
     }
 
-    /// So much time passes.
+    /// Time passes.
     pub(crate) fn pass(&mut self, duration: Duration) {
         self.now = self.now + duration;
     }

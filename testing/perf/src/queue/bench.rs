@@ -136,7 +136,7 @@ impl Bench {
         }
     }
 
-    /// Raises the event of a scene so many times, each time with the same pods waiting.
+    /// Raises the event of a scene repeatedly, each time with the same pods waiting.
     pub(super) fn play(&mut self, scene: &Scene, events: usize) -> Played {
         let mould = Mould::new(scene.helped);
         let helped: Vec<Arc<Pod>> = (0..HELPED)

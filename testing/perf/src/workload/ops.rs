@@ -36,7 +36,7 @@ pub enum Op {
     CreatePodGroups(CreateAny),
     /// Creates CompositePodGroups.
     CreateCompositePodGroups(CreateAny),
-    /// Waits until a namespace has so many PodGroups.
+    /// Waits until a namespace has a number of PodGroups.
     WaitForPodGroups(WaitForPodGroups),
     /// Creates resource claims.
     CreateResourceClaims(CreateAny),

@@ -367,7 +367,7 @@ impl Executor<'_> {
             .unwrap_or_else(|| format!("namespace-{}", self.at.op))
     }
 
-    /// Waits until so many pods of a namespace are scheduled or attempted.
+    /// Waits until a number of pods of a namespace is scheduled or attempted.
     async fn wait(
         &self,
         namespace: &str,

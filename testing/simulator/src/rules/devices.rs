@@ -343,7 +343,7 @@ pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
     (!fits).then(|| Forbids::Lacks("devices".to_owned()))
 }
 
-/// So many whole devices.
+/// A number of whole devices.
 fn of_class(count: i64) -> Wanted<'static> {
     Wanted {
         class: CLASS_PLAIN,

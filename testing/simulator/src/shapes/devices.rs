@@ -27,7 +27,7 @@ pub const NETWORK_POOL: &str = "network";
 /// The devices that a driver publishes in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriverShape {
-    /// So many whole devices; two of them share a NUMA node. The first may be tainted.
+    /// A number of whole devices; two of them share a NUMA node. The first may be tainted.
     Plain(usize, bool),
     /// A device as a whole, or in two halves.
     Partitions,
@@ -197,7 +197,7 @@ pub enum DeviceUse {
     Claim(usize),
     /// A claim of its own, made from a template.
     Template(DeviceWant),
-    /// So many devices as an extended resource.
+    /// A number of devices as an extended resource.
     Extended(i64),
 }
 

@@ -110,11 +110,11 @@ impl fmt::Display for NodeShape {
 /// A change of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeChange {
-    /// It offers so much CPU, in thousandths.
+    /// Its CPU, in thousandths.
     Cpu(i64),
-    /// It takes so many pods.
+    /// The number of pods that it takes.
     Pods(i64),
-    /// It has so many devices.
+    /// The number of its devices.
     Gpus(i64),
     /// It is in another zone.
     Zone(&'static str),
@@ -124,7 +124,7 @@ pub enum NodeChange {
     NoTaints,
     /// It is cordoned, or not any more.
     Cordoned(bool),
-    /// It attaches so many volumes.
+    /// The number of volumes that it attaches.
     Attachable(i32),
     /// Its kubelet writes a heartbeat: nothing that matters changes.
     Heartbeat,

@@ -55,12 +55,12 @@ impl Tokens {
         Self(stream.into_iter().collect())
     }
 
-    /// The token so many places before another one.
+    /// The token at a distance before another token.
     fn before(&self, at: usize, places: usize) -> Option<&TokenTree> {
         self.0.get(at.checked_sub(places)?)
     }
 
-    /// The identifier, or the sign, so many places before a token.
+    /// The identifier, or the sign, at a distance before a token.
     fn word(&self, at: usize, places: usize) -> String {
         match self.before(at, places) {
             Some(TokenTree::Ident(name)) => name.to_string(),

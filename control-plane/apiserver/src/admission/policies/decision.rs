@@ -12,11 +12,11 @@ use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// The expressions of a policy may cost so much together.
+/// The maximum total cost of the expressions of a policy.
 const POLICY_COST_MAX: u64 = 10 * COST_MAX;
-/// Its match conditions may cost so much together.
+/// The maximum total cost of its match conditions.
 const CONDITIONS_COST_MAX: u64 = POLICY_COST_MAX / 4;
-/// A message that an expression forms has at most so many bytes.
+/// The maximum size, in bytes, of a message that an expression forms.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";

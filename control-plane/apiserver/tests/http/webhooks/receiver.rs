@@ -129,7 +129,7 @@ impl Webhook {
         });
     }
 
-    /// Waits until so many reviews have arrived at `/held`, and answers them and all others there.
+    /// Waits until this number of reviews has arrived at `/held`, and answers them and all others there.
     pub(crate) async fn release(&self, arrived: usize) {
         let waits = async {
             while self.held.arrived.load(Ordering::Relaxed) < arrived {

@@ -8,7 +8,7 @@ use crate::validation::{engine, strategy};
 use berth_protobuf::facts::ResourceFacts;
 use std::collections::{BTreeSet, VecDeque};
 
-/// A type is looked for at so many places of each kind.
+/// The number of places of each kind at which a type is looked for.
 const PLACES_MAX: usize = 12;
 /// A place is no deeper.
 const DEPTH_MAX: usize = 14;

@@ -12,7 +12,7 @@ use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A PreBind plugin that waits for a timer of so many seconds.
+/// A PreBind plugin that waits for a timer; the time is in seconds.
 fn waits(name: &'static str, seconds: u64) -> FakePlugin {
     fake(name).pre_bind(move |cx, _, _, _, wake| match wake {
         None => Step::Wait(Wait {

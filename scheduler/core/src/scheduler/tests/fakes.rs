@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct HandWatch(Arc<AtomicU64>);
 
 impl HandWatch {
-    /// So many milliseconds have passed.
+    /// Time has passed, in milliseconds.
     pub(super) fn go(&self, millis: u64) {
         self.0.fetch_add(millis * 1_000_000, Ordering::Relaxed);
     }

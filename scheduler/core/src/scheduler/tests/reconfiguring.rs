@@ -60,7 +60,7 @@ fn shut() -> FakePlugin {
         .events(Vec::new)
 }
 
-/// A PreBind plugin that waits for a timer of so many seconds.
+/// A PreBind plugin that waits for a timer; the time is in seconds.
 fn waits(seconds: u64) -> FakePlugin {
     fake("Waits").pre_bind(move |cx, _, _, _, wake| match wake {
         None => Step::Wait(Wait {

@@ -89,7 +89,7 @@ fn the_condition_names_the_scheduler() {
     );
 }
 
-/// So many pods alone are chosen for a pod.
+/// The number of pods that are chosen for a pod.
 fn chosen(victims: usize) -> Observation {
     Observation::Preemption(Disruption {
         preemptor: "pod",

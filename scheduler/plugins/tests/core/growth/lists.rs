@@ -119,7 +119,7 @@ fn alternatives(of: TypeId) -> Vec<&'static str> {
 }
 
 impl List {
-    /// An object of this name with so many items in the list.
+    /// An object of this name with a number of items in the list.
     pub(super) fn object(&self, items: usize, name: &str) -> Object {
         self.object_with(0..items, name)
     }
