@@ -9,7 +9,7 @@ use berth_api::{Kind, Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Narrowed,
 };
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
+use berth_framework::plugin::{Context, EnqueueExtensions, PreEnqueue};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::{Cluster, FeatureGates, Status};
 use serde::Deserialize;
@@ -84,12 +84,6 @@ fn held_for<'p>(cluster: &Cluster, pod: &'p Pod) -> Option<&'p str> {
     let reason = pod.labels().get(HOLD)?;
     let released = cluster.namespaces().labels(pod.namespace());
     (released.get(RELEASED) != Some(reason)).then_some(reason)
-}
-
-impl Plugin for Hold {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PreEnqueue for Hold {

@@ -12,7 +12,7 @@
 mod service;
 
 use berth_api::{Duration, Str};
-use berth_framework::plugin::{Plugin, PreBind, Reserve};
+use berth_framework::plugin::{PreBind, Reserve};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, PodInfo, Status};
@@ -88,12 +88,6 @@ struct AskedService;
 impl NodeAdmission {
     fn is_required(pod: &PodInfo) -> bool {
         pod.pod.labels().get(ADMISSION) == Some(REQUIRED)
-    }
-}
-
-impl Plugin for NodeAdmission {
-    fn name(&self) -> &str {
-        NAME
     }
 }
 

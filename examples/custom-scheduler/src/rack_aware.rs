@@ -10,7 +10,7 @@
 //! ```
 
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::{FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
@@ -93,12 +93,6 @@ impl RackAware {
         let (old, new) = change.nodes()?;
         let is_open = |node| !self.is_drained(node);
         Ok(new.is_some_and(is_open) && !old.is_some_and(is_open))
-    }
-}
-
-impl Plugin for RackAware {
-    fn name(&self) -> &str {
-        NAME
     }
 }
 

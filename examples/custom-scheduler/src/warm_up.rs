@@ -11,7 +11,7 @@
 
 use berth_api::{Duration, Kind, Node, ObjectMeta, Str, Time};
 use berth_framework::call::ObjectName;
-use berth_framework::plugin::{Plugin, PreBind};
+use berth_framework::plugin::PreBind;
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::write::{CallType, Merge, Write};
@@ -93,12 +93,6 @@ fn progress_of<'n>(node: &'n Node, what: &str) -> Option<&'n str> {
     node.metadata
         .annotations
         .get(&format!("{ANNOTATION}{what}"))
-}
-
-impl Plugin for WarmUp {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PreBind for WarmUp {

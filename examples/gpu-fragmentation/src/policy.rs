@@ -3,7 +3,7 @@
 use crate::devices::{Demand, GPUS, Room, label};
 use berth_api::{Duration, Kind, Object, Pod, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreBind, Reserve};
+use berth_framework::plugin::{Context, EnqueueExtensions, PreBind, Reserve};
 use berth_framework::registry::Extensions;
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::stage::{StageContext, Step, Wake, WakeReason};
@@ -68,12 +68,6 @@ impl<P: Policy> GpuPlugin<P> {
         let count = demand.count as usize;
         let gpus: Vec<usize> = room.fitting(demand).take(count).collect();
         (gpus.len() == count).then_some(gpus)
-    }
-}
-
-impl<P: Policy> Plugin for GpuPlugin<P> {
-    fn name(&self) -> &str {
-        P::NAME
     }
 }
 

@@ -587,7 +587,7 @@ fn hooks_of_profile(profile: &Profile, features: &FeatureGates) -> ProfileHooks 
     let sort = profile.queue_sort.plugin.clone();
     let mut hooks = ProfileHooks::new(profile.name.clone(), sort);
     for member in &profile.pre_enqueue {
-        hooks = hooks.with_pre_enqueue(member.plugin.clone());
+        hooks = hooks.with_pre_enqueue(member.name.clone(), member.plugin.clone());
     }
     for plugin in &profile.plugins {
         hooks = hooks.with_plugin(plugin, features);

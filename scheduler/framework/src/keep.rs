@@ -11,7 +11,7 @@
 //!
 //! A plugin that implements neither is called for every node each time. That is correct and slow.
 
-use crate::plugin::{Context, Plugin};
+use crate::plugin::Context;
 use crate::pod_info::PodInfo;
 use crate::state::CycleState;
 use crate::status::Status;
@@ -172,7 +172,7 @@ pub struct FeasibleClass<'a> {
 /// A plugin that judges nodes by what runs in their topology domains, and can keep its counts pod by pod.
 ///
 /// The ledger replaces PreFilter, Filter, PreScore and Score of the plugin, and must give the same answers.
-pub trait Domains: Plugin {
+pub trait Domains: Send + Sync + 'static {
     /// Writes what the answers about `pod` depend on, other than nodes and the pods on them.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
 

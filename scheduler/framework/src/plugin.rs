@@ -1,7 +1,7 @@
 //! The extension points: one trait each, in the order in which they run for a pod.
 //!
-//! A plugin implements [`Plugin`] and the traits of the points it takes part in. Statuses need not name the
-//! plugin: the framework adds the name.
+//! A plugin implements the traits of the points it takes part in. It has no name of its own: its name is that of its
+//! [registration](crate::registry::Registration), which the framework also adds to statuses.
 
 mod group;
 
@@ -30,12 +30,6 @@ use std::sync::Arc;
 
 /// The greatest score of a node after normalisation.
 pub const MAX_NODE_SCORE: i64 = 100;
-
-/// The base of every plugin.
-pub trait Plugin: Send + Sync + 'static {
-    /// The name in configuration, metrics and events.
-    fn name(&self) -> &str;
-}
 
 /// The state that a plugin may read while it decides.
 #[derive(Debug, Clone, Copy)]
@@ -67,13 +61,13 @@ impl Context<'_> {
 }
 
 /// Registers the cluster events that may help a pod that the plugin rejected.
-pub trait EnqueueExtensions: Plugin {
+pub trait EnqueueExtensions: Send + Sync + 'static {
     /// The events. Without one, the plugin's pods wait for the periodic flush.
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration>;
 }
 
 /// Decides whether a pod may enter the active queue at all.
-pub trait PreEnqueue: Plugin {
+pub trait PreEnqueue: Send + Sync + 'static {
     /// Success admits the pod; any other status gates it until one of the plugin's events occurs.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status;
 
@@ -112,7 +106,7 @@ pub struct QueuedPod<'a> {
 pub struct SortKey(pub i64, pub i64);
 
 /// Orders the active queue. Exactly one per scheduler.
-pub trait QueueSort: Plugin {
+pub trait QueueSort: Send + Sync + 'static {
     /// Returns whether `a` precedes `b`.
     fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool;
 
@@ -137,7 +131,7 @@ pub enum PreFilterResult {
 }
 
 /// Runs once per pod, before any node is filtered.
-pub trait PreFilter: Plugin {
+pub trait PreFilter: Send + Sync + 'static {
     /// Prepares what Filter needs.
     fn pre_filter(
         &self,
@@ -172,7 +166,7 @@ pub trait PreFilter: Plugin {
 }
 
 /// Decides whether a pod may run on a node.
-pub trait Filter: Plugin {
+pub trait Filter: Send + Sync + 'static {
     /// Success or a rejection: `Unschedulable` if removing pods may help, `UnschedulableAndUnresolvable` if it does
     /// not.
     fn filter(
@@ -323,7 +317,7 @@ pub struct PostFilterContext<'a> {
 }
 
 /// Runs when no node is feasible, to make one feasible.
-pub trait PostFilter: Plugin {
+pub trait PostFilter: Send + Sync + 'static {
     /// `statuses` has the status of each node. Called without `wake` first, and after each wait with its result.
     fn post_filter(
         &self,
@@ -341,7 +335,7 @@ pub trait PostFilter: Plugin {
 }
 
 /// Runs once per pod, before the feasible nodes are scored.
-pub trait PreScore: Plugin {
+pub trait PreScore: Send + Sync + 'static {
     /// Success, or Skip if the plugin has no preference among them.
     fn pre_score(
         &self,
@@ -353,7 +347,7 @@ pub trait PreScore: Plugin {
 }
 
 /// Ranks the feasible nodes.
-pub trait Score: Plugin {
+pub trait Score: Send + Sync + 'static {
     /// The raw score of one node.
     ///
     /// # Errors
@@ -417,7 +411,7 @@ pub fn default_normalize(max: i64, reverse: bool, scores: &mut [(Slot, i64)]) {
 }
 
 /// Reserves what a pod will use on its node.
-pub trait Reserve: Plugin {
+pub trait Reserve: Send + Sync + 'static {
     /// Reserves it. Called without `wake` first, and after each wait with its result; the whole cycle is parked
     /// meanwhile.
     fn reserve(
@@ -470,7 +464,7 @@ impl Answer for PermitStep {
 }
 
 /// The last decision before binding; may delay it.
-pub trait Permit: Plugin {
+pub trait Permit: Send + Sync + 'static {
     /// Permits, rejects or delays. Called without `wake` first, and after each [`PermitStep::Wait`] with the result of
     /// the wait.
     fn permit(
@@ -484,7 +478,7 @@ pub trait Permit: Plugin {
 }
 
 /// Prepares the node or the pod's objects before binding.
-pub trait PreBind: Plugin {
+pub trait PreBind: Send + Sync + 'static {
     /// Success if there is something to do, else Skip.
     fn pre_flight(
         &self,
@@ -513,7 +507,7 @@ pub trait PreBind: Plugin {
 }
 
 /// Binds the pod to its node.
-pub trait Bind: Plugin {
+pub trait Bind: Send + Sync + 'static {
     /// Binds; Skip leaves it to the next plugin. Called without `wake` first, and after each wait with its result.
     fn bind(
         &self,
@@ -526,7 +520,7 @@ pub trait Bind: Plugin {
 }
 
 /// Runs after a pod was bound.
-pub trait PostBind: Plugin {
+pub trait PostBind: Send + Sync + 'static {
     /// The pod is bound.
     fn post_bind(
         &self,

@@ -5,8 +5,8 @@ use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, FragmentVersion, Keep};
 use crate::plugin::{
     Bind, EnqueueExtensions, Filter, Permit, PlacementFeasible, PlacementGenerate, PlacementScore,
-    Plugin, PodGroupPostFilter, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
-    QueueSort, Reserve, Score,
+    PodGroupPostFilter, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort,
+    Reserve, Score,
 };
 use crate::requirement::{KeepBoth, KeepFilter, KeepScore, NodeFilter, NodeScore};
 use crate::write::CallType;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Default)]
 pub struct Extensions {
-    /// The plugin's name.
+    /// The plugin's name in configuration, metrics and events: the name of its [`Registration`], which sets it.
     pub name: String,
     /// Its PreEnqueue.
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
@@ -77,14 +77,10 @@ pub struct Extensions {
 
 impl Extensions {
     /// Starts with a plugin that takes part in nothing yet.
-    pub fn of<P: Plugin>(plugin: P) -> ExtensionsBuilder<P> {
-        let name = plugin.name().to_owned();
+    pub fn of<P>(plugin: P) -> ExtensionsBuilder<P> {
         ExtensionsBuilder {
             plugin: Arc::new(plugin),
-            extensions: Self {
-                name,
-                ..Self::default()
-            },
+            extensions: Self::default(),
         }
     }
 }
@@ -105,7 +101,7 @@ pub struct ExtensionsBuilder<P> {
 
 macro_rules! points {
     ($($field:ident: $point:ident),* $(,)?) => {
-        impl<P: Plugin> ExtensionsBuilder<P> {
+        impl<P> ExtensionsBuilder<P> {
             $(
                 #[doc = concat!("Takes part in `", stringify!($point), "`.")]
                 #[must_use]
@@ -392,7 +388,6 @@ impl Registration {
     /// The faults of the arguments.
     pub fn make(&self, cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
         let mut extensions = (self.factory)(cx)?;
-        // All messages use the name in the registry.
         self.name.clone_into(&mut extensions.name);
         Ok(extensions)
     }

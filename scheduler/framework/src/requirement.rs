@@ -17,8 +17,7 @@
 use crate::keep::{FollowOutcome, Fragment, Keep, Kept};
 use crate::lack::Lack;
 use crate::plugin::{
-    Context, Filter, MAX_NODE_SCORE, Plugin, PreFilter, PreFilterResult, PreScore, Score,
-    default_normalize,
+    Context, Filter, MAX_NODE_SCORE, PreFilter, PreFilterResult, PreScore, Score, default_normalize,
 };
 use crate::pod_info::PodInfo;
 use crate::state::CycleState;
@@ -30,7 +29,7 @@ use std::sync::Arc;
 
 /// Filters nodes by a requirement. Implements [`PreFilter`] and [`Filter`]; register it with
 /// [`node_filter`](crate::registry::ExtensionsBuilder::node_filter).
-pub trait NodeFilter: Plugin {
+pub trait NodeFilter: Send + Sync + 'static {
     /// The values that the plugin reads of a pod, and of the cluster beside the node that it checks. Pods with equal
     /// requirements get equal answers about a node.
     type Requirement: Hash + Send + 'static;
@@ -91,7 +90,7 @@ pub enum ScoreScale {
 
 /// Scores nodes by a preference. Implements [`PreScore`] and [`Score`]; register it with
 /// [`node_score`](crate::registry::ExtensionsBuilder::node_score).
-pub trait NodeScore: Plugin {
+pub trait NodeScore: Send + Sync + 'static {
     /// The values that the plugin reads of a pod, and of the cluster beside the node that it rates. Pods with equal
     /// preferences get equal scores.
     type Preference: Hash + Send + 'static;

@@ -5,7 +5,7 @@
 
 use berth_api::{Duration, Str};
 use berth_framework::call::PodRef;
-use berth_framework::plugin::{Bind, Plugin};
+use berth_framework::plugin::Bind;
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake, WakeReason};
 use berth_framework::{ApiCall, CycleState, PodInfo, Status};
@@ -26,12 +26,6 @@ pub fn registration() -> Registration {
     Registration::new(NAME, |_| Ok(Extensions::of(DefaultBinder).bind().build()))
         .args(ArgsKind::None)
         .by_default(None)
-}
-
-impl Plugin for DefaultBinder {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl Bind for DefaultBinder {

@@ -32,8 +32,8 @@ pub use args::DefaultPreemptionArgs;
 use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint, Touched};
 use berth_framework::plugin::{
-    Context, DryRun, EnqueueExtensions, NodeStatuses, Nominating, Plugin, PostFilter,
-    PostFilterContext, PostFilterStep, PreEnqueue,
+    Context, DryRun, EnqueueExtensions, NodeStatuses, Nominating, PostFilter, PostFilterContext,
+    PostFilterStep, PreEnqueue,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{Observation, Wake};
@@ -116,12 +116,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::Typed(args::complete))
     .by_default(None)
-}
-
-impl Plugin for DefaultPreemption {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 fn unschedulable(message: impl std::fmt::Display) -> Status {

@@ -12,7 +12,7 @@ use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError,
 };
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Permit, PermitStep, Plugin, PreFilter, PreFilterResult,
+    Context, EnqueueExtensions, Filter, Permit, PermitStep, PreFilter, PreFilterResult,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Wake};
@@ -54,12 +54,6 @@ pub fn registration() -> Registration {
 fn is_resize(features: &FeatureGates, pod: &Pod) -> bool {
     features.enabled(Feature::InPlacePodVerticalScalingSchedulerPreemption)
         && pod.has_deferred_resize()
-}
-
-impl Plugin for DeferredPodScheduling {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PreFilter for DeferredPodScheduling {

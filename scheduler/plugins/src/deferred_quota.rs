@@ -13,7 +13,7 @@ use berth_framework::cluster::{DEFERRED_QUOTA, QUOTA_GATE_PLUGIN};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError, Narrowed, Touched,
 };
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue, Reserve};
+use berth_framework::plugin::{Context, EnqueueExtensions, PreEnqueue, Reserve};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, ReasonCode, Status};
@@ -37,12 +37,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for DeferredQuota {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PreEnqueue for DeferredQuota {

@@ -37,9 +37,9 @@ use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{FollowOutcome, Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, GroupPostFilterResult, MAX_NODE_SCORE, NodeStatuses,
-    Nominating, Plugin, PodGroupPostFilter, PodGroupPostFilterContext, PostFilter,
-    PostFilterContext, PostFilterStep, PreBind, PreEnqueue, PreFilter, PreFilterResult, Reserve,
-    Score, default_normalize,
+    Nominating, PodGroupPostFilter, PodGroupPostFilterContext, PostFilter, PostFilterContext,
+    PostFilterStep, PreBind, PreEnqueue, PreFilter, PreFilterResult, Reserve, Score,
+    default_normalize,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
@@ -82,12 +82,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::Typed(args::complete))
     .by_default(Some(2))
-}
-
-impl Plugin for DynamicResources {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PreEnqueue for DynamicResources {

@@ -12,7 +12,7 @@ use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
 };
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, GroupProgress, PlacementFeasible, Plugin, PreEnqueue,
+    Context, EnqueueExtensions, GroupProgress, PlacementFeasible, PreEnqueue,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Cluster, Code, Feature, FeatureGates, ReasonCode, Status};
@@ -41,12 +41,6 @@ pub fn registration() -> Registration {
     .args(ArgsKind::None)
     .by_default(None)
     .gated_by(Feature::GenericWorkload)
-}
-
-impl Plugin for GangScheduling {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PreEnqueue for GangScheduling {

@@ -5,7 +5,7 @@
 
 use berth_api::{Pod, Str};
 use berth_framework::features::Behaviour;
-use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
+use berth_framework::plugin::{Context, MAX_NODE_SCORE};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeScore;
 use berth_framework::table::{ImageState, Images as NodeImages};
@@ -39,12 +39,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(Some(1))
-}
-
-impl Plugin for ImageLocality {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 /// The name under which nodes list an image: with a tag, `latest` when the user wrote none. The part after the last

@@ -35,7 +35,7 @@ use berth_api::Kind;
 use berth_framework::FeatureGates;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::features::Behaviour;
-use berth_framework::plugin::{EnqueueExtensions, Plugin};
+use berth_framework::plugin::EnqueueExtensions;
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use std::sync::Arc;
 
@@ -82,12 +82,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::Typed(args::complete))
     .by_default(Some(2))
-}
-
-impl Plugin for InterPodAffinity {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl EnqueueExtensions for InterPodAffinity {

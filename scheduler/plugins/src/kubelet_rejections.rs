@@ -17,7 +17,7 @@ use args::KubeletRejectionsArgs;
 use berth_api::{Str, Time};
 use berth_framework::cluster::{REJECTION_WEIGHT, RejectionPolicy};
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Touched};
-use berth_framework::plugin::{Context, EnqueueExtensions, MAX_NODE_SCORE, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions, MAX_NODE_SCORE};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore};
 use berth_framework::{FeatureGates, Lack, NodeTable, NodeView, PodInfo, ReasonCode, Slot, Status};
@@ -65,12 +65,6 @@ pub fn registration() -> Registration {
             .build())
     })
     .args(ArgsKind::Typed(args::complete))
-}
-
-impl Plugin for KubeletRejections {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 /// A node that is excluded for a pod.

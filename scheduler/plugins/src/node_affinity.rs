@@ -23,7 +23,7 @@ use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError,
 };
 use berth_framework::keep::constant;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::{FeatureGates, Lack, NodeTable, NodeView, PodInfo, ReasonCode, Slot, Status};
@@ -108,12 +108,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::Typed(|_, _| {}))
     .by_default(Some(2))
-}
-
-impl Plugin for NodeAffinity {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeFilter for NodeAffinity {

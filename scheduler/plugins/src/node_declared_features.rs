@@ -8,7 +8,7 @@ use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::features::Behaviour;
 use berth_framework::keep::constant;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{Feature, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
@@ -78,12 +78,6 @@ pub fn registration() -> Registration {
     .args(ArgsKind::None)
     .by_default(None)
     .gated_by(Feature::NodeDeclaredFeatures)
-}
-
-impl Plugin for NodeDeclaredFeatures {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 /// The required features that the node does not declare.

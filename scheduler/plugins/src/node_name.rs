@@ -5,7 +5,7 @@
 use berth_api::Str;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::constant;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
@@ -33,12 +33,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for NodeName {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeFilter for NodeName {

@@ -7,7 +7,7 @@ use crate::change::is_assigned_or_nominated;
 use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::keep::constant;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::pod_info::{HostPort, host_ports};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
@@ -37,12 +37,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for NodePorts {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeFilter for NodePorts {

@@ -4,7 +4,7 @@ use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Taint, TaintEffect};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::keep::constant;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{
@@ -60,12 +60,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for NodeUnschedulable {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 /// That a node is not cordoned.

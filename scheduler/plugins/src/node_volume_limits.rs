@@ -16,7 +16,7 @@ use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError, WaitKey, Wanted,
 };
 use berth_framework::keep::constant;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{
@@ -270,12 +270,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for NodeVolumeLimits {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeFilter for NodeVolumeLimits {

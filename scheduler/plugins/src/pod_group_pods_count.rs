@@ -5,7 +5,7 @@
 //! ```
 
 use berth_framework::Feature;
-use berth_framework::plugin::{Context, GroupProposal, MAX_NODE_SCORE, PlacementScore, Plugin};
+use berth_framework::plugin::{Context, GroupProposal, MAX_NODE_SCORE, PlacementScore};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 
 /// The plugin's name.
@@ -23,12 +23,6 @@ pub fn registration() -> Registration {
     .args(ArgsKind::None)
     .by_default(Some(1))
     .gated_by(Feature::TopologyAwareWorkloadScheduling)
-}
-
-impl Plugin for PodGroupPodsCount {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PlacementScore for PodGroupPodsCount {

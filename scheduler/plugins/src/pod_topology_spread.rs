@@ -27,7 +27,7 @@ pub use args::PodTopologySpreadArgs;
 use berth_api::Kind;
 use berth_framework::FeatureGates;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
-use berth_framework::plugin::{EnqueueExtensions, Plugin};
+use berth_framework::plugin::EnqueueExtensions;
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use std::sync::Arc;
 
@@ -78,12 +78,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::Typed(args::complete))
     .by_default(Some(2))
-}
-
-impl Plugin for PodTopologySpread {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl EnqueueExtensions for PodTopologySpread {

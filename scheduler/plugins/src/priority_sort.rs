@@ -1,6 +1,6 @@
 //! Orders the active queue: higher priority first, then the pod that was queued earlier.
 
-use berth_framework::plugin::{Plugin, QueueSort, QueuedPod, SortKey};
+use berth_framework::plugin::{QueueSort, QueuedPod, SortKey};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 
 /// The plugin's name.
@@ -17,12 +17,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for PrioritySort {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl QueueSort for PrioritySort {

@@ -8,7 +8,7 @@
 use berth_api::Pod;
 use berth_framework::condition::SCHEDULING_GATED;
 use berth_framework::event::{ActionType, EventRegistration};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
+use berth_framework::plugin::{Context, EnqueueExtensions, PreEnqueue};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Feature, FeatureGates, ReasonCode, Status};
 use std::sync::Arc;
@@ -34,12 +34,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for SchedulingGates {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PreEnqueue for SchedulingGates {

@@ -12,7 +12,7 @@ use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError, Touched, WaitKey, Waits,
 };
 use berth_framework::keep::constant;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsKind, Extensions, FactoryContext, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::{
@@ -142,12 +142,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(Some(3))
-}
-
-impl Plugin for TaintToleration {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeFilter for TaintToleration {

@@ -8,9 +8,7 @@
 use berth_api::{Object, Pod, Str};
 use berth_framework::cluster::GroupKey;
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, GroupPlacement, PlacementGenerate, Plugin,
-};
+use berth_framework::plugin::{Context, EnqueueExtensions, GroupPlacement, PlacementGenerate};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Cluster, Feature, FeatureGates, Slot, Status};
 use std::collections::BTreeSet;
@@ -34,12 +32,6 @@ pub fn registration() -> Registration {
     .args(ArgsKind::None)
     .by_default(None)
     .gated_by(Feature::TopologyAwareWorkloadScheduling)
-}
-
-impl Plugin for TopologyPlacementGenerator {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 /// The domain of the members that have a node. Members on nodes that do not exist any more have none.

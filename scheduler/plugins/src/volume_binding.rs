@@ -26,9 +26,7 @@ use crate::volumes::{claim_names, when_own_claim};
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
 use berth_framework::keep::constant;
 use berth_framework::lack::VolumeLack;
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
-};
+use berth_framework::plugin::{Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{
     Code, CycleState, FeatureGates, Lack, NodeView, PodInfo, Reason, ReasonCode, Status,
@@ -141,12 +139,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::Typed(args::complete))
     .by_default(None)
-}
-
-impl Plugin for VolumeBinding {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl PreFilter for VolumeBinding {

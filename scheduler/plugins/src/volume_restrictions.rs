@@ -15,7 +15,7 @@ use berth_framework::event::{
 };
 use berth_framework::keep::constant;
 use berth_framework::lack::VolumeLack;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
@@ -247,12 +247,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for VolumeRestrictions {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeFilter for VolumeRestrictions {

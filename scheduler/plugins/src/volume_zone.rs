@@ -11,7 +11,7 @@ use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod, St
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::keep::constant;
 use berth_framework::lack::VolumeLack;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Status};
@@ -158,12 +158,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::None)
     .by_default(None)
-}
-
-impl Plugin for VolumeZone {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeFilter for VolumeZone {

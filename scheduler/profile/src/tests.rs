@@ -1,18 +1,12 @@
 //! Profiles as users see them: their parts, and the errors of invalid ones.
 
 use super::*;
-use berth_framework::plugin::{Context, Plugin, QueuedPod, Score};
+use berth_framework::plugin::{Context, QueuedPod, Score};
 use berth_framework::registry::{ArgsError, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, NodeView, PodInfo, Status};
 
-struct Fake(&'static str);
-
-impl Plugin for Fake {
-    fn name(&self) -> &str {
-        self.0
-    }
-}
+struct Fake;
 
 impl QueueSort for Fake {
     fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool {
@@ -54,9 +48,7 @@ impl Bind for Fake {
 fn registry() -> Registry {
     let mut registry = Registry::default();
     for name in ["PrioritySort", "OtherSort"] {
-        let sort = Registration::new(name, move |_| {
-            Ok(Extensions::of(Fake(name)).queue_sort().build())
-        });
+        let sort = Registration::new(name, move |_| Ok(Extensions::of(Fake).queue_sort().build()));
         let is_default = name == "PrioritySort";
         let sort = if is_default {
             sort.by_default(None)
@@ -74,7 +66,7 @@ fn registry() -> Registry {
             if cx.args.get("bad").is_some() {
                 return Err(ArgsError::at("bad", "is not a field"));
             }
-            Ok(Extensions::of(Fake(name)).filter().score().build())
+            Ok(Extensions::of(Fake).filter().score().build())
         });
         let is_default = weight.is_some();
         let scores = if is_default {
@@ -84,9 +76,7 @@ fn registry() -> Registry {
         };
         registry.add(scores).unwrap();
     }
-    let binder = Registration::new("DefaultBinder", |_| {
-        Ok(Extensions::of(Fake("DefaultBinder")).bind().build())
-    });
+    let binder = Registration::new("DefaultBinder", |_| Ok(Extensions::of(Fake).bind().build()));
     registry.add(binder.by_default(None)).unwrap();
     registry
 }
@@ -113,7 +103,7 @@ fn only_needed_plugins_are_made_and_each_once() {
         registry
             .register(name, move |cx| {
                 let _ = send.try_send(format!("{name} {}", cx.args));
-                let all = Extensions::of(Fake(name));
+                let all = Extensions::of(Fake);
                 Ok(match name {
                     "Sort" => all.queue_sort().build(),
                     "Binder" => all.bind().build(),

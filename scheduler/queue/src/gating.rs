@@ -199,22 +199,19 @@ pub(super) fn file_members(queue: &mut SchedulingQueue, id: EntryId, uids: &[Str
 fn gate_of_member(queue: &mut SchedulingQueue, cx: &Context<'_>, pod: &Arc<Pod>) -> Option<Gate> {
     let profile = queue.profiles.by_name(&pod.spec.scheduler_name);
     let profile = queue.profiles.get(profile)?;
-    for plugin in &profile.pre_enqueue {
+    for (name, plugin) in &profile.pre_enqueue {
         let status = plugin.pre_enqueue(cx, pod);
         if status.is_success() {
             continue;
         }
         if !status.is_rejected() {
             let line = LogLine::error("Unexpected error running PreEnqueue plugin");
-            let line = line
-                .with("pod", &**pod)
-                .with("plugin", &Str::new(plugin.name()));
+            let line = line.with("pod", &**pod).with("plugin", name);
             queue.log.push(line.with("err", status.message()));
         }
-        let name = Str::new(plugin.name());
-        let message = message_of(&name, &status.message());
+        let message = message_of(name, &status.message());
         return Some(Gate {
-            plugin: name,
+            plugin: name.clone(),
             reason: plugin.condition_reason(),
             message,
             code: status.reason_code(),

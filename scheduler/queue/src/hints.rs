@@ -213,7 +213,7 @@ impl EventQuestion<'_> {
         info.own.group.is_none()
             && !self.matched.is_wildcard
             && (plugins.iter())
-                .any(|plugin| plugin.rejects_regardless(self.cluster, &info.pod, &self.change))
+                .any(|(_, plugin)| plugin.rejects_regardless(self.cluster, &info.pod, &self.change))
     }
 
     /// Calls a hint for a pod, or for a group: for the members that represent it, and for the changed member.

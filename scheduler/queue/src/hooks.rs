@@ -33,8 +33,8 @@ pub struct ProfileHooks {
     pub scheduler_name: Str,
     /// The order of the active queue. It is equal in all profiles; the order of the first profile is used.
     pub queue_sort: Arc<dyn QueueSort>,
-    /// The PreEnqueue plugins, in the order in which they run.
-    pub pre_enqueue: Vec<Arc<dyn PreEnqueue>>,
+    /// The PreEnqueue plugins with their names, in the order in which they run.
+    pub pre_enqueue: Vec<(Str, Arc<dyn PreEnqueue>)>,
     /// The registrations, in plugin order.
     pub events: Vec<PluginEvents>,
 }
@@ -52,8 +52,8 @@ impl ProfileHooks {
 
     /// Appends a PreEnqueue plugin.
     #[must_use]
-    pub fn with_pre_enqueue(mut self, plugin: Arc<dyn PreEnqueue>) -> Self {
-        self.pre_enqueue.push(plugin);
+    pub fn with_pre_enqueue(mut self, name: impl Into<Str>, plugin: Arc<dyn PreEnqueue>) -> Self {
+        self.pre_enqueue.push((name.into(), plugin));
         self
     }
 
@@ -94,13 +94,12 @@ impl ProfileHooks {
 
 impl fmt::Debug for ProfileHooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.pre_enqueue.iter().map(|p| p.name()).collect();
+        let names: Vec<&Str> = self.pre_enqueue.iter().map(|(name, _)| name).collect();
         f.debug_struct("ProfileHooks")
             .field("scheduler_name", &self.scheduler_name)
-            .field("queue_sort", &self.queue_sort.name())
             .field("pre_enqueue", &names)
             .field("events", &self.events)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -151,7 +150,7 @@ pub(super) struct Registration {
 /// A profile in the queue.
 pub(super) struct QueueProfile {
     pub(super) scheduler_name: Str,
-    pub(super) pre_enqueue: Vec<Arc<dyn PreEnqueue>>,
+    pub(super) pre_enqueue: Vec<(Str, Arc<dyn PreEnqueue>)>,
     pub(super) registrations: Vec<Registration>,
     /// The registrations of each plugin that index pods by what they wait for.
     indexed: FxHashMap<Str, Vec<(usize, WaitsFn)>>,

@@ -147,7 +147,7 @@ impl SchedulingQueue {
             return;
         }
         let info = &mut entry.info;
-        let plugins: &[Arc<dyn PreEnqueue>] = self
+        let plugins: &[(Str, Arc<dyn PreEnqueue>)] = self
             .profiles
             .get(entry.profile)
             .map_or(&[], |profile| &profile.pre_enqueue);
@@ -159,19 +159,16 @@ impl SchedulingQueue {
         let stopwatch = &*self.stopwatch;
         let is_sampled = self.sampler.choose();
         let began = stopwatch.last_nanos();
-        let is_gate = |plugin: &&Arc<dyn PreEnqueue>| {
-            gate.as_ref()
-                .is_some_and(|gate| plugin.name() == gate.plugin.as_str())
-        };
+        let is_gate =
+            |(name, _): &&(Str, _)| gate.as_ref().is_some_and(|gate| gate.plugin == *name);
         let first = plugins.iter().filter(is_gate);
         let others = plugins.iter().filter(|plugin| !is_gate(plugin));
-        for plugin in first.chain(others) {
+        for (name, plugin) in first.chain(others) {
             let called = is_sampled.then(|| stopwatch.nanos());
             let status = plugin.pre_enqueue(cx, &info.pod);
             if let Some(called) = called {
                 let nanos = stopwatch.nanos().saturating_sub(called);
-                self.metrics
-                    .pre_enqueue_plugin(plugin.name(), status.code(), nanos);
+                self.metrics.pre_enqueue_plugin(name, status.code(), nanos);
             }
             if status.is_success() {
                 continue;
@@ -179,32 +176,31 @@ impl SchedulingQueue {
             let nanos = stopwatch.nanos().saturating_sub(began);
             self.metrics
                 .pre_enqueue(&info.pod.spec.scheduler_name, status.code(), nanos);
-            let name = Str::new(plugin.name());
             if status.code() == Code::Error {
                 let line = LogLine::error("Unexpected error running PreEnqueue plugin")
                     .with("pod", &*info.pod)
-                    .with("plugin", &name)
+                    .with("plugin", name)
                     .with("err", status.message());
                 self.log.push(line);
             } else {
                 self.log
                     .v(4, "Status after running PreEnqueue plugin", |line| {
-                        let line = line.with("pod", &*info.pod).with("plugin", &name);
+                        let line = line.with("pod", &*info.pod).with("plugin", name);
                         line.with("status", status.message())
                     });
             }
-            if !info.is_rejected_by(&name) {
+            if !info.is_rejected_by(name) {
                 self.metrics
-                    .unschedulable(&name, &info.pod.spec.scheduler_name, 1.0);
+                    .unschedulable(name, &info.pod.spec.scheduler_name, 1.0);
             }
-            info.unschedulable_plugins.insert(&name);
+            info.unschedulable_plugins.insert(name);
             let message = if reports_wanted {
-                message_of(&name, &status.message())
+                message_of(name, &status.message())
             } else {
                 Str::default()
             };
             let new = Gate {
-                plugin: name,
+                plugin: name.clone(),
                 reason: plugin.condition_reason(),
                 message,
                 code: status.reason_code(),

@@ -147,7 +147,7 @@ struct Replayed {
 impl Replayed {
     fn new(hints: &BTreeMap<String, Vec<String>>, release: Release) -> Result<Self, String> {
         let mut profile = ProfileHooks::new(SCHEDULER_NAME, Arc::new(PrioritySort))
-            .with_pre_enqueue(Arc::new(SchedulingGates));
+            .with_pre_enqueue("SchedulingGates", Arc::new(SchedulingGates));
         for (plugin, events) in hints {
             profile.events.push(PluginEvents {
                 plugin: Str::new(plugin),

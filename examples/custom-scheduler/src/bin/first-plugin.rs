@@ -1,7 +1,7 @@
 //! A scheduler with one plugin: nodes under maintenance get no pods.
 
 use berth::Berth;
-use berth_framework::plugin::{Context, Plugin};
+use berth_framework::plugin::Context;
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{NodeView, PodInfo, Status};
@@ -9,12 +9,6 @@ use std::process::ExitCode;
 
 /// Rejects nodes with the label `example.com/maintenance`.
 struct Maintenance;
-
-impl Plugin for Maintenance {
-    fn name(&self) -> &str {
-        "Maintenance"
-    }
-}
 
 impl NodeFilter for Maintenance {
     type Requirement = ();

@@ -1,19 +1,13 @@
 //! Configurations with plugins: merging, arguments, and the errors of plugins. F-24 to F-28, F-32, F-33, F-36.
 
 use super::*;
-use berth_framework::plugin::{Bind, Context, Filter, Plugin, QueueSort, QueuedPod, Score};
+use berth_framework::plugin::{Bind, Context, Filter, QueueSort, QueuedPod, Score};
 use berth_framework::registry::{ArgsError, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, Feature, NodeView, PodInfo, Status};
 use berth_profile::Profiles;
 
-struct Fake(&'static str);
-
-impl Plugin for Fake {
-    fn name(&self) -> &str {
-        self.0
-    }
-}
+struct Fake;
 
 impl QueueSort for Fake {
     fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool {
@@ -56,9 +50,7 @@ impl Bind for Fake {
 fn registry() -> Registry {
     let mut registry = Registry::default();
     for name in ["PrioritySort", "OtherSort"] {
-        let sort = Registration::new(name, move |_| {
-            Ok(Extensions::of(Fake(name)).queue_sort().build())
-        });
+        let sort = Registration::new(name, move |_| Ok(Extensions::of(Fake).queue_sort().build()));
         registry.add(by_default(sort)).expect("a new name");
     }
     for name in ["TaintToleration", "NodeResourcesFit", "Extra", "Another"] {
@@ -69,16 +61,14 @@ fn registry() -> Registry {
                 .map(|field| (field.to_owned(), "is refused".to_owned()))
                 .collect();
             if problems.is_empty() {
-                Ok(Extensions::of(Fake(name)).filter().score().build())
+                Ok(Extensions::of(Fake).filter().score().build())
             } else {
                 Err(ArgsError { problems })
             }
         });
         registry.add(by_default(scores)).expect("a new name");
     }
-    let binder = Registration::new("DefaultBinder", |_| {
-        Ok(Extensions::of(Fake("DefaultBinder")).bind().build())
-    });
+    let binder = Registration::new("DefaultBinder", |_| Ok(Extensions::of(Fake).bind().build()));
     registry.add(by_default(binder)).expect("a new name");
     registry
 }

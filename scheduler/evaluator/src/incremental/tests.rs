@@ -4,8 +4,8 @@ use super::*;
 use crate::NoNominations;
 use berth_api::Time;
 use berth_framework::keep::{FollowOutcome, Keep, Kept as KeptAnswers};
-use berth_framework::plugin::{Context, Filter, Plugin, Score};
-use berth_framework::registry::Extensions;
+use berth_framework::plugin::{Context, Filter, Score};
+use berth_framework::registry::{Extensions, ExtensionsBuilder};
 use berth_framework::table::ResourceId;
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
@@ -15,16 +15,17 @@ use berth_telemetry::NoStopwatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+fn named<P>(name: &str, made: ExtensionsBuilder<P>) -> Extensions {
+    Extensions {
+        name: name.to_owned(),
+        ..made.build()
+    }
+}
+
 /// Keeps pods off nodes labelled `closed`, breaks on those labelled `broken`, and prefers a high `rank`. It reads the
 /// pod's label `team`; about pods of team `odd` nothing may be kept.
 struct Ranks {
     asked: Arc<AtomicUsize>,
-}
-
-impl Plugin for Ranks {
-    fn name(&self) -> &str {
-        "Ranks"
-    }
 }
 
 impl Filter for Ranks {
@@ -82,12 +83,6 @@ struct Lease {
 /// The holder when answers were given.
 struct HolderSeen(usize);
 
-impl Plugin for Lease {
-    fn name(&self) -> &str {
-        "Lease"
-    }
-}
-
 impl Filter for Lease {
     fn filter(
         &self,
@@ -136,12 +131,6 @@ struct FreeCpu {
     asked: Arc<AtomicUsize>,
 }
 
-impl Plugin for FreeCpu {
-    fn name(&self) -> &str {
-        "FreeCpu"
-    }
-}
-
 impl Filter for FreeCpu {
     fn filter(
         &self,
@@ -186,7 +175,7 @@ impl World {
             fake("Binder")
                 .bind(|_, _, _, _, _| berth_framework::Step::success())
                 .build(),
-            Extensions::of(ranks).filter().score().keep().build(),
+            named("Ranks", Extensions::of(ranks).filter().score().keep()),
         ];
         let (registry, spec) = registered(plugins.into_iter().chain(others));
         let mut world = Self {
@@ -291,7 +280,7 @@ fn what_a_plugin_follows_is_asked_again() {
         holder: holder.clone(),
         asked: asked.clone(),
     };
-    let mut world = World::new(vec![Extensions::of(lease).filter().keep().build()]);
+    let mut world = World::new(vec![named("Lease", Extensions::of(lease).filter().keep())]);
     for (situation, now, expected, asked_now) in [
         ("the first pod", 4, "n3", 5),
         ("nothing has changed", 4, "n3", 0),
@@ -315,7 +304,10 @@ fn nodes_with_equal_amounts_are_asked_about_once() {
     let free_cpu = FreeCpu {
         asked: asked.clone(),
     };
-    let mut world = World::new(vec![Extensions::of(free_cpu).filter().keep().build()]);
+    let mut world = World::new(vec![named(
+        "FreeCpu",
+        Extensions::of(free_cpu).filter().keep(),
+    )]);
     let set = |world: &mut World, rank: usize, offered: &[(&str, &str)]| {
         let mut node = node(&format!("n{rank}")).label("rank", &rank.to_string());
         for (resource, amount) in offered {

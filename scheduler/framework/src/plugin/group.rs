@@ -1,6 +1,6 @@
 //! The extension points of groups: where and when a group can start, and how room is made for it.
 
-use super::{Context, Plugin};
+use super::Context;
 use crate::call::ApiCall;
 use crate::cluster::{Cluster, GroupKey};
 use crate::features::FeatureGates;
@@ -23,7 +23,7 @@ pub struct GroupProgress<'a> {
 }
 
 /// Decides whether a group can start, before the first of its members is tried and after each of them.
-pub trait PlacementFeasible: Plugin {
+pub trait PlacementFeasible: Send + Sync + 'static {
     /// Success if the group can start with the members that are placed, Wait if it may with further ones. A rejection
     /// or an error ends the attempt.
     fn placement_feasible(&self, cx: &Context<'_>, progress: &GroupProgress<'_>) -> Status;
@@ -39,7 +39,7 @@ pub struct GroupPlacement {
 }
 
 /// Divides nodes into the placements that are tried for a group.
-pub trait PlacementGenerate: Plugin {
+pub trait PlacementGenerate: Send + Sync + 'static {
     /// The placements among `nodes`, by name. `scheduled` are the members that have a node, as namespace and name with
     /// the node. `None` if the plugin does not restrict the group.
     ///
@@ -66,7 +66,7 @@ pub struct GroupProposal<'a> {
 }
 
 /// Ranks the placements of a group.
-pub trait PlacementScore: Plugin {
+pub trait PlacementScore: Send + Sync + 'static {
     /// The raw score. It must not be lower for more pods on the same nodes: with that, the search tries the placements
     /// in the order of their best possible scores and ends as soon as no other one can be better.
     fn placement_score(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> i64;
@@ -166,7 +166,7 @@ impl GroupPostFilterResult {
 }
 
 /// Runs when a group cannot start, to make room for it.
-pub trait PodGroupPostFilter: Plugin {
+pub trait PodGroupPostFilter: Send + Sync + 'static {
     /// `group` is the group without parent.
     fn post_filter_group(
         &self,

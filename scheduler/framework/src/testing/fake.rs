@@ -6,7 +6,7 @@ use crate::features::FeatureGates;
 use crate::keep::{Fragment, Keep, Kept};
 use crate::lack::Lack;
 use crate::plugin::{
-    Bind, Context, EnqueueExtensions, Filter, NodeStatuses, Nominating, Permit, PermitStep, Plugin,
+    Bind, Context, EnqueueExtensions, Filter, NodeStatuses, Nominating, Permit, PermitStep,
     PostBind, PostFilter, PostFilterContext, PostFilterStep, PreBind, PreEnqueue, PreFilter,
     PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve, Score, SortKey,
 };
@@ -208,12 +208,6 @@ impl FakePlugin {
             judges_resizes: false,
             rejections: None,
         }
-    }
-}
-
-impl Plugin for FakePlugin {
-    fn name(&self) -> &str {
-        &self.name
     }
 }
 

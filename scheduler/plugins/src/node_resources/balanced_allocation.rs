@@ -8,7 +8,7 @@ use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
 use super::batch::{ExactShare, floor};
 use super::strategy::Share;
 use crate::extended_resources::without_backing_classes;
-use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
+use berth_framework::plugin::{Context, MAX_NODE_SCORE};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeScore;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
@@ -109,12 +109,6 @@ pub fn registration() -> Registration {
     })
     .args(ArgsKind::Typed(|fields, _| complete_resources(fields)))
     .by_default(Some(1))
-}
-
-impl Plugin for NodeResourcesBalancedAllocation {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeScore for NodeResourcesBalancedAllocation {

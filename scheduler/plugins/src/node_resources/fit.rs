@@ -20,7 +20,7 @@ use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::{Pod, Resources, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, GroupPlacement, GroupProposal, PlacementScore, Plugin,
+    Context, EnqueueExtensions, GroupPlacement, GroupProposal, PlacementScore,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore};
@@ -225,12 +225,6 @@ pub fn registration() -> Registration {
     .args(ArgsKind::Typed(complete_fit))
     .ignores_resources_in("ignoredResources")
     .by_default(Some(1))
-}
-
-impl Plugin for NodeResourcesFit {
-    fn name(&self) -> &str {
-        NAME
-    }
 }
 
 impl NodeFilter for NodeResourcesFit {

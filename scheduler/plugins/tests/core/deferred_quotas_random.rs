@@ -5,7 +5,7 @@ use berth_api::{Kind, Pod};
 use berth_framework::call::CallErrorKind;
 use berth_framework::cluster::DEFERRED_QUOTA;
 use berth_framework::event::{EventRegistration, Narrowed};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
+use berth_framework::plugin::{Context, EnqueueExtensions, PreEnqueue};
 use berth_framework::registry::{Extensions, Registry};
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::{FeatureGates, Status};
@@ -43,12 +43,6 @@ enum Bug {
 /// DeferredQuota with a bug.
 #[derive(Debug)]
 struct Faulty(Bug);
-
-impl Plugin for Faulty {
-    fn name(&self) -> &str {
-        "DeferredQuota"
-    }
-}
 
 impl PreEnqueue for Faulty {
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {

@@ -118,7 +118,7 @@ struct Both {
 impl Both {
     fn new(pops_from_backoff: bool, keyed: bool) -> Self {
         let mut other = profile("other", OTHER);
-        other.pre_enqueue.retain(|plugin| plugin.name() == "G1");
+        other.pre_enqueue.retain(|(name, _)| *name == *"G1");
         let mut setup = setup()
             .profiles(vec![profile("default-scheduler", PLUGINS), other])
             .feature(Feature::SchedulerPopFromBackoffQ, pops_from_backoff);

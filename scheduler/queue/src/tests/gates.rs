@@ -1,6 +1,6 @@
 //! Pods that PreEnqueue blocks (Q-22 to Q-32; edge cases 110 to 124).
 
-use super::script::profile;
+use super::script::{pre_enqueue, profile};
 use super::setup;
 use berth_api::{Pod, Str, Time};
 use berth_framework::features::Behaviour;
@@ -90,23 +90,17 @@ fn the_gate_changes_hands() {
 fn the_current_gate_is_asked_first_and_the_first_no_ends_the_run() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let plugin = |name: &'static str, digit: usize| {
-        fake(name)
-            .pre_enqueue(move |pod: &Pod| {
-                ASKED.store(ASKED.load(Ordering::SeqCst) * 10 + digit, Ordering::SeqCst);
-                if pod.labels().contains_key(name) {
-                    Status::unschedulable("no")
-                } else {
-                    Status::success()
-                }
-            })
-            .build()
-            .pre_enqueue
+        fake(name).pre_enqueue(move |pod: &Pod| {
+            ASKED.store(ASKED.load(Ordering::SeqCst) * 10 + digit, Ordering::SeqCst);
+            if pod.labels().contains_key(name) {
+                Status::unschedulable("no")
+            } else {
+                Status::success()
+            }
+        })
     };
     let mut hooks = profile("default-scheduler", &[]);
-    hooks.pre_enqueue = [plugin("One", 1), plugin("Two", 2), plugin("Three", 3)]
-        .into_iter()
-        .flatten()
-        .collect();
+    hooks.pre_enqueue = pre_enqueue([plugin("One", 1), plugin("Two", 2), plugin("Three", 3)]);
     let mut bench = setup().profiles(vec![hooks]).build();
     for (script, asked) in [
         ("add a Two=no", 12),
@@ -135,7 +129,7 @@ fn the_flush_asks_again_about_gated_pods() {
         }
     });
     let mut hooks = profile("default-scheduler", &[]);
-    hooks.pre_enqueue = door.build().pre_enqueue.into_iter().collect();
+    hooks.pre_enqueue = pre_enqueue([door]);
     let mut bench = setup().profiles(vec![hooks]).build();
     for (script, asked) in [
         ("add a => gated: a", 1),

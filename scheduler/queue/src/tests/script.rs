@@ -20,11 +20,11 @@
 //! in backoff are in the order of popping, the others in that of their names.
 
 use crate::{PluginEvents, ProfileHooks, QueueConfig, QueuedIn, QueuedPodInfo, SchedulingQueue};
-use berth_api::{Object, Pod, Time};
+use berth_api::{Object, Pod, Str, Time};
 use berth_framework::event::{Change, EventRegistration};
 use berth_framework::features::Behaviour;
-use berth_framework::plugin::{Context, Plugin, QueueSort, QueuedPod, SortKey};
-use berth_framework::testing::{PodBuilder, fake, node, pod};
+use berth_framework::plugin::{Context, PreEnqueue, QueueSort, QueuedPod, SortKey};
+use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
 use berth_framework::{
     ActionType, Cluster, ClusterEvent, EventResource, Feature, FeatureGates, Hint, Status,
 };
@@ -35,12 +35,6 @@ use std::time::Duration;
 
 /// The order of kube-scheduler's default QueueSort, with keys.
 pub(crate) struct ByPriority;
-
-impl Plugin for ByPriority {
-    fn name(&self) -> &str {
-        "ByPriority"
-    }
-}
 
 impl QueueSort for ByPriority {
     fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool {
@@ -69,11 +63,20 @@ pub(crate) const PLUGINS: &[(&str, &str)] = &[
     ("G2", "Node/UpdateNodeCondition"),
 ];
 
+/// PreEnqueue plugins with their names.
+pub(crate) fn pre_enqueue(
+    plugins: impl IntoIterator<Item = FakePlugin>,
+) -> Vec<(Str, Arc<dyn PreEnqueue>)> {
+    let made = plugins.into_iter().map(FakePlugin::build);
+    made.filter_map(|made| Some((Str::new(&made.name), made.pre_enqueue?)))
+        .collect()
+}
+
 /// A profile whose PreEnqueue plugins are SchedulingGates, G1 and G2. G1 and G2 read the label with their own name:
 /// `G1=shut` rejects the pod, `G1=broken` fails.
 pub(crate) fn profile(scheduler: &str, plugins: &[(&str, &str)]) -> ProfileHooks {
     let mut hooks = ProfileHooks::new(scheduler, Arc::new(ByPriority));
-    hooks.pre_enqueue = [
+    hooks.pre_enqueue = pre_enqueue([
         fake("SchedulingGates").pre_enqueue(|pod| {
             if pod.spec.scheduling_gates.is_empty() {
                 Status::success()
@@ -83,10 +86,7 @@ pub(crate) fn profile(scheduler: &str, plugins: &[(&str, &str)]) -> ProfileHooks
         }),
         fake("G1").pre_enqueue(|pod| gate_of("G1", pod)),
         fake("G2").pre_enqueue(|pod| gate_of("G2", pod)),
-    ]
-    .into_iter()
-    .filter_map(|plugin| plugin.build().pre_enqueue)
-    .collect();
+    ]);
     hooks.events = plugins
         .iter()
         .map(|(plugin, events)| PluginEvents {

@@ -10,7 +10,7 @@ use crate::generate;
 use berth_api::pod::PodCondition;
 use berth_api::{Duration, Object, Pod, Str, Time};
 use berth_framework::event::EventRegistration;
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
+use berth_framework::plugin::{Context, EnqueueExtensions, PreEnqueue};
 use berth_framework::registry::Extensions;
 use berth_framework::{ActionType, ApiCall, CallId, EventResource, Feature, FeatureGates, Status};
 use berth_scheduler::profile::{EnabledPlugin, Point, ProfileSpec};
@@ -64,12 +64,6 @@ struct Quota;
 
 const QUOTA: &str = "Quota";
 const REJECTED: &str = "example.com/over-quota";
-
-impl Plugin for Quota {
-    fn name(&self) -> &str {
-        QUOTA
-    }
-}
 
 impl PreEnqueue for Quota {
     fn pre_enqueue(&self, _cx: &Context<'_>, pod: &Pod) -> Status {

@@ -1,10 +1,10 @@
 //! PreEnqueue plugins beside scheduling gates: one that looks at the pod alone, and one that looks at its namespace.
 
-use super::{CLOSES, HOLDS, own_label_change};
+use super::own_label_change;
 use crate::shapes::{APP, CLOSED, HOLD, SHUT_OUT, words_of_closed, words_of_hold};
 use berth_api::{Kind, Pod};
 use berth_framework::event::{EventRegistration, Hint};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
+use berth_framework::plugin::{Context, EnqueueExtensions, PreEnqueue};
 use berth_framework::registry::Extensions;
 use berth_framework::{ActionType, EventResource, FeatureGates, Status};
 use std::sync::Arc;
@@ -17,12 +17,6 @@ impl Holds {
     /// The plugin with its extension points.
     pub fn extensions() -> Extensions {
         Extensions::of(Self).pre_enqueue().events().build()
-    }
-}
-
-impl Plugin for Holds {
-    fn name(&self) -> &str {
-        HOLDS
     }
 }
 
@@ -50,12 +44,6 @@ impl Closes {
     /// The plugin with its extension points.
     pub fn extensions() -> Extensions {
         Extensions::of(Self).pre_enqueue().events().build()
-    }
-}
-
-impl Plugin for Closes {
-    fn name(&self) -> &str {
-        CLOSES
     }
 }
 

@@ -1,10 +1,10 @@
 //! A plugin that takes its time: at Reserve, Permit and PreBind.
 
-use super::{STAGES, own_label_change};
+use super::own_label_change;
 use crate::shapes::{SLOW, Slow};
 use berth_api::{Duration, Pod, Str};
 use berth_framework::event::EventRegistration;
-use berth_framework::plugin::{EnqueueExtensions, Permit, PermitStep, Plugin, PreBind, Reserve};
+use berth_framework::plugin::{EnqueueExtensions, Permit, PermitStep, PreBind, Reserve};
 use berth_framework::registry::Extensions;
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::{CycleState, FeatureGates, PodInfo, Status};
@@ -28,12 +28,6 @@ impl Stages {
 
 fn is_slow_at(pod: &Pod, stage: Slow) -> bool {
     pod.labels().get(SLOW) == Some(stage.as_str())
-}
-
-impl Plugin for Stages {
-    fn name(&self) -> &str {
-        STAGES
-    }
 }
 
 impl Reserve for Stages {

@@ -144,9 +144,7 @@ fn a_pod_without_its_devices_is_seen() {
 #[test]
 fn a_hint_that_wrongly_skips_claims_loses_pods() {
     let subject = with("DynamicResources", |inner| {
-        let name = "DynamicResources";
         let events = Extensions::of(Impostor {
-            name,
             inner: inner.clone(),
         })
         .events()

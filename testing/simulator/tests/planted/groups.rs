@@ -7,7 +7,7 @@ use berth_api::{Kind, Object, Pod, Time};
 use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
 use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::{
-    Context, GroupPostFilterResult, GroupProgress, PlacementFeasible, Plugin, PodGroupPostFilter,
+    Context, GroupPostFilterResult, GroupProgress, PlacementFeasible, PodGroupPostFilter,
     PodGroupPostFilterContext,
 };
 use berth_framework::registry::Extensions;
@@ -104,12 +104,6 @@ enum Flaw {
 struct Flawed {
     inner: Extensions,
     flaw: Flaw,
-}
-
-impl Plugin for Flawed {
-    fn name(&self) -> &str {
-        "DefaultPreemption"
-    }
 }
 
 /// A pod of lower priority that is not going.
@@ -213,12 +207,6 @@ fn a_group_that_holds_room_for_ever_is_seen() {
 
 /// A group does not start while another one waits.
 struct AfterYou(Extensions);
-
-impl Plugin for AfterYou {
-    fn name(&self) -> &str {
-        "GangScheduling"
-    }
-}
 
 impl PlacementFeasible for AfterYou {
     fn placement_feasible(&self, cx: &Context<'_>, progress: &GroupProgress<'_>) -> Status {

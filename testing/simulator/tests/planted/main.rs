@@ -12,8 +12,8 @@ use berth_api::{Str, Time};
 use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
 use berth_framework::event::{EventRegistration, Hint};
 use berth_framework::plugin::{
-    Bind, Context, EnqueueExtensions, Filter, Plugin, PostFilter, PostFilterContext,
-    PostFilterStep, PreEnqueue, PreFilter, PreFilterResult,
+    Bind, Context, EnqueueExtensions, Filter, PostFilter, PostFilterContext, PostFilterStep,
+    PreEnqueue, PreFilter, PreFilterResult,
 };
 use berth_framework::plugin::{NodeStatuses, Nominating};
 use berth_framework::registry::{Extensions, Registry};
@@ -100,14 +100,7 @@ fn with(
 
 /// Takes the place of an in-tree plugin.
 struct Impostor {
-    name: &'static str,
     inner: Extensions,
-}
-
-impl Plugin for Impostor {
-    fn name(&self) -> &str {
-        self.name
-    }
 }
 
 // --- a lost wake-up ------------------------------------------------------------------------------------------
@@ -128,7 +121,6 @@ impl EnqueueExtensions for Impostor {
 fn exclusions_whose_end_is_not_an_event_lose_pods() {
     let subject = with("KubeletRejections", |inner| {
         let events = Extensions::of(Impostor {
-            name: "KubeletRejections",
             inner: inner.clone(),
         })
         .events()
@@ -145,9 +137,7 @@ fn exclusions_whose_end_is_not_an_event_lose_pods() {
 #[test]
 fn a_hint_that_wrongly_states_skip_loses_pods() {
     let subject = with("NodeResourcesFit", |inner| {
-        let name = "NodeResourcesFit";
         let events = Extensions::of(Impostor {
-            name,
             inner: inner.clone(),
         })
         .events()
@@ -180,9 +170,7 @@ impl Filter for Impostor {
 #[test]
 fn a_filter_that_ignores_requests_overcommits() {
     let subject = with("NodeResourcesFit", |inner| {
-        let name = "NodeResourcesFit";
         let blind = Extensions::of(Impostor {
-            name,
             inner: inner.clone(),
         })
         .pre_filter()
@@ -203,12 +191,6 @@ fn a_filter_that_ignores_requests_overcommits() {
 struct Lenient {
     inner: Extensions,
     minds_not: &'static str,
-}
-
-impl Plugin for Lenient {
-    fn name(&self) -> &str {
-        "NodeResourcesFit"
-    }
 }
 
 impl Filter for Lenient {
@@ -262,9 +244,7 @@ fn each_resource_is_counted() {
 #[test]
 fn a_filter_that_ignores_taints_misplaces() {
     let subject = with("TaintToleration", |inner| {
-        let name = "TaintToleration";
         let blind = Extensions::of(Impostor {
-            name,
             inner: inner.clone(),
         })
         .filter()
@@ -283,7 +263,6 @@ fn a_filter_that_ignores_taints_misplaces() {
 fn blind(name: &'static str) -> Subject {
     with(name, move |inner| {
         let blind = Extensions::of(Impostor {
-            name,
             inner: inner.clone(),
         })
         .pre_filter()
@@ -336,10 +315,7 @@ impl PreEnqueue for Impostor {
 #[test]
 fn without_the_plugin_of_gates_gates_are_bypassed() {
     let subject = with("SchedulingGates", |inner| {
-        let name = "SchedulingGates";
-        Extensions::of(Impostor { name, inner })
-            .pre_enqueue()
-            .build()
+        Extensions::of(Impostor { inner }).pre_enqueue().build()
     });
     found(&subject, Faults::NONE, &["bypassed gate"]);
 }
@@ -358,12 +334,6 @@ enum BindBug {
 }
 
 struct FaultyBinder(BindBug);
-
-impl Plugin for FaultyBinder {
-    fn name(&self) -> &str {
-        "DefaultBinder"
-    }
-}
 
 impl Bind for FaultyBinder {
     fn bind(
@@ -452,12 +422,6 @@ fn evict_the_first(cx: &mut PostFilterContext<'_>, which: impl Fn(&PodInfo) -> b
 
 struct Bully;
 
-impl Plugin for Bully {
-    fn name(&self) -> &str {
-        "DefaultPreemption"
-    }
-}
-
 impl PostFilter for Bully {
     /// Evicts the first pod it sees, whatever that helps.
     fn post_filter(
@@ -485,12 +449,6 @@ fn evicting_pods_of_no_less_importance_is_needless() {
 
 /// The in-tree preemption, without waiting for its terminating victims.
 struct Impatient(Extensions);
-
-impl Plugin for Impatient {
-    fn name(&self) -> &str {
-        "DefaultPreemption"
-    }
-}
 
 impl PostFilter for Impatient {
     fn post_filter(
@@ -531,12 +489,6 @@ fn making_room_twice_is_a_repeated_preemption() {
 
 /// Evicts pods of lower priority, node by node, until the pod would fit, and one more.
 struct Greedy;
-
-impl Plugin for Greedy {
-    fn name(&self) -> &str {
-        "DefaultPreemption"
-    }
-}
 
 impl PostFilter for Greedy {
     fn post_filter(
@@ -583,11 +535,6 @@ fn evicting_more_pods_than_needed_is_needless() {
 fn preempting_for_a_pod_that_fits_is_needless() {
     // A filter that finds every other node full.
     struct Fussy;
-    impl Plugin for Fussy {
-        fn name(&self) -> &str {
-            "NodeName"
-        }
-    }
     impl Filter for Fussy {
         fn filter(
             &self,
@@ -732,11 +679,6 @@ fn trying_without_end_is_no_rest() {
 #[test]
 fn a_panic_is_seen_with_its_place() {
     struct Nervous;
-    impl Plugin for Nervous {
-        fn name(&self) -> &str {
-            "NodeUnschedulable"
-        }
-    }
     impl Filter for Nervous {
         fn filter(
             &self,

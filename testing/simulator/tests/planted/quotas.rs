@@ -5,7 +5,7 @@ use super::{found_behind, found_from, with, with_api};
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::call::ApiCall;
 use berth_framework::event::{EventRegistration, Narrowed};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue, Reserve};
+use berth_framework::plugin::{Context, EnqueueExtensions, PreEnqueue, Reserve};
 use berth_framework::registry::Extensions;
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, FeatureGates, PodInfo, Status};
@@ -106,12 +106,6 @@ struct Forgetful {
     has_placed: AtomicBool,
 }
 
-impl Plugin for Forgetful {
-    fn name(&self) -> &str {
-        "DeferredQuota"
-    }
-}
-
 impl PreEnqueue for Forgetful {
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
         let Some(obstacle) = cx.cluster.quotas().obstacle(pod) else {
@@ -198,12 +192,6 @@ fn a_gang_that_is_admitted_in_part_is_seen() {
 
 /// DeferredQuota whose event wakes no pod.
 struct Deaf(Extensions);
-
-impl Plugin for Deaf {
-    fn name(&self) -> &str {
-        "DeferredQuota"
-    }
-}
 
 impl EnqueueExtensions for Deaf {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {

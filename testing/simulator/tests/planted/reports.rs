@@ -5,7 +5,7 @@ use super::{found, with, with_api};
 use berth_api::Pod;
 use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
 use berth_framework::plugin::{NodeStatuses, Nominating, PostFilter};
-use berth_framework::plugin::{Plugin, PostFilterContext, PostFilterStep};
+use berth_framework::plugin::{PostFilterContext, PostFilterStep};
 use berth_framework::registry::Extensions;
 use berth_framework::stage::Wake;
 use berth_framework::{PodInfo, Status};
@@ -14,12 +14,6 @@ use berth_simulator::shapes::{APP, HOLD, SCHEDULERS, SHUT_OUT, words_of_hold};
 
 /// Reports every pod without a node whenever another pod finds none.
 struct Gossip(fn(&Pod) -> Option<String>);
-
-impl Plugin for Gossip {
-    fn name(&self) -> &str {
-        "DefaultPreemption"
-    }
-}
 
 impl PostFilter for Gossip {
     fn post_filter(
