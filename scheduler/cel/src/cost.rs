@@ -3,27 +3,13 @@
 //! The API server refuses selectors whose estimate is above [`crate::COST_MAX`]. The rules and figures are those of the
 //! CEL implementation of Kubernetes and its libraries.
 
-pub(crate) mod actual;
 mod calls;
 
 use crate::ast::{Comprehension, Expr, ExprId, FunctionCall, Literal, NodeKind};
+use crate::call_cost::{CallCost, LIST, MAP, MESSAGE, SELECT, scaled};
 use crate::check::{Checked, Reference};
 use crate::types::Type;
-use calls::CallCost;
 use rustc_hash::FxHashMap;
-
-/// The cost of reading a variable or field.
-pub(crate) const SELECT: u64 = 1;
-/// The cost of forming a list.
-pub(crate) const LIST: u64 = 10;
-/// The cost of forming a map.
-pub(crate) const MAP: u64 = 30;
-/// Forming a message costs this.
-pub(crate) const MESSAGE: u64 = 40;
-/// The cost of reading a character of a text.
-pub(crate) const TEXT_FACTOR: f64 = 0.1;
-/// The cost of a character of a regular expression, for each part of a text.
-pub(crate) const REGEX_FACTOR: f64 = 0.25;
 
 /// The least and the most that something can cost, or the least and the largest size of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,12 +65,6 @@ impl CostRange {
             max: self.max.max(other.max),
         }
     }
-}
-
-/// The product, rounded up.
-fn scaled(value: u64, factor: f64) -> u64 {
-    // The conversion saturates.
-    (value as f64 * factor).ceil() as u64
 }
 
 /// The sizes of the keys (or indexes) and values of a list or map.
@@ -299,9 +279,9 @@ impl<'c> Estimator<'c> {
         let arg_costs: Vec<CostRange> = call.args.iter().map(|arg| self.cost(arg)).collect();
         let mut sum = CostRange::ZERO;
         let Some(Reference::Call {
-            function,
             overloads,
             is_namespaced,
+            ..
         }) = self.checked.reference(expr.id)
         else {
             return CostRange::ZERO;
@@ -310,19 +290,18 @@ impl<'c> Estimator<'c> {
         if let Some(target) = target {
             sum = sum.plus(self.cost(target));
         }
+        let operands: Vec<&Expr> = target.into_iter().chain(&call.args).collect();
         // The overload of an optional field has no declaration of its own.
-        let ids: Vec<&'static str> = if overloads.is_empty() {
-            vec!["select_optional_field"]
+        let rules: Vec<(&str, CallCost)> = if overloads.is_empty() {
+            vec![("select_optional_field", CallCost::One)]
         } else {
-            overloads.iter().map(|overload| overload.id).collect()
+            let rules = overloads.iter();
+            rules.map(|overload| (overload.id, overload.cost)).collect()
         };
         let mut cost = CostRange::NONE;
         let mut result_size: Option<CostRange> = None;
-        for id in ids {
-            let CallCost {
-                cost: one,
-                result_size: size,
-            } = self.call_cost(expr, function.name, id, target, &call.args, &arg_costs);
+        for (id, rule) in rules {
+            let (one, size) = self.call_cost(expr, rule, &operands, &arg_costs);
             cost = cost.union(one);
             if let Some(size) = size {
                 result_size = Some(result_size.map_or(size, |known| known.union(size)));

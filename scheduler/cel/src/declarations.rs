@@ -3,6 +3,7 @@
 //! An overload is declared by its identity, which is also that of the implementation of Kubernetes: costs depend on it.
 //! Types are written as text: `list(A), int -> A`. A single capital letter is a parameter.
 
+use crate::call_cost::CallCost;
 use crate::functions::{
     Declaration, Implementation, authorizer, convert, format, includes, lists, mutation,
     named_format, network, optional, quantity, regex, semver, sets, standard, strings, time, url,
@@ -16,6 +17,8 @@ use std::sync::LazyLock;
 pub(crate) struct Function {
     pub(crate) name: &'static str,
     pub(crate) overloads: Vec<Overload>,
+    /// The cost of a call whose overload is chosen when it is evaluated.
+    pub(crate) cost: CallCost,
 }
 
 /// One way to call a function.
@@ -31,6 +34,7 @@ pub(crate) struct Overload {
     /// Whether arguments of other types are passed at run time: the implementation checks them itself.
     pub(crate) unguarded: bool,
     pub(crate) implementation: Implementation,
+    pub(crate) cost: CallCost,
 }
 
 /// All overloads, those of each module of functions.
@@ -82,10 +86,11 @@ static FUNCTIONS: LazyLock<FxHashMap<&'static str, Function>> = LazyLock::new(||
         let function = found.entry(name).or_insert_with(|| Function {
             name,
             overloads: Vec::new(),
+            cost: CallCost::of(name, ""),
         });
         function
             .overloads
-            .push(overload(id, signature, implementation));
+            .push(overload((name, id, signature, implementation)));
     }
     found
 });
@@ -124,7 +129,7 @@ pub(crate) fn named_type(name: &str) -> Option<(&'static str, Type)> {
     }
 }
 
-fn overload(id: &'static str, signature: &'static str, implementation: Implementation) -> Overload {
+fn overload((name, id, signature, implementation): Declaration) -> Overload {
     let (unguarded, signature) = match signature.strip_prefix('!') {
         Some(signature) => (true, signature),
         None => (false, signature),
@@ -149,6 +154,7 @@ fn overload(id: &'static str, signature: &'static str, implementation: Implement
         result,
         unguarded,
         implementation,
+        cost: CallCost::of(name, id),
     }
 }
 
@@ -237,7 +243,7 @@ mod tests {
                 false,
             ),
         ] {
-            let read = overload("", signature, |_, _| Ok(crate::value::CelValue::Null));
+            let read = overload(("", "", signature, |_, _| Ok(crate::value::CelValue::Null)));
             let shown: Vec<String> = read.args.iter().map(ToString::to_string).collect();
             assert_eq!(shown, args, "{signature}");
             assert_eq!(read.result.to_string(), result, "{signature}");

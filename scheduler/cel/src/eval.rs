@@ -1,6 +1,6 @@
 //! Evaluation, within a budget.
 
-use crate::cost::{self, LIST, MAP, MESSAGE, SELECT};
+use crate::call_cost::{CallCost, LIST, MAP, MESSAGE, SELECT};
 use crate::error::EvaluationError;
 use crate::functions::{FunctionContext, insert_entry};
 use crate::number;
@@ -135,14 +135,14 @@ impl<'e> Evaluator<'e> {
             PlanNode::And(operands) => self.logical(operands, false),
             PlanNode::Or(operands) => self.logical(operands, true),
             PlanNode::Equal { operands, negated } => {
-                let (function, overload) = if *negated {
-                    ("_!=_", "not_equals")
+                let cost = if *negated {
+                    CallCost::Compare
                 } else {
-                    ("_==_", "equals")
+                    CallCost::Equal
                 };
                 let values = match (self.value(&operands[0]), self.value(&operands[1])) {
                     (Ok(a), Ok(b)) => [a, b],
-                    (a, b) => return Err(self.failed_call(function, overload, [a, b])),
+                    (a, b) => return Err(self.failed_call(cost, [a, b])),
                 };
                 // Values that cannot be compared are unequal to `!=`, and an error to `==`.
                 let result = match equal(&values[0], &values[1], &mut self.budget.steps) {
@@ -150,8 +150,7 @@ impl<'e> Evaluator<'e> {
                     equal => equal? != *negated,
                 };
                 let result = CelValue::Bool(result);
-                let cost = cost::actual::of_call(function, overload, &values, &result);
-                self.budget.charge(cost)?;
+                self.budget.charge(cost.actual(&values, &result))?;
                 Ok(result)
             }
             PlanNode::NotStrictlyFalse(operand) => {
@@ -356,8 +355,7 @@ impl<'e> Evaluator<'e> {
     /// Pays for a call whose arguments have an error: `&&` and `||` may ignore it. Returns the first error.
     fn failed_call(
         &mut self,
-        function: &str,
-        overload: &str,
+        cost: CallCost,
         args: impl IntoIterator<Item = EvalResult>,
     ) -> EvaluationError {
         let mut first_error = None;
@@ -372,8 +370,7 @@ impl<'e> Evaluator<'e> {
                 }
             }
         }
-        let cost = cost::actual::of_call(function, overload, &values, &CelValue::Null);
-        match self.budget.charge(cost) {
+        match self.budget.charge(cost.actual(&values, &CelValue::Null)) {
             Ok(()) => first_error.unwrap_or_else(EvaluationError::no_such_overload),
             Err(error) => error,
         }
@@ -394,7 +391,7 @@ impl<'e> Evaluator<'e> {
                     if let Some(next) = call.args.get(index + 1) {
                         all.push(self.value(next));
                     }
-                    return Err(self.failed_call(call.function.name, known_overload(call), all));
+                    return Err(self.failed_call(cost_of(call), all));
                 }
                 Err(error) => return Err(error),
             }
@@ -403,13 +400,7 @@ impl<'e> Evaluator<'e> {
     }
 
     fn no_overload(&mut self, call: &Invocation, args: &[CelValue]) -> EvaluationError {
-        let cost = cost::actual::of_call(
-            call.function.name,
-            known_overload(call),
-            args,
-            &CelValue::Null,
-        );
-        match self.budget.charge(cost) {
+        match (self.budget).charge(cost_of(call).actual(args, &CelValue::Null)) {
             Ok(()) => no_such_overload(call, args),
             Err(error) => error,
         }
@@ -442,9 +433,7 @@ impl<'e> Evaluator<'e> {
             Err(error) => return Err(error.clone()),
         };
         // A failed call costs as much as one that returned.
-        let known = known_overload(call);
-        let cost = cost::actual::of_call(call.function.name, known, args, returned);
-        self.budget.charge(cost)?;
+        self.budget.charge(cost_of(call).actual(args, returned))?;
         self.budget.note_formed(returned);
         result
     }
@@ -636,10 +625,10 @@ fn native(value: &CelValue) -> EvalResult {
 }
 
 /// The overload that the checker chose, if it is the only one.
-fn known_overload(call: &Invocation) -> &'static str {
+fn cost_of(call: &Invocation) -> CallCost {
     match &call.overloads[..] {
-        [overload] => overload.id,
-        _ => "",
+        [overload] => overload.cost,
+        _ => call.function.cost,
     }
 }
 

@@ -31,6 +31,7 @@
 //! bounded number of steps.
 
 mod ast;
+mod call_cost;
 mod check;
 mod cost;
 mod declarations;

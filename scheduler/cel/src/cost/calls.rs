@@ -1,7 +1,8 @@
 //! The estimated costs of calls.
 
-use super::{CostRange, Estimator, LIST, REGEX_FACTOR, TEXT_FACTOR, scaled};
+use super::{CostRange, Estimator};
 use crate::ast::{ACCUMULATOR, Expr, Literal, NodeKind};
+use crate::call_cost::{CallCost, LIST, REGEX_FACTOR, TEXT_FACTOR, scaled};
 use crate::types::Type;
 
 /// The longest regular expression that a named format has.
@@ -13,32 +14,13 @@ const ATTRIBUTE_VALUES: u64 = 48;
 /// The bytes of an IP address.
 const ADDRESS_LENGTH: CostRange = CostRange { min: 4, max: 16 };
 
-/// The cost of a call, and the size of its result if that is known.
-pub(super) struct CallCost {
-    pub(super) cost: CostRange,
-    pub(super) result_size: Option<CostRange>,
-}
-
-impl CallCost {
-    fn of(cost: CostRange) -> Self {
-        Self {
-            cost,
-            result_size: None,
-        }
-    }
-
-    fn sized(cost: CostRange, result_size: CostRange) -> Self {
-        Self {
-            cost,
-            result_size: Some(result_size),
-        }
-    }
-}
+/// A cost, and the size of the result if that is known.
+type Estimate = (CostRange, Option<CostRange>);
 
 /// A call that forms a list.
-fn list_call(factor: f64, size: CostRange) -> CallCost {
+fn list_call(factor: f64, size: CostRange) -> Estimate {
     let cost = size.scaled(factor).plus(CostRange::exactly(1 + LIST));
-    CallCost::sized(cost, size)
+    (cost, Some(size))
 }
 
 /// A constant integer.
@@ -49,132 +31,49 @@ fn constant(expr: &Expr, default: u64) -> u64 {
     }
 }
 
-/// Returns whether a call of a library costs one, whatever its arguments.
-pub(super) fn costs_one(function: &str, overload: &str) -> bool {
-    match function {
-        "ip" => overload == "cidr_ip",
-        "masked"
-        | "prefixLength"
-        | "family"
-        | "isUnspecified"
-        | "isLoopback"
-        | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast"
-        | "isGlobalUnicast"
-        | "format.named"
-        | "sign"
-        | "asInteger"
-        | "isInteger"
-        | "asApproximateFloat"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "compareTo"
-        | "add"
-        | "sub"
-        | "major"
-        | "minor"
-        | "patch"
-        | "getScheme"
-        | "getHostname"
-        | "getHost"
-        | "getPort"
-        | "getEscapedPath"
-        | "getQuery" => true,
-        _ => false,
-    }
-}
-
 impl<'c> Estimator<'c> {
-    /// The estimate for a call of an overload. The costs of the arguments are part of it, that of the target is not.
+    /// The estimate for a call. The costs of the arguments are part of it, that of the target is not.
     pub(super) fn call_cost(
         &mut self,
         expr: &Expr,
-        function: &str,
-        overload: &str,
-        target: Option<&'c Expr>,
-        args: &'c [Expr],
+        rule: CallCost,
+        operands: &[&'c Expr],
         arg_costs: &[CostRange],
-    ) -> CallCost {
+    ) -> Estimate {
         let of_args = arg_costs
             .iter()
             .fold(CostRange::ZERO, |sum, cost| sum.plus(*cost));
-        let of_library = self
-            .list_cost(overload, target, args)
-            .or_else(|| self.library_cost(function, overload, target, args));
-        if let Some(call) = of_library {
-            return CallCost {
-                cost: call.cost.plus(of_args),
-                ..call
-            };
+        let sizes: Vec<CostRange> = operands
+            .iter()
+            .map(|operand| self.size_or_unknown(operand))
+            .collect();
+        match (rule, arg_costs) {
+            (CallCost::Logical, [first, ..]) => {
+                let cost = CostRange {
+                    min: first.min,
+                    max: of_args.max,
+                };
+                return (cost, None);
+            }
+            (CallCost::Conditional, [condition, truthy, falsy]) => {
+                self.join_entries(expr, &operands[1..]);
+                let cost = condition.plus(truthy.union(*falsy));
+                return (cost, Some(sizes[1].union(sizes[2])));
+            }
+            (CallCost::AddTexts | CallCost::AddLists, _) => self.join_entries(expr, operands),
+            _ => {}
         }
-        self.standard_cost(expr, overload, target, args, arg_costs, of_args)
+        let (cost, result_size) = self.operation_cost(rule, operands, &sizes);
+        (cost.plus(of_args), result_size)
     }
 
-    /// The size of an argument, also of one that an accumulator leads to.
-    fn argument_size(&mut self, expr: &'c Expr) -> CostRange {
-        if let Some(size) = self.size(expr) {
-            return size;
+    /// The entries of a result are those of one of two operands.
+    fn join_entries(&mut self, expr: &Expr, operands: &[&'c Expr]) {
+        if let [a, b] = operands
+            && let Some((a, b)) = self.entry_sizes(a).zip(self.entry_sizes(b))
+        {
+            self.entries.insert(expr.id, a.union(b));
         }
-        let path = self.path(expr);
-        if path.first().is_some_and(|root| root == ACCUMULATOR) {
-            return CostRange::UNKNOWN;
-        }
-        self.size_of_path(&path).unwrap_or(CostRange::UNKNOWN)
-    }
-
-    fn list_cost(
-        &mut self,
-        overload: &str,
-        target: Option<&'c Expr>,
-        args: &'c [Expr],
-    ) -> Option<CallCost> {
-        Some(match (overload, target, args) {
-            ("list_slice", Some(target), [start, end]) => {
-                let size = self.argument_size(target);
-                let length = constant(end, size.max).wrapping_sub(constant(start, 0));
-                list_call(1.0, CostRange::exactly(length))
-            }
-            ("lists_range", None, [end]) => {
-                list_call(1.0, CostRange::exactly(constant(end, u64::MAX)))
-            }
-            ("list_reverse", Some(target), []) => list_call(1.0, self.argument_size(target)),
-            ("list_flatten", Some(target), []) => list_call(1.0, self.argument_size(target)),
-            ("list_flatten_int", Some(target), [depth]) => {
-                let factor = constant(depth, u64::MAX) as f64;
-                list_call(factor, self.argument_size(target))
-            }
-            ("list_distinct", Some(target), []) => {
-                let size = self.argument_size(target);
-                list_call(2.0, size.times(size))
-            }
-            (_, Some(target), args) if overload.starts_with("list_") => {
-                let sorted = match args {
-                    [] if overload.ends_with("_sort") => target,
-                    [keys] if overload.ends_with("_sortByAssociatedKeys") => keys,
-                    _ => return None,
-                };
-                let is_text = overload.contains("_string_") || overload.contains("_bytes_");
-                let factor = if is_text { 2.0 + TEXT_FACTOR } else { 2.0 };
-                let size = self.argument_size(sorted);
-                list_call(factor, size.times(size))
-            }
-            (
-                "list_sets_contains_list"
-                | "list_sets_intersects_list"
-                | "list_sets_equivalent_list",
-                None,
-                [a, b],
-            ) => {
-                let factor = if overload == "list_sets_equivalent_list" {
-                    2.0
-                } else {
-                    1.0
-                };
-                let product = self.argument_size(a).times(self.argument_size(b));
-                CallCost::of(product.scaled(factor).plus(CostRange::ONE))
-            }
-            _ => return None,
-        })
     }
 
     /// The type of the elements of a list, or of the first parameter of another type, and their size.
@@ -195,228 +94,170 @@ impl<'c> Estimator<'c> {
         Some((of, size.unwrap_or(CostRange::UNKNOWN)))
     }
 
-    fn library_cost(
+    /// The estimate for a call without its operands, which have these sizes.
+    fn operation_cost(
         &mut self,
-        function: &str,
-        overload: &str,
-        target: Option<&'c Expr>,
-        args: &'c [Expr],
-    ) -> Option<CallCost> {
-        let one = Some(CallCost::of(CostRange::ONE));
-        match (function, target, args) {
-            ("includes", Some(_), _) => {
-                let values = CostRange {
-                    min: 0,
-                    max: ATTRIBUTE_VALUES,
+        rule: CallCost,
+        operands: &[&'c Expr],
+        sizes: &[CostRange],
+    ) -> Estimate {
+        let up_to = |max: u64| CostRange { min: 0, max };
+        match (rule, sizes) {
+            (CallCost::Reads(times), [text, ..]) => (text.scaled(times * TEXT_FACTOR), None),
+            (CallCost::Maps, [text, ..]) => (text.scaled(TEXT_FACTOR), Some(*text)),
+            (CallCost::Replace, [text, old, new, ..]) => {
+                let result = replaced_size(*text, *old, *new);
+                (text.scaled(2.0 * TEXT_FACTOR), Some(result))
+            }
+            (CallCost::Split, [text, ..]) => {
+                let max = match operands.get(2).map(|limit| &limit.kind) {
+                    Some(NodeKind::Literal(Literal::Int(limit))) => *limit as u64,
+                    _ => text.max,
                 };
-                Some(CallCost::of(values))
+                (text.scaled(2.0 * TEXT_FACTOR), Some(up_to(max)))
             }
-            ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", Some(target), _) => {
-                let size = self.argument_size(target);
-                let cost = match self.elements(target) {
-                    Some((Type::String | Type::Bytes, element)) => {
-                        size.times(element.scaled(TEXT_FACTOR).plus(CostRange::ONE))
-                    }
-                    Some(_) => size,
-                    None => size.scaled(TEXT_FACTOR),
-                };
-                Some(CallCost::of(cost))
-            }
-            ("url", _, [text]) => {
-                let size = self.argument_size(text);
-                Some(CallCost::sized(size.scaled(TEXT_FACTOR), size))
-            }
-            ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(target), _) => {
-                let size = self.argument_size(target);
-                Some(CallCost::sized(size.scaled(TEXT_FACTOR), size))
-            }
-            ("replace", Some(target), [old, new, ..]) => {
-                let size = self.argument_size(target);
-                let (old, new) = (self.argument_size(old), self.argument_size(new));
-                let cost = size.scaled(2.0 * TEXT_FACTOR);
-                Some(CallCost::sized(cost, replaced_size(size, old, new)))
-            }
-            ("split", Some(target), args) => {
-                let size = self.argument_size(target);
-                let max = match args {
-                    [_, limit, ..] => match limit.kind {
-                        NodeKind::Literal(Literal::Int(limit)) => limit as u64,
-                        _ => size.max,
-                    },
-                    _ => size.max,
-                };
-                let cost = size.scaled(2.0 * TEXT_FACTOR);
-                Some(CallCost::sized(cost, CostRange { min: 0, max }))
-            }
-            ("join", Some(target), args) => {
-                let count = self.argument_size(target);
-                let mut size = match self.elements(target) {
+            (CallCost::Join, [count, separator @ ..]) => {
+                let mut size = match self.elements(operands[0]) {
                     Some((_, element)) => count.times(element),
                     None => CostRange::ZERO,
                 };
-                if let [separator, ..] = args {
+                if let [separator, ..] = separator {
                     let separators = CostRange {
                         min: count.min.saturating_sub(1),
                         max: count.max.saturating_sub(1),
                     };
-                    size = size.plus(self.argument_size(separator).times(separators));
+                    size = size.plus(separator.times(separators));
                 }
-                Some(CallCost::sized(size.scaled(TEXT_FACTOR), size))
+                (size.scaled(TEXT_FACTOR), Some(size))
             }
-            ("find" | "findAll", Some(target), [pattern, ..]) => {
-                let size = self.argument_size(target);
-                let text = size.plus(CostRange::ONE).scaled(TEXT_FACTOR);
-                let regex = self.argument_size(pattern).scaled(REGEX_FACTOR);
+            (CallCost::Find | CallCost::Matches, [text, pattern, ..]) => {
+                let read = text.plus(CostRange::ONE).scaled(TEXT_FACTOR);
+                let is_found = matches!(rule, CallCost::Find);
+                let result = is_found.then(|| up_to(text.max));
+                (read.times(pattern.scaled(REGEX_FACTOR)), result)
+            }
+            (CallCost::ToBytes, [text]) => {
                 let result = CostRange {
-                    min: 0,
-                    max: size.max,
+                    min: text.min,
+                    max: text.max.wrapping_mul(4),
                 };
-                Some(CallCost::sized(text.times(regex), result))
+                (text.scaled(TEXT_FACTOR), Some(result))
             }
-            _ if costs_one(function, overload) => one,
-            (
-                "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver"
-                | "isSemver",
-                _,
-                [text, ..],
-            ) => Some(CallCost::of(self.argument_size(text).scaled(TEXT_FACTOR))),
-            ("ip.isCanonical", _, [text, ..]) => Some(CallCost::of(
-                self.argument_size(text).scaled(2.0 * TEXT_FACTOR),
-            )),
-            ("containsIP" | "containsCIDR", _, [other, ..]) => {
-                let mut cost = ADDRESS_LENGTH.plus(ADDRESS_LENGTH).scaled(TEXT_FACTOR);
-                if function == "containsCIDR" {
-                    cost = cost
-                        .plus(ADDRESS_LENGTH.scaled(TEXT_FACTOR))
-                        .plus(CostRange::ONE);
-                }
-                if overload.ends_with("_string") {
-                    cost = cost.plus(self.argument_size(other).scaled(TEXT_FACTOR));
-                }
-                Some(CallCost::of(cost))
-            }
-            ("validate", _, [text, ..]) => {
-                let regex = FORMAT_REGEX_LENGTH as f64 * REGEX_FACTOR;
-                let cost = self.argument_size(text).scaled(TEXT_FACTOR).scaled(regex);
-                Some(CallCost::of(cost))
-            }
-            ("_==_", _, [a, b]) if self.type_of(a) == self.type_of(b) => match self.type_of(a) {
-                Type::Object("kubernetes.NamedFormat") => Some(CallCost::of(CostRange {
-                    min: 1,
-                    max: scaled(FORMAT_LENGTH, TEXT_FACTOR),
-                })),
-                Type::Object("kubernetes.URL") => {
-                    let max = self.size(b).map_or(1, |size| size.max);
-                    let size = CostRange { min: 1, max };
-                    Some(CallCost::of(size.scaled(TEXT_FACTOR)))
-                }
-                Type::Object("kubernetes.Quantity" | "kubernetes.Semver") | Type::Opaque(_) => one,
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    fn standard_cost(
-        &mut self,
-        expr: &Expr,
-        overload: &str,
-        target: Option<&'c Expr>,
-        args: &'c [Expr],
-        arg_costs: &[CostRange],
-        of_args: CostRange,
-    ) -> CallCost {
-        let cost = match (overload, target, args) {
-            ("string_format", Some(target), _) => self.size_or_unknown(target).scaled(TEXT_FACTOR),
-            ("string_to_bytes", _, [text]) => {
-                let size = self.size_or_unknown(text);
+            (CallCost::FromBytes, [bytes]) => {
                 let result = CostRange {
-                    min: size.min,
-                    max: size.max.wrapping_mul(4),
+                    min: bytes.min / 4,
+                    max: bytes.max,
                 };
-                return CallCost::sized(size.scaled(TEXT_FACTOR).plus(of_args), result);
+                (bytes.scaled(TEXT_FACTOR), Some(result))
             }
-            ("bytes_to_string", _, [bytes]) => {
-                let size = self.size_or_unknown(bytes);
+            (CallCost::Quote, [text]) => {
                 let result = CostRange {
-                    min: size.min / 4,
-                    max: size.max,
+                    min: text.min.wrapping_add(2),
+                    max: text.max.wrapping_mul(2).wrapping_add(2),
                 };
-                return CallCost::sized(size.scaled(TEXT_FACTOR).plus(of_args), result);
+                (text.scaled(TEXT_FACTOR), Some(result))
             }
-            ("strings_quote", _, [text]) => {
-                let size = self.size_or_unknown(text);
-                let result = CostRange {
-                    min: size.min.wrapping_add(2),
-                    max: size.max.wrapping_mul(2).wrapping_add(2),
+            (CallCost::Affix, [_, part]) => (part.scaled(TEXT_FACTOR), None),
+            (CallCost::Contains, [text, part]) => {
+                let cost = text.scaled(TEXT_FACTOR).times(part.scaled(TEXT_FACTOR));
+                (cost, None)
+            }
+            (CallCost::AddTexts, [a, b]) => (a.plus(*b).scaled(TEXT_FACTOR), Some(a.plus(*b))),
+            (CallCost::AddLists, [a, b]) => (CostRange::ONE, Some(a.plus(*b))),
+            (CallCost::Equal | CallCost::Compare, [a, b]) => {
+                let special = match rule {
+                    CallCost::Equal => self.equal_cost(operands),
+                    _ => None,
                 };
-                return CallCost::sized(size.scaled(TEXT_FACTOR).plus(of_args), result);
-            }
-            ("starts_with_string" | "ends_with_string", _, [part]) => {
-                self.size_or_unknown(part).scaled(TEXT_FACTOR)
-            }
-            ("in_list", _, [_, list]) => self.size_or_unknown(list),
-            ("matches_string", Some(target), [pattern]) => {
-                let text = self.size_or_unknown(target).plus(CostRange::ONE);
-                let regex = self.size_or_unknown(pattern).scaled(REGEX_FACTOR);
-                text.scaled(TEXT_FACTOR).times(regex)
-            }
-            ("contains_string", Some(target), [part]) => {
-                let text = self.size_or_unknown(target).scaled(TEXT_FACTOR);
-                text.times(self.size_or_unknown(part).scaled(TEXT_FACTOR))
-            }
-            ("logical_or" | "logical_and", ..) => {
-                let min = arg_costs.first().map_or(0, |cost| cost.min);
-                return CallCost::of(CostRange {
-                    min,
-                    max: of_args.max,
-                });
-            }
-            ("conditional", _, [_, truthy, falsy]) => {
-                let size = self
-                    .size_or_unknown(truthy)
-                    .union(self.size_or_unknown(falsy));
-                let entries = self.entry_sizes(truthy).zip(self.entry_sizes(falsy));
-                if let Some((a, b)) = entries {
-                    self.entries.insert(expr.id, a.union(b));
-                }
-                let branches = arg_costs[1].union(arg_costs[2]);
-                return CallCost::sized(arg_costs[0].plus(branches), size);
-            }
-            ("add_string" | "add_bytes" | "add_list", _, [a, b]) => {
-                let size = self.size_or_unknown(a).plus(self.size_or_unknown(b));
-                let entries = self.entry_sizes(a).zip(self.entry_sizes(b));
-                if let Some((a, b)) = entries {
-                    self.entries.insert(expr.id, a.union(b));
-                }
-                let cost = if overload == "add_list" {
-                    CostRange::ONE
-                } else {
-                    size.scaled(TEXT_FACTOR)
-                };
-                return CallCost::sized(cost.plus(of_args), size);
-            }
-            (_, _, [a, b]) if compares_texts(overload) => {
-                let max = self.size_or_unknown(a).max.min(self.size_or_unknown(b).max);
+                let max = a.max.min(b.max);
                 let size = CostRange {
                     min: u64::from(max > 0),
                     max,
                 };
-                size.scaled(TEXT_FACTOR)
+                (special.unwrap_or_else(|| size.scaled(TEXT_FACTOR)), None)
             }
-            _ => CostRange::ONE,
-        };
-        CallCost::of(cost.plus(of_args))
+            (CallCost::IsIn, [_, list]) => (*list, None),
+            (CallCost::Includes, _) => (up_to(ATTRIBUTE_VALUES), None),
+            (CallCost::Elements, [size, ..]) => {
+                let cost = match self.elements(operands[0]) {
+                    Some((Type::String | Type::Bytes, element)) => {
+                        size.times(element.scaled(TEXT_FACTOR).plus(CostRange::ONE))
+                    }
+                    Some(_) => *size,
+                    None => size.scaled(TEXT_FACTOR),
+                };
+                (cost, None)
+            }
+            (CallCost::Slice, [list, _, _]) => {
+                let end = constant(operands[2], list.max);
+                let length = end.wrapping_sub(constant(operands[1], 0));
+                list_call(1.0, CostRange::exactly(length))
+            }
+            (CallCost::Range, [_]) => {
+                list_call(1.0, CostRange::exactly(constant(operands[0], u64::MAX)))
+            }
+            (CallCost::Reverse | CallCost::Flatten, [list]) => list_call(1.0, *list),
+            (CallCost::FlattenTo, [list, _]) => {
+                list_call(constant(operands[1], u64::MAX) as f64, *list)
+            }
+            (CallCost::SelfCompared { operand, are_texts }, _) => {
+                let size = sizes.get(operand).copied().unwrap_or(CostRange::UNKNOWN);
+                let factor = if are_texts { 2.0 + TEXT_FACTOR } else { 2.0 };
+                list_call(factor, size.times(size))
+            }
+            (CallCost::Sets(times), [a, b]) => {
+                let cost = a.times(*b).scaled(times as f64).plus(CostRange::ONE);
+                (cost, None)
+            }
+            (
+                CallCost::InNetwork {
+                    is_network,
+                    is_text,
+                },
+                [_, other],
+            ) => {
+                let mut cost = ADDRESS_LENGTH.plus(ADDRESS_LENGTH).scaled(TEXT_FACTOR);
+                if is_network {
+                    let of_network = ADDRESS_LENGTH.scaled(TEXT_FACTOR);
+                    cost = cost.plus(of_network).plus(CostRange::ONE);
+                }
+                if is_text {
+                    cost = cost.plus(other.scaled(TEXT_FACTOR));
+                }
+                (cost, None)
+            }
+            (CallCost::Format, [_, text]) => {
+                let regex = FORMAT_REGEX_LENGTH as f64 * REGEX_FACTOR;
+                (text.scaled(TEXT_FACTOR).scaled(regex), None)
+            }
+            _ => (CostRange::ONE, None),
+        }
     }
-}
 
-/// Returns whether an overload compares values of any size.
-pub(super) fn compares_texts(overload: &str) -> bool {
-    let comparison = ["less_", "greater_"]
-        .iter()
-        .any(|prefix| overload.starts_with(prefix));
-    matches!(overload, "equals" | "not_equals")
-        || comparison && (overload.ends_with("_string") || overload.ends_with("_bytes"))
+    /// The estimate for `==` of two values of a type with its own cost.
+    fn equal_cost(&mut self, operands: &[&'c Expr]) -> Option<CostRange> {
+        let [a, b] = operands else {
+            return None;
+        };
+        let of = self.type_of(a);
+        if of != self.type_of(b) {
+            return None;
+        }
+        match of {
+            Type::Object("kubernetes.NamedFormat") => Some(CostRange {
+                min: 1,
+                max: scaled(FORMAT_LENGTH, TEXT_FACTOR),
+            }),
+            Type::Object("kubernetes.URL") => {
+                let max = self.size(b).map_or(1, |size| size.max);
+                Some(CostRange { min: 1, max }.scaled(TEXT_FACTOR))
+            }
+            Type::Object("kubernetes.Quantity" | "kubernetes.Semver") | Type::Opaque(_) => {
+                Some(CostRange::ONE)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The size of a text after parts were replaced.
