@@ -20,7 +20,7 @@ pub(crate) struct SourceFile {
     pub(crate) modules: Vec<String>,
     /// The number of lines, tests and comments included.
     pub(crate) all_lines: usize,
-    /// The lines before the tests.
+    /// The lines that are not part of a test.
     pub(crate) lines: Vec<String>,
 }
 
@@ -104,15 +104,22 @@ impl CrateSource {
 
 impl SourceFile {
     pub(crate) fn new(path: String, modules: Vec<String>, text: &str) -> Self {
-        // Tests are at the end of a file.
-        let code = text
-            .split_once("#[cfg(test)]\nmod ")
-            .map_or(text, |(code, _)| code);
+        let (mut lines, mut rest) = (Vec::new(), text.lines());
+        while let Some(line) = rest.next() {
+            if line != "#[cfg(test)]" {
+                lines.push(line.to_owned());
+            } else if let Some(item) = rest.next()
+                && !item.ends_with([';', '}'])
+            {
+                // The test item ends with the next bracket at the beginning of a line.
+                rest.by_ref().find(|line| line.starts_with(['}', ')']));
+            }
+        }
         Self {
             path,
             modules,
             all_lines: text.lines().count(),
-            lines: code.lines().map(str::to_owned).collect(),
+            lines,
         }
     }
 
@@ -216,6 +223,14 @@ mod tests {
 
 pub(crate) struct Door;
 
+#[cfg(test)]
+mod other_tests;
+
+#[cfg(test)]
+mod inner {
+    fn test(core: &Core) {}
+}
+
 const LIMIT: usize = 1;
 
 impl Core {
@@ -248,7 +263,7 @@ mod tests {
     fn the_figures_of_a_file_leave_tests_out() {
         let file = SourceFile::new("a.rs".to_owned(), vec!["a".to_owned()], TEXT);
         assert_eq!(file.code_lines(), 17);
-        assert_eq!(file.all_lines, 30);
+        assert_eq!(file.all_lines, 38);
         assert_eq!((file.count(&["struct"]), file.count(&["const"])), (1, 1));
         assert_eq!(file.methods_of("Core"), 2);
         let functions = file.functions();
