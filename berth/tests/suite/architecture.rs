@@ -128,7 +128,10 @@ const DIRECTIONS: [(&str, &[&str]); 34] = [
     ("berth-oracle", &["berth-api"]),
     ("berth-protobuf", &["berth-api"]),
     ("berth-tls", &[]),
-    ("berth-client", &["berth-api", "berth-protobuf"]),
+    (
+        "berth-client",
+        &["berth-api", "berth-protobuf", "berth-tls"],
+    ),
     (
         "berth-objects",
         &["berth-api", "berth-cel", "berth-oracle", "berth-protobuf"],

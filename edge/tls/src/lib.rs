@@ -1,17 +1,20 @@
 //! Client certificates of connections to a server: the authorities that sign them, and the user that a certificate names.
-//! As in Kubernetes, the common name is the user and the organizations are its groups.
+//! As in Kubernetes, the common name is the user and the organizations are its groups. Servers whose certificates are not
+//! verified.
 
 // The validity of certificates is compared with the time of the machine.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::fmt;
 use std::sync::Arc;
-use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
 use tokio_rustls::rustls::crypto::{
     CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
 };
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::{
@@ -97,6 +100,37 @@ fn identity(certificate: &CertificateDer<'_>) -> Option<CertificateUser> {
     })
 }
 
+/// Checks the signatures of a handshake with the algorithms of `self.provider`.
+macro_rules! check_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let algorithms = &self.provider.signature_verification_algorithms;
+            verify_tls12_signature(message, cert, signed, algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let algorithms = &self.provider.signature_verification_algorithms;
+            verify_tls13_signature(message, cert, signed, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.provider
+                .signature_verification_algorithms
+                .supported_schemes()
+        }
+    };
+}
+
 /// Accepts any client certificate whose key the client has. Whether an authority has signed it is decided with the
 /// request, as in kube-apiserver: then the answer is 401 instead of a failed handshake.
 #[derive(Debug)]
@@ -132,29 +166,33 @@ impl ClientCertVerifier for AnyClient {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
+    check_signatures!();
+}
+
+/// Accepts any server certificate whose key the server has (`insecureSkipTLSVerify`).
+#[derive(Debug)]
+pub struct AnyServer {
+    provider: Arc<CryptoProvider>,
+}
+
+impl AnyServer {
+    /// Checks signatures with the algorithms of a provider.
+    pub fn new(provider: Arc<CryptoProvider>) -> Self {
+        Self { provider }
+    }
+}
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
         &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, signed, algorithms)
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
+    check_signatures!();
 }
