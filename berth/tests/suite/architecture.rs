@@ -176,6 +176,7 @@ const DIRECTIONS: [(&str, &[&str]); 34] = [
         "berth-simulation",
         &[
             "berth-api",
+            "berth-explain",
             "berth-oracle",
             "berth-framework",
             "berth-scheduler",

@@ -21,6 +21,7 @@
 //! | `pod`, `group`, `node`, `queue` | the explanations of single objects and of the queue |
 //! | `text` | the same for people |
 //! | `amounts` | the amounts of a resource that a pod wants and that a node has free |
+//! | `packing` | pods placed one by one on a copy of the cluster, with nodes that do not exist yet |
 //! | `owner` | the pod group or the controller of a pod |
 //! | `waiting` | the waiting pods by the codes of their reasons and by owner |
 //! | `spread` | the spread of each workload over its domains, without former revisions |
@@ -45,6 +46,7 @@ mod group;
 mod node;
 mod overlay;
 mod owner;
+mod packing;
 mod pod;
 mod preemption;
 mod preempts;
@@ -66,6 +68,7 @@ pub use gates::gate_accounts;
 pub use group::{GroupFacts, explain_group};
 pub use node::explain_node;
 pub use owner::owner_of;
+pub use packing::Packing;
 pub use pod::explain_pod;
 pub use preempts::Preempted;
 pub use queue::{QueueFacts, explain_queue, gate_text, placed_per_second};

@@ -31,6 +31,7 @@ mod tests;
 use crate::report::Run;
 use crate::trace::Trace;
 use berth_api::{Duration, Kind, Namespace, Object, Str, Time};
+use berth_explain::Packing;
 use berth_framework::registry::Registry;
 use berth_scheduler::profile::ProfileErrors;
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
@@ -130,6 +131,8 @@ pub struct Simulation {
     pods: Pods,
     nodes: Nodes,
     node_groups: NodeGroups,
+    /// The copy of the cluster in which node groups and buffers try pods and nodes; kept for its memory.
+    packing: Option<Packing>,
     buffers: Buffers,
     quotas: Quotas,
     /// Objects other than pods and nodes, which plugins write.
@@ -199,8 +202,9 @@ impl Simulation {
             events: EventQueue::default(),
             pods: Pods::new(trace, &plan)?,
             nodes: Nodes::default(),
-            node_groups: NodeGroups::new(trace, &plan),
-            buffers: Buffers::new(trace, &plan)?,
+            node_groups: NodeGroups::new(trace),
+            packing: None,
+            buffers: Buffers::new(trace)?,
             quotas: Quotas::new(trace, &plan),
             objects: BTreeMap::new(),
             measure,

@@ -1,19 +1,19 @@
 //! Capacity buffers: room that node groups keep for pods that do not exist yet.
 //!
 //! As with a cluster autoscaler, the chunks of buffers cause nodes and keep nodes. The scheduler ignores them: a pod uses
-//! the room at any time. Whether a chunk fits on a node is judged as for the pods that cause nodes. Chunks are packed
-//! greedily, in the order of the buffers, on the first nodes with room.
+//! the room at any time. Chunks are placed as the pods that cause nodes, in the order of the buffers, on the first nodes
+//! that accept them.
 //!
 //! Every scan follows from a change of the trace: a pod that is bound or ends, a node of the trace that joins, leaves or is
 //! cordoned. A node that a group adds or removes plans no scan, so a simulation with buffers ends.
 
 use super::events::NodeIndex;
-use super::node_groups::is_allowed;
-use super::plan::Plan;
 use super::{Simulation, SimulationError};
 use crate::report::BufferUse;
 use crate::trace::{CapacityBuffer, Trace};
-use berth_api::{Duration, Node, Time};
+use berth_api::{Duration, Pod, Str, Time};
+use berth_explain::Packing;
+use berth_framework::{PodInfo, Slot};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct SimulatedBuffer {
     of: CapacityBuffer,
-    /// The requests of a chunk, in the order of the plan.
-    requests: Box<[i64]>,
+    /// A pod for each chunk.
+    pods: Vec<Arc<PodInfo>>,
     /// The chunks with room, as counted last.
     room: u32,
     /// The time in which all chunks had room, in nanoseconds.
@@ -48,7 +48,7 @@ impl Buffers {
     ///
     /// # Errors
     /// When two buffers have one name.
-    pub(super) fn new(trace: &Trace, plan: &Plan) -> Result<Self, SimulationError> {
+    pub(super) fn new(trace: &Trace) -> Result<Self, SimulationError> {
         let mut names = BTreeSet::new();
         let repeated = trace
             .buffers
@@ -62,7 +62,7 @@ impl Buffers {
         }
         let all = trace.buffers.iter().map(|buffer| SimulatedBuffer {
             of: buffer.clone(),
-            requests: plan.amounts(&berth_oracle::requests(&buffer.pod)),
+            pods: chunks(buffer),
             room: 0,
             all_room: 0,
             room_area: 0,
@@ -80,22 +80,11 @@ impl Buffers {
         self.is_stale = true;
     }
 
-    /// The number of chunks of each buffer.
-    fn chunks(&self) -> Vec<u32> {
-        self.all.iter().map(|buffer| buffer.of.chunks).collect()
-    }
-
-    /// Packs the remaining chunks on the free resources of a node.
-    fn pack(&self, left: &mut [u32], node: &Node, free: &mut [i64]) {
-        for (buffer, left) in self.all.iter().zip(left) {
-            let fitting = fitting(free, &buffer.requests).min(*left);
-            if fitting > 0 && is_allowed(&buffer.of.pod, node) {
-                *left -= fitting;
-                for (free, request) in free.iter_mut().zip(&buffer.requests) {
-                    *free -= request * i64::from(fitting);
-                }
-            }
-        }
+    /// Places all chunks. Returns the number of placed chunks of each buffer.
+    fn place(&self, packing: &mut Packing, nodes: &[Slot]) -> Vec<u32> {
+        let all = self.all.iter();
+        all.map(|buffer| place(packing, &buffer.pods, nodes))
+            .collect()
     }
 
     /// The result after this time.
@@ -113,13 +102,34 @@ impl Buffers {
     }
 }
 
-/// The number of pods with these requests that fit into what is free.
-fn fitting(free: &[i64], requests: &[i64]) -> u32 {
-    let amounts = free.iter().zip(requests);
-    let of_each = amounts.filter(|(_, request)| **request > 0);
-    let of_each = of_each.map(|(free, request)| (free / request).max(0));
-    let least = of_each.min().unwrap_or(i64::MAX);
-    u32::try_from(least).unwrap_or(u32::MAX)
+/// The pods that stand for the chunks of a buffer.
+fn chunks(buffer: &CapacityBuffer) -> Vec<Arc<PodInfo>> {
+    let chunks = (0..buffer.chunks).map(|number| {
+        let mut pod = Pod::clone(&buffer.pod);
+        let name: Str = format!("{}-chunk-{number}", buffer.name).into();
+        pod.metadata.uid = format!("chunk-{}-{name}", buffer.namespace).into();
+        pod.metadata.name = name;
+        pod.metadata.namespace = buffer.namespace.clone();
+        Arc::new(PodInfo::new(Arc::new(pod)))
+    });
+    chunks.collect()
+}
+
+/// Places pods alike on the first nodes that accept them. Returns the number of placed pods.
+fn place(packing: &mut Packing, pods: &[Arc<PodInfo>], nodes: &[Slot]) -> u32 {
+    let (mut placed, mut from, mut placed_before) = (0, 0, 0);
+    while let Some(pod) = pods.get(placed) {
+        match packing.place(pod, &nodes[from..]) {
+            Some(at) => {
+                placed += 1;
+                from += at;
+            }
+            // A spread constraint may admit nodes again that have rejected an earlier pod.
+            None if placed > placed_before && from > 0 => (from, placed_before) = (0, placed),
+            None => break,
+        }
+    }
+    u32::try_from(placed).unwrap_or(u32::MAX)
 }
 
 impl Simulation {
@@ -135,53 +145,42 @@ impl Simulation {
         }
     }
 
-    /// Packs all chunks on the nodes that exist, without one of them. Returns the chunks without room.
-    fn chunks_without_room(&self, without: Option<NodeIndex>) -> Vec<u32> {
-        let mut left = self.buffers.chunks();
-        let mut free = Vec::new();
-        for (at, state) in self.nodes.all.iter().enumerate() {
-            if left.iter().all(|left| *left == 0) {
-                break;
-            }
-            let Some(node) = state.object.as_ref().filter(|_| state.is_open()) else {
-                continue;
-            };
-            if without == Some(at as NodeIndex) {
-                continue;
-            }
-            free.clear();
-            let amounts = state.capacity.iter().zip(&state.used);
-            free.extend(amounts.map(|(capacity, used)| capacity - used));
-            self.buffers.pack(&mut left, node, &mut free);
+    /// The number of chunks of each buffer that have room on the nodes that exist, without one of them.
+    fn chunks_with_room(&mut self, without: Option<NodeIndex>) -> Vec<u32> {
+        let mut packing = self.take_packing();
+        if let Some(node) = without {
+            packing.remove_node(&self.nodes.get(node).name);
         }
-        left
+        let nodes = packing.nodes();
+        let placed = self.buffers.place(&mut packing, &nodes);
+        self.packing = Some(packing);
+        placed
     }
 
-    /// Adds nodes for the chunks that have no room on nodes that exist or boot (`coming`, with the resources that no waiting
-    /// pod needs), and removes nodes that were kept for chunks and are not needed any more.
-    pub(super) fn scan_buffers(&mut self, coming: Vec<(Arc<Node>, Box<[i64]>)>) {
+    /// Adds nodes for the chunks that have no room on present nodes or nodes that boot (`coming`), in a copy of the cluster
+    /// with the pods that wait. Removes nodes that were kept for chunks and are not needed any more.
+    pub(super) fn scan_buffers(
+        &mut self,
+        packing: &mut Packing,
+        present: &[Slot],
+        mut coming: Vec<Slot>,
+    ) {
         if self.buffers.all.is_empty() {
             return;
         }
-        let mut left = self.chunks_without_room(None);
-        for (node, mut free) in coming {
-            self.buffers.pack(&mut left, &node, &mut free);
-        }
-        for at in 0..left.len() {
-            while left[at] > 0 {
-                let buffer = &self.buffers.all[at];
-                let Some(group) = self.group_for(&buffer.of.pod, &buffer.requests) else {
+        let nodes = [present, &coming].concat();
+        let placed = self.buffers.place(packing, &nodes);
+        coming.clear();
+        for at in 0..placed.len() {
+            let pods = self.buffers.all[at].pods.clone();
+            let left = pods.get(placed[at] as usize..).unwrap_or_default();
+            let mut left = &left[place(packing, left, &coming) as usize..];
+            while let [chunk, others @ ..] = left {
+                let Some(node) = self.grow_for(chunk, packing) else {
                     break;
                 };
-                let node = self.boot_node(group);
-                let state = self.nodes.get(node);
-                let (node, mut free) = (state.template.clone(), state.capacity.clone());
-                let before = left[at];
-                self.buffers.pack(&mut left, &node, &mut free);
-                // Only the name of the node can prevent that it takes a chunk; then, the next node does not help either.
-                if left[at] == before {
-                    break;
-                }
+                coming.push(node);
+                left = &others[place(packing, others, &[node]) as usize..];
             }
         }
         for node in std::mem::take(&mut self.buffers.kept) {
@@ -195,12 +194,12 @@ impl Simulation {
         if self.buffers.all.is_empty() {
             return false;
         }
-        let with = self.chunks_without_room(None);
-        let without = self.chunks_without_room(Some(node));
+        let with = self.chunks_with_room(None);
+        let without = self.chunks_with_room(Some(node));
         let is_needed = with
             .iter()
             .zip(&without)
-            .any(|(with, without)| without > with);
+            .any(|(with, without)| without < with);
         if is_needed {
             self.buffers.kept.insert(node);
         }
@@ -214,9 +213,9 @@ impl Simulation {
             return;
         }
         if self.buffers.is_stale {
-            let left = self.chunks_without_room(None);
-            for (buffer, left) in self.buffers.all.iter_mut().zip(left) {
-                buffer.room = buffer.of.chunks - left;
+            let placed = self.chunks_with_room(None);
+            for (buffer, placed) in self.buffers.all.iter_mut().zip(placed) {
+                buffer.room = placed;
             }
             self.buffers.is_stale = false;
         }

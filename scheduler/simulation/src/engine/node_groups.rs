@@ -1,16 +1,19 @@
 //! Groups of nodes that grow and shrink, as cluster autoscalers do: a pod that no node accepts and that would fit on a
 //! new node causes one; a node without pods is removed after some time, unless a capacity buffer needs it.
 //!
-//! Whether a pod fits on a new node is judged by its requests, node selector, required node affinity and tolerations. A
-//! pod that has room on a present node waits for something else than a node, and causes none.
+//! Whether a pod fits is judged by the filters of its profile, on a copy of the cluster with the nodes that boot and the
+//! node that is tried ([`Packing`]). A pod that fits on a present node waits for something else than a node, and causes
+//! none.
 
 use super::Simulation;
 use super::events::{Event, NodeIndex, PodIndex};
-use super::nodes::fits;
-use super::plan::Plan;
+use super::nodes::named;
 use crate::trace::{NodeGroup, Trace};
-use berth_api::{Duration, Node, Pod, Time};
-use rustc_hash::FxHashMap;
+use berth_api::{Duration, Str, Time};
+use berth_explain::Packing;
+use berth_framework::{PodInfo, Slot};
+use berth_scheduler::queue::QueuedIn;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -21,11 +24,16 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct SimulatedGroup {
     of: NodeGroup,
-    capacity: Box<[i64]>,
     /// Nodes that exist or boot.
     count: u32,
     /// The number of the next node.
     next: u32,
+}
+
+impl SimulatedGroup {
+    fn next_name(&self) -> Str {
+        format!("{}-{}", self.of.name, self.next).into()
+    }
 }
 
 /// All node groups.
@@ -47,10 +55,9 @@ pub(super) struct NodeGroups {
 }
 
 impl NodeGroups {
-    pub(super) fn new(trace: &Trace, plan: &Plan) -> Self {
+    pub(super) fn new(trace: &Trace) -> Self {
         let groups = trace.node_groups.iter().map(|group| SimulatedGroup {
             of: group.clone(),
-            capacity: plan.amounts(&group.node.status.allocatable),
             count: 0,
             next: 0,
         });
@@ -66,19 +73,6 @@ impl NodeGroups {
             ..Self::default()
         }
     }
-}
-
-/// Returns whether the labels and taints of a node allow a pod.
-pub(super) fn is_allowed(pod: &Pod, node: &Node) -> bool {
-    berth_oracle::has_selected_labels(pod, node)
-        && berth_oracle::matches_affinity(pod, node)
-        && berth_oracle::untolerated(
-            &pod.spec.tolerations,
-            node,
-            berth_oracle::SCHEDULING_EFFECTS,
-        )
-        .next()
-        .is_none()
 }
 
 impl Simulation {
@@ -118,87 +112,94 @@ impl Simulation {
     /// Adds the nodes for pods that no node accepts, and for chunks of capacity buffers without room.
     pub(super) fn scan(&mut self) {
         self.node_groups.is_scan_planned = false;
-        // The free resources of nodes that boot, and of those that are added now.
-        let mut coming: Vec<(Arc<Node>, Box<[i64]>)> = self
-            .node_groups
-            .booting
-            .iter()
-            .map(|node| {
-                let node = self.nodes.get(*node);
-                (node.template.clone(), node.capacity.clone())
-            })
-            .collect();
-        let mut has_room: FxHashMap<u32, bool> = FxHashMap::default();
-        for pod in self.node_groups.unschedulable.clone() {
-            let shape = self.shape_of(pod);
-            let is_present = *has_room
-                .entry(shape)
-                .or_insert_with(|| self.has_room_on_a_node(shape));
-            if is_present {
+        let mut packing = self.take_packing();
+        let present = packing.nodes();
+        let mut coming = Vec::new();
+        for node in &self.node_groups.booting {
+            coming.push(packing.add_node(self.nodes.get(*node).template.clone(), []));
+        }
+        self.scan_pods(&mut packing, &present, &mut coming);
+        self.scan_buffers(&mut packing, &present, coming);
+        self.packing = Some(packing);
+    }
+
+    /// A copy of the cluster as the scheduler knows it now.
+    pub(super) fn take_packing(&mut self) -> Packing {
+        match self.packing.take() {
+            Some(mut packing) => {
+                packing.renew(&self.scheduler, self.now);
+                packing
+            }
+            None => Packing::new(&self.scheduler, self.now),
+        }
+    }
+
+    /// Places the pods that no node accepts on nodes that boot, and adds nodes for the others.
+    fn scan_pods(&mut self, packing: &mut Packing, present: &[Slot], coming: &mut Vec<Slot>) {
+        // Placed pods only take room, so pods alike are not tried again.
+        let mut fits_nowhere: FxHashSet<u32> = FxHashSet::default();
+        let mut not_on_present: FxHashSet<u32> = FxHashSet::default();
+        for index in self.node_groups.unschedulable.clone() {
+            let shape = self.shape_of(index);
+            let Some(pod) = self.pods.get(index).object.clone() else {
+                continue;
+            };
+            let queue = self.scheduler.queue();
+            // A pod that is not queued is being bound. A nominated one waits for the end of its victims.
+            let Some((place, _)) = queue.get(pod.namespace(), pod.name()) else {
+                continue;
+            };
+            if fits_nowhere.contains(&shape) || !pod.status.nominated_node_name.is_empty() {
                 continue;
             }
-            let (pod, requests) = {
-                let shape = &self.plan.shapes[shape as usize];
-                (shape.pod.clone(), shape.requests.clone())
-            };
-            let place = coming.iter_mut().find(|(node, free)| {
-                fits(free.iter().copied().zip(requests.iter().copied())) && is_allowed(&pod, node)
-            });
-            let free = match place {
-                Some((_, free)) => free,
-                None => {
-                    let Some(group) = self.group_for(&pod, &requests) else {
-                        continue;
-                    };
-                    let node = self.boot_node(group);
-                    let node = self.nodes.get(node);
-                    coming.push((node.template.clone(), node.capacity.clone()));
-                    let Some((_, free)) = coming.last_mut() else {
-                        continue;
-                    };
-                    free
+            let pod = Arc::new(PodInfo::new(pod));
+            // Since the last attempt for a pod in `Unschedulable`, nothing has happened that may let it fit.
+            let may_fit = place != QueuedIn::Unschedulable && !not_on_present.contains(&shape);
+            if may_fit {
+                if packing.place(&pod, present).is_some() {
+                    continue;
                 }
-            };
-            for (free, request) in free.iter_mut().zip(&requests) {
-                *free -= request;
+                not_on_present.insert(shape);
+            }
+            if packing.place(&pod, coming).is_some() {
+                continue;
+            }
+            match self.grow_for(&pod, packing) {
+                Some(node) => coming.push(node),
+                None => {
+                    fits_nowhere.insert(shape);
+                }
             }
         }
-        self.scan_buffers(coming);
     }
 
-    fn has_room_on_a_node(&self, shape: u32) -> bool {
-        let shape = &self.plan.shapes[shape as usize];
-        self.nodes.all.iter().any(|node| {
-            node.is_open()
-                && node.has_room(&shape.requests)
-                && node
-                    .object
-                    .as_ref()
-                    .is_some_and(|node| is_allowed(&shape.pod, node))
-        })
-    }
-
-    /// The cheapest group that may grow and whose nodes accept a pod.
-    pub(super) fn group_for(&self, pod: &Pod, requests: &[i64]) -> Option<u32> {
-        let groups = &self.node_groups;
-        let found = groups.order.iter().find(|at| {
-            let group = &groups.groups[**at];
-            group.count < group.of.maximum
-                && fits(group.capacity.iter().copied().zip(requests.iter().copied()))
-                && is_allowed(pod, &group.of.node)
-        });
-        found.map(|at| *at as u32)
+    /// Adds a node of the cheapest group that may grow and on whose nodes a pod fits, and places the pod there.
+    pub(super) fn grow_for(&mut self, pod: &Arc<PodInfo>, packing: &mut Packing) -> Option<Slot> {
+        for at in self.node_groups.order.clone() {
+            let group = &self.node_groups.groups[at];
+            if group.count >= group.of.maximum {
+                continue;
+            }
+            let name = group.next_name();
+            let node = named(&group.of.node, &name);
+            let slot = packing.add_node(node.into(), []);
+            if packing.place(pod, &[slot]).is_some() {
+                self.boot_node(at as u32);
+                return Some(slot);
+            }
+            packing.remove_node(&name);
+        }
+        None
     }
 
     /// Adds a node that joins after its boot time.
-    pub(super) fn boot_node(&mut self, group: u32) -> NodeIndex {
+    fn boot_node(&mut self, group: u32) {
         let node = self.new_group_node(group);
         let boot = self.node_groups.groups[group as usize].of.boot.clone();
         let boot = boot.draw(&mut self.rng);
         self.node_groups.booting.insert(node);
         self.node_groups.added += 1;
         self.events.push(self.now + boot, Event::NodeJoins { node });
-        node
     }
 
     /// Adds a node that exists from the start on.
@@ -209,11 +210,11 @@ impl Simulation {
 
     fn new_group_node(&mut self, group: u32) -> NodeIndex {
         let of = &mut self.node_groups.groups[group as usize];
+        let name = of.next_name();
         of.count += 1;
-        let name = format!("{}-{}", of.of.name, of.next);
         of.next += 1;
         let (node, price) = (of.of.node.clone(), of.of.price_per_hour);
-        self.add_node(name.into(), &node, price, Some(group))
+        self.add_node(name, &node, price, Some(group))
     }
 
     /// A node of a group has joined: it is idle until it gets a pod, and may allow another one to be removed.

@@ -42,14 +42,21 @@ impl SimulatedNode {
 
     /// Returns whether requests fit into the free resources.
     pub(super) fn has_room(&self, requests: &[i64]) -> bool {
-        let amounts = self.capacity.iter().zip(&self.used).zip(requests);
-        fits(amounts.map(|((capacity, used), request)| (capacity - used, *request)))
+        let mut amounts = self.capacity.iter().zip(&self.used).zip(requests);
+        // A resource that is not requested may be overcommitted.
+        amounts.all(|((capacity, used), request)| *request <= 0 || *request <= capacity - used)
     }
 }
 
-/// Returns whether no request exceeds what is free. A resource that is not requested may be overcommitted.
-pub(super) fn fits(mut amounts: impl Iterator<Item = (i64, i64)>) -> bool {
-    amounts.all(|(free, request)| request <= 0 || request <= free)
+/// A node with its name.
+pub(super) fn named(of: &Node, name: &Str) -> Node {
+    let mut node = of.clone();
+    let hostname = node.metadata.labels.get(HOSTNAME);
+    if hostname.is_none_or(|value| value != name.as_str()) {
+        node.metadata.labels = node.metadata.labels.with(HOSTNAME, name);
+    }
+    node.metadata.name = name.clone();
+    node
 }
 
 /// The nodes of a simulation.
@@ -105,12 +112,7 @@ impl Simulation {
         price_per_hour: f64,
         group: Option<u32>,
     ) -> NodeIndex {
-        let mut node = of.clone();
-        let hostname = node.metadata.labels.get(HOSTNAME);
-        if hostname.is_none_or(|value| value != name.as_str()) {
-            node.metadata.labels = node.metadata.labels.with(HOSTNAME, &name);
-        }
-        node.metadata.name = name.clone();
+        let node = named(of, &name);
         let capacity = self.plan.amounts(&node.status.allocatable);
         self.nodes.all.push(SimulatedNode {
             name,

@@ -1,0 +1,167 @@
+//! The groups that grow for pods with constraints. The nodes of the trace are full, and the groups are in the order of
+//! their prices.
+
+use super::*;
+use berth_api::{Kind, Object};
+use serde_json::{Value, json};
+
+fn object(kind: Kind, value: &Value) -> Object {
+    let decoded = kind.decode(value.to_string().as_bytes());
+    decoded.unwrap_or_else(|e| panic!("{value}: {e}"))
+}
+
+/// A pod of the application `web` with this spec that requests 100m.
+fn web(spec: Value) -> Pod {
+    let mut spec = spec;
+    spec["schedulerName"] = "default-scheduler".into();
+    if spec["containers"].is_null() {
+        spec["containers"] = json!([{}]);
+    }
+    spec["containers"][0]["name"] = "c".into();
+    spec["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    let pod = json!({"metadata": {"namespace": "default", "labels": {"app": "web"}}, "spec": spec});
+    match object(Kind::Pod, &pod) {
+        Object::Pod(pod) => Pod::clone(&pod),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn zoned(cpu: &str, zone: &str) -> Node {
+    let mut node = node(cpu);
+    node.metadata.labels = Labels::from_pairs([("topology.kubernetes.io/zone", zone)]);
+    node
+}
+
+/// A node without room in each of the zones `a` and `b`, a pod of the application `web` on the one in zone `a`, and groups of
+/// up to five nodes in both zones.
+fn two_zones(pods: Vec<TracePod>) -> Trace {
+    let mut running = web(json!({}));
+    running.spec.node_name = "n-a".into();
+    let mut all = vec![TracePod::new("running", running)];
+    all.extend(pods);
+    Trace {
+        nodes: [("a", "100m"), ("b", "50m")]
+            .map(|(zone, cpu)| TraceNode::new(format!("n-{zone}"), zoned(cpu, zone)))
+            .into(),
+        node_groups: ["a", "b"]
+            .map(|zone| NodeGroup {
+                name: format!("g-{zone}").into(),
+                node: zoned("2", zone).into(),
+                price_per_hour: if zone == "a" { 1.0 } else { 2.0 },
+                ..group_of(0, 5)
+            })
+            .into(),
+        pods: all,
+        ..Trace::default()
+    }
+}
+
+#[test]
+fn the_filters_of_the_profile_decide_which_group_grows() {
+    let zone = "topology.kubernetes.io/zone";
+    let host = "kubernetes.io/hostname";
+    let to_web =
+        |key: &str| json!([{"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}}]);
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let apart = |key: &str| json!({"affinity": {"podAntiAffinity": {required: to_web(key)}}});
+    let in_zone = |zones: Value| {
+        let zones = json!([{"key": zone, "operator": "In", "values": zones}]);
+        json!({"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": zones}]}}}})
+    };
+    let spread = |key: &str| {
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}}}]})
+    };
+    let port = json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]});
+    let volume = |zone: &str| json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": format!("in-{zone}")}}]});
+    let claim = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
+    // The situation, the spec of each of the pods, their number, and the nodes that the groups add in zone `a` and `b`.
+    for (situation, spec, pods, added) in [
+        ("no constraint", json!({}), 3, [1, 0]),
+        ("anti-affinity in the zone", apart(zone), 1, [0, 1]),
+        (
+            "anti-affinity in the zone, for two pods",
+            apart(zone),
+            2,
+            [0, 1],
+        ),
+        ("anti-affinity on the node", apart(host), 3, [3, 0]),
+        (
+            "affinity to the pods of a zone",
+            json!({"affinity": {"podAffinity": {required: to_web(zone)}}}),
+            3,
+            [1, 0],
+        ),
+        (
+            "the dearer zone by node affinity",
+            in_zone(json!(["b"])),
+            3,
+            [0, 1],
+        ),
+        ("a zone without a group", in_zone(json!(["c"])), 3, [0, 0]),
+        ("spread over zones", spread(zone), 1, [0, 1]),
+        ("spread over zones, several pods", spread(zone), 4, [1, 1]),
+        ("one host port", port, 3, [3, 0]),
+        ("a volume of zone b", volume("b"), 1, [0, 1]),
+        ("a claim that does not exist", volume("c"), 1, [0, 0]),
+        (
+            "a claim for devices, which groups do not offer",
+            claim,
+            1,
+            [0, 0],
+        ),
+    ] {
+        let pods = (0..pods).map(|number| TracePod::new(format!("p{number}"), web(spec.clone())));
+        let mut of = two_zones(pods.collect());
+        let in_b = json!([{"key": zone, "operator": "In", "values": ["b"]}]);
+        of.objects = vec![
+            object(
+                Kind::StorageClass,
+                &json!({"metadata": {"name": "disks"}, "provisioner": "example.com/disks"}),
+            ),
+            object(
+                Kind::PersistentVolume,
+                &json!({"metadata": {"name": "v"}, "spec": {"storageClassName": "disks",
+                "claimRef": {"namespace": "default", "name": "in-b"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": in_b}]}}}}),
+            ),
+            object(
+                Kind::PersistentVolumeClaim,
+                &json!({"metadata": {"namespace": "default", "name": "in-b",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+                "spec": {"volumeName": "v", "storageClassName": "disks"}}),
+            ),
+            object(
+                Kind::ResourceClaim,
+                &json!({"metadata": {"namespace": "default", "name": "gpu", "uid": "gpu"},
+                "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}}),
+            ),
+        ];
+        let run = play(&of);
+        let nodes = run.pods.iter().filter_map(|pod| pod.node.as_deref());
+        let nodes: std::collections::BTreeSet<&str> = nodes.collect();
+        let used =
+            ["g-a", "g-b"].map(|group| nodes.iter().filter(|node| node.starts_with(group)).count());
+        let all = run.summary.nodes_added;
+        assert_eq!(
+            (used, all),
+            (added, added.iter().sum::<usize>() as u64),
+            "{situation}"
+        );
+    }
+}
+
+#[test]
+fn pods_that_fit_on_a_present_node_or_wait_for_victims_cause_no_node() {
+    // The low pod ends by preemption before a node would have booted.
+    let low = TracePod::new("low", pod_of("2", 0));
+    let high = TracePod {
+        arrival: Duration::from_secs(9),
+        ..TracePod::new("high", pod_of("2", 100))
+    };
+    let mut of = trace(&["2"], vec![low, high]);
+    of.node_groups = vec![group_of(0, 5)];
+    let run = play(&of);
+    assert_eq!((run.summary.nodes_added, run.summary.preempted), (0, 1));
+    assert_eq!(row(&run, "high").node.as_deref(), Some("n0"));
+}
