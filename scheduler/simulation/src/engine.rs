@@ -9,15 +9,19 @@
 //! | `node_groups` | groups of nodes that grow and shrink |
 //! | `buffers` | room that node groups keep for capacity buffers |
 //! | `quotas` | pods that wait for room in a quota |
+//! | `evictions` | pods that are deleted, evicted by drains, or end with their node |
+//! | `budgets` | disruption budgets |
 //! | `calls` | the API: carries out the calls of the scheduler |
 //! | `measure` | integrals over time, and the course of the simulation |
 //! | `outcome` | the result |
 //!
 //! Time goes from event to event. Empty time costs nothing.
 
+mod budgets;
 mod buffers;
 mod calls;
 mod events;
+mod evictions;
 mod measure;
 mod node_groups;
 mod nodes;
@@ -35,6 +39,7 @@ use berth_explain::Packing;
 use berth_framework::registry::Registry;
 use berth_scheduler::profile::ProfileErrors;
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
+use budgets::Budgets;
 use buffers::Buffers;
 use events::{Event, EventQueue};
 use measure::Measure;
@@ -134,6 +139,7 @@ pub struct Simulation {
     /// The copy of the cluster in which node groups and buffers try pods and nodes; kept for its memory.
     packing: Option<Packing>,
     buffers: Buffers,
+    budgets: Budgets,
     quotas: Quotas,
     /// Objects other than pods and nodes, which plugins write.
     objects: BTreeMap<(Kind, Str, Str), Object>,
@@ -205,6 +211,7 @@ impl Simulation {
             node_groups: NodeGroups::new(trace),
             packing: None,
             buffers: Buffers::new(trace)?,
+            budgets: Budgets::new(trace, &plan),
             quotas: Quotas::new(trace, &plan),
             objects: BTreeMap::new(),
             measure,
@@ -236,6 +243,7 @@ impl Simulation {
         for object in &trace.objects {
             self.set(object.clone());
         }
+        self.add_budgets();
     }
 
     /// The next resource version.
@@ -334,6 +342,8 @@ impl Simulation {
                 Event::NodeJoins { node } => self.node_joins(node),
                 Event::NodeLeaves { node } => self.node_leaves(node),
                 Event::NodeDrains { node } => self.node_drains(node),
+                Event::RetryDrain { node } => self.drain(node),
+                Event::Terminated { pod, incarnation } => self.pod_terminated(pod, incarnation),
                 Event::NodeReturns { node } => self.node_returns(node),
                 Event::Scan => self.scan(),
                 Event::IdleCheck { node } => self.idle_check(node),

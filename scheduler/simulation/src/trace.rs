@@ -7,11 +7,18 @@
 use crate::distribution::Distribution;
 use crate::generate::Generator;
 use berth_api::pod::{Container, SchedulingGate};
-use berth_api::{Duration, Labels, Node, Object, Pod, PodSchedulingGroup, ResourceList, Str, Time};
+use berth_api::{
+    Duration, Labels, Node, Object, Pod, PodDisruptionBudget, PodSchedulingGroup, ResourceList,
+    Str, Time,
+};
 use std::sync::Arc;
 
 /// The virtual time at which a trace without absolute times begins: Monday, 5 January 2026, 00:00 UTC.
 pub const DEFAULT_START: Time = Time::from_secs(1_767_571_200);
+
+/// The annotation of a pod with its `terminationGracePeriodSeconds`, which [`Pod`] does not have because the scheduler does not
+/// read it. 30 unless stated.
+pub const GRACE_PERIOD_ANNOTATION: &str = "simulation.berth.dev/termination-grace-period-seconds";
 
 /// Everything that happens in a simulation from outside of the scheduler.
 #[derive(Default, Debug, Clone, PartialEq)]
@@ -32,8 +39,10 @@ pub struct Trace {
     pub buffers: Vec<CapacityBuffer>,
     /// The quotas.
     pub quotas: Vec<Quota>,
+    /// The disruption budgets. The simulation keeps their status.
+    pub budgets: Vec<DisruptionBudget>,
     /// Objects that exist from the start on and do not change by themselves: namespaces, storage classes, device
-    /// classes, disruption budgets and others that the scheduler reads.
+    /// classes and others that the scheduler reads.
     pub objects: Vec<Object>,
     /// The times of the world.
     pub world: World,
@@ -63,6 +72,7 @@ impl Trace {
         self.node_groups.append(&mut other.node_groups);
         self.buffers.append(&mut other.buffers);
         self.quotas.append(&mut other.quotas);
+        self.budgets.append(&mut other.budgets);
         self.objects.append(&mut other.objects);
         if other.world != World::default() {
             self.world = other.world;
@@ -240,8 +250,8 @@ pub struct Outage {
     pub at: Duration,
     /// Its length; `None` for a node that does not return.
     pub length: Option<Duration>,
-    /// Whether the node is drained: it is cordoned, its pods are evicted, and it stays. Otherwise it fails: it leaves, and
-    /// its pods end with it.
+    /// Whether the node is drained: it is cordoned, its pods are evicted as their disruption budgets allow, and it stays.
+    /// Otherwise it fails: it leaves, and its pods end with it.
     pub drain: bool,
 }
 
@@ -288,6 +298,33 @@ pub struct Quota {
     pub namespace: Str,
     /// The amounts, by resource without `requests.`; `pods` for the number of pods.
     pub hard: ResourceList,
+}
+
+/// A PodDisruptionBudget, which drains respect and preemption prefers to respect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DisruptionBudget {
+    /// Namespace, name and selector. Its status is not read.
+    pub object: Arc<PodDisruptionBudget>,
+    /// The pods that it keeps.
+    pub bound: BudgetBound,
+}
+
+/// The pods that a disruption budget keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BudgetBound {
+    /// At least this number runs.
+    MinAvailable(PodShare),
+    /// At most this number does not run.
+    MaxUnavailable(PodShare),
+}
+
+/// A number of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodShare {
+    /// The number.
+    Pods(u32),
+    /// A share of all pods, rounded up.
+    Percent(u32),
 }
 
 /// The parts of a pod that traces usually have.

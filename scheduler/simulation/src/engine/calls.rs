@@ -3,7 +3,7 @@
 use super::Simulation;
 use super::events::{CallAnswer, Event, PodIndex};
 use super::pods::{Phase, set_condition};
-use berth_api::{Kind, Object, Pod, Str};
+use berth_api::{Kind, Object, Str};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, ConditionPatch, PodRef, Response};
 use berth_framework::write::{Action, Write};
@@ -98,7 +98,7 @@ impl Simulation {
                 if let Some(index) = index(&pod)
                     && self.pods.get(index).phase != Phase::Finished
                 {
-                    self.pod_ends_early(index, true);
+                    self.delete_with_grace(index, true);
                 }
             }
             ApiCall::Write(write) => self.write(&write),
@@ -210,10 +210,5 @@ impl Simulation {
         );
         let stored = self.objects.remove(&key).unwrap_or(object);
         self.apply_deleted(stored);
-    }
-
-    /// A pod does not exist any more.
-    pub(super) fn delete_pod(&mut self, pod: Arc<Pod>) {
-        self.apply_deleted(Object::Pod(pod));
     }
 }

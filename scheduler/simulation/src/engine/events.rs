@@ -41,6 +41,10 @@ pub(super) enum Event {
     NodeLeaves { node: NodeIndex },
     /// A node is drained.
     NodeDrains { node: NodeIndex },
+    /// The drain of a node tries again to evict the pods that are left.
+    RetryDrain { node: NodeIndex },
+    /// The containers of a deleted pod have ended.
+    Terminated { pod: PodIndex, incarnation: u32 },
     /// A drained node is available again.
     NodeReturns { node: NodeIndex },
     /// Node groups are compared with the pods that wait, and with the chunks of capacity buffers.

@@ -6,6 +6,7 @@ use super::{Simulation, SimulationError};
 use crate::trace::{Trace, TraceNode};
 use berth_api::{Node, Object, Str};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The label with the name of a node.
@@ -30,6 +31,8 @@ pub(super) struct SimulatedNode {
     pub(super) group: Option<u32>,
     /// Whether it left for good.
     pub(super) is_gone: bool,
+    /// Whether its drain waits for a disruption budget.
+    pub(super) drain_is_refused: bool,
 }
 
 impl SimulatedNode {
@@ -63,6 +66,8 @@ pub(super) fn named(of: &Node, name: &Str) -> Node {
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     pub(super) all: Vec<SimulatedNode>,
+    /// Nodes that are being drained.
+    pub(super) draining: BTreeSet<NodeIndex>,
     /// Nodes that exist, by name.
     by_name: FxHashMap<Str, NodeIndex>,
 }
@@ -124,6 +129,7 @@ impl Simulation {
             price: (price_per_hour * 1e6).round() as i64,
             group,
             is_gone: false,
+            drain_is_refused: false,
         });
         (self.nodes.all.len() - 1) as NodeIndex
     }
@@ -206,30 +212,13 @@ impl Simulation {
         }
         let state = &self.nodes.all[node as usize];
         self.measure.node_leaves(&state.capacity, state.price);
-        let pods = state.pods.clone();
-        for pod in pods {
-            self.pod_ends_early(pod, false);
-        }
+        self.nodes.draining.remove(&node);
+        self.pods_end_with(node);
         self.apply_deleted(Object::Node(object));
     }
 
-    /// A node is cordoned, and its pods are evicted.
-    pub(super) fn node_drains(&mut self, node: NodeIndex) {
-        if !self.cordon(node, true) {
-            return;
-        }
-        for pod in self.nodes.get(node).pods.clone() {
-            self.pod_ends_early(pod, false);
-        }
-    }
-
-    /// A node that was drained takes pods again.
-    pub(super) fn node_returns(&mut self, node: NodeIndex) {
-        self.cordon(node, false);
-    }
-
     /// Cordons or uncordons a node. Returns whether it exists.
-    fn cordon(&mut self, node: NodeIndex, is_cordoned: bool) -> bool {
+    pub(super) fn cordon(&mut self, node: NodeIndex, is_cordoned: bool) -> bool {
         let version = self.next_version();
         let Some(object) = self.nodes.all[node as usize].object.as_mut() else {
             return false;

@@ -1,6 +1,7 @@
-//! Pods: they arrive, are bound, start, end, are evicted and replaced. Gates and groups of pods.
+//! Pods: they arrive, are bound, start, run to their end and are replaced. Gates and groups of pods.
 
 use super::events::{Event, NodeIndex, PodIndex};
+use super::evictions::TerminatingPod;
 use super::plan::Plan;
 use super::{Simulation, SimulationError};
 use crate::trace::{Gate, GateRemoval, Trace, TraceGroup, scheduling_gates};
@@ -8,6 +9,7 @@ use berth_api::groups::{GangPolicy, TopologyConstraint};
 use berth_api::pod::PodCondition;
 use berth_api::{Object, Pod, PodGroup, Str, Time};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The place of a pod in its life.
@@ -22,11 +24,11 @@ pub(super) enum Phase {
     Pending,
     /// It has a node.
     OnNode,
-    /// It ended on its node, and its replacement has not arrived.
+    /// It was deleted or ended with its node, and its replacement has not arrived.
     Replacing,
     /// It has run to its end.
     Finished,
-    /// It ended on its node and is not replaced.
+    /// It was deleted or ended with its node, and is not replaced.
     Lost,
 }
 
@@ -49,6 +51,7 @@ pub(super) struct SimulatedPod {
     pub(super) attempts: u32,
     pub(super) evictions: u32,
     pub(super) is_counted_by_quota: bool,
+    pub(super) is_replacement_planned: bool,
 }
 
 /// A group, and the number of its pods that have not ended.
@@ -63,6 +66,8 @@ struct SimulatedGroup {
 #[derive(Debug)]
 pub(super) struct Pods {
     pub(super) all: Vec<SimulatedPod>,
+    /// Deleted pods whose containers run, by pod and incarnation.
+    pub(super) terminating: BTreeMap<(PodIndex, u32), TerminatingPod>,
     arrivals: Vec<Time>,
     next: usize,
     groups: Vec<SimulatedGroup>,
@@ -128,6 +133,7 @@ impl Pods {
         });
         Ok(Self {
             all: vec![SimulatedPod::default(); plan.pods.len()],
+            terminating: BTreeMap::new(),
             arrivals: plan.pods.iter().map(|pod| pod.arrival).collect(),
             next: 0,
             groups,
@@ -201,6 +207,7 @@ impl Simulation {
         if is_first {
             self.measure
                 .pod_waits(&self.plan.shapes[shape as usize], shape);
+            self.budgets_change(pod, 1, 0);
         }
         let waits_for_quota = |gate: &Gate| gate.removal == GateRemoval::Quota;
         if self.gates_of(pod).iter().any(waits_for_quota) {
@@ -235,8 +242,12 @@ impl Simulation {
         let mut pod = Pod::clone(&self.plan.shapes[shape as usize].pod);
         let state = self.pods.get_mut(index);
         state.incarnation += 1;
+        state.is_replacement_planned = false;
         let incarnation = state.incarnation;
         pod.metadata.name = self.plan.name(&self.plan.pods[index as usize]);
+        if incarnation > 1 && !self.waits_for_end(index) {
+            pod.metadata.name = format!("{}.{incarnation}", pod.metadata.name).into();
+        }
         pod.metadata.uid = match incarnation {
             1 => index.to_string().into(),
             _ => format!("{index}.{incarnation}").into(),
@@ -299,7 +310,7 @@ impl Simulation {
     }
 
     /// A pod of a group has ended for good: the group ends with its last pod.
-    fn leave_group(&mut self, shape: u32) {
+    pub(super) fn leave_group(&mut self, shape: u32) {
         let Some(group) = self.pods.group_of_shape[shape as usize] else {
             return;
         };
@@ -438,6 +449,7 @@ impl Simulation {
         let now = self.now;
         state.started.get_or_insert(now);
         state.runs_since = Some(now);
+        self.budgets_change(index, 0, 1);
         if let Some(duration) = self.plan.pods[index as usize].duration {
             let end = Event::End {
                 pod: index,
@@ -455,38 +467,14 @@ impl Simulation {
         }
         state.ended = Some(self.now);
         self.measure.note_finished();
+        self.budgets_change(index, -1, -1);
         self.leave_node(index, Phase::Finished);
         self.leave_group(self.shape_of(index));
         self.remove_gates_after(index);
     }
 
-    /// A pod ends before its time, by preemption or with its node. It is replaced if it has a controller.
-    pub(super) fn pod_ends_early(&mut self, index: PodIndex, is_preempted: bool) {
-        let source = self.plan.pods[index as usize].source;
-        let is_recreated = self.plan.sources[source as usize].recreated;
-        let shape = self.shape_of(index);
-        let (now, state) = (self.now, self.pods.get_mut(index));
-        state.evictions += 1;
-        let worked = state.runs_since.take().map(|since| now.since(since));
-        self.measure
-            .note_eviction(&self.plan.shapes[shape as usize], worked, is_preempted);
-        if is_recreated {
-            self.leave_node(index, Phase::Replacing);
-            self.measure
-                .pod_waits(&self.plan.shapes[shape as usize], shape);
-            let latency = self.plan.world.recreate_latency.draw(&mut self.rng);
-            self.events
-                .push(now + latency, Event::Replace { pod: index });
-        } else {
-            state.ended = Some(now);
-            self.measure.note_lost();
-            self.leave_node(index, Phase::Lost);
-            self.leave_group(shape);
-        }
-    }
-
     /// Deletes the object of a pod, which gives its node back, if it has one.
-    fn leave_node(&mut self, index: PodIndex, to: Phase) {
+    pub(super) fn leave_node(&mut self, index: PodIndex, to: Phase) {
         let shape = self.shape_of(index);
         let state = self.pods.get_mut(index);
         let was_on_node = state.phase == Phase::OnNode;
@@ -502,9 +490,10 @@ impl Simulation {
             self.no_longer_unschedulable(index);
         }
         if let Some(object) = object {
-            self.delete_pod(object);
+            self.apply_deleted(Object::Pod(object));
         }
-        self.release_quota(index);
+        let was_counted = std::mem::take(&mut self.pods.get_mut(index).is_counted_by_quota);
+        self.release_quota(index, was_counted);
     }
 }
 

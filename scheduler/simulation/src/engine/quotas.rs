@@ -92,15 +92,15 @@ impl Simulation {
         }
     }
 
-    /// A pod does not exist any more: its room is that of pods that wait, the earliest that fits first.
-    pub(super) fn release_quota(&mut self, pod: PodIndex) {
+    /// A pod does not exist any more: its room is that of pods that wait, the earliest that fits first. A pod that was not
+    /// counted waited itself.
+    pub(super) fn release_quota(&mut self, pod: PodIndex, was_counted: bool) {
         let shape = &self.plan.shapes[self.shape_of(pod) as usize];
         let Some(quota) = self.quotas.by_namespace.get_mut(&shape.namespace) else {
             return;
         };
         let namespace = shape.namespace;
-        let state = &mut self.pods.all[pod as usize];
-        if std::mem::take(&mut state.is_counted_by_quota) {
+        if was_counted {
             quota.add(&shape.requests, -1);
         } else {
             // It was held, with a gate, and does not exist any more.
