@@ -7,7 +7,7 @@ use berth_framework::plugin::{Context, EnqueueExtensions, PreBind, Reserve};
 use berth_framework::registry::Extensions;
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::stage::{StageContext, Step, Wake, WakeReason};
-use berth_framework::write::{CallType, Write};
+use berth_framework::write::{CallType, PodEdit, Write};
 use berth_framework::{CycleState, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use serde_json::json;
 use std::sync::Arc;
@@ -136,7 +136,9 @@ impl<P: Policy> Reserve for GpuPlugin<P> {
             return Step::Done(Status::unschedulable(TOO_FEW));
         };
         let label = label(&gpus);
-        cx.outbox.count(Arc::new(labelled(&pod.pod, &label)));
+        let counted = label.clone();
+        cx.outbox
+            .count(PodEdit::new(move |pod| set_label(pod, &counted)));
         state.write(Chosen(label));
         Step::success()
     }
@@ -190,10 +192,8 @@ impl<P: Policy> PreBind for GpuPlugin<P> {
     }
 }
 
-fn labelled(pod: &Pod, label: &Str) -> Pod {
-    let mut pod = pod.clone();
+fn set_label(pod: &mut Pod, label: &Str) {
     pod.metadata.labels = pod.metadata.labels.with(GPUS, label);
-    pod
 }
 
 /// The write of the label.
@@ -202,9 +202,12 @@ fn record(pod: &Pod, label: Str) -> Write {
     let body = json!({"metadata": {"labels": {GPUS: label.as_str()}}});
     Write::patch(&POD_GPUS, &metadata.namespace, &metadata.name, body)
         .of(metadata)
-        .seen_as(move |object| match object {
-            Object::Pod(pod) => Object::Pod(Arc::new(labelled(pod, &label))),
-            other => other.clone(),
+        .seen_as(move |object| {
+            let mut labelled = object.clone();
+            if let Object::Pod(pod) = &mut labelled {
+                set_label(Arc::make_mut(pod), &label);
+            }
+            labelled
         })
 }
 

@@ -1,17 +1,19 @@
 //! The policies as plugins: which nodes they accept, which GPUs they choose, and where the choice is recorded.
 
-use berth_api::Object;
+use berth_api::{Object, PodGroup, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::Response;
 use berth_framework::plugin::{PreBind, PreFilter, Reserve};
 use berth_framework::stage::{Step, WakeReason};
 use berth_framework::testing::{NodeBuilder, PodBuilder, Recorder, World, node, pod};
 use berth_framework::write::Action;
-use berth_framework::{Code, CycleState, PodInfo};
+use berth_framework::{Code, CycleState, Feature, FeatureGates, PodInfo};
+use berth_scheduler::{ClusterChange, ScheduleOutcome, Scheduler, SchedulerOptions};
 use gpu_fragmentation::best_fit::BestFit;
 use gpu_fragmentation::devices::{GPU_MILLI, GPU_MODEL, GPUS, Room};
 use gpu_fragmentation::fgd::{Fgd, FgdArgs, TypicalPod};
 use gpu_fragmentation::policy::{GpuPlugin, Policy, TOO_FEW};
+use serde_json::json;
 use std::sync::Arc;
 
 const PLUGIN: GpuPlugin<BestFit> = GpuPlugin(BestFit);
@@ -225,4 +227,83 @@ fn the_arguments_of_fgd_are_checked() {
          be below 1000 or a multiple of it"
     );
     assert_eq!(Fgd::NAME, "GpuFragmentation");
+}
+
+/// A scheduler with the policy BestFit.
+fn scheduler() -> Scheduler {
+    let registry = gpu_fragmentation::registry().expect("new names");
+    let config = json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"multiPoint": {"enabled": [{"name": BestFit::NAME}]}}}],
+    });
+    let features = FeatureGates::default().with(Feature::GenericWorkload, true);
+    let config = berth_config::parse(&config.to_string(), "test", features, &registry);
+    let mut options = SchedulerOptions::default();
+    config.expect("valid").set_options(&mut options);
+    Scheduler::new(options, &registry, Time::EPOCH).expect("valid")
+}
+
+/// The pods have arrived or changed: the scheduler works until it waits. Returns the label that it writes to each pod.
+fn written(scheduler: &mut Scheduler, changed: Vec<Object>) -> Vec<(String, String)> {
+    for object in changed {
+        scheduler.apply(ClusterChange::Applied(object), Time::EPOCH);
+    }
+    let mut written = Vec::new();
+    loop {
+        let outcome = scheduler.schedule_one(Time::EPOCH);
+        for (_, call) in scheduler.take_outputs(Time::EPOCH).calls {
+            if let ApiCall::Write(write) = call
+                && let Action::Patch(body) = write.action()
+            {
+                let label = body["metadata"]["labels"][GPUS]
+                    .as_str()
+                    .unwrap_or_default();
+                written.push((write.object().name.to_string(), label.to_owned()));
+            }
+        }
+        if let ScheduleOutcome::Idle { .. } | ScheduleOutcome::Parked(_) = outcome {
+            scheduler.check().expect("books that agree");
+            return written;
+        }
+    }
+}
+
+/// Another client may label a pod before the API shows the label with its GPUs.
+#[test]
+fn a_gpu_is_given_once_though_the_pod_changes_meanwhile() {
+    let mut scheduler = scheduler();
+    let part = |name: &str, version: u64| gpu_pod(name, "600").version(version);
+    let node = Object::Node(gpu_node("n1", "2000").arc());
+    let pod = |pod: PodBuilder| Object::Pod(pod.arc());
+    let wrote = |name: &str, gpu: &str| vec![(name.to_owned(), gpu.to_owned())];
+    let first = written(&mut scheduler, vec![node, pod(part("a", 1))]);
+    assert_eq!(first, wrote("a", "0"));
+    let labelled = pod(part("a", 2).label("team", "ml"));
+    let second = written(&mut scheduler, vec![labelled, pod(part("b", 3))]);
+    assert_eq!(second, wrote("b", "1"));
+}
+
+/// The members of a gang are placed together, each with the GPUs of those before it in sight.
+#[test]
+fn the_members_of_a_gang_have_gpus_of_their_own() {
+    let group: PodGroup = serde_json::from_value(json!({
+        "metadata": {"name": "ring", "namespace": "default", "uid": "ring", "resourceVersion": "1"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }))
+    .expect("a group");
+    let member = |name: &str| Object::Pod(gpu_pod(name, "600").member_of("ring").arc());
+    let objects = |milli: &str| {
+        vec![
+            Object::Node(gpu_node("n1", milli).arc()),
+            Object::PodGroup(Arc::new(group.clone())),
+            member("a"),
+            member("b"),
+        ]
+    };
+    assert!(written(&mut scheduler(), objects("1000")).is_empty());
+    let mut gpus = written(&mut scheduler(), objects("2000"));
+    gpus.sort();
+    let labels = [("a", "0"), ("b", "1")].map(|(pod, gpu)| (pod.to_owned(), gpu.to_owned()));
+    assert_eq!(gpus, labels);
 }

@@ -18,6 +18,7 @@ pub use node_events::node_update_events;
 
 use berth_api::{Kind, Node, Object, ObjectMeta, Pod, Str};
 use berth_dispatcher::{VersionNumber, Writes, version_number};
+use berth_framework::write::PodEdit;
 use berth_framework::{Cluster, PodInfo, Write};
 use names::PodsByName;
 use rustc_hash::FxHashMap;
@@ -125,6 +126,8 @@ pub struct Cache {
     /// The assumed writes of some of them.
     assumed_writes: FxHashMap<Key, Write>,
     assumed: usize,
+    /// The edits of plugins with which assumed pods count, by UID.
+    edits: FxHashMap<Str, Vec<PodEdit>>,
 }
 
 /// Kind, namespace and name of an object.
@@ -137,18 +140,6 @@ fn key_of(object: &Object) -> Key {
         metadata.namespace.clone(),
         metadata.name.clone(),
     )
-}
-
-/// The resources that devices of an assumed pod take from the node count before the status of the pod shows it.
-fn keep_node_resources(placed: &mut Pod, before: Option<&Pod>) {
-    let shown = &placed.status.node_allocatable_resource_claim_statuses;
-    if let Some(before) = before.filter(|_| shown.is_empty()) {
-        let known = &before.status.node_allocatable_resource_claim_statuses;
-        if !known.is_empty() {
-            let known = known.clone();
-            placed.status.node_allocatable_resource_claim_statuses = known;
-        }
-    }
 }
 
 impl Cache {
@@ -250,10 +241,8 @@ impl Cache {
                     let differs =
                         |old: &Arc<Pod>| old.labels() != pod.labels() || old.spec != pod.spec;
                     if before.as_ref().is_none_or(differs) {
-                        let mut placed = Pod::clone(&pod);
-                        placed.spec.node_name = node.clone();
-                        keep_node_resources(&mut placed, old.as_deref());
-                        self.count_on(&uid, Some((node, why)), &Arc::new(placed));
+                        let placed = self.placed(&pod, &node);
+                        self.count_on(&uid, Some((node, why)), &placed);
                     }
                 }
                 // A pod cannot lose its node otherwise.
@@ -337,6 +326,7 @@ impl Cache {
             Some((_, Why::Confirmed(_))) => {}
         }
         known.counted = None;
+        self.edits.remove(uid);
         let removed = self.cluster.nodes.remove_pod(node, uid);
         debug_assert!(removed.is_ok(), "an assumed pod is counted on its node");
         self.refresh(uid);
@@ -344,18 +334,6 @@ impl Cache {
     }
 
     /// Counts a pod where it belongs, and nowhere else.
-    /// A pod that is assumed on a node counts as `pod` there from now on.
-    pub(crate) fn recount(&mut self, pod: &Arc<Pod>) {
-        let uid = pod.uid().clone();
-        let counted = self.known.get(&uid).and_then(|k| k.counted.clone());
-        let Some((node, why @ (Why::Assumed | Why::Confirmed(_)))) = counted else {
-            return;
-        };
-        let mut placed = Pod::clone(pod);
-        placed.spec.node_name = node.clone();
-        self.count_on(&uid, Some((node, why)), &Arc::new(placed));
-    }
-
     fn count_on(&mut self, uid: &str, place: Option<(Str, Why)>, pod: &Arc<Pod>) {
         let Some(known) = self.known.get_mut(uid) else {
             return;
@@ -363,6 +341,9 @@ impl Cache {
         let before = std::mem::replace(&mut known.counted, place.clone());
         let assumed = |place: &Option<(Str, Why)>| usize::from(is_assumed(place));
         self.assumed = self.assumed - assumed(&before) + assumed(&place);
+        if unshown_node(&place).is_none() {
+            self.edits.remove(uid);
+        }
         let footprint = self.cluster.footprint;
         let nodes = &mut self.cluster.nodes;
         let info =
@@ -539,6 +520,9 @@ impl Cache {
             return Err(format!("{assumed} pods are assumed, not {}", self.assumed));
         }
         self.check_writes()?;
+        if let Some(uid) = self.edits.keys().find(|uid| !self.is_assumed(uid)) {
+            return Err(format!("pod {uid} is edited, and not assumed"));
+        }
         let on_nodes: usize = self.cluster.nodes.iter().map(|n| n.pods().len()).sum();
         if on_nodes > counted {
             return Err(format!(

@@ -15,9 +15,7 @@ pub(crate) fn note_requests(core: &mut Core) {
     let observations = core.requests.take_observations();
     core.count_observations(observations);
     start_preemptions(core);
-    for pod in core.requests.take_counted() {
-        core.cache.recount(&pod);
-    }
+    count_edits(core);
     for assumption in core.requests.take_assumptions() {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),
@@ -33,9 +31,17 @@ pub(crate) fn note_requests(core: &mut Core) {
     }
 }
 
+/// Counts placed pods on their nodes with the edits of plugins.
+fn count_edits(core: &mut Core) {
+    for (uid, edit) in core.requests.take_counted() {
+        core.cache.count_with(&uid, edit);
+    }
+}
+
 /// Shows from now on what plugins have assumed of objects, and not any more, while the members of a group are tried. No
 /// pod is woken: the reverted placements had not existed when the group was popped.
 pub(crate) fn note_trial(core: &mut Core) {
+    count_edits(core);
     for assumption in core.requests.take_assumptions() {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),

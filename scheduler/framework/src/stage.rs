@@ -9,7 +9,7 @@ use crate::extender::Extenders;
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
 use crate::status::{Code, Status};
-use crate::write::Write;
+use crate::write::{PodEdit, Write};
 use berth_api::{Duration, Str, Time};
 use std::any::Any;
 use std::cell::Cell;
@@ -360,9 +360,10 @@ pub trait Outbox {
     /// sent. Otherwise the API may carry it out, also after a timeout: the assumption holds until the calls about the
     /// object that are made so far, such as one that reverts the write, have ended, or the API shows a later version.
     fn give_up(&mut self, write: Write);
-    /// The placed pod of the attempt counts as `pod` on its node from now on, until its binding has ended: its devices
-    /// take resources of the node that its requests do not name.
-    fn count(&mut self, pod: Arc<berth_api::Pod>);
+    /// The placed pod of the attempt counts on its node with this edit, from the end of this step until its binding has
+    /// ended: with a label of its devices, for example, that a [call](Self::call) writes in PreBind. Updates of the pod
+    /// until then are edited, too. The edits of several plugins are applied in order.
+    fn count(&mut self, edit: PodEdit);
     /// Moves a pending pod to the active queue, also during its backoff, if the cycle succeeds.
     fn activate(&mut self, namespace: &Str, name: &Str);
     /// The pods that Permit plugins hold.
@@ -412,7 +413,7 @@ impl Outbox for DryRunOutbox {
     fn assume(&mut self, _write: Write) {}
     fn revert(&mut self, _write: Write) {}
     fn give_up(&mut self, _write: Write) {}
-    fn count(&mut self, _pod: Arc<berth_api::Pod>) {}
+    fn count(&mut self, _edit: PodEdit) {}
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}
     fn observe(&mut self, _observation: Observation) {}
     fn log(&mut self, _text: String) {}

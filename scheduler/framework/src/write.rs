@@ -20,7 +20,7 @@
 //! ```
 
 use crate::call::{ObjectKey, ObjectName};
-use berth_api::{Kind, Object, ObjectMeta, RawJson, Str};
+use berth_api::{Kind, Object, ObjectMeta, Pod, RawJson, Str};
 use serde_json::Value;
 use std::fmt;
 use std::ptr;
@@ -208,6 +208,28 @@ struct WriteEffect(Arc<EffectFn>);
 impl fmt::Debug for WriteEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Effect")
+    }
+}
+
+/// An edit of a placed pod that the API does not show yet ([`Outbox::count`](crate::stage::Outbox::count)).
+#[derive(Clone)]
+pub struct PodEdit(Arc<dyn Fn(&mut Pod) + Send + Sync>);
+
+impl PodEdit {
+    /// The edit that a function makes. The function must change nothing of a pod that it has changed before.
+    pub fn new(edit: impl Fn(&mut Pod) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(edit))
+    }
+
+    /// Edits a pod.
+    pub fn apply(&self, pod: &mut Pod) {
+        (self.0)(pod);
+    }
+}
+
+impl fmt::Debug for PodEdit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PodEdit")
     }
 }
 

@@ -7,9 +7,11 @@
 //! the write would not change ends it, too. Otherwise a write that holds for any version is assumed until it is taken
 //! back.
 
-use super::{Cache, Key, key_of};
-use berth_api::Object;
+use super::{Cache, Key, key_of, unshown_node};
+use berth_api::{Object, Pod, Str};
 use berth_framework::Write;
+use berth_framework::write::PodEdit;
+use std::sync::Arc;
 
 /// An object before and after a change of what is assumed of it.
 pub(crate) type Looks = (Object, Object);
@@ -49,6 +51,27 @@ impl Cache {
         };
         self.cluster.set(stored);
         Some((write.applied_to(stored), stored.clone()))
+    }
+
+    /// An assumed pod counts on its node with the edit from now on, as do its updates, until it is bound or forgotten.
+    pub(crate) fn count_with(&mut self, uid: &Str, edit: PodEdit) {
+        let counted = self.known.get(uid).and_then(|k| k.counted.clone());
+        let (Some(node), Some(pod)) = (unshown_node(&counted), self.effective(uid).cloned()) else {
+            return;
+        };
+        self.edits.entry(uid.clone()).or_default().push(edit);
+        let placed = self.placed(&pod, node);
+        self.count_on(uid, counted, &placed);
+    }
+
+    /// A pod as it counts on the node on which it is assumed.
+    pub(super) fn placed(&self, pod: &Pod, node: &Str) -> Arc<Pod> {
+        let mut placed = pod.clone();
+        placed.spec.node_name = node.clone();
+        for edit in self.edits.get(pod.uid()).into_iter().flatten() {
+            edit.apply(&mut placed);
+        }
+        Arc::new(placed)
     }
 
     /// A stored object as the core sees it.

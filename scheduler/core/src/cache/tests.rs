@@ -103,6 +103,62 @@ fn the_answer_to_a_binding_confirms_an_assumed_pod() {
     cache.check().unwrap();
 }
 
+/// C-6: devices, for example, that a plugin has chosen stay in the labels of the counted pod until it is bound.
+#[test]
+fn an_assumed_pod_counts_with_the_edits_of_plugins_after_each_update() {
+    let labels = |cache: &Cache| {
+        let view = cache.cluster().nodes.node("n1").unwrap();
+        let labels = view.pods().iter().map(|p| {
+            let value = |key| p.pod.labels().get(key).unwrap_or("-").to_owned();
+            [value("gpu"), value("slot"), value("a")].join(" ")
+        });
+        labels.collect::<Vec<String>>()
+    };
+    let edit = |key: &'static str| {
+        PodEdit::new(move |pod| {
+            pod.metadata.labels = pod.metadata.labels.with(key, &Str::from("0"));
+        })
+    };
+    let mut cache = cache();
+    let p = pod("p").version(1).arc();
+    cache.set_pod(p.clone(), Writes::default());
+    cache.count_with(p.uid(), edit("gpu"));
+    cache.assume(&p, &"n1".into()).unwrap();
+    assert_eq!(labels(&cache), ["- - -"], "not assumed yet");
+    cache.count_with(p.uid(), edit("gpu"));
+    cache.count_with(p.uid(), edit("slot"));
+    assert_eq!(labels(&cache), ["0 0 -"], "the edits of two plugins");
+    cache.set_pod(pod("p").version(2).label("a", "b").arc(), Writes::default());
+    assert_eq!(labels(&cache), ["0 0 b"], "an update of the labels");
+    cache.confirm("uid-p", 4);
+    cache.set_pod(pod("p").version(3).label("a", "c").arc(), Writes::default());
+    assert_eq!(
+        labels(&cache),
+        ["0 0 c"],
+        "an update from before the binding"
+    );
+    cache.check().unwrap();
+    cache.set_pod(pod("p").version(4).on("n1").arc(), Writes::default());
+    assert_eq!(
+        labels(&cache),
+        ["- - -"],
+        "the API decides once the pod is bound"
+    );
+    cache.check().unwrap();
+    // The edits end with the assumption.
+    let q = pod("q").version(5).arc();
+    cache.remove_pod("uid-p");
+    cache.set_pod(q.clone(), Writes::default());
+    for _ in 0..2 {
+        cache.assume(&q, &"n1".into()).unwrap();
+        assert_eq!(labels(&cache), ["- - -"]);
+        cache.count_with(q.uid(), edit("gpu"));
+        assert_eq!(labels(&cache), ["0 - -"]);
+        cache.forget("uid-q", &"n1".into()).unwrap();
+        cache.check().unwrap();
+    }
+}
+
 /// C-6, C-7, edge case 184.
 #[test]
 fn the_api_decides_where_a_pod_is() {

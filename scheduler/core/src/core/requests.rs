@@ -2,13 +2,13 @@
 
 use super::{Calls, Outbound};
 use crate::binding::UnboundPods;
-use berth_api::{Pod, Str, Time};
+use berth_api::{Str, Time};
 use berth_framework::call::{CallId, PodEvent};
 use berth_framework::extender::Extenders;
 use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
+use berth_framework::write::PodEdit;
 use berth_framework::{ApiCall, Write};
 use berth_telemetry::LogLine;
-use std::sync::Arc;
 
 /// The statement of a plugin about a write that the API does not show yet.
 #[derive(Debug)]
@@ -30,13 +30,13 @@ pub(crate) struct PluginRequests {
     /// Preemptions to begin, each with the profile that reports it.
     preemptions: Vec<(Preemption, Str)>,
     observations: Vec<Observation>,
-    /// Placed pods, as they count from now on.
-    counted: Vec<Arc<Pod>>,
+    /// Placed pods by UID, each with an edit with which it counts from now on.
+    counted: Vec<(Str, PodEdit)>,
 }
 
 impl PluginRequests {
-    /// The placed pods that count otherwise from now on.
-    pub(crate) fn take_counted(&mut self) -> Vec<Arc<Pod>> {
+    /// Placed pods by UID, each with an edit with which it counts from now on.
+    pub(crate) fn take_counted(&mut self) -> Vec<(Str, PodEdit)> {
         std::mem::take(&mut self.counted)
     }
 
@@ -101,8 +101,8 @@ impl Outbox for CallOutbox<'_> {
         self.requests.assumptions.push(Assumption::GivenUp(write));
     }
 
-    fn count(&mut self, pod: Arc<Pod>) {
-        self.requests.counted.push(pod);
+    fn count(&mut self, edit: PodEdit) {
+        self.requests.counted.push((self.attempt_of.clone(), edit));
     }
 
     fn activate(&mut self, namespace: &Str, name: &Str) {

@@ -13,7 +13,7 @@ use crate::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext, Wa
 use crate::state::CycleState;
 use crate::status::Status;
 use crate::table::{NodeView, Slot};
-use crate::write::Write;
+use crate::write::{PodEdit, Write};
 use berth_api::{Labels, Namespace, Object, Pod, Str, Time};
 use std::fmt;
 use std::sync::Arc;
@@ -250,7 +250,7 @@ impl Outbox for Recorder {
 
     // No test looks at these.
     fn give_up(&mut self, _write: Write) {}
-    fn count(&mut self, _pod: Arc<Pod>) {}
+    fn count(&mut self, _edit: PodEdit) {}
     fn log(&mut self, _text: String) {}
 
     // There are no other pods and no extenders.

@@ -25,6 +25,7 @@ use berth_devices::{Allocator, TargetNode};
 use berth_framework::call::{CallError, CallErrorKind, EventKind, ObjectName, PodEvent, PodRef};
 use berth_framework::plugin::Context;
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
+use berth_framework::write::PodEdit;
 use berth_framework::{Cluster, Status, Write};
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
@@ -282,8 +283,10 @@ fn node_resources(
     if statuses.is_empty() {
         return Ok(None);
     }
-    let counted = node_allocatable::counted(pod, statuses.clone());
-    cx.outbox.count(Arc::new(counted));
+    let counted = statuses.clone();
+    cx.outbox.count(PodEdit::new(move |pod| {
+        pod.status.node_allocatable_resource_claim_statuses = counted.clone();
+    }));
     Ok(Some(NodeResources {
         statuses,
         is_sent: false,
