@@ -6,7 +6,7 @@ mod recording;
 mod text;
 
 use crate::cli::{SimulateArgs, SimulateOutput};
-use berth_api::Release;
+use berth_api::{Duration, Release, Time};
 use berth_config::Config;
 use berth_core::with_groups;
 use berth_edge::exit::CommandFailure;
@@ -39,6 +39,8 @@ pub(crate) struct Input {
     pub(crate) recorded: Option<Box<Start>>,
     /// The parts that the trace lacks.
     pub(crate) notes: Vec<String>,
+    /// The end of the simulations as an offset from the start of the trace, if they do not end before.
+    pub(crate) until: Option<Duration>,
 }
 
 /// Reads, simulates and prints.
@@ -168,6 +170,7 @@ fn all_runs(
     registry: &Registry,
 ) -> Result<Vec<Run>, CommandFailure> {
     let bar = progress_bar(jobs.len());
+    bar.set_message(shown_date(input.trace.start()));
     let next = AtomicUsize::new(0);
     let worker = || {
         let mut done = Vec::new();
@@ -212,7 +215,7 @@ fn one_run(
         scheduler: options(config)?,
         config: config.display().to_string(),
         seed,
-        until: args.until,
+        until: input.until,
         pods: args.pods || args.output == SimulateOutput::PodsCsv,
         retry_without_events: args.retry_without_events,
     };
@@ -222,13 +225,18 @@ fn one_run(
         let steps = progress.arrived as u64 * BAR_STEPS / pods;
         bar.inc(steps.saturating_sub(shown));
         shown = steps;
-        let date = progress.now.rfc3339();
-        bar.set_message(date.get(..16).unwrap_or_default().replace('T', " "));
+        bar.set_message(shown_date(progress.now));
     };
     let run = simulate(&input.trace, options, registry, &mut show);
     let mut run = run.map_err(CommandFailure::usage)?;
     run.notes.clone_from(&input.notes);
     Ok(run)
+}
+
+/// A time for people, to the minute.
+fn shown_date(time: Time) -> String {
+    let date = time.rfc3339();
+    date.get(..16).unwrap_or_default().replace('T', " ")
 }
 
 /// A bar with the simulated date, on standard error if it is a terminal.

@@ -1,8 +1,10 @@
 """Simulations, and the notebook that shows them."""
 
 import json
+import math
 import os
 import shutil
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -67,14 +69,50 @@ def test_files_and_data_frames_are_traces(tmp_path):
     assert len(report.frame("waiting")) >= 3
 
 
+START = datetime(2026, 1, 5, 10)
+BERLIN = timezone(timedelta(hours=1))
+
+
+@needs_berth
+def test_values_are_those_of_python():
+    rows = [
+        {"name": "a", "arrival": START, "duration": timedelta(minutes=10), "cpu": 0.5, "count": 2.0, "priority": None},
+        {"name": "b", "arrival": START.replace(hour=12, tzinfo=BERLIN), "duration": math.nan, "labels": {"app": "b"}},
+    ]
+    end = START + timedelta(hours=2)
+    report = berth.simulate(rows, 1, until=end, durations=timedelta(hours=3), pods=True)
+    [run] = report.data["runs"]
+    assert (run["start"], run["seconds"]) == ("2026-01-05T10:00:00Z", 7200)
+    # In Berlin, 12:00 is 11:00 UTC.
+    assert [(pod["name"], pod["arrived"], pod["outcome"]) for pod in run["pods"]] == [
+        ("a-0", 0, "finished"),
+        ("a-1", 0, "finished"),
+        ("b", 3600, "running"),
+    ]
+    trace = {"start": START, "pods": [{"name": "x", "requests": {"cpu": 1}, "labels": {"app": "x"}}]}
+    assert berth.simulate(trace, 1).data["runs"][0]["start"] == "2026-01-05T10:00:00Z"
+
+
+@needs_berth
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_times_of_data_frames_are_those_of_the_trace(library):
+    frames = pytest.importorskip(library)
+    columns = {"name": ["a", "b"], "arrival": [START, START], "duration": [timedelta(minutes=1), None], "count": [None, 3]}
+    report = berth.simulate(frames.DataFrame(columns), 1)
+    assert report.data["runs"][0]["summary"]["finished"] == 1
+    assert report.data["runs"][0]["summary"]["running"] == 3
+
+
 @needs_berth
 def test_mistakes_are_those_of_the_program(tmp_path):
-    with pytest.raises(berth.SimulationError, match="line 2, column 5, cpu"):
+    with pytest.raises(berth.SimulationError, match="^berth: trace.csv: line 2, column 5, cpu"):
         berth.simulate([{"name": "x", "arrival": "0", "cpu": "much"}], 1)
     with pytest.raises(berth.SimulationError, match="not on the PATH"):
         berth.simulate(PODS, 1, binary="no-such-berth")
     with pytest.raises(ValueError, match="no rows"):
         berth.simulate([], 1)
+    with pytest.raises(ValueError, match="default is given twice, as 'one' and 'two'"):
+        berth.simulate(PODS, 1, {"one": "default", "two": "default"})
 
 
 @needs_berth

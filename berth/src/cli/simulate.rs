@@ -1,8 +1,8 @@
 //! Arguments of `berth simulate`.
 
-use berth_api::{Duration, Release};
+use berth_api::Release;
 use berth_simulation::Distribution;
-use berth_simulation::span::parse_span;
+use berth_simulation::span::Moment;
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -32,10 +32,10 @@ pub(crate) struct SimulateArgs {
     /// Simulate with this many seeds, and report means and standard deviations
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seeds: NonZeroUsize,
-    /// End the simulation at this time since the start of the trace, such as 7d; otherwise it ends when nothing happens
-    /// any more
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
-    pub(crate) until: Option<Duration>,
+    /// End the simulation at this time: since the start of the trace, such as 7d, or a date such as
+    /// 2026-01-31T12:00:00Z; otherwise it ends when nothing happens any more
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    pub(crate) until: Option<Moment>,
     /// The run time of pods for which the trace has none, such as 2h or lognormal(1h, 1); otherwise they do not end
     #[arg(long, value_name = "DISTRIBUTION", value_parser = Distribution::parse)]
     pub(crate) durations: Option<Distribution>,

@@ -2,10 +2,11 @@
 
 use super::{Input, cluster, recording};
 use crate::cli::SimulateArgs;
-use berth_api::{Kind, Node, Object, Pod, Quantity, ResourceList};
+use berth_api::{Duration, Kind, Node, Object, Pod, Quantity, ResourceList};
 use berth_edge::exit::CommandFailure;
 use berth_simulation::Trace;
 use berth_simulation::import::{is_openb, read_openb, read_simkube};
+use berth_simulation::span::Moment;
 use berth_simulation::text::{TextError, read_csv, read_yaml};
 use berth_simulation::trace::{NodeShape, TraceNode};
 use std::io::Read as _;
@@ -28,6 +29,7 @@ pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
         trace: Trace::default(),
         recorded: None,
         notes: Vec::new(),
+        until: None,
     };
     for file in &args.trace {
         if file.is_dir() {
@@ -46,9 +48,16 @@ pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
         let trace = nodes_of(nodes, &mut input.notes)?;
         input.trace.merge(trace);
     }
+    let trace = &input.trace;
+    if trace.pods.is_empty() && trace.generators.is_empty() && trace.buffers.is_empty() {
+        return Err(CommandFailure::usage(
+            "the trace has no pods; a CSV file of pods has the column arrival, a YAML file the list pods or generate",
+        ));
+    }
     if let Some(removed) = &args.remove_nodes {
         remove_nodes(&mut input.trace, removed)?;
     }
+    input.until = until(args, &input.trace)?;
     let world = &mut input.trace.world;
     if let Some(latency) = &args.api_latency {
         world.api_latency = latency.clone();
@@ -67,6 +76,21 @@ pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
         }
     }
     Ok(input)
+}
+
+/// The end of the simulations as an offset from the start of the trace.
+fn until(args: &SimulateArgs, trace: &Trace) -> Result<Option<Duration>, CommandFailure> {
+    let start = trace.start();
+    match args.until {
+        Some(Moment::Absolute(date)) if date < start => Err(CommandFailure::Usage(format!(
+            "--until {}: the trace begins later, at {}",
+            date.rfc3339(),
+            start.rfc3339()
+        ))),
+        Some(Moment::Absolute(date)) => Ok(Some(date.since(start))),
+        Some(Moment::Offset(offset)) => Ok(Some(offset)),
+        None => Ok(None),
+    }
 }
 
 /// The text of a file; see [`bytes_of`].
@@ -216,10 +240,10 @@ fn shape_of(text: &str, shape: &str) -> Result<ResourceList, CommandFailure> {
     let stated = stated.map(|part| part.split_once('=').unwrap_or((part, "")));
     let mut list = ResourceList::default();
     for (name, amount) in usual.into_iter().chain(stated) {
-        let amount: Result<Quantity, _> = amount.trim().parse();
-        let Ok(amount) = amount else {
+        let amount = amount.trim().parse::<Quantity>().ok();
+        let Some(amount) = amount.filter(|amount| amount.sign() >= 0) else {
             return Err(CommandFailure::Usage(format!(
-                "--nodes {text}: {name:?} has no quantity; write resources such as cpu=16,memory=64Gi"
+                "--nodes {text}: {name:?} has no quantity of at least 0; write resources such as cpu=16,memory=64Gi"
             )));
         };
         list.set(name.trim().into(), amount);

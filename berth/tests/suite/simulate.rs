@@ -329,13 +329,35 @@ fn mistakes_have_the_file_the_place_and_exit_code_2() {
     let scratch = Scratch::new("simulate-mistakes");
     let good = shown(&scratch.file("good.csv", "name,arrival,cpu\na,0,1\n"));
     let bad = shown(&scratch.file("bad.csv", "name,arrival,cpu\na,0,1\nb,soon,1\n"));
+    let nodes = shown(&scratch.file("nodes.csv", "name,cpu\nn,4\n"));
     let yaml = shown(&scratch.file("bad.yaml", "pods:\n- name: a\n  arival: 5\n"));
     for (args, wanted) in [
         (
             vec![bad.as_str(), "--nodes", "1"],
             "bad.csv: line 3, column 3, arrival: \"soon\" is no duration",
         ),
-        (vec![yaml.as_str(), "--nodes", "1"], "bad.yaml: line 3"),
+        (
+            vec![yaml.as_str(), "--nodes", "1"],
+            "bad.yaml: line 3, column 3: unknown field \"arival\"; did you mean \"arrival\"?",
+        ),
+        (
+            vec![nodes.as_str()],
+            "the trace has no pods; a CSV file of pods has the column arrival",
+        ),
+        (
+            vec![
+                good.as_str(),
+                "--nodes",
+                "1",
+                "--until",
+                "2026-01-04T00:00:00Z",
+            ],
+            "--until 2026-01-04T00:00:00Z: the trace begins later, at 2026-01-05T00:00:00Z",
+        ),
+        (
+            vec![good.as_str(), "--nodes", "1:cpu=-4"],
+            "\"cpu\" has no quantity of at least 0",
+        ),
         (
             vec![good.as_str()],
             "the trace has no nodes; add some, or give --nodes N",
@@ -369,6 +391,62 @@ fn mistakes_have_the_file_the_place_and_exit_code_2() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(wanted), "{args:?}: {error}");
+    }
+}
+
+/// Traces as editors and tools of other systems write them: a byte order mark, Windows line ends, gzip; and times that are
+/// far away or equal.
+#[test]
+fn unusual_traces_are_simulated() {
+    let scratch = Scratch::new("simulate-unusual");
+    let plain = "name,arrival,duration,cpu\na,0,10m,1\nb,1m,0,1\n";
+    let windows = format!("\u{feff}{}", plain.replace('\n', "\r\n"));
+    let yaml = "\u{feff}pods:\r\n- {name: a, duration: 10m, requests: {cpu: 1}}\r\n- {name: b, arrival: 1m, duration: 0, \
+                requests: {cpu: 1}}\r\n";
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gzip, plain.as_bytes()).expect("memory");
+    let compressed = scratch.path("plain.csv.gz");
+    std::fs::write(&compressed, gzip.finish().expect("memory")).expect("a file");
+    let far = "name,arrival,duration,cpu\na,72000d,73000d,1\n";
+    for (file, until, pods, seconds) in [
+        (
+            shown(&scratch.file("plain.csv", plain)),
+            "1d",
+            [2, 2],
+            601.02,
+        ),
+        (
+            shown(&scratch.file("windows.csv", &windows)),
+            "1d",
+            [2, 2],
+            601.02,
+        ),
+        (
+            shown(&scratch.file("windows.yaml", yaml)),
+            "1d",
+            [2, 2],
+            601.02,
+        ),
+        (shown(&compressed), "2026-01-05T00:00:30Z", [1, 0], 30.0),
+        (shown(&compressed), "0", [1, 0], 0.0),
+        // Times have years up to 2262; simulations end a few years earlier.
+        (
+            shown(&scratch.file("far.csv", far)),
+            "",
+            [1, 0],
+            7_232_428_800.0,
+        ),
+    ] {
+        let mut args = vec![file.as_str(), "--nodes", "1"];
+        if !until.is_empty() {
+            args.extend(["--until", until]);
+        }
+        let report = simulated(&args);
+        let run = &report["runs"][0];
+        let count = |field: &str| run["summary"][field].as_u64();
+        let got = [count("arrived"), count("finished")];
+        assert_eq!(got, pods.map(Some), "{file} {until}");
+        assert_eq!(run["seconds"].as_f64(), Some(seconds), "{file} {until}");
     }
 }
 

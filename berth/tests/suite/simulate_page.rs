@@ -58,6 +58,13 @@ fn the_page_has_results_charts_and_waiting_times() {
             assert_eq!(drawn, true, "{theme} {width}");
             let fits = page.value("document.documentElement.scrollWidth <= window.innerWidth");
             assert_eq!(fits, true, "{theme} {width}");
+            // Each value is on one line, with its unit and deviation.
+            let broken = page.value(
+                "[...document.querySelectorAll('td.n')].filter(cell => { const range = document.createRange(); \
+                 range.selectNodeContents(cell.firstChild); return range.getClientRects().length > 1; }) \
+                 .map(cell => cell.textContent)",
+            );
+            assert_eq!(broken, json!([]), "{theme} {width}");
         }
     }
     let results = page.text("#compared");

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
@@ -27,17 +29,19 @@ def simulate(
     *,
     seeds: int = 1,
     seed: int = 0,
-    until: Optional[str] = None,
-    durations: Optional[str] = None,
+    until: Any = None,
+    durations: Any = None,
     pods: bool = False,
     arguments: Iterable[str] = (),
     binary: Optional[str] = None,
 ) -> "Report":
     """Simulates a trace and returns the report.
 
-    ``trace`` is the path of a trace, a data frame or a list of dictionaries with a row for each pod, or a list of
-    paths. ``nodes`` is a number of nodes, a text such as ``10:cpu=16,memory=64Gi``, the path of a file, a data frame
-    or a list of dictionaries. Columns are those of the CSV format (``berth simulate --help``).
+    ``trace`` is the path of a trace, a data frame (pandas, polars) or a list of dictionaries with a row for each pod,
+    a dictionary with the fields of a trace as YAML, or a list of paths. ``nodes`` is a number of nodes, a text such as
+    ``10:cpu=16,memory=64Gi``, the path of a file, a data frame or a list of dictionaries. Columns are those of the CSV
+    format (docs/use/simulate.md). Values may be dates (UTC unless they have a zone), timedeltas, and dictionaries of
+    labels.
 
     ``configs`` are configurations of the scheduler: paths or the dictionaries of ``KubeSchedulerConfiguration``, in a
     list, or in a mapping from the name that the report shows. ``"default"`` is the default configuration. With several
@@ -55,19 +59,23 @@ def simulate(
             command.append(f"--nodes={_nodes(nodes, scratch)}")
         names = {}
         for name, path in _configs(configs, scratch):
+            if path in names:
+                raise ValueError(f"the configuration {path} is given twice, as {names[path]!r} and {name!r}")
             command.append(f"--config={path}")
             names[path] = name
         command += [f"--seeds={seeds}", f"--seed={seed}", "--output=json"]
         for flag, value in (("until", until), ("durations", durations)):
             if value is not None:
-                command.append(f"--{flag}={value}")
+                command.append(f"--{flag}={_text(value)}")
         if pods:
             command.append("--pods")
         ended = subprocess.run(
             [*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
     if ended.returncode != 0:
-        raise SimulationError(ended.stderr.strip() or f"{program} failed")
+        # The files of rows are gone: their names are enough.
+        message = ended.stderr.strip().replace(f"{scratch}{os.sep}", "")
+        raise SimulationError(message or f"{program} failed")
     data = json.loads(ended.stdout)
     for named in (*data["runs"], *data["comparison"]):
         named["config"] = names.get(named["config"], named["config"])
@@ -150,23 +158,29 @@ class Report:
 def _traces(trace: Any, scratch: Path) -> List[str]:
     if isinstance(trace, (str, Path)):
         return [str(trace)]
+    if isinstance(trace, Mapping):
+        # JSON is YAML.
+        path = scratch / "trace.yaml"
+        path.write_text(json.dumps(trace, default=_text), encoding="utf-8")
+        return [str(path)]
     if isinstance(trace, (list, tuple)) and trace and all(isinstance(t, (str, Path)) for t in trace):
         return [str(path) for path in trace]
     return [_table(trace, scratch / "trace.csv")]
 
 
 def _nodes(nodes: Any, scratch: Path) -> str:
-    if isinstance(nodes, (int, str, Path)):
+    if isinstance(nodes, (Integral, str, Path)):
         return str(nodes)
     return _table(nodes, scratch / "nodes.csv")
 
 
 def _table(rows: Any, path: Path) -> str:
     """Writes a data frame or rows as CSV."""
-    if hasattr(rows, "to_csv"):
-        rows.to_csv(path, index=False)
-        return str(path)
-    rows = [dict(row) for row in rows]
+    if hasattr(rows, "to_dicts"):
+        rows = rows.to_dicts()
+    elif hasattr(rows, "to_dict"):
+        rows = rows.to_dict("records")
+    rows = [{name: _text(value) for name, value in row.items()} for row in rows]
     if not rows:
         raise ValueError("there are no rows")
     # In the order of their first use.
@@ -176,6 +190,24 @@ def _table(rows: Any, path: Path) -> str:
         writer.writeheader()
         writer.writerows(rows)
     return str(path)
+
+
+def _text(value: Any) -> str:
+    """A value as a trace has it: without a text for missing ones, times as dates or seconds, whole numbers as such."""
+    # NaN and NaT are not equal to themselves.
+    if value is None or value != value:
+        return ""
+    if isinstance(value, datetime.datetime):
+        zone = value.tzinfo or datetime.timezone.utc
+        return value.replace(tzinfo=zone).astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if isinstance(value, datetime.timedelta):
+        return repr(value.total_seconds())
+    if isinstance(value, Mapping):
+        return ";".join(f"{key}={own}" for key, own in value.items())
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        value = float(value)
+        return str(int(value)) if value.is_integer() else repr(value)
+    return str(value)
 
 
 def _configs(configs: Any, scratch: Path) -> List[Any]:

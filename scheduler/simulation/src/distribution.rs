@@ -103,8 +103,18 @@ pub(crate) fn normal(rng: &mut fastrand::Rng) -> f64 {
 fn wrong(text: &str) -> String {
     format!(
         "{text:?} is no distribution of durations; write {SPAN_FORMS}, or uniform(1m, 5m), exponential(10m), \
-         lognormal(1h, 1.2), empirical(1m, 5m, 2h)"
+         lognormal(1h, 1.2), empirical(1m, 5m, 2h){}",
+        quotes(text)
     )
+}
+
+/// The way out for a distribution that a YAML mapping or list in one line has cut at its comma.
+pub(crate) fn quotes(text: &str) -> &'static str {
+    if text.contains('(') && !text.contains(')') {
+        ", in quotes where it has commas"
+    } else {
+        ""
+    }
 }
 
 impl fmt::Display for Distribution {

@@ -55,6 +55,8 @@ use std::sync::Arc;
 const REST_MAX: Duration = Duration::from_secs(15 * 60);
 /// The number of steps between two reports of progress.
 const STEPS_PER_PROGRESS: u64 = 4096;
+/// The latest simulated time, in the year 2255: nanoseconds since the epoch have room for a few years more.
+const END_MAX: Time = Time::from_secs(9_000_000_000);
 /// The shortest step when the scheduler asks for the present time again.
 const STEP_MIN: Duration = Duration::from_micros(1);
 
@@ -173,7 +175,7 @@ pub fn simulate(
         registry,
     )?;
     let until = options.until.map(|offset| trace.start() + offset);
-    simulation.run(until, progress);
+    simulation.run(until.unwrap_or(END_MAX).min(END_MAX), progress);
     let mut run = simulation.outcome(options.pods);
     run.config = options.config;
     run.seed = options.seed;
@@ -265,7 +267,7 @@ impl Simulation {
     }
 
     /// Plays until nothing happens any more, or until a time.
-    fn run(&mut self, until: Option<Time>, progress: &mut dyn FnMut(Progress)) {
+    fn run(&mut self, until: Time, progress: &mut dyn FnMut(Progress)) {
         let mut steps = 0_u64;
         let mut wake = self.schedule();
         loop {
@@ -274,9 +276,7 @@ impl Simulation {
             let Some(next) = event.into_iter().chain(wake_at).min() else {
                 break;
             };
-            if let Some(until) = until
-                && next > until
-            {
+            if next > until {
                 self.advance_to(until);
                 break;
             }

@@ -1,6 +1,6 @@
 //! Pods drawn from a seed, for those who have no trace: arrivals, sizes and durations by distributions.
 
-use crate::distribution::{Distribution, normal};
+use crate::distribution::{Distribution, normal, quotes};
 use crate::trace::TracePod;
 use berth_api::quantity::QuantityFormat;
 use berth_api::resources::{CPU, MEMORY};
@@ -97,10 +97,14 @@ impl AmountDistribution {
         let wrong = || {
             format!(
                 "{text:?} is no distribution of amounts; write an amount such as 500m, or uniform(100m, 2), \
-                 lognormal(500m, 1, 16), empirical(1, 2, 4, 8)"
+                 lognormal(500m, 1, 16), empirical(1, 2, 4, 8){}",
+                quotes(text)
             )
         };
-        let amount = |text: &str| text.trim().parse::<Quantity>().map_err(|_| wrong());
+        let amount = |text: &str| {
+            let amount = text.trim().parse::<Quantity>().ok();
+            amount.filter(|amount| amount.sign() >= 0).ok_or_else(wrong)
+        };
         let Some((kind, rest)) = text.trim().split_once('(') else {
             return amount(text).map(Self::Constant);
         };

@@ -4,14 +4,17 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-use super::fields::{Dates, GateText, GroupsOfPods, SharedPods, gate, labels, parts, taint};
+use super::fields::{
+    Dates, GateText, GroupsOfPods, Names, RESOURCES, SharedPods, Whole, amount, boolean,
+    is_resource, labels, number, parts, price, removal, taint,
+};
 use super::{LoadPod, TextError};
 use crate::distribution::Distribution;
 use crate::span::{Moment, parse_span};
 use crate::trace::{NodeShape, Outage, PodShape, Trace, TraceNode, TracePod};
-use berth_api::{Duration, Pod, Quantity, Str};
+use berth_api::{Duration, Pod, Str};
+use berth_scheduler::profile::closest;
 use records::{Record, Records};
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// The columns of pods. Requests have the name of their resource.
@@ -46,8 +49,6 @@ const NODE_COLUMNS: &[&str] = &[
     "drains",
     "price-per-hour",
 ];
-/// The columns of resources without a domain.
-const RESOURCES: &[&str] = &["cpu", "memory", "ephemeral-storage", "pods"];
 
 /// A record with the names of its fields.
 struct Row<'r> {
@@ -84,11 +85,8 @@ impl Row<'_> {
         value.transpose()
     }
 
-    fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, TextError> {
-        self.read(name, |text| {
-            let wrong = |_| format!("{text:?} is no whole number that this column can have");
-            text.parse().map_err(wrong)
-        })
+    fn number<T: Whole>(&self, name: &str) -> Result<Option<T>, TextError> {
+        self.read(name, number)
     }
 
     fn name(&self, name: &str) -> Option<Str> {
@@ -110,14 +108,7 @@ impl Row<'_> {
             else {
                 continue;
             };
-            let amount: Quantity = text.parse().map_err(|_| {
-                let message =
-                    format!("{text:?} is no amount; write a quantity such as 500m, 2 or 4Gi");
-                self.error(at, message)
-            })?;
-            if amount.sign() < 0 {
-                return Err(self.error(at, "an amount is not negative".to_owned()));
-            }
+            let amount = amount(text).map_err(|e| self.error(at, e))?;
             list.set(name.as_str().into(), amount);
         }
         Ok(list)
@@ -194,12 +185,14 @@ fn check_columns(
             names,
             record: header,
         };
-        let is_known = known.contains(&name.as_str())
-            || RESOURCES.contains(&name.as_str())
-            || name.starts_with("label:")
-            || name.starts_with("hugepages-")
-            || name.contains('/');
+        let is_known =
+            known.contains(&name.as_str()) || is_resource(name) || name.starts_with("label:");
         if !is_known {
+            let columns = known.iter().chain(&RESOURCES).chain(&["arrival"]).copied();
+            if let Some(near) = closest(name, columns) {
+                let message = format!("unknown column {name:?}; did you mean {near:?}?");
+                return Err(row.error(at, message));
+            }
             let kind = if are_pods { "pods" } else { "nodes" };
             let hint = if are_pods {
                 ""
@@ -236,6 +229,7 @@ fn read_pods(
     trace: &mut Trace,
 ) -> Result<(), TextError> {
     let (mut dates, mut groups) = (Dates::default(), GroupsOfPods::default());
+    let mut names_of_pods = Names::default();
     let mut shared = SharedPods::default();
     let mut texts: Vec<PodText> = Vec::new();
     while let Some(record) = records.next()? {
@@ -247,6 +241,10 @@ fn read_pods(
         let text = pod_text(&row, &mut shared, load, texts.len())?;
         dates.note(text.arrival);
         dates.note_gates(&text.gates);
+        let at = row.text("name").map_or(0, |(at, _)| at);
+        names_of_pods
+            .add(text.pod.pod.namespace(), &text.pod.name, record.line)
+            .map_err(|e| row.error(at, e))?;
         if let Some(name) = text.pod.pod.pod_group_name() {
             let minimum = row.number("group-minimum")?;
             let at = row.text("group").map_or(0, |(at, _)| at);
@@ -297,7 +295,7 @@ fn pod_text(
             let (name, cause) = part.split_once('@').ok_or_else(|| {
                 format!("{part:?} is no gate; write NAME@10m, NAME@end:NAMESPACE/POD or NAME@quota")
             })?;
-            gate(name, cause)
+            removal(cause).map(|removal| GateText::new(name, removal))
         });
         gates.collect::<Result<Vec<_>, String>>()
     })?;
@@ -364,14 +362,6 @@ fn shape_of(row: &Row<'_>, load: &mut LoadPod<'_>) -> Result<Pod, TextError> {
     Ok(pod)
 }
 
-fn boolean(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "true" | "yes" | "1" => Ok(true),
-        "false" | "no" | "0" => Ok(false),
-        _ => Err(format!("{text:?} is neither true nor false")),
-    }
-}
-
 /// A row of nodes before the start of the trace is known.
 struct NodeText {
     node: TraceNode,
@@ -385,7 +375,7 @@ fn read_nodes(
     names: &[String],
     trace: &mut Trace,
 ) -> Result<(), TextError> {
-    let mut dates = Dates::default();
+    let (mut dates, mut names_of_nodes) = (Dates::default(), Names::default());
     let mut texts = Vec::new();
     while let Some(record) = records.next()? {
         let row = Row {
@@ -394,30 +384,38 @@ fn read_nodes(
         };
         check_width(&row)?;
         let text = node_text(&row, texts.len())?;
+        let at = row.text("name").map_or(0, |(at, _)| at);
+        names_of_nodes
+            .add(&Str::default(), &text.node.name, record.line)
+            .map_err(|e| row.error(at, e))?;
         let outages = text.outages.iter().map(|(at, ..)| *at);
         for moment in text.joins.into_iter().chain(text.leaves).chain(outages) {
             dates.note(moment);
         }
-        texts.push(text);
+        texts.push((text, record));
     }
     trace.start = dates.start();
-    let nodes = texts.into_iter().map(|text| TraceNode {
-        joins: text
-            .joins
-            .map_or(Duration::ZERO, |moment| dates.offset(moment)),
-        leaves: text.leaves.map(|moment| dates.offset(moment)),
-        outages: text
-            .outages
-            .into_iter()
-            .map(|(at, length, drain)| Outage {
-                at: dates.offset(at),
-                length,
-                drain,
-            })
-            .collect(),
-        ..text.node
-    });
-    trace.nodes = nodes.collect();
+    for (text, record) in texts {
+        let row = Row {
+            names,
+            record: &record,
+        };
+        let at = row.text("leaves").map_or(0, |(at, _)| at);
+        let (joins, leaves) = dates
+            .presence(text.joins, text.leaves)
+            .map_err(|e| row.error(at, e))?;
+        let outages = text.outages.into_iter().map(|(at, length, drain)| Outage {
+            at: dates.offset(at),
+            length,
+            drain,
+        });
+        trace.nodes.push(TraceNode {
+            joins,
+            leaves,
+            outages: outages.collect(),
+            ..text.node
+        });
+    }
     Ok(())
 }
 
@@ -429,13 +427,7 @@ fn node_text(row: &Row<'_>, number: usize) -> Result<NodeText, TextError> {
             .read("taints", |text| parts(text).map(taint).collect())?
             .unwrap_or_default(),
     };
-    let price = row.read("price-per-hour", |text| {
-        let price = text
-            .parse::<f64>()
-            .ok()
-            .filter(|price| price.is_finite() && *price >= 0.0);
-        price.ok_or_else(|| format!("{text:?} is no price; write a number such as 1.25"))
-    })?;
+    let price = row.read("price-per-hour", price)?;
     let mut outages = Vec::new();
     for (column, drain) in [("fails", false), ("drains", true)] {
         let found = row.read(column, |text| {

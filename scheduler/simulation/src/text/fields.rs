@@ -1,10 +1,101 @@
 //! Values that CSV and YAML have in common, and what becomes of them.
 
-use crate::span::Moment;
+use crate::span::{Moment, show_span};
 use crate::trace::{Gate, GateRemoval, Trace, TraceGroup};
-use berth_api::{Duration, Labels, Pod, Str, Taint, TaintEffect, Time};
+use berth_api::{Duration, Labels, Pod, Quantity, Str, Taint, TaintEffect, Time};
+use berth_scheduler::profile::closest;
 use rustc_hash::FxHashMap;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::Arc;
+
+/// The resources without a domain.
+pub(super) const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
+
+/// Reads the name of a resource.
+pub(super) fn resource(name: &str) -> Result<Str, String> {
+    if is_resource(name) {
+        return Ok(name.into());
+    }
+    Err(match closest(name, RESOURCES) {
+        Some(near) => format!("unknown resource {name:?}; did you mean {near:?}?"),
+        None => format!(
+            "unknown resource {name:?}; the resources are {}, and those with a domain such as example.com/gpu",
+            RESOURCES.join(", ")
+        ),
+    })
+}
+
+/// Returns whether a resource of this name can exist.
+pub(super) fn is_resource(name: &str) -> bool {
+    RESOURCES.contains(&name) || name.starts_with("hugepages-") || name.contains('/')
+}
+
+/// Reads an amount of a resource.
+pub(super) fn amount(text: &str) -> Result<Quantity, String> {
+    let amount = text.trim().parse::<Quantity>().ok();
+    let amount = amount.filter(|amount| amount.sign() >= 0);
+    amount.ok_or_else(|| {
+        format!("{text:?} is no amount; write a quantity such as 500m, 2 or 4Gi, at least 0")
+    })
+}
+
+/// A type of whole numbers.
+pub(super) trait Whole: FromStr + Display {
+    /// The smallest and the largest one.
+    const RANGE: [Self; 2];
+}
+
+impl Whole for u32 {
+    const RANGE: [Self; 2] = [Self::MIN, Self::MAX];
+}
+
+impl Whole for u64 {
+    const RANGE: [Self; 2] = [Self::MIN, Self::MAX];
+}
+
+impl Whole for i32 {
+    const RANGE: [Self; 2] = [Self::MIN, Self::MAX];
+}
+
+/// Reads a whole number.
+pub(super) fn number<T: Whole>(text: &str) -> Result<T, String> {
+    let [least, most] = T::RANGE;
+    let wrong = |_| format!("{text:?} is no whole number from {least} to {most}");
+    text.parse().map_err(wrong)
+}
+
+/// Reads a price.
+pub(super) fn price(text: &str) -> Result<f64, String> {
+    let price = text.parse::<f64>().ok();
+    let price = price.filter(|price| price.is_finite() && *price >= 0.0);
+    price.ok_or_else(|| format!("{text:?} is no price; write a number such as 1.25"))
+}
+
+/// Reads whether something holds.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "1" => Ok(true),
+        "false" | "no" | "0" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    }
+}
+
+/// The names of pods or nodes, with the lines in which they are given.
+#[derive(Debug, Default)]
+pub(super) struct Names(FxHashMap<(Str, Str), u64>);
+
+impl Names {
+    /// Adds a name; nodes have no namespace.
+    pub(super) fn add(&mut self, namespace: &Str, name: &Str, line: u64) -> Result<(), String> {
+        match self.0.insert((namespace.clone(), name.clone()), line) {
+            Some(before) => Err(format!(
+                "the name {name:?} is given in line {before} already; give each a name of its own"
+            )),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Reads labels: `app=web;tier=front`.
 pub(super) fn labels(text: &str) -> Result<Labels, String> {
@@ -38,15 +129,15 @@ pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Reads the cause of the removal of a gate: `10m` after the arrival, a date, `end:NAMESPACE/POD` or `quota`.
-pub(super) fn gate(name: &str, cause: &str) -> Result<GateText, String> {
-    let removal = match cause.trim() {
-        "quota" => RemovalText::Fixed(GateRemoval::Quota),
+pub(super) fn removal(cause: &str) -> Result<Removal, String> {
+    Ok(match cause.trim() {
+        "quota" => Removal::Fixed(GateRemoval::Quota),
         cause => match cause.strip_prefix("end:") {
-            Some(pod) if pod.contains('/') => RemovalText::Fixed(GateRemoval::Ended(pod.into())),
-            Some(pod) => RemovalText::Fixed(GateRemoval::Ended(format!("default/{pod}").into())),
+            Some(pod) if pod.contains('/') => Removal::Fixed(GateRemoval::Ended(pod.into())),
+            Some(pod) => Removal::Fixed(GateRemoval::Ended(format!("default/{pod}").into())),
             None => match Moment::parse(cause) {
-                Ok(Moment::Offset(after)) => RemovalText::Fixed(GateRemoval::After(after)),
-                Ok(Moment::Absolute(time)) => RemovalText::At(time),
+                Ok(Moment::Offset(after)) => Removal::Fixed(GateRemoval::After(after)),
+                Ok(Moment::Absolute(time)) => Removal::At(time),
                 Err(_) => {
                     return Err(format!(
                         "{cause:?} does not state when the gate is removed; write a time after the arrival such as \
@@ -55,10 +146,6 @@ pub(super) fn gate(name: &str, cause: &str) -> Result<GateText, String> {
                 }
             },
         },
-    };
-    Ok(GateText {
-        name: name.trim().into(),
-        removal,
     })
 }
 
@@ -66,11 +153,21 @@ pub(super) fn gate(name: &str, cause: &str) -> Result<GateText, String> {
 #[derive(Debug, Clone)]
 pub(super) struct GateText {
     pub(super) name: Str,
-    removal: RemovalText,
+    removal: Removal,
 }
 
+impl GateText {
+    pub(super) fn new(name: &str, removal: Removal) -> Self {
+        Self {
+            name: name.trim().into(),
+            removal,
+        }
+    }
+}
+
+/// The cause of the removal of a gate before the start of the trace is known.
 #[derive(Debug, Clone)]
-enum RemovalText {
+pub(super) enum Removal {
     Fixed(GateRemoval),
     At(Time),
 }
@@ -99,7 +196,7 @@ impl Dates {
 
     pub(super) fn note_gates(&mut self, gates: &[GateText]) {
         for gate in gates {
-            if let RemovalText::At(time) = gate.removal {
+            if let Removal::At(time) = gate.removal {
                 self.note(Moment::Absolute(time));
             }
         }
@@ -120,12 +217,40 @@ impl Dates {
         }
     }
 
+    /// The offset of the arrival of a pod.
+    pub(super) fn arrival(&self, moment: Moment) -> Result<Duration, String> {
+        match (moment, self.start()) {
+            (Moment::Absolute(time), Some(start)) if time < start => Err(format!(
+                "the pod arrives before the start of the trace, {}; write a later date, or an earlier start",
+                start.rfc3339()
+            )),
+            _ => Ok(self.offset(moment)),
+        }
+    }
+
+    /// The offsets at which a node joins and leaves.
+    pub(super) fn presence(
+        &self,
+        joins: Option<Moment>,
+        leaves: Option<Moment>,
+    ) -> Result<(Duration, Option<Duration>), String> {
+        let joins = joins.map_or(Duration::ZERO, |moment| self.offset(moment));
+        let leaves = leaves.map(|moment| self.offset(moment));
+        if leaves.is_some_and(|leaves| leaves <= joins) {
+            return Err(format!(
+                "the node leaves no later than it joins, {} after the start; write a later time",
+                show_span(joins.as_secs_f64())
+            ));
+        }
+        Ok((joins, leaves))
+    }
+
     pub(super) fn gates(&self, gates: Vec<GateText>) -> Vec<Gate> {
         let gates = gates.into_iter().map(|gate| Gate {
             name: gate.name,
             removal: match gate.removal {
-                RemovalText::Fixed(removal) => removal,
-                RemovalText::At(time) => GateRemoval::At(self.offset(Moment::Absolute(time))),
+                Removal::Fixed(removal) => removal,
+                Removal::At(time) => GateRemoval::At(self.offset(Moment::Absolute(time))),
             },
         });
         gates.collect()

@@ -19,17 +19,19 @@ function drawn(name, attributes, text) {
 }
 
 // --- numbers ---------------------------------------------------------------------------------------------
-function count(value) {
-  const digits = Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : Math.abs(value) >= 1 ? 1 : 3;
+// A value and its unit stay on one line. `like` is the value whose digits or unit a deviation or difference has.
+function count(value, like = value) {
+  const digits = Math.abs(like) >= 100 ? 0 : Math.abs(like) >= 1 ? 1 : 3;
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
-const percent = (value) => `${(100 * value).toFixed(1)} %`;
-function span(seconds) {
-  const size = Math.abs(seconds);
+const percent = (value) => `${(100 * value).toFixed(1)}\u00a0%`;
+function span(seconds, like = seconds) {
+  const size = Math.abs(seconds || like);
   for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60]]) {
-    if (size >= length) return `${(seconds / length).toFixed(size >= 10 * length ? 0 : 1)} ${unit}`;
+    if (size >= length) return `${+(seconds / length).toFixed(size >= 10 * length ? 0 : 1)}\u00a0${unit}`;
   }
-  return size >= 1 || size === 0 ? `${+seconds.toFixed(1)} s` : `${+(seconds * 1000).toFixed(0)} ms`;
+  const [value, unit] = size >= 1 || size === 0 ? [seconds.toFixed(1), "s"] : [(seconds * 1000).toFixed(0), "ms"];
+  return `${+value}\u00a0${unit}`;
 }
 
 // --- configurations --------------------------------------------------------------------------------------
@@ -40,6 +42,10 @@ const configs = report.comparison.map((compared, at) => ({
   color: `var(--c${at % COLORS})`,
   runs: report.runs.filter((run) => run.config === compared.config),
 }));
+
+/** The resources that pods request. */
+const resources = Object.keys(report.runs[0]?.series.capacity ?? {}).filter((name) => name !== "pods" &&
+  report.runs.some(({ series }) => [series.allocated, series.requested].some((of) => of[name]?.some((value) => value > 0))));
 
 /** The mean over the seeds of a series, with its times; of the first seed if the intervals differ. */
 function mean(config, pick) {
@@ -78,9 +84,11 @@ function rowsOfMetrics() {
   const known = new Set(configs.flatMap((config) => Object.keys(config.metrics)));
   const ofResources = [...known].sort().flatMap((name) => {
     const [kind, ...resource] = name.split("/");
-    const title = { utilization: "Utilization of", fragmentation: "Fragmentation of" }[kind];
+    const titles = { utilization: ["Utilization of", ", mean"], fragmentation: ["Free", " that no waiting pod can use"] };
     if (kind === "bufferRoom") return [[name, `Buffer ${resource.join("/")}, all chunks with room`, percent]];
-    return title && resource.length ? [[name, `${title} ${resource.join("/")}, mean`, percent]] : [];
+    const [before, after] = titles[kind] ?? [];
+    const of = resource.join("/");
+    return before && resources.includes(of) ? [[name, `${before} ${of}${after}`, percent]] : [];
   });
   const some = ([name]) => configs.some((config) => config.metrics[name]?.mean || config.metrics[name]?.difference);
   const always = ["bound", "waitMedian", "waitMax"];
@@ -103,12 +111,14 @@ function table(heads, rows) {
 function showResults() {
   const rows = rowsOfMetrics().map(([name, title, show]) => [[title], ...configs.map((config, at) => {
     const value = config.metrics[name] ?? { mean: 0, sd: 0, difference: 0, differenceSd: 0 };
-    const text = config.seeds > 1 ? `${show(value.mean)} ± ${show(value.sd)}` : show(value.mean);
+    const like = (part) => show(part, value.mean);
+    const text = config.seeds > 1 ? `${show(value.mean)}\u00a0±\u00a0${like(value.sd)}` : show(value.mean);
     const sign = value.difference > 0 ? "+" : "";
-    const isShown = at && Number.parseFloat(show(Math.abs(value.difference))) > 0;
-    const apart = isShown ? `${sign}${show(value.difference)}` : "";
+    const isShown = at && Number.parseFloat(like(Math.abs(value.difference))) > 0;
+    const apart = isShown ? `${sign}${like(value.difference)}` : "";
     return [text, apart];
   })]);
+  byId("compared").className = configs.length > 1 ? "" : "single";
   byId("compared").replaceChildren(table(["", ...configs.map((config) => config.name)], rows));
   const [run] = report.runs;
   const seeds = Math.max(...configs.map((config) => config.seeds));
@@ -215,13 +225,11 @@ function showCourse() {
     entry.style.setProperty("--own", config.color);
     return entry;
   }));
-  const [run] = report.runs;
-  const resources = Object.keys(run.series.capacity).filter((name) => name !== "pods");
   const share = (name) => (series) => series.allocated[name]?.map((value, at) => {
     const capacity = series.capacity[name]?.[at] ?? 0;
     return capacity > 0 ? value / capacity : 0;
   });
-  const whole = (value) => `${+(100 * value).toFixed(1)} %`;
+  const whole = (value) => `${+(100 * value).toFixed(1)}\u00a0%`;
   byId("charts").replaceChildren(
     ...resources.flatMap((name) => over(`Utilization of ${name}`, share(name), whole, 1)),
     ...over("Pods that wait", (series) => series.waiting),

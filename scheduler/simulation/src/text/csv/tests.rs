@@ -99,7 +99,23 @@ fn mistakes_have_a_place_and_a_way_out() {
         ("", "line 1: the file is empty"),
         (
             "name,arrival,cpus\n",
-            "line 1, column 14, cpus: unknown column \"cpus\" of pods",
+            "line 1, column 14, cpus: unknown column \"cpus\"; did you mean \"cpu\"?",
+        ),
+        (
+            "name,arrival,size\n",
+            "line 1, column 14, size: unknown column \"size\" of pods; the columns are name, namespace, arrival",
+        ),
+        (
+            "name,arrival,count\na,0,many\n",
+            "line 2, column 5, count: \"many\" is no whole number from 0 to 4294967295",
+        ),
+        (
+            "name,arrival\na,0\nb,0\na,1\n",
+            "line 4, column 1, name: the name \"a\" is given in line 2 already; give each a name of its own",
+        ),
+        (
+            "name,joins,leaves\nn,2h,1h\n",
+            "line 2, column 6, leaves: the node leaves no later than it joins, 2h after the start; write a later time",
         ),
         (
             "name,size\n",
@@ -139,7 +155,7 @@ fn mistakes_have_a_place_and_a_way_out() {
         ),
         (
             "name,arrival,cpu\na,0,-1\n",
-            "line 2, column 5, cpu: an amount is not negative",
+            "line 2, column 5, cpu: \"-1\" is no amount; write a quantity such as 500m, 2 or 4Gi, at least 0",
         ),
         (
             "name,arrival,group,group-minimum\na,0,g,2\nb,0,g,3\n",
