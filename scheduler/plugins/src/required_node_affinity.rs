@@ -40,11 +40,6 @@ impl RequiredNodeAffinity {
         affinity.node_affinity.as_ref()?.required.as_ref()
     }
 
-    /// Returns whether every node matches.
-    pub(crate) fn is_any(&self) -> bool {
-        self.terms().is_none() && self.labels().is_none_or(Labels::is_empty)
-    }
-
     /// The labels of `nodeSelector` that the node does not have.
     pub(crate) fn missing_labels<'a>(
         &'a self,

@@ -116,11 +116,6 @@ impl Inclusion {
         }
     }
 
-    /// Returns whether every node counts for the constraint.
-    pub(super) fn includes_all(&self, constraint: &Constraint) -> bool {
-        !constraint.honor_taints && (!constraint.honor_affinity || self.required.is_any())
-    }
-
     /// Whether a node counts for the constraints of the pod.
     pub(super) fn on_node<'a>(&'a self, pod: &'a Pod, node: &'a Node) -> NodeInclusion<'a> {
         NodeInclusion {

@@ -111,7 +111,7 @@ impl PreFilter for PodTopologySpread {
         let inclusion = Inclusion::of(pod, cx.features);
         let nodes = &cx.cluster.nodes;
         let tally = |constraint: &Constraint| {
-            SelectorTally::open(&constraint.counted, pod.namespace(), nodes).0
+            SelectorTally::open(&constraint.counted, pod.namespace(), nodes)
         };
         let tallies: Vec<SelectorTally> = constraints.iter().map(tally).collect();
         let mut domains = vec![FxHashMap::<Str, i64>::default(); constraints.len()];

@@ -5,18 +5,14 @@
 //! class of no node. For hosts, and other domains of few nodes, it is the number of their pods: there are few classes
 //! for any number of hosts, and a new pod changes the class of its node and of the few others of the domain.
 
-mod hard;
-mod places;
-mod soft;
+mod counts;
 #[cfg(test)]
 mod tests;
 
 use super::PodTopologySpread;
-use super::constraints::{
-    Constraint, DO_NOT_SCHEDULE, Inclusion, SCHEDULE_ANYWAY, has_all_keys, is_countable,
-};
+use super::constraints::{Constraint, DO_NOT_SCHEDULE, Inclusion, SCHEDULE_ANYWAY, is_countable};
 use super::score::{normalized, weight};
-use super::tally::{SelectorTally, Tallies};
+use super::tally::SelectorTally;
 use berth_api::Pod;
 use berth_api::selector::SelectorError;
 use berth_framework::keep::{
@@ -25,27 +21,10 @@ use berth_framework::keep::{
 use berth_framework::plugin::Context;
 use berth_framework::table::Topology;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
-use hard::Hard;
-use places::{DomainPlaces, NodeEntry, Number, Place};
+use counts::{ConstraintCounts, IGNORED, Place};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use soft::Soft;
 use std::sync::Arc;
-
-/// The class of nodes without the label.
-const MISSING: i64 = -1;
-/// The class, for every soft constraint, of nodes without all of the labels where those do not score.
-const IGNORED: i64 = i64::MIN;
-
-/// The state of the node of a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Presence {
-    /// There is none.
-    Absent,
-    /// It does not score: it lacks a label of the soft constraints.
-    Ignored,
-    There,
-}
 
 /// The counts for all pods with one fragment.
 #[derive(Debug)]
@@ -54,141 +33,93 @@ struct SpreadLedger {
     inclusion: Inclusion,
     /// Whether nodes without all labels of the soft constraints do not score.
     all_keys: bool,
-    tallies: SmallVec<[SelectorTally; 1]>,
-    hard: Vec<Hard>,
-    soft: Vec<Soft>,
-    presence: Vec<Presence>,
+    tallies: Vec<SelectorTally>,
+    /// Of the hard constraints, then of the soft ones.
+    counts: Vec<ConstraintCounts>,
+    /// The number of hard constraints.
+    hard: usize,
 }
 
-fn topologies(constraints: &[Constraint], nodes: &NodeTable) -> SmallVec<[Arc<Topology>; 2]> {
-    let keys = constraints.iter().map(|of| &of.topology_key);
-    keys.map(|key| nodes.topology(key)).collect()
-}
-
-/// Returns whether a node is in a domain of each.
-fn is_in_all(topologies: &[Arc<Topology>], slot: Slot) -> bool {
-    let mut topologies = topologies.iter();
-    topologies.all(|topology| topology.domain(slot).is_some())
-}
+/// The topologies of all constraints, in their order.
+type Topologies = SmallVec<[Arc<Topology>; 2]>;
 
 impl SpreadLedger {
     fn new(
         cx: &Context<'_>,
         pod: &Arc<PodInfo>,
-        hard: Vec<Constraint>,
-        soft: Vec<Constraint>,
+        [hard, soft]: [Vec<Constraint>; 2],
         all_keys: bool,
     ) -> Self {
         let nodes = &cx.cluster.nodes;
-        let inclusion = Inclusion::of(&pod.pod, cx.features);
-        let includes = |constraint: &Constraint, slot: Slot| {
-            let view = nodes.get(slot);
-            view.is_some_and(|view| {
-                inclusion
-                    .on_node(&pod.pod, view.node())
-                    .includes(constraint)
-            })
-        };
-        let mut tallies = Tallies {
-            opened: SmallVec::new(),
-            places: FxHashMap::default(),
-            namespace: pod.pod.namespace(),
-            nodes,
-        };
-        let everywhere = |topologies: &[Arc<Topology>]| {
-            let mut topologies = topologies.iter();
-            topologies.all(|topology| topology.nodes() == nodes.len())
-        };
-
-        let of_hard = topologies(&hard, nodes);
-        let in_all = of_hard.len() < 2 || everywhere(&of_hard);
-        let mut hard_counts = Vec::with_capacity(hard.len());
-        for (constraint, topology) in hard.into_iter().zip(&of_hard) {
-            let place = |slot: Slot, number: Number| {
-                let is_labelled = number != Topology::NOWHERE;
-                let entry = is_labelled.then(|| NodeEntry {
-                    number,
-                    is_unlabelled: false,
-                    counts: is_in_all(&of_hard, slot) && includes(&constraint, slot),
-                });
-                entry.as_ref().map_or(Place::NOWHERE, Place::of)
-            };
-            let is_plain = in_all && inclusion.includes_all(&constraint);
-            let place_of = (!is_plain).then_some(&place as &dyn Fn(Slot, Number) -> Place);
-            let tally = tallies.of(&constraint.counted);
-            let places =
-                DomainPlaces::open(topology, nodes.slots(), place_of, tallies.counts(tally));
-            let own = constraint.selector.matches(pod.pod.labels());
-            hard_counts.push(Hard::new(constraint, tally, own, places));
-        }
-
-        let of_soft = topologies(&soft, nodes);
-        let in_all = everywhere(&of_soft);
-        let presence_of = |slot: Slot| match nodes.is_node()[slot.index()] {
-            false => Presence::Absent,
-            true if !all_keys || in_all || is_in_all(&of_soft, slot) => Presence::There,
-            true => Presence::Ignored,
-        };
-        let slots = (0..).map(Slot::from_index).take(nodes.slots());
-        let presence: Vec<Presence> = slots.map(presence_of).collect();
-        let mut soft_counts = Vec::with_capacity(soft.len());
-        for (constraint, topology) in soft.into_iter().zip(&of_soft) {
-            let place = |slot: Slot, number: Number| {
-                let is_unlabelled = number == Topology::NOWHERE;
-                let is_there = presence[slot.index()] == Presence::There;
-                let entry = is_there.then(|| NodeEntry {
-                    number: if is_unlabelled {
-                        Topology::EMPTY
-                    } else {
-                        number
-                    },
-                    is_unlabelled,
-                    counts: includes(&constraint, slot),
-                });
-                entry.as_ref().map_or(Place::NOWHERE, Place::of)
-            };
-            let is_plain = in_all && inclusion.includes_all(&constraint);
-            let place_of = (!is_plain).then_some(&place as &dyn Fn(Slot, Number) -> Place);
-            let tally = tallies.of(&constraint.counted);
-            let places =
-                || DomainPlaces::open(topology, nodes.slots(), place_of, tallies.counts(tally));
-            soft_counts.push(Soft::new(constraint.clone(), tally, topology, places));
-        }
-
-        let tallies = tallies.opened.into_iter().map(|(tally, _)| tally).collect();
         let mut ledger = Self {
             pod: pod.clone(),
-            inclusion,
+            inclusion: Inclusion::of(&pod.pod, cx.features),
             all_keys,
-            tallies,
-            hard: hard_counts,
-            soft: soft_counts,
-            presence,
+            tallies: Vec::new(),
+            counts: Vec::new(),
+            hard: hard.len(),
         };
-        ledger.grow(nodes.slots());
+        // A pod can have thousands of constraints, each with a selector of its own.
+        let mut known = FxHashMap::default();
+        for (at, constraint) in hard.into_iter().chain(soft).enumerate() {
+            let counted = &constraint.counted;
+            let tally = *known.entry(counted.clone()).or_insert_with(|| {
+                let tally = SelectorTally::open(counted, pod.pod.namespace(), nodes);
+                ledger.tallies.push(tally);
+                ledger.tallies.len() - 1
+            });
+            let own = constraint.selector.matches(pod.pod.labels());
+            let topology = nodes.topology(&constraint.topology_key);
+            let is_hard = at < ledger.hard;
+            let counts = ConstraintCounts::new(constraint, is_hard, tally, own, &topology);
+            ledger.counts.push(counts);
+        }
+        let topologies = ledger.topologies(nodes);
+        for slot in (0..).map(Slot::from_index).take(nodes.slots()) {
+            ledger.place(nodes, &topologies, slot, &[], None);
+        }
         ledger
     }
 
-    fn grow(&mut self, slots: usize) {
-        if self.presence.len() < slots {
-            self.presence.resize(slots, Presence::Absent);
-        }
-        for tally in &mut self.tallies {
-            if tally.counts.len() < slots {
-                tally.counts.resize(slots, 0);
-            }
-        }
-        for hard in &mut self.hard {
-            hard.grow(slots);
-        }
-        for soft in &mut self.soft {
-            soft.grow(slots);
-        }
+    fn topologies(&self, nodes: &NodeTable) -> Topologies {
+        let keys = self.counts.iter().map(|of| &of.constraint.topology_key);
+        keys.map(|key| nodes.topology(key)).collect()
     }
 
-    fn presence(&self, slot: Slot) -> Presence {
-        let known = self.presence.get(slot.index());
-        known.copied().unwrap_or(Presence::Absent)
+    /// Puts a node into its domain for each constraint. It had `before` pods of each tally, or none. Adds the other nodes to
+    /// `changed` whose class has changed.
+    fn place(
+        &mut self,
+        nodes: &NodeTable,
+        topologies: &Topologies,
+        slot: Slot,
+        before: &[i64],
+        mut changed: Option<&mut Vec<Slot>>,
+    ) {
+        let view = nodes.get(slot);
+        let (inclusion, pod) = (&self.inclusion, &self.pod.pod);
+        let included = view.map(|view| inclusion.on_node(pod, view.node()));
+        let is_in_all = |of: &[Arc<Topology>]| of.iter().all(|of| of.domain(slot).is_some());
+        let (of_hard, of_soft) = topologies.split_at(self.hard);
+        let (in_all_hard, in_all_soft) = (is_in_all(of_hard), is_in_all(of_soft));
+        for (at, counts) in self.counts.iter_mut().enumerate() {
+            let number = topologies[at].domain(slot);
+            // A hard constraint rejects nodes without its label. A soft one ignores them, or all nodes without some label.
+            let (is_there, may_count) = if at < self.hard {
+                (number.is_some(), in_all_hard)
+            } else {
+                (in_all_soft || !self.all_keys, true)
+            };
+            let to = match &included {
+                Some(included) if is_there => {
+                    Place::new(number, may_count && included.includes(&counts.constraint))
+                }
+                _ => Place::NOWHERE,
+            };
+            let before = before.get(counts.tally).copied().unwrap_or(0);
+            let after = self.tallies[counts.tally].count(slot);
+            counts.node_moved(slot, to, (before, after), changed.as_deref_mut());
+        }
     }
 
     /// By tally: whether the pod counts.
@@ -200,46 +131,39 @@ impl SpreadLedger {
         tallies.map(|tally| tally.matches(pod.labels())).collect()
     }
 
+    fn soft(&self) -> &[ConstraintCounts] {
+        &self.counts[self.hard..]
+    }
+
     fn raw_score(&self, class: &[i64], weights: &[f64]) -> i64 {
         let mut score = 0.0;
-        for ((soft, class), weight) in self.soft.iter().zip(class).zip(weights) {
-            if let Some(count) = soft.count(*class) {
-                score += soft.constraint.cost(count, *weight);
+        for ((soft, class), weight) in self.soft().iter().zip(class).zip(weights) {
+            if let Some(pods) = soft.pods(*class) {
+                score += soft.constraint.cost(pods, *weight);
             }
         }
         score.round() as i64
     }
 
-    /// The numbers of the soft constraints; nothing for nodes that do not score.
+    /// The numbers of the soft constraints; `None` for nodes that do not score.
     fn scoring<'a>(&self, class: &'a [i64]) -> Option<&'a [i64]> {
-        let class = class.get(self.hard.len()..)?;
+        let class = class.get(self.hard..)?;
         (class.first() != Some(&IGNORED)).then_some(class)
     }
-}
 
-impl SpreadLedger {
-    /// Counts pods that were added to a node (`pods` is 1) or removed (-1).
+    /// Counts a pod that was added to a node (`pods` is 1) or removed (-1).
     fn pod_moved(&mut self, node: Slot, pod: &PodInfo, pods: i32, changed: &mut Vec<Slot>) {
-        if self.presence(node) == Presence::Absent {
-            return;
-        }
         let counted = self.counted(&pod.pod);
-        if !counted.contains(&true) {
-            return;
-        }
         for (tally, counted) in self.tallies.iter_mut().zip(&counted) {
-            if *counted {
-                let count = &mut tally.counts[node.index()];
+            if *counted && let Some(count) = tally.counts.get_mut(node.index()) {
                 *count = count.saturating_add_signed(pods);
             }
         }
-        let pods = i64::from(pods);
         let mut is_changed = false;
-        for hard in self.hard.iter_mut().filter(|hard| counted[hard.tally]) {
-            is_changed |= hard.pod_moved(node, pods, changed);
-        }
-        for soft in self.soft.iter_mut().filter(|soft| counted[soft.tally]) {
-            is_changed |= soft.pod_moved(node, pods);
+        for counts in &mut self.counts {
+            if counted.get(counts.tally) == Some(&true) {
+                is_changed |= counts.pods_moved(node, i64::from(pods), changed);
+            }
         }
         if is_changed {
             changed.push(node);
@@ -248,9 +172,10 @@ impl SpreadLedger {
 
     /// Counts all pods of a node again.
     fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>) {
-        self.grow(node.index() + 1);
         let before: SmallVec<[i64; 4]> = self.tallies.iter().map(|t| t.count(node)).collect();
         for tally in &mut self.tallies {
+            let slots = tally.counts.len().max(node.index() + 1);
+            tally.counts.resize(slots, 0);
             tally.counts[node.index()] = 0;
         }
         let view = cx.cluster.nodes.get(node);
@@ -260,41 +185,8 @@ impl SpreadLedger {
                 tally.counts[node.index()] += u32::from(counted);
             }
         }
-        let (inclusion, pod) = (&self.inclusion, &self.pod.pod);
-        let included = view.map(|view| inclusion.on_node(pod, view.node()));
-        let entry = |constraint: &Constraint, in_all: bool, unlabelled_too: bool| {
-            let included = included.as_ref()?;
-            let topology = cx.cluster.nodes.topology(&constraint.topology_key);
-            let number = topology.domain(node);
-            Some(NodeEntry {
-                number: number.or(unlabelled_too.then_some(Topology::EMPTY))?,
-                is_unlabelled: number.is_none(),
-                counts: in_all && included.includes(constraint),
-            })
-        };
-        let in_all = view.is_some_and(|view| {
-            let constraints = self.hard.iter().map(|hard| &hard.constraint);
-            has_all_keys(constraints, view.labels())
-        });
-        for hard in &mut self.hard {
-            let entry = entry(&hard.constraint, in_all, false);
-            let after = self.tallies[hard.tally].count(node);
-            hard.node_changed(node, entry, before[hard.tally], after, changed);
-        }
-        let scores = view.is_some_and(|view| {
-            let constraints = self.soft.iter().map(|soft| &soft.constraint);
-            !self.all_keys || has_all_keys(constraints, view.labels())
-        });
-        for soft in &mut self.soft {
-            let entry = entry(&soft.constraint, true, !self.all_keys).filter(|_| scores);
-            let after = self.tallies[soft.tally].count(node);
-            soft.node_changed(node, entry, before[soft.tally], after);
-        }
-        self.presence[node.index()] = match view {
-            None => Presence::Absent,
-            Some(_) if scores => Presence::There,
-            Some(_) => Presence::Ignored,
-        };
+        let topologies = self.topologies(&cx.cluster.nodes);
+        self.place(&cx.cluster.nodes, &topologies, node, &before, Some(changed));
     }
 }
 
@@ -330,31 +222,26 @@ impl Ledger for SpreadLedger {
             is_stale: false,
             bytes: size_of::<Self>()
                 + tallies.sum::<usize>()
-                + self.hard.iter().map(Hard::bytes).sum::<usize>()
-                + self.soft.iter().map(Soft::bytes).sum::<usize>()
-                + self.presence.capacity(),
+                + self
+                    .counts
+                    .iter()
+                    .map(ConstraintCounts::bytes)
+                    .sum::<usize>(),
         }
     }
 
     fn class(&self, node: Slot, class: &mut Class) {
-        class.extend(self.hard.iter().map(|hard| hard.class(node)));
-        let scores = self.presence(node) == Presence::There;
-        class.extend(self.soft.iter().map(|soft| {
-            if scores {
-                soft.class(node, self.tallies[soft.tally].count(node))
-            } else {
-                IGNORED
-            }
-        }));
+        let counts = self.counts.iter();
+        class.extend(counts.map(|of| of.class(node, self.tallies[of.tally].count(node))));
     }
 
     fn filter(&self, class: &[i64]) -> Result<(), Status> {
-        let mut hard = self.hard.iter().zip(class);
+        let mut hard = self.counts[..self.hard].iter().zip(class);
         hard.try_for_each(|(hard, class)| hard.filter(*class))
     }
 
     fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool {
-        if self.soft.is_empty() {
+        if self.soft().is_empty() {
             return false;
         }
         let scoring = classes
@@ -362,7 +249,7 @@ impl Ledger for SpreadLedger {
             .filter(|feasible| self.scoring(feasible.class).is_some());
         let hosts = scoring.map(|feasible| feasible.nodes).sum();
         let weights: SmallVec<[f64; 4]> = (0..)
-            .zip(&self.soft)
+            .zip(self.soft())
             .map(|(at, soft)| {
                 if soft.is_per_host() {
                     return weight(hosts);
@@ -370,7 +257,7 @@ impl Ledger for SpreadLedger {
                 let among = classes
                     .iter()
                     .filter_map(|feasible| self.scoring(feasible.class));
-                weight(soft.domains(among.map(|class| class[at])))
+                weight(soft.domains_among(among.map(|class| class[at])))
             })
             .collect();
         let (mut least, mut greatest) = (i64::MAX, i64::MIN);
@@ -393,7 +280,8 @@ impl Ledger for SpreadLedger {
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {
         // A pod that is only supposed to be there counts even while it is being deleted (see `PreFilterState::change`).
         let is_ours = pod.pod.namespace() == self.pod.pod.namespace();
-        let of_hard = self.hard.iter().map(|hard| &hard.constraint.selector);
+        let hard = self.counts[..self.hard].iter();
+        let of_hard = hard.map(|hard| &hard.constraint.selector);
         let of_tallies = self.tallies.iter().map(|tally| &tally.selector);
         let mut selectors = of_hard.chain(of_tallies);
         is_ours && selectors.any(|selector| selector.matches(pod.pod.labels()))
@@ -410,15 +298,15 @@ impl Ledger for SpreadLedger {
         let others = others.filter(|other| other.namespace() == namespace);
         let mut changed = Vec::new();
         let mut result = Ok(());
-        for hard in &mut self.hard {
+        for hard in &mut self.counts[..self.hard] {
             // Also pods that are being deleted, as in `PreFilterState::change`.
             let selector = &hard.constraint.selector;
             let matching = others.clone().filter(|o| selector.matches(o.labels()));
             let added = i64::try_from(matching.count()).unwrap_or(i64::MAX);
-            hard.pod_moved(node, added, &mut changed);
-            let class = hard.class(node);
+            hard.pods_moved(node, added, &mut changed);
+            let class = hard.class(node, 0);
             result = result.and_then(|()| hard.filter(class));
-            hard.pod_moved(node, -added, &mut changed);
+            hard.pods_moved(node, -added, &mut changed);
         }
         Some(result)
     }
@@ -466,11 +354,11 @@ impl Domains for PodTopologySpread {
     }
 
     fn open(&self, cx: &Context<'_>, pod: &Arc<PodInfo>) -> Option<Box<dyn Ledger>> {
-        let [hard, soft] = self.both(cx, &pod.pod).ok()?;
-        if hard.is_empty() && soft.is_empty() {
+        let both = self.both(cx, &pod.pod).ok()?;
+        if both.iter().all(Vec::is_empty) {
             return None;
         }
         let all_keys = self.wants_all_keys(&pod.pod);
-        Some(Box::new(SpreadLedger::new(cx, pod, hard, soft, all_keys)))
+        Some(Box::new(SpreadLedger::new(cx, pod, both, all_keys)))
     }
 }

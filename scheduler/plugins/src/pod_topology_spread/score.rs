@@ -89,8 +89,7 @@ impl PreScoreState {
             .into_iter()
             .zip(domains)
             .map(|(constraint, domains)| {
-                let (tally, _) =
-                    SelectorTally::open(&constraint.counted, namespace, &cx.cluster.nodes);
+                let tally = SelectorTally::open(&constraint.counted, namespace, &cx.cluster.nodes);
                 let size = if constraint.topology_key == HOSTNAME {
                     hosts
                 } else {

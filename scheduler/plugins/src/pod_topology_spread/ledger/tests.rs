@@ -4,6 +4,7 @@
 //! out step after step, and printed with its seed.
 
 use super::super::{PodTopologySpread, PodTopologySpreadArgs};
+use super::counts::MISSING;
 use super::*;
 use crate::testing::{full_pod, node};
 use berth_api::{Kind, Object, Str, Time};
