@@ -7,8 +7,8 @@ use super::model;
 use super::objects::patterns;
 use super::rules::Rules;
 use crate::schema::model::{Model, TypeId};
-use berth_cel::Pattern;
-use rustc_hash::{FxHashMap, FxHasher};
+use berth_cel::{Pattern, RegexError};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHasher};
 use serde_json::Value;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,12 +23,35 @@ pub(super) struct CompiledSchema {
     pub(super) model: Model,
     pub(super) root: TypeId,
     /// The patterns by their texts.
-    pub(super) patterns: FxHashMap<String, Pattern>,
+    pub(super) patterns: FxHashMap<String, Arc<Pattern>>,
     pub(super) rules: Rules,
 }
 
 /// The schemas in use by the hashes of their texts.
 static IN_USE: Mutex<Vec<(u64, Weak<CompiledSchema>)>> = Mutex::new(Vec::new());
+
+/// The patterns in use by their texts. A changed schema has most patterns of the schema before.
+static PATTERNS: Mutex<FxHashMap<String, Weak<Pattern>>> =
+    Mutex::new(FxHashMap::with_hasher(FxBuildHasher));
+
+/// A pattern compiled, or as it was compiled for a schema in use.
+///
+/// # Errors
+/// The fault of the pattern.
+pub(super) fn pattern(text: &str) -> Result<Arc<Pattern>, RegexError> {
+    let in_use = || PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = in_use().get(text).and_then(Weak::upgrade) {
+        return Ok(known);
+    }
+    let compiled = Arc::new(Pattern::new(text)?);
+    let mut in_use = in_use();
+    // Before the map grows, which is seldom.
+    if in_use.len() == in_use.capacity() {
+        in_use.retain(|_, known| known.strong_count() > 0);
+    }
+    in_use.insert(text.to_owned(), Arc::downgrade(&compiled));
+    Ok(compiled)
+}
 
 impl CompiledSchema {
     /// A schema compiled, or as it was compiled for a resource that is in use.
@@ -106,6 +129,25 @@ mod tests {
         }
         let other = definition::resources(&definition_of("^other$", json!({"name": "s"})));
         assert!(!Arc::ptr_eq(&first, &of(&other[0])));
+    }
+
+    /// A changed schema takes effect without the time that its unchanged patterns need.
+    #[test]
+    fn a_pattern_is_compiled_once_for_all_schemas_that_have_it() {
+        let schema = |longest: u64| {
+            let text = json!({"type": "string", "pattern": "^shared$", "maxLength": longest});
+            json!({"type": "object", "properties": {"a": text, "b": text}})
+        };
+        let before = CompiledSchema::of(&schema(1));
+        let after = CompiledSchema::of(&schema(2));
+        let of = |schema: &CompiledSchema| Arc::clone(&schema.patterns["^shared$"]);
+        assert!(!Arc::ptr_eq(&before, &after));
+        assert!(Arc::ptr_eq(&of(&before), &of(&after)));
+        let first = pattern("^dropped$").expect("it is compiled");
+        let weak = Arc::downgrade(&first);
+        drop(first);
+        assert_eq!(weak.strong_count(), 0, "it is kept for no schema");
+        assert!(pattern("^dropped$").is_ok_and(|again| again.is_match("dropped")));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The effects of a structural schema on an object: pruning and defaulting; and the patterns of a schema.
 
+use super::compiled::pattern;
 use crate::view::FieldView;
 use berth_cel::Pattern;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// The maximum number of reported unknown fields of an object.
 const UNKNOWN_MAX: usize = 100;
@@ -209,19 +211,20 @@ fn fill_null(schema: &Value, value: &mut Value) {
 }
 
 /// The patterns of a schema and of all schemas below it.
-pub(super) fn patterns(schema: &Value) -> FxHashMap<String, Pattern> {
+pub(super) fn patterns(schema: &Value) -> FxHashMap<String, Arc<Pattern>> {
     let mut found = FxHashMap::default();
     collect(schema, &mut found);
     found
 }
 
-fn collect(schema: &Value, found: &mut FxHashMap<String, Pattern>) {
+fn collect(schema: &Value, found: &mut FxHashMap<String, Arc<Pattern>>) {
     match schema {
         Value::Object(map) => {
-            if let Some(pattern) = map.maybe_text("pattern")
-                && let Ok(regex) = Pattern::new(pattern)
+            if let Some(text) = map.maybe_text("pattern")
+                && !found.contains_key(text)
+                && let Ok(pattern) = pattern(text)
             {
-                found.insert(pattern.to_owned(), regex);
+                found.insert(text.to_owned(), pattern);
             }
             map.values().for_each(|value| collect(value, found));
         }

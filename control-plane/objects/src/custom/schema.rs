@@ -4,7 +4,7 @@ use super::conversion::REVIEW_VERSIONS;
 use super::definition::add_stored_version;
 use super::field_path::FieldPath;
 use super::objects::{patterns, prune_part};
-use super::{rules, values};
+use super::{compiled, rules, values};
 use crate::certificates;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
@@ -15,7 +15,6 @@ use crate::view::{FieldView, child, set_if_absent, set_if_zero};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_api::names::dns1035_label;
-use berth_cel::Pattern;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -282,6 +281,8 @@ pub(crate) fn check_versions(errors: &mut Errors, owner: &Owner, list: &Value, p
         return;
     }
     let versions = list.as_array().map_or(&[][..], Vec::as_slice);
+    // Each pattern is compiled once for all checks of the definition.
+    let _in_use = patterns(list);
     check_parts(errors, versions, path);
     for (i, version) in versions.iter().enumerate() {
         let at = path.index(i);
@@ -585,7 +586,7 @@ fn check_nested(errors: &mut Errors, part: &Value, path: &ErrorPath, types: bool
 
 fn check_values(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
     if let Some(pattern) = schema.maybe_text("pattern")
-        && let Err(fault) = Pattern::new(pattern)
+        && let Err(fault) = compiled::pattern(pattern)
     {
         let detail = format!("must be a valid regular expression, but isn't: {fault}");
         errors.invalid(&path.child("pattern"), pattern, detail);

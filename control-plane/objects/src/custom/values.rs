@@ -15,6 +15,7 @@ use crate::view::FieldView;
 use berth_cel::Pattern;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Number, Value};
+use std::sync::Arc;
 
 /// The maximum number of reported faults of a value.
 const FAULTS_MAX: usize = 100;
@@ -28,7 +29,7 @@ const PLAIN_EXPONENT_MAX: i32 = 21;
 /// The faults of a value. `base` is the field that contains it; empty for a whole object.
 pub(super) fn faults(
     schema: &Value,
-    patterns: &FxHashMap<String, Pattern>,
+    patterns: &FxHashMap<String, Arc<Pattern>>,
     value: &Value,
     base: &str,
     before: Option<Counterpart<'_>>,
@@ -38,7 +39,7 @@ pub(super) fn faults(
 }
 
 struct ValueCheck<'p> {
-    patterns: &'p FxHashMap<String, Pattern>,
+    patterns: &'p FxHashMap<String, Arc<Pattern>>,
     base: &'p str,
 }
 
