@@ -296,7 +296,7 @@ fn the_page_fits_on_small_and_large_screens() {
     let name = "a-pod-with-a-name-as-long-as-generated-names-of-deployments-are-7d4b9c6f5d-x2x4z";
     create_huge(&api, name);
     let address = dashboard_of(&cluster);
-    for (width, height) in [(390, 844), (1366, 768), (1920, 1080)] {
+    for (width, height) in [(390, 844), (1280, 800), (1920, 1080), (2560, 1440)] {
         page.resize(width, height);
         for part in [
             "",
@@ -326,6 +326,16 @@ fn the_page_fits_on_small_and_large_screens() {
             "document.getElementById('overview').getBoundingClientRect().width / window.innerWidth",
         );
         assert!(used.as_f64() > Some(0.95), "{width}: {used}");
+        // No row of charts has fewer charts than the others, and lines of the table are short enough to be read.
+        shows(&mut page, "#history", "Queue to node");
+        let rows = page.value(
+            "Object.values(Object.groupBy(document.getElementById('history').children, e => e.offsetTop)).map(row => row.length)",
+        );
+        let rows = rows.as_array().expect("rows");
+        assert!(rows.iter().all(|row| *row == rows[0]), "{width}: {rows:?}");
+        let table =
+            page.value("document.querySelector('#waiting table').getBoundingClientRect().width");
+        assert!(table.as_f64() < Some(1_900.0), "{width}: {table}");
         // The place on the page stays when the data is refreshed.
         let updated = page.text("#status");
         page.value("window.scrollTo(0, 300)");

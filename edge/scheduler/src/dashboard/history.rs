@@ -27,7 +27,7 @@ pub(crate) struct Sample {
     waiting: usize,
     gated: usize,
     scheduled: f64,
-    /// The attempts that placed their pod.
+    /// The attempts with any result: while all pods wait, none is placed.
     deciding: Observations,
     /// The times from the first attempt of pods to their binding.
     binding: Observations,
@@ -69,9 +69,9 @@ fn total(snapshot: &Snapshot, metric: Metric, first: Option<&str>) -> f64 {
 }
 
 impl Observations {
-    fn of(snapshot: &Snapshot, metric: Metric, first: Option<&str>) -> Self {
+    fn of(snapshot: &Snapshot, metric: Metric) -> Self {
         let mut all = Self::default();
-        for value in values(snapshot, metric, first) {
+        for value in values(snapshot, metric, None) {
             if let MetricValue::Histogram(histogram) = value {
                 all.seconds += histogram.sum;
                 all.counts.resize(histogram.counts.len(), 0);
@@ -126,8 +126,8 @@ impl Sample {
             waiting: counts.total() - gated,
             gated,
             scheduled: total(&snapshot, Metric::ScheduleAttempts, Some("scheduled")),
-            deciding: Observations::of(&snapshot, DECIDING, Some("scheduled")),
-            binding: Observations::of(&snapshot, BINDING, None),
+            deciding: Observations::of(&snapshot, DECIDING),
+            binding: Observations::of(&snapshot, BINDING),
             victims: total(&snapshot, Metric::PreemptionVictims, None),
         }
     }

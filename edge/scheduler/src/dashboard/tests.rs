@@ -241,6 +241,23 @@ fn waiting_pods_are_summed_up_by_owner_with_the_amounts_that_they_lack() {
     }
 }
 
+/// While all pods wait, the chart of attempts has the attempts that ended without a node.
+#[test]
+fn attempts_that_place_no_pod_are_in_the_history() {
+    let (mut scheduler, now) = scheduler(3, 2);
+    let history = SampleHistory::default();
+    history.push(Sample::take(&scheduler, now));
+    scheduler.schedule_one(now);
+    scheduler.schedule_one(now);
+    history.push(Sample::take(&scheduler, now + Duration::from_secs(10)));
+    let answer = history.answer();
+    let sample = &answer["samples"][0];
+    assert_eq!(sample["waiting"], 2, "{answer:#}");
+    assert!(sample["decisionMilliseconds"].is_number(), "{answer:#}");
+    assert!(answer["decisionP99AtMost"].is_number(), "{answer:#}");
+    assert!(sample["bindingMilliseconds"].is_null(), "{answer:#}");
+}
+
 /// A pod that was tried after a cordon has another reason than the others. It is in the row of its owner.
 #[test]
 fn an_owner_has_one_row_with_the_reasons_of_all_its_pods() {
