@@ -166,11 +166,7 @@ impl Running {
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: &str) {
-        let sent = Command::new("kill")
-            .args([signal, &self.child.id().to_string()])
-            .status()
-            .expect("kill runs");
-        assert!(sent.success());
+        send_signal(signal, &self.child.id().to_string());
     }
 
     /// Asks it to stop with a signal and returns its exit code.
@@ -295,6 +291,14 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
         assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// Sends a signal, such as `-TERM`, to a process. The shell does it: not every machine has a program `kill`.
+pub(crate) fn send_signal(signal: &str, pid: &str) {
+    let sent = Command::new("sh")
+        .args(["-c", "kill \"$0\" \"$1\"", signal, pid])
+        .status();
+    assert!(sent.expect("sh runs").success(), "{signal} {pid}");
 }
 
 /// kubectl for one cluster, with a discovery cache of its own.

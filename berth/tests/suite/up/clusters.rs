@@ -3,7 +3,7 @@
 use super::berth;
 use crate::BINARY;
 use crate::e2e::server::core;
-use crate::e2e::{Api, Cluster, Scratch, eventually};
+use crate::e2e::{Api, Cluster, Scratch, eventually, send_signal};
 use berth_client::request::{self, Resource};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -161,8 +161,7 @@ fn a_killed_cluster_can_be_taken_down_and_started_again() {
     let list: Value =
         serde_json::from_str(&home.ok(&["get", "clusters", "--output", "json"])).expect("JSON");
     let pid = list[0]["cluster"]["pid"].to_string();
-    let sent = Command::new("kill").args(["-KILL", &pid]).status();
-    assert!(sent.expect("kill runs").success());
+    send_signal("-KILL", &pid);
     eventually("it is not listed", || {
         home.ok(&["get", "clusters"]).is_empty().then_some(())
     });

@@ -3,7 +3,7 @@
 
 use super::berth;
 use crate::BINARY;
-use crate::e2e::{self, Api, PATIENCE, Scratch, eventually, free_port, https};
+use crate::e2e::{self, Api, PATIENCE, Scratch, eventually, free_port, https, send_signal};
 use berth_client::request::{self, PODS, Resource};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -36,8 +36,7 @@ impl Program {
     /// Stops it as envtest does, and returns its exit code and its log.
     fn stop(mut self) -> (Option<i32>, String) {
         let pid = self.0.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &pid]).status();
-        assert!(sent.expect("kill runs").success());
+        send_signal("-TERM", &pid);
         let mut log = String::new();
         let mut errors = self.0.stderr.take().expect("it is piped");
         errors.read_to_string(&mut log).expect("text");
