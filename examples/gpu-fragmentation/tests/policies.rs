@@ -284,7 +284,7 @@ fn a_gpu_is_given_once_though_the_pod_changes_meanwhile() {
     assert_eq!(second, wrote("b", "1"));
 }
 
-/// The members of a gang are placed together, each with the GPUs of those before it in sight.
+/// The members of a gang are placed one after the other, before any label is written.
 #[test]
 fn the_members_of_a_gang_have_gpus_of_their_own() {
     let group: PodGroup = serde_json::from_value(json!({

@@ -20,7 +20,7 @@ pub(super) fn resource(name: &str) -> Result<Str, String> {
     Err(match closest(name, RESOURCES) {
         Some(near) => format!("unknown resource {name:?}; did you mean {near:?}?"),
         None => format!(
-            "unknown resource {name:?}; the resources are {}, and those with a domain such as example.com/gpu",
+            "unknown resource {name:?}; the resources are {}, and names with a domain such as example.com/gpu",
             RESOURCES.join(", ")
         ),
     })

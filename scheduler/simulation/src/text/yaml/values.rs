@@ -180,7 +180,7 @@ fn message_of(error: &Error) -> String {
     }
 }
 
-/// The first line of an error without its place, which is stated beside it.
+/// The first line of an error, without its place.
 fn first_line(text: &str) -> String {
     let first = text.lines().next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);
