@@ -1,22 +1,18 @@
-//! A policy as a scheduler plugin: Filter, Score, Reserve and PreBind over the bookkeeping of [`crate::devices`].
+//! A policy as a scheduler plugin: Filter, Score and the assignment of GPUs over the bookkeeping of [`crate::devices`].
 
 use crate::devices::{Demand, GPUS, Room, label};
-use berth_api::{Duration, Kind, Object, Pod, Str};
+use berth_api::{Kind, Labels, Pod};
+use berth_framework::assignment::Assignment;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
-use berth_framework::plugin::{Context, EnqueueExtensions, PreBind, Reserve};
+use berth_framework::plugin::{Context, EnqueueExtensions};
 use berth_framework::registry::Extensions;
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
-use berth_framework::stage::{StageContext, Step, Wake, WakeReason};
-use berth_framework::write::{CallType, PodEdit, Write};
-use berth_framework::{CycleState, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
-use serde_json::json;
+use berth_framework::write::CallType;
+use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The reason of the rejection of a node.
 pub const TOO_FEW: &str = "node(s) had too few free GPUs";
-
-/// The time limit of the call that writes the label. The dispatcher ends every call before that.
-const CALL_MAX: Duration = Duration::from_secs(60);
 
 /// The label of a pod with its GPUs. The scheduler's own calls about pods have the relevances 1 to 3.
 pub static POD_GPUS: CallType = CallType::new("pod_gpus", Kind::Pod).with_relevance(4);
@@ -44,19 +40,14 @@ pub trait Policy: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct GpuPlugin<P>(pub P);
 
-/// The GPUs of the pod of this cycle, from Reserve to PreBind: the value of its label.
-struct Chosen(Str);
-
 impl<P: Policy> GpuPlugin<P> {
     /// The plugin with its extension points.
     pub fn extensions(policy: P) -> Extensions {
         Extensions::of(Self(policy))
             .node_filter()
             .node_score()
-            .reserve()
-            .pre_bind()
+            .assignment()
             .events()
-            .calls(&[&POD_GPUS])
             .build()
     }
 
@@ -115,100 +106,19 @@ impl<P: Policy> NodeScore for GpuPlugin<P> {
     }
 }
 
-impl<P: Policy> Reserve for GpuPlugin<P> {
-    fn reserve(
-        &self,
-        cx: &mut StageContext<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-        node: &Str,
-        _wake: Option<Wake<'_>>,
-    ) -> Step {
-        let demand = match Demand::of(pod) {
-            Ok(demand) if demand.count > 0 => demand,
-            Ok(_) => return Step::success(),
-            Err(status) => return Step::Done(status),
-        };
-        let Some(view) = cx.cluster.nodes.node(node) else {
-            return Step::Done(Status::error(format!("node {node} was deleted")));
-        };
-        let Some(gpus) = self.gpus(&demand, &Room::of(view, Some(&pod.pod)), &pod.pod) else {
-            return Step::Done(Status::unschedulable(TOO_FEW));
-        };
-        let label = label(&gpus);
-        let counted = label.clone();
-        cx.outbox
-            .count(PodEdit::new(move |pod| set_label(pod, &counted)));
-        state.write(Chosen(label));
-        Step::success()
-    }
+impl<P: Policy> Assignment for GpuPlugin<P> {
+    const CALL: &'static CallType = &POD_GPUS;
 
-    fn unreserve(
-        &self,
-        _cx: &mut StageContext<'_>,
-        _state: &mut CycleState,
-        _pod: &PodInfo,
-        _node: &Str,
-    ) {
-        // The pod is not counted on the node any more, and its label with it.
-    }
-}
-
-impl<P: Policy> PreBind for GpuPlugin<P> {
-    fn pre_flight(
-        &self,
-        _cx: &mut StageContext<'_>,
-        state: &mut CycleState,
-        _pod: &PodInfo,
-        _node: &Str,
-    ) -> Status {
-        match state.read::<Chosen>() {
-            Some(_) => Status::success(),
-            None => Status::skip(),
+    fn assign(&self, pod: &PodInfo, node: NodeView<'_>) -> Result<Option<Labels>, Status> {
+        let demand = Demand::of(pod)?;
+        if demand.count == 0 {
+            return Ok(None);
         }
+        let room = Room::of(node, Some(&pod.pod));
+        let gpus = self.gpus(&demand, &room, &pod.pod);
+        let gpus = gpus.ok_or_else(|| Status::unschedulable(TOO_FEW))?;
+        Ok(Some(Labels::from_pairs([(GPUS, label(&gpus))])))
     }
-
-    fn pre_bind(
-        &self,
-        cx: &mut StageContext<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-        node: &Str,
-        wake: Option<Wake<'_>>,
-    ) -> Step {
-        let Some(Chosen(label)) = state.read() else {
-            return Step::success();
-        };
-        match wake.map(Wake::reason) {
-            None => cx.wait_for_call(CALL_MAX, record(&pod.pod, label.clone())),
-            Some(WakeReason::Call(Ok(_))) => Step::success(),
-            Some(WakeReason::Call(Err(error))) => Step::Done(Status::error(error.to_string())),
-            Some(_) => Step::Done(Status::error(format!(
-                "pod {} was not given its GPUs of node {node}: no answer within {} s",
-                pod.pod.key(),
-                CALL_MAX.as_secs()
-            ))),
-        }
-    }
-}
-
-fn set_label(pod: &mut Pod, label: &Str) {
-    pod.metadata.labels = pod.metadata.labels.with(GPUS, label);
-}
-
-/// The write of the label.
-fn record(pod: &Pod, label: Str) -> Write {
-    let metadata = &pod.metadata;
-    let body = json!({"metadata": {"labels": {GPUS: label.as_str()}}});
-    Write::patch(&POD_GPUS, &metadata.namespace, &metadata.name, body)
-        .of(metadata)
-        .seen_as(move |object| {
-            let mut labelled = object.clone();
-            if let Object::Pod(pod) = &mut labelled {
-                set_label(Arc::make_mut(pod), &label);
-            }
-            labelled
-        })
 }
 
 impl<P: Policy> EnqueueExtensions for GpuPlugin<P> {

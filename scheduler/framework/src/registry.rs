@@ -1,5 +1,6 @@
 //! The registration of plugins: by name, with a factory that reads their arguments.
 
+use crate::assignment::Assignment;
 use crate::cluster::RejectionPolicy;
 use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, FragmentVersion, Keep};
@@ -132,6 +133,15 @@ macro_rules! points {
             {
                 let keep = KeepScore(self.plugin.clone());
                 self.score().keep_also(Arc::new(keep))
+            }
+
+            /// Takes part in `Reserve` and `PreBind` as an [`Assignment`], with its type of calls.
+            #[must_use]
+            pub fn assignment(self) -> Self
+            where
+                P: Assignment,
+            {
+                self.reserve().pre_bind().calls(&[P::CALL])
             }
 
             fn keep_also(mut self, keep: Arc<dyn Keep>) -> Self {
