@@ -36,6 +36,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<CorePerfOptions, St
         unschedulable: 0,
         events: false,
         features: FeatureGates::default(),
+        config: None,
     };
     while let Some(flag) = args.next() {
         // Cargo adds this one.
