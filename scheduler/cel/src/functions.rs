@@ -1,5 +1,12 @@
 //! The functions that expressions can call, a module for each library.
 
+/// A table of overloads: function, overload, signature => implementation.
+macro_rules! declarations {
+    ($($function:expr, $overload:expr, $signature:expr => $implementation:expr;)*) => {
+        &[$(($function, $overload, $signature, $implementation)),*]
+    };
+}
+
 pub(crate) mod authorizer;
 pub(crate) mod convert;
 pub(crate) mod format;

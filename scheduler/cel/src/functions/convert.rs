@@ -5,82 +5,42 @@ use crate::error::EvaluationError;
 use crate::number;
 use crate::value::{CelValue, EvalResult};
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    ("type", "type", "A -> type(A)", type_of),
-    ("dyn", "to_dyn", "A -> dyn", identity),
-    ("bool", "bool_to_bool", "bool -> bool", identity),
-    ("bool", "string_to_bool", "string -> bool", to_bool),
-    ("bytes", "bytes_to_bytes", "bytes -> bytes", identity),
-    ("bytes", "string_to_bytes", "string -> bytes", to_bytes),
-    ("double", "double_to_double", "double -> double", identity),
-    ("double", "int64_to_double", "int -> double", to_double),
-    ("double", "string_to_double", "string -> double", to_double),
-    ("double", "uint64_to_double", "uint -> double", to_double),
-    (
-        "duration",
-        "duration_to_duration",
-        "duration -> duration",
-        identity,
-    ),
-    (
-        "duration",
-        "int64_to_duration",
-        "int -> duration",
-        to_duration,
-    ),
-    (
-        "duration",
-        "string_to_duration",
-        "string -> duration",
-        to_duration,
-    ),
-    ("int", "int64_to_int64", "int -> int", identity),
-    ("int", "double_to_int64", "double -> int", to_int),
-    ("int", "duration_to_int64", "duration -> int", to_int),
-    ("int", "string_to_int64", "string -> int", to_int),
-    ("int", "timestamp_to_int64", "timestamp -> int", to_int),
-    ("int", "uint64_to_int64", "uint -> int", to_int),
-    ("string", "string_to_string", "string -> string", identity),
-    ("string", "bool_to_string", "bool -> string", to_string),
-    ("string", "bytes_to_string", "bytes -> string", to_string),
-    ("string", "double_to_string", "double -> string", to_string),
-    (
-        "string",
-        "duration_to_string",
-        "duration -> string",
-        to_string,
-    ),
-    ("string", "int64_to_string", "int -> string", to_string),
-    (
-        "string",
-        "timestamp_to_string",
-        "timestamp -> string",
-        to_string,
-    ),
-    ("string", "uint64_to_string", "uint -> string", to_string),
-    (
-        "timestamp",
-        "timestamp_to_timestamp",
-        "timestamp -> timestamp",
-        identity,
-    ),
-    (
-        "timestamp",
-        "int64_to_timestamp",
-        "int -> timestamp",
-        to_timestamp,
-    ),
-    (
-        "timestamp",
-        "string_to_timestamp",
-        "string -> timestamp",
-        to_timestamp,
-    ),
-    ("uint", "uint64_to_uint64", "uint -> uint", identity),
-    ("uint", "double_to_uint64", "double -> uint", to_uint),
-    ("uint", "int64_to_uint64", "int -> uint", to_uint),
-    ("uint", "string_to_uint64", "string -> uint", to_uint),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "type", "type", "A -> type(A)" => type_of;
+    "dyn", "to_dyn", "A -> dyn" => identity;
+    "bool", "bool_to_bool", "bool -> bool" => identity;
+    "bool", "string_to_bool", "string -> bool" => to_bool;
+    "bytes", "bytes_to_bytes", "bytes -> bytes" => identity;
+    "bytes", "string_to_bytes", "string -> bytes" => to_bytes;
+    "double", "double_to_double", "double -> double" => identity;
+    "double", "int64_to_double", "int -> double" => to_double;
+    "double", "string_to_double", "string -> double" => to_double;
+    "double", "uint64_to_double", "uint -> double" => to_double;
+    "duration", "duration_to_duration", "duration -> duration" => identity;
+    "duration", "int64_to_duration", "int -> duration" => to_duration;
+    "duration", "string_to_duration", "string -> duration" => to_duration;
+    "int", "int64_to_int64", "int -> int" => identity;
+    "int", "double_to_int64", "double -> int" => to_int;
+    "int", "duration_to_int64", "duration -> int" => to_int;
+    "int", "string_to_int64", "string -> int" => to_int;
+    "int", "timestamp_to_int64", "timestamp -> int" => to_int;
+    "int", "uint64_to_int64", "uint -> int" => to_int;
+    "string", "string_to_string", "string -> string" => identity;
+    "string", "bool_to_string", "bool -> string" => to_string;
+    "string", "bytes_to_string", "bytes -> string" => to_string;
+    "string", "double_to_string", "double -> string" => to_string;
+    "string", "duration_to_string", "duration -> string" => to_string;
+    "string", "int64_to_string", "int -> string" => to_string;
+    "string", "timestamp_to_string", "timestamp -> string" => to_string;
+    "string", "uint64_to_string", "uint -> string" => to_string;
+    "timestamp", "timestamp_to_timestamp", "timestamp -> timestamp" => identity;
+    "timestamp", "int64_to_timestamp", "int -> timestamp" => to_timestamp;
+    "timestamp", "string_to_timestamp", "string -> timestamp" => to_timestamp;
+    "uint", "uint64_to_uint64", "uint -> uint" => identity;
+    "uint", "double_to_uint64", "double -> uint" => to_uint;
+    "uint", "int64_to_uint64", "int -> uint" => to_uint;
+    "uint", "string_to_uint64", "string -> uint" => to_uint;
+};
 
 /// Returns whether a function is a conversion: calls with a constant are evaluated when an expression is compiled.
 pub(crate) fn is_conversion(function: &str) -> bool {

@@ -8,12 +8,9 @@ use crate::error::EvaluationError;
 use crate::types::Type;
 use crate::value::{CelValue, EvalResult, Map, MapKey, Steps};
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[(
-    "format",
-    "string_format",
-    ".string, list(dyn) -> string",
-    format,
-)];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "format", "string_format", ".string, list(dyn) -> string" => format;
+};
 
 const DEFAULT_PRECISION: u8 = 6;
 

@@ -5,12 +5,9 @@ use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult, equal};
 
 /// Values of list attributes.
-pub(crate) const DECLARATIONS: &[Declaration] = &[(
-    "includes",
-    "dra_includes_dyn_dyn",
-    ".dyn, dyn -> bool",
-    includes,
-)];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "includes", "dra_includes_dyn_dyn", ".dyn, dyn -> bool" => includes;
+};
 
 /// The most values that `includes` looks at.
 const INCLUDED_VALUES_MAX: usize = 48;

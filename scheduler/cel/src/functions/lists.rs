@@ -33,110 +33,28 @@ pub(crate) const MIN: &[Declaration] = for_comparable!("min", "list_", "_min", s
 pub(crate) const MAX: &[Declaration] = for_comparable!("max", "list_", "_max", same, max);
 pub(crate) const SORT: &[Declaration] = for_comparable!("sort", "list_", "_sort", list, sort);
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    ("sum", "list_int_sum_int", ".list(int) -> int", |_, args| {
-        sum(args, CelValue::Int(0))
-    }),
-    (
-        "sum",
-        "list_uint_sum_uint",
-        ".list(uint) -> uint",
-        |_, args| sum(args, CelValue::Uint(0)),
-    ),
-    (
-        "sum",
-        "list_double_sum_double",
-        ".list(double) -> double",
-        |_, args| sum(args, CelValue::Double(0.0)),
-    ),
-    (
-        "sum",
-        "list_duration_sum_duration",
-        ".list(duration) -> duration",
-        |_, args| sum(args, CelValue::Duration(0)),
-    ),
-    (
-        "indexOf",
-        "list_a_index_of_int",
-        ".list(A), A -> int",
-        index_of,
-    ),
-    (
-        "lastIndexOf",
-        "list_a_last_index_of_int",
-        ".list(A), A -> int",
-        last_index_of,
-    ),
-    (
-        "slice",
-        "list_slice",
-        ".list(T), int, int -> list(T)",
-        slice,
-    ),
-    (
-        "flatten",
-        "list_flatten",
-        "!.list(list(T)) -> list(T)",
-        flatten,
-    ),
-    (
-        "flatten",
-        "list_flatten_int",
-        "!.list(dyn), int -> list(dyn)",
-        flatten,
-    ),
-    ("lists.range", "lists_range", "int -> list(int)", range),
-    ("reverse", "list_reverse", ".list(T) -> list(T)", reverse),
-    ("distinct", "list_distinct", ".list(T) -> list(T)", distinct),
-    (
-        "@sortByAssociatedKeys",
-        "list_int_sortByAssociatedKeys",
-        ".list(T), list(int) -> list(T)",
-        sort_by,
-    ),
-    (
-        "@sortByAssociatedKeys",
-        "list_uint_sortByAssociatedKeys",
-        ".list(T), list(uint) -> list(T)",
-        sort_by,
-    ),
-    (
-        "@sortByAssociatedKeys",
-        "list_double_sortByAssociatedKeys",
-        ".list(T), list(double) -> list(T)",
-        sort_by,
-    ),
-    (
-        "@sortByAssociatedKeys",
-        "list_bool_sortByAssociatedKeys",
-        ".list(T), list(bool) -> list(T)",
-        sort_by,
-    ),
-    (
-        "@sortByAssociatedKeys",
-        "list_duration_sortByAssociatedKeys",
-        ".list(T), list(duration) -> list(T)",
-        sort_by,
-    ),
-    (
-        "@sortByAssociatedKeys",
-        "list_timestamp_sortByAssociatedKeys",
-        ".list(T), list(timestamp) -> list(T)",
-        sort_by,
-    ),
-    (
-        "@sortByAssociatedKeys",
-        "list_string_sortByAssociatedKeys",
-        ".list(T), list(string) -> list(T)",
-        sort_by,
-    ),
-    (
-        "@sortByAssociatedKeys",
-        "list_bytes_sortByAssociatedKeys",
-        ".list(T), list(bytes) -> list(T)",
-        sort_by,
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "sum", "list_int_sum_int", ".list(int) -> int" => |_, args| sum(args, CelValue::Int(0));
+    "sum", "list_uint_sum_uint", ".list(uint) -> uint" => |_, args| sum(args, CelValue::Uint(0));
+    "sum", "list_double_sum_double", ".list(double) -> double" => |_, args| sum(args, CelValue::Double(0.0));
+    "sum", "list_duration_sum_duration", ".list(duration) -> duration" => |_, args| sum(args, CelValue::Duration(0));
+    "indexOf", "list_a_index_of_int", ".list(A), A -> int" => index_of;
+    "lastIndexOf", "list_a_last_index_of_int", ".list(A), A -> int" => last_index_of;
+    "slice", "list_slice", ".list(T), int, int -> list(T)" => slice;
+    "flatten", "list_flatten", "!.list(list(T)) -> list(T)" => flatten;
+    "flatten", "list_flatten_int", "!.list(dyn), int -> list(dyn)" => flatten;
+    "lists.range", "lists_range", "int -> list(int)" => range;
+    "reverse", "list_reverse", ".list(T) -> list(T)" => reverse;
+    "distinct", "list_distinct", ".list(T) -> list(T)" => distinct;
+    "@sortByAssociatedKeys", "list_int_sortByAssociatedKeys", ".list(T), list(int) -> list(T)" => sort_by;
+    "@sortByAssociatedKeys", "list_uint_sortByAssociatedKeys", ".list(T), list(uint) -> list(T)" => sort_by;
+    "@sortByAssociatedKeys", "list_double_sortByAssociatedKeys", ".list(T), list(double) -> list(T)" => sort_by;
+    "@sortByAssociatedKeys", "list_bool_sortByAssociatedKeys", ".list(T), list(bool) -> list(T)" => sort_by;
+    "@sortByAssociatedKeys", "list_duration_sortByAssociatedKeys", ".list(T), list(duration) -> list(T)" => sort_by;
+    "@sortByAssociatedKeys", "list_timestamp_sortByAssociatedKeys", ".list(T), list(timestamp) -> list(T)" => sort_by;
+    "@sortByAssociatedKeys", "list_string_sortByAssociatedKeys", ".list(T), list(string) -> list(T)" => sort_by;
+    "@sortByAssociatedKeys", "list_bytes_sortByAssociatedKeys", ".list(T), list(bytes) -> list(T)" => sort_by;
+};
 
 fn elements(args: &[CelValue]) -> Result<&[CelValue], EvaluationError> {
     match args {

@@ -4,12 +4,9 @@ use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[(
-    "jsonpatch.escapeKey",
-    "string_jsonpatch_escapeKey_string",
-    "string -> string",
-    escape_key,
-)];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "jsonpatch.escapeKey", "string_jsonpatch_escapeKey_string", "string -> string" => escape_key;
+};
 
 /// A key as a part of a JSON pointer.
 fn escape_key(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {

@@ -6,105 +6,28 @@ use crate::value::{CelValue, EvalResult};
 use std::fmt;
 use std::net::IpAddr;
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    ("ip", "string_to_ip", "string -> net.IP", ip),
-    ("ip", "cidr_ip", ".net.CIDR -> net.IP", |_, args| {
-        network(args).map(|cidr| CelValue::Ip(cidr.address))
-    }),
-    ("family", "ip_family", ".net.IP -> int", |_, args| {
-        address(args).map(|ip| CelValue::Int(if ip.is_ipv4() { 4 } else { 6 }))
-    }),
-    (
-        "ip.isCanonical",
-        "ip_is_canonical",
-        "string -> bool",
-        is_canonical,
-    ),
-    (
-        "isUnspecified",
-        "ip_is_unspecified",
-        ".net.IP -> bool",
-        |_, args| test(args, |ip| ip.is_unspecified()),
-    ),
-    (
-        "isLoopback",
-        "ip_is_loopback",
-        ".net.IP -> bool",
-        |_, args| test(args, |ip| ip.is_loopback()),
-    ),
-    (
-        "isLinkLocalMulticast",
-        "ip_is_link_local_multicast",
-        ".net.IP -> bool",
-        |_, args| test(args, is_link_local_multicast),
-    ),
-    (
-        "isLinkLocalUnicast",
-        "ip_is_link_local_unicast",
-        ".net.IP -> bool",
-        |_, args| test(args, is_link_local_unicast),
-    ),
-    (
-        "isGlobalUnicast",
-        "ip_is_global_unicast",
-        ".net.IP -> bool",
-        |_, args| test(args, is_global_unicast),
-    ),
-    ("isIP", "is_ip", "string -> bool", |_, args| {
-        text(args).map(|text| CelValue::Bool(parse_ip(text).is_ok()))
-    }),
-    ("string", "ip_to_string", "net.IP -> string", |_, args| {
-        address(args).map(|ip| CelValue::text(&ip.to_string()))
-    }),
-    ("cidr", "string_to_cidr", "string -> net.CIDR", |_, args| {
-        parse_cidr(text(args)?).map(CelValue::Cidr)
-    }),
-    ("isCIDR", "is_cidr", "string -> bool", |_, args| {
-        text(args).map(|text| CelValue::Bool(parse_cidr(text).is_ok()))
-    }),
-    (
-        "string",
-        "cidr_to_string",
-        "net.CIDR -> string",
-        |_, args| network(args).map(|cidr| CelValue::text(&cidr.to_string())),
-    ),
-    (
-        "containsIP",
-        "cidr_contains_ip_string",
-        ".net.CIDR, string -> bool",
-        contains_ip,
-    ),
-    (
-        "containsIP",
-        "cidr_contains_ip_ip",
-        ".net.CIDR, net.IP -> bool",
-        contains_ip,
-    ),
-    (
-        "containsCIDR",
-        "cidr_contains_cidr_string",
-        ".net.CIDR, string -> bool",
-        contains_cidr,
-    ),
-    (
-        "containsCIDR",
-        "cidr_contains_cidr",
-        ".net.CIDR, net.CIDR -> bool",
-        contains_cidr,
-    ),
-    (
-        "prefixLength",
-        "cidr_prefix_length",
-        ".net.CIDR -> int",
-        |_, args| network(args).map(|cidr| CelValue::Int(cidr.prefix_length.into())),
-    ),
-    (
-        "masked",
-        "cidr_masked",
-        ".net.CIDR -> net.CIDR",
-        |_, args| network(args).map(|cidr| CelValue::Cidr(cidr.masked())),
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "ip", "string_to_ip", "string -> net.IP" => ip;
+    "ip", "cidr_ip", ".net.CIDR -> net.IP" => |_, args| network(args).map(|cidr| CelValue::Ip(cidr.address));
+    "family", "ip_family", ".net.IP -> int" => |_, args| address(args).map(|ip| CelValue::Int(if ip.is_ipv4() { 4 } else { 6 }));
+    "ip.isCanonical", "ip_is_canonical", "string -> bool" => is_canonical;
+    "isUnspecified", "ip_is_unspecified", ".net.IP -> bool" => |_, args| test(args, |ip| ip.is_unspecified());
+    "isLoopback", "ip_is_loopback", ".net.IP -> bool" => |_, args| test(args, |ip| ip.is_loopback());
+    "isLinkLocalMulticast", "ip_is_link_local_multicast", ".net.IP -> bool" => |_, args| test(args, is_link_local_multicast);
+    "isLinkLocalUnicast", "ip_is_link_local_unicast", ".net.IP -> bool" => |_, args| test(args, is_link_local_unicast);
+    "isGlobalUnicast", "ip_is_global_unicast", ".net.IP -> bool" => |_, args| test(args, is_global_unicast);
+    "isIP", "is_ip", "string -> bool" => |_, args| text(args).map(|text| CelValue::Bool(parse_ip(text).is_ok()));
+    "string", "ip_to_string", "net.IP -> string" => |_, args| address(args).map(|ip| CelValue::text(&ip.to_string()));
+    "cidr", "string_to_cidr", "string -> net.CIDR" => |_, args| parse_cidr(text(args)?).map(CelValue::Cidr);
+    "isCIDR", "is_cidr", "string -> bool" => |_, args| text(args).map(|text| CelValue::Bool(parse_cidr(text).is_ok()));
+    "string", "cidr_to_string", "net.CIDR -> string" => |_, args| network(args).map(|cidr| CelValue::text(&cidr.to_string()));
+    "containsIP", "cidr_contains_ip_string", ".net.CIDR, string -> bool" => contains_ip;
+    "containsIP", "cidr_contains_ip_ip", ".net.CIDR, net.IP -> bool" => contains_ip;
+    "containsCIDR", "cidr_contains_cidr_string", ".net.CIDR, string -> bool" => contains_cidr;
+    "containsCIDR", "cidr_contains_cidr", ".net.CIDR, net.CIDR -> bool" => contains_cidr;
+    "prefixLength", "cidr_prefix_length", ".net.CIDR -> int" => |_, args| network(args).map(|cidr| CelValue::Int(cidr.prefix_length.into()));
+    "masked", "cidr_masked", ".net.CIDR -> net.CIDR" => |_, args| network(args).map(|cidr| CelValue::Cidr(cidr.masked()));
+};
 
 /// An address and how many of its bits are the network's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,91 +4,26 @@ use super::{Declaration, FunctionContext, evaluated};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    ("optional.of", "optional_of", "V -> optional(V)", of),
-    (
-        "optional.ofNonZeroValue",
-        "optional_ofNonZeroValue",
-        "V -> optional(V)",
-        of_non_zero,
-    ),
-    ("optional.none", "optional_none", "-> optional(V)", none),
-    ("value", "optional_value", ".optional(V) -> V", value),
-    (
-        "hasValue",
-        "optional_hasValue",
-        ".optional(V) -> bool",
-        has_value,
-    ),
-    (
-        "or",
-        "optional_or_optional",
-        ".optional(V), optional(V) -> optional(V)",
-        evaluated,
-    ),
-    (
-        "orValue",
-        "optional_orValue_value",
-        ".optional(V), V -> V",
-        evaluated,
-    ),
-    (
-        "_?._",
-        "select_optional_field",
-        "dyn, string -> optional(V)",
-        evaluated,
-    ),
-    (
-        "_[?_]",
-        "list_optindex_optional_int",
-        "list(V), int -> optional(V)",
-        evaluated,
-    ),
-    (
-        "_[?_]",
-        "optional_list_optindex_optional_int",
-        "optional(list(V)), int -> optional(V)",
-        evaluated,
-    ),
-    (
-        "_[?_]",
-        "map_optindex_optional_value",
-        "map(K, V), K -> optional(V)",
-        evaluated,
-    ),
-    (
-        "_[?_]",
-        "optional_map_optindex_optional_value",
-        "optional(map(K, V)), K -> optional(V)",
-        evaluated,
-    ),
-    (
-        "_[_]",
-        "optional_list_index_int",
-        "optional(list(V)), int -> optional(V)",
-        evaluated,
-    ),
-    (
-        "_[_]",
-        "optional_map_index_value",
-        "optional(map(K, V)), K -> optional(V)",
-        evaluated,
-    ),
-    ("first", "list_first", ".list(V) -> optional(V)", first),
-    ("last", "list_last", ".list(V) -> optional(V)", last),
-    (
-        "optional.unwrap",
-        "optional_unwrap",
-        "list(optional(V)) -> list(V)",
-        unwrap,
-    ),
-    (
-        "unwrapOpt",
-        "optional_unwrapOpt",
-        ".list(optional(V)) -> list(V)",
-        unwrap,
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "optional.of", "optional_of", "V -> optional(V)" => of;
+    "optional.ofNonZeroValue", "optional_ofNonZeroValue", "V -> optional(V)" => of_non_zero;
+    "optional.none", "optional_none", "-> optional(V)" => none;
+    "value", "optional_value", ".optional(V) -> V" => value;
+    "hasValue", "optional_hasValue", ".optional(V) -> bool" => has_value;
+    "or", "optional_or_optional", ".optional(V), optional(V) -> optional(V)" => evaluated;
+    "orValue", "optional_orValue_value", ".optional(V), V -> V" => evaluated;
+    "_?._", "select_optional_field", "dyn, string -> optional(V)" => evaluated;
+    "_[?_]", "list_optindex_optional_int", "list(V), int -> optional(V)" => evaluated;
+    "_[?_]", "optional_list_optindex_optional_int", "optional(list(V)), int -> optional(V)" => evaluated;
+    "_[?_]", "map_optindex_optional_value", "map(K, V), K -> optional(V)" => evaluated;
+    "_[?_]", "optional_map_optindex_optional_value", "optional(map(K, V)), K -> optional(V)" => evaluated;
+    "_[_]", "optional_list_index_int", "optional(list(V)), int -> optional(V)" => evaluated;
+    "_[_]", "optional_map_index_value", "optional(map(K, V)), K -> optional(V)" => evaluated;
+    "first", "list_first", ".list(V) -> optional(V)" => first;
+    "last", "list_last", ".list(V) -> optional(V)" => last;
+    "optional.unwrap", "optional_unwrap", "list(optional(V)) -> list(V)" => unwrap;
+    "unwrapOpt", "optional_unwrapOpt", ".list(optional(V)) -> list(V)" => unwrap;
+};
 
 fn of(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {

@@ -7,81 +7,21 @@ use berth_api::Quantity;
 use berth_api::quantity::{ParseQuantityError, QuantityFormat};
 use std::cmp::Ordering;
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    (
-        "quantity",
-        "string_to_quantity",
-        "string -> kubernetes.Quantity",
-        quantity,
-    ),
-    (
-        "isQuantity",
-        "is_quantity_string",
-        "string -> bool",
-        is_quantity,
-    ),
-    ("sign", "quantity_sign", "kubernetes.Quantity -> int", sign),
-    (
-        "isGreaterThan",
-        "quantity_is_greater_than",
-        ".kubernetes.Quantity, kubernetes.Quantity -> bool",
-        |_, args| order(args).map(|order| CelValue::Bool(order.is_gt())),
-    ),
-    (
-        "isLessThan",
-        "quantity_is_less_than",
-        ".kubernetes.Quantity, kubernetes.Quantity -> bool",
-        |_, args| order(args).map(|order| CelValue::Bool(order.is_lt())),
-    ),
-    (
-        "compareTo",
-        "quantity_compare_to",
-        ".kubernetes.Quantity, kubernetes.Quantity -> int",
-        |_, args| order(args).map(|order| CelValue::Int(order as i64)),
-    ),
-    (
-        "asApproximateFloat",
-        "quantity_get_float",
-        ".kubernetes.Quantity -> double",
-        as_float,
-    ),
-    (
-        "asInteger",
-        "quantity_get_int",
-        ".kubernetes.Quantity -> int",
-        as_integer,
-    ),
-    (
-        "isInteger",
-        "quantity_is_integer",
-        ".kubernetes.Quantity -> bool",
-        is_integer,
-    ),
-    (
-        "add",
-        "quantity_add",
-        ".kubernetes.Quantity, kubernetes.Quantity -> kubernetes.Quantity",
-        add,
-    ),
-    (
-        "add",
-        "quantity_add_int",
-        ".kubernetes.Quantity, int -> kubernetes.Quantity",
-        add,
-    ),
-    (
-        "sub",
-        "quantity_sub",
-        ".kubernetes.Quantity, kubernetes.Quantity -> kubernetes.Quantity",
-        sub,
-    ),
-    (
-        "sub",
-        "quantity_sub_int",
-        ".kubernetes.Quantity, int -> kubernetes.Quantity",
-        sub,
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "quantity", "string_to_quantity", "string -> kubernetes.Quantity" => quantity;
+    "isQuantity", "is_quantity_string", "string -> bool" => is_quantity;
+    "sign", "quantity_sign", "kubernetes.Quantity -> int" => sign;
+    "isGreaterThan", "quantity_is_greater_than", ".kubernetes.Quantity, kubernetes.Quantity -> bool" => |_, args| order(args).map(|order| CelValue::Bool(order.is_gt()));
+    "isLessThan", "quantity_is_less_than", ".kubernetes.Quantity, kubernetes.Quantity -> bool" => |_, args| order(args).map(|order| CelValue::Bool(order.is_lt()));
+    "compareTo", "quantity_compare_to", ".kubernetes.Quantity, kubernetes.Quantity -> int" => |_, args| order(args).map(|order| CelValue::Int(order as i64));
+    "asApproximateFloat", "quantity_get_float", ".kubernetes.Quantity -> double" => as_float;
+    "asInteger", "quantity_get_int", ".kubernetes.Quantity -> int" => as_integer;
+    "isInteger", "quantity_is_integer", ".kubernetes.Quantity -> bool" => is_integer;
+    "add", "quantity_add", ".kubernetes.Quantity, kubernetes.Quantity -> kubernetes.Quantity" => add;
+    "add", "quantity_add_int", ".kubernetes.Quantity, int -> kubernetes.Quantity" => add;
+    "sub", "quantity_sub", ".kubernetes.Quantity, kubernetes.Quantity -> kubernetes.Quantity" => sub;
+    "sub", "quantity_sub_int", ".kubernetes.Quantity, int -> kubernetes.Quantity" => sub;
+};
 
 /// A quantity and how upstream represents it, which decides whether it counts as an integer.
 #[derive(Debug, Clone, Copy)]

@@ -11,26 +11,11 @@ use regex::bytes::{Regex, RegexBuilder};
 use std::sync::Arc;
 pub use syntax::RegexError;
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    (
-        "find",
-        "string_find_string",
-        ".string, string -> string",
-        find,
-    ),
-    (
-        "findAll",
-        "string_find_all_string",
-        ".string, string -> list(string)",
-        find_all,
-    ),
-    (
-        "findAll",
-        "string_find_all_string_int",
-        ".string, string, int -> list(string)",
-        find_all,
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "find", "string_find_string", ".string, string -> string" => find;
+    "findAll", "string_find_all_string", ".string, string -> list(string)" => find_all;
+    "findAll", "string_find_all_string_int", ".string, string, int -> list(string)" => find_all;
+};
 
 /// The steps that compile a regular expression, beside what its size costs.
 const COMPILATION_STEPS: u64 = 10_000;

@@ -7,63 +7,18 @@ use semver::Version;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    (
-        "semver",
-        "string_to_semver",
-        "string -> kubernetes.Semver",
-        semver,
-    ),
-    (
-        "semver",
-        "string_bool_to_semver",
-        "string, bool -> kubernetes.Semver",
-        semver,
-    ),
-    ("isSemver", "is_semver_string", "string -> bool", is_semver),
-    (
-        "isSemver",
-        "is_semver_string_bool",
-        "string, bool -> bool",
-        is_semver,
-    ),
-    (
-        "isGreaterThan",
-        "semver_is_greater_than",
-        ".kubernetes.Semver, kubernetes.Semver -> bool",
-        |_, args| order(args).map(|order| CelValue::Bool(order.is_gt())),
-    ),
-    (
-        "isLessThan",
-        "semver_is_less_than",
-        ".kubernetes.Semver, kubernetes.Semver -> bool",
-        |_, args| order(args).map(|order| CelValue::Bool(order.is_lt())),
-    ),
-    (
-        "compareTo",
-        "semver_compare_to",
-        ".kubernetes.Semver, kubernetes.Semver -> int",
-        |_, args| order(args).map(|order| CelValue::Int(order as i64)),
-    ),
-    (
-        "major",
-        "semver_major",
-        ".kubernetes.Semver -> int",
-        |_, args| part(args, |version| version.major),
-    ),
-    (
-        "minor",
-        "semver_minor",
-        ".kubernetes.Semver -> int",
-        |_, args| part(args, |version| version.minor),
-    ),
-    (
-        "patch",
-        "semver_patch",
-        ".kubernetes.Semver -> int",
-        |_, args| part(args, |version| version.patch),
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "semver", "string_to_semver", "string -> kubernetes.Semver" => semver;
+    "semver", "string_bool_to_semver", "string, bool -> kubernetes.Semver" => semver;
+    "isSemver", "is_semver_string", "string -> bool" => is_semver;
+    "isSemver", "is_semver_string_bool", "string, bool -> bool" => is_semver;
+    "isGreaterThan", "semver_is_greater_than", ".kubernetes.Semver, kubernetes.Semver -> bool" => |_, args| order(args).map(|order| CelValue::Bool(order.is_gt()));
+    "isLessThan", "semver_is_less_than", ".kubernetes.Semver, kubernetes.Semver -> bool" => |_, args| order(args).map(|order| CelValue::Bool(order.is_lt()));
+    "compareTo", "semver_compare_to", ".kubernetes.Semver, kubernetes.Semver -> int" => |_, args| order(args).map(|order| CelValue::Int(order as i64));
+    "major", "semver_major", ".kubernetes.Semver -> int" => |_, args| part(args, |version| version.major);
+    "minor", "semver_minor", ".kubernetes.Semver -> int" => |_, args| part(args, |version| version.minor);
+    "patch", "semver_patch", ".kubernetes.Semver -> int" => |_, args| part(args, |version| version.patch);
+};
 
 /// Reads a version.
 ///

@@ -4,33 +4,18 @@ use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult, Steps, contains};
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    (
-        "sets.contains",
-        "list_sets_contains_list",
-        "list(T), list(T) -> bool",
-        |cx, args| {
-            let (a, b) = lists(args)?;
-            has_all(a, b, cx.steps).map(CelValue::Bool)
-        },
-    ),
-    (
-        "sets.equivalent",
-        "list_sets_equivalent_list",
-        "list(T), list(T) -> bool",
-        |cx, args| {
-            let (a, b) = lists(args)?;
-            let equivalent = has_all(a, b, cx.steps)? && has_all(b, a, cx.steps)?;
-            Ok(CelValue::Bool(equivalent))
-        },
-    ),
-    (
-        "sets.intersects",
-        "list_sets_intersects_list",
-        "list(T), list(T) -> bool",
-        intersects,
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "sets.contains", "list_sets_contains_list", "list(T), list(T) -> bool" => |cx, args| {
+        let (a, b) = lists(args)?;
+        has_all(a, b, cx.steps).map(CelValue::Bool)
+    };
+    "sets.equivalent", "list_sets_equivalent_list", "list(T), list(T) -> bool" => |cx, args| {
+        let (a, b) = lists(args)?;
+        let equivalent = has_all(a, b, cx.steps)? && has_all(b, a, cx.steps)?;
+        Ok(CelValue::Bool(equivalent))
+    };
+    "sets.intersects", "list_sets_intersects_list", "list(T), list(T) -> bool" => intersects;
+};
 
 fn lists(args: &[CelValue]) -> Result<(&[CelValue], &[CelValue]), EvaluationError> {
     match args {

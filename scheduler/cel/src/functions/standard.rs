@@ -10,92 +10,22 @@ use std::sync::Arc;
 /// Declares a comparison: of values of one type, and of numbers of different types.
 macro_rules! comparison {
     ($operator:literal, $name:literal, $implementation:ident) => {
-        &[
-            (
-                $operator,
-                concat!($name, "_bool"),
-                "bool, bool -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_int64"),
-                "int, int -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_int64_double"),
-                "int, double -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_int64_uint64"),
-                "int, uint -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_uint64"),
-                "uint, uint -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_uint64_double"),
-                "uint, double -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_uint64_int64"),
-                "uint, int -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_double"),
-                "double, double -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_double_int64"),
-                "double, int -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_double_uint64"),
-                "double, uint -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_string"),
-                "string, string -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_bytes"),
-                "bytes, bytes -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_timestamp"),
-                "timestamp, timestamp -> bool",
-                $implementation,
-            ),
-            (
-                $operator,
-                concat!($name, "_duration"),
-                "duration, duration -> bool",
-                $implementation,
-            ),
-        ]
+        declarations! {
+            $operator, concat!($name, "_bool"), "bool, bool -> bool" => $implementation;
+            $operator, concat!($name, "_int64"), "int, int -> bool" => $implementation;
+            $operator, concat!($name, "_int64_double"), "int, double -> bool" => $implementation;
+            $operator, concat!($name, "_int64_uint64"), "int, uint -> bool" => $implementation;
+            $operator, concat!($name, "_uint64"), "uint, uint -> bool" => $implementation;
+            $operator, concat!($name, "_uint64_double"), "uint, double -> bool" => $implementation;
+            $operator, concat!($name, "_uint64_int64"), "uint, int -> bool" => $implementation;
+            $operator, concat!($name, "_double"), "double, double -> bool" => $implementation;
+            $operator, concat!($name, "_double_int64"), "double, int -> bool" => $implementation;
+            $operator, concat!($name, "_double_uint64"), "double, uint -> bool" => $implementation;
+            $operator, concat!($name, "_string"), "string, string -> bool" => $implementation;
+            $operator, concat!($name, "_bytes"), "bytes, bytes -> bool" => $implementation;
+            $operator, concat!($name, "_timestamp"), "timestamp, timestamp -> bool" => $implementation;
+            $operator, concat!($name, "_duration"), "duration, duration -> bool" => $implementation;
+        }
     };
 }
 
@@ -105,139 +35,59 @@ pub(crate) const GREATER: &[Declaration] = comparison!("_>_", "greater", greater
 pub(crate) const GREATER_EQUALS: &[Declaration] =
     comparison!("_>=_", "greater_equals", greater_equals);
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    ("_?_:_", "conditional", "bool, A, A -> A", evaluated),
-    ("_&&_", "logical_and", "bool, bool -> bool", evaluated),
-    ("_||_", "logical_or", "bool, bool -> bool", evaluated),
-    ("_==_", "equals", "A, A -> bool", evaluated),
-    ("_!=_", "not_equals", "A, A -> bool", evaluated),
-    ("_[_]", "index_list", "list(A), int -> A", evaluated),
-    ("_[_]", "index_map", "map(A, B), A -> B", evaluated),
-    ("!_", "logical_not", "bool -> bool", not),
-    (
-        "@not_strictly_false",
-        "not_strictly_false",
-        "bool -> bool",
-        evaluated,
-    ),
-    ("_+_", "add_bytes", "bytes, bytes -> bytes", add),
-    ("_+_", "add_double", "double, double -> double", add),
-    (
-        "_+_",
-        "add_duration_duration",
-        "duration, duration -> duration",
-        add,
-    ),
-    (
-        "_+_",
-        "add_duration_timestamp",
-        "duration, timestamp -> timestamp",
-        add,
-    ),
-    (
-        "_+_",
-        "add_timestamp_duration",
-        "timestamp, duration -> timestamp",
-        add,
-    ),
-    ("_+_", "add_int64", "int, int -> int", add),
-    ("_+_", "add_list", "list(A), list(A) -> list(A)", add),
-    ("_+_", "add_string", "string, string -> string", add),
-    ("_+_", "add_uint64", "uint, uint -> uint", add),
-    ("_/_", "divide_double", "double, double -> double", divide),
-    ("_/_", "divide_int64", "int, int -> int", divide),
-    ("_/_", "divide_uint64", "uint, uint -> uint", divide),
-    ("_%_", "modulo_int64", "int, int -> int", modulo),
-    ("_%_", "modulo_uint64", "uint, uint -> uint", modulo),
-    (
-        "_*_",
-        "multiply_double",
-        "double, double -> double",
-        multiply,
-    ),
-    ("_*_", "multiply_int64", "int, int -> int", multiply),
-    ("_*_", "multiply_uint64", "uint, uint -> uint", multiply),
-    ("-_", "negate_double", "double -> double", negate),
-    ("-_", "negate_int64", "int -> int", negate),
-    (
-        "_-_",
-        "subtract_double",
-        "double, double -> double",
-        subtract,
-    ),
-    (
-        "_-_",
-        "subtract_duration_duration",
-        "duration, duration -> duration",
-        subtract,
-    ),
-    ("_-_", "subtract_int64", "int, int -> int", subtract),
-    (
-        "_-_",
-        "subtract_timestamp_duration",
-        "timestamp, duration -> timestamp",
-        subtract,
-    ),
-    (
-        "_-_",
-        "subtract_timestamp_timestamp",
-        "timestamp, timestamp -> duration",
-        subtract,
-    ),
-    ("_-_", "subtract_uint64", "uint, uint -> uint", subtract),
-    ("@in", "in_list", "A, list(A) -> bool", is_in),
-    ("@in", "in_map", "A, map(A, B) -> bool", is_in),
-    ("size", "size_bytes", "bytes -> int", size),
-    ("size", "bytes_size", ".bytes -> int", size),
-    ("size", "size_list", "list(A) -> int", size),
-    ("size", "list_size", ".list(A) -> int", size),
-    ("size", "size_map", "map(A, B) -> int", size),
-    ("size", "map_size", ".map(A, B) -> int", size),
-    ("size", "size_string", "string -> int", size),
-    ("size", "string_size", ".string -> int", size),
-    (
-        "contains",
-        "contains_string",
-        ".string, string -> bool",
-        text_contains,
-    ),
-    (
-        "endsWith",
-        "ends_with_string",
-        ".string, string -> bool",
-        ends_with,
-    ),
-    (
-        "startsWith",
-        "starts_with_string",
-        ".string, string -> bool",
-        starts_with,
-    ),
-    (
-        "matches",
-        "matches",
-        "string, string -> bool",
-        regex::matches,
-    ),
-    (
-        "matches",
-        "matches_string",
-        ".string, string -> bool",
-        regex::matches,
-    ),
-    (
-        "cel.@mapInsert",
-        "@mapInsert_map_key_value",
-        "map(K, V), K, V -> map(K, V)",
-        insert,
-    ),
-    (
-        "cel.@mapInsert",
-        "@mapInsert_map_map",
-        "map(K, V), map(K, V) -> map(K, V)",
-        insert_all,
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "_?_:_", "conditional", "bool, A, A -> A" => evaluated;
+    "_&&_", "logical_and", "bool, bool -> bool" => evaluated;
+    "_||_", "logical_or", "bool, bool -> bool" => evaluated;
+    "_==_", "equals", "A, A -> bool" => evaluated;
+    "_!=_", "not_equals", "A, A -> bool" => evaluated;
+    "_[_]", "index_list", "list(A), int -> A" => evaluated;
+    "_[_]", "index_map", "map(A, B), A -> B" => evaluated;
+    "!_", "logical_not", "bool -> bool" => not;
+    "@not_strictly_false", "not_strictly_false", "bool -> bool" => evaluated;
+    "_+_", "add_bytes", "bytes, bytes -> bytes" => add;
+    "_+_", "add_double", "double, double -> double" => add;
+    "_+_", "add_duration_duration", "duration, duration -> duration" => add;
+    "_+_", "add_duration_timestamp", "duration, timestamp -> timestamp" => add;
+    "_+_", "add_timestamp_duration", "timestamp, duration -> timestamp" => add;
+    "_+_", "add_int64", "int, int -> int" => add;
+    "_+_", "add_list", "list(A), list(A) -> list(A)" => add;
+    "_+_", "add_string", "string, string -> string" => add;
+    "_+_", "add_uint64", "uint, uint -> uint" => add;
+    "_/_", "divide_double", "double, double -> double" => divide;
+    "_/_", "divide_int64", "int, int -> int" => divide;
+    "_/_", "divide_uint64", "uint, uint -> uint" => divide;
+    "_%_", "modulo_int64", "int, int -> int" => modulo;
+    "_%_", "modulo_uint64", "uint, uint -> uint" => modulo;
+    "_*_", "multiply_double", "double, double -> double" => multiply;
+    "_*_", "multiply_int64", "int, int -> int" => multiply;
+    "_*_", "multiply_uint64", "uint, uint -> uint" => multiply;
+    "-_", "negate_double", "double -> double" => negate;
+    "-_", "negate_int64", "int -> int" => negate;
+    "_-_", "subtract_double", "double, double -> double" => subtract;
+    "_-_", "subtract_duration_duration", "duration, duration -> duration" => subtract;
+    "_-_", "subtract_int64", "int, int -> int" => subtract;
+    "_-_", "subtract_timestamp_duration", "timestamp, duration -> timestamp" => subtract;
+    "_-_", "subtract_timestamp_timestamp", "timestamp, timestamp -> duration" => subtract;
+    "_-_", "subtract_uint64", "uint, uint -> uint" => subtract;
+    "@in", "in_list", "A, list(A) -> bool" => is_in;
+    "@in", "in_map", "A, map(A, B) -> bool" => is_in;
+    "size", "size_bytes", "bytes -> int" => size;
+    "size", "bytes_size", ".bytes -> int" => size;
+    "size", "size_list", "list(A) -> int" => size;
+    "size", "list_size", ".list(A) -> int" => size;
+    "size", "size_map", "map(A, B) -> int" => size;
+    "size", "map_size", ".map(A, B) -> int" => size;
+    "size", "size_string", "string -> int" => size;
+    "size", "string_size", ".string -> int" => size;
+    "contains", "contains_string", ".string, string -> bool" => text_contains;
+    "endsWith", "ends_with_string", ".string, string -> bool" => ends_with;
+    "startsWith", "starts_with_string", ".string, string -> bool" => starts_with;
+    "matches", "matches", "string, string -> bool" => regex::matches;
+    "matches", "matches_string", ".string, string -> bool" => regex::matches;
+    "cel.@mapInsert", "@mapInsert_map_key_value", "map(K, V), K, V -> map(K, V)" => insert;
+    "cel.@mapInsert", "@mapInsert_map_map", "map(K, V), map(K, V) -> map(K, V)" => insert_all;
+};
 
 fn not(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {

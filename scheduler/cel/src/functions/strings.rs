@@ -4,102 +4,25 @@ use super::{Declaration, FunctionContext, check_value_size};
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    (
-        "charAt",
-        "string_char_at_int",
-        ".string, int -> string",
-        char_at,
-    ),
-    (
-        "indexOf",
-        "string_index_of_string",
-        ".string, string -> int",
-        index_of,
-    ),
-    (
-        "indexOf",
-        "string_index_of_string_int",
-        ".string, string, int -> int",
-        index_of,
-    ),
-    (
-        "lastIndexOf",
-        "string_last_index_of_string",
-        ".string, string -> int",
-        last_index_of,
-    ),
-    (
-        "lastIndexOf",
-        "string_last_index_of_string_int",
-        ".string, string, int -> int",
-        last_index_of,
-    ),
-    (
-        "lowerAscii",
-        "string_lower_ascii",
-        ".string -> string",
-        |_, args| mapped(args, str::to_ascii_lowercase),
-    ),
-    (
-        "upperAscii",
-        "string_upper_ascii",
-        ".string -> string",
-        |_, args| mapped(args, str::to_ascii_uppercase),
-    ),
-    ("trim", "string_trim", ".string -> string", |_, args| {
-        mapped(args, |text| text.trim().to_owned())
-    }),
-    (
-        "replace",
-        "string_replace_string_string",
-        ".string, string, string -> string",
-        replace,
-    ),
-    (
-        "replace",
-        "string_replace_string_string_int",
-        ".string, string, string, int -> string",
-        replace,
-    ),
-    (
-        "split",
-        "string_split_string",
-        ".string, string -> list(string)",
-        split,
-    ),
-    (
-        "split",
-        "string_split_string_int",
-        ".string, string, int -> list(string)",
-        split,
-    ),
-    (
-        "substring",
-        "string_substring_int",
-        ".string, int -> string",
-        substring,
-    ),
-    (
-        "substring",
-        "string_substring_int_int",
-        ".string, int, int -> string",
-        substring,
-    ),
-    (
-        "strings.quote",
-        "strings_quote",
-        "string -> string",
-        |_, args| mapped(args, quote),
-    ),
-    ("join", "list_join", ".list(string) -> string", join),
-    (
-        "join",
-        "list_join_string",
-        ".list(string), string -> string",
-        join,
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "charAt", "string_char_at_int", ".string, int -> string" => char_at;
+    "indexOf", "string_index_of_string", ".string, string -> int" => index_of;
+    "indexOf", "string_index_of_string_int", ".string, string, int -> int" => index_of;
+    "lastIndexOf", "string_last_index_of_string", ".string, string -> int" => last_index_of;
+    "lastIndexOf", "string_last_index_of_string_int", ".string, string, int -> int" => last_index_of;
+    "lowerAscii", "string_lower_ascii", ".string -> string" => |_, args| mapped(args, str::to_ascii_lowercase);
+    "upperAscii", "string_upper_ascii", ".string -> string" => |_, args| mapped(args, str::to_ascii_uppercase);
+    "trim", "string_trim", ".string -> string" => |_, args| mapped(args, |text| text.trim().to_owned());
+    "replace", "string_replace_string_string", ".string, string, string -> string" => replace;
+    "replace", "string_replace_string_string_int", ".string, string, string, int -> string" => replace;
+    "split", "string_split_string", ".string, string -> list(string)" => split;
+    "split", "string_split_string_int", ".string, string, int -> list(string)" => split;
+    "substring", "string_substring_int", ".string, int -> string" => substring;
+    "substring", "string_substring_int_int", ".string, int, int -> string" => substring;
+    "strings.quote", "strings_quote", "string -> string" => |_, args| mapped(args, quote);
+    "join", "list_join", ".list(string) -> string" => join;
+    "join", "list_join_string", ".list(string), string -> string" => join;
+};
 
 fn out_of_range(index: i64) -> EvaluationError {
     EvaluationError::failed(format!("index out of range: {index}"))

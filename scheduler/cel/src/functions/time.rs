@@ -3,7 +3,7 @@
 //! Times are within the years 1 to 9999, in UTC. Parts of a time are those in UTC unless a time zone is given: by its
 //! name in the IANA database, or by its offset (`-08:00`).
 
-use super::{Declaration, FunctionContext};
+use super::Declaration;
 use crate::error::EvaluationError;
 use crate::value::{CelValue, EvalResult};
 use jiff::Timestamp;
@@ -27,116 +27,38 @@ const CALENDAR_DAYS: i64 = 26 * 146_097;
 /// Represents the year after the last one.
 const LATER_YEAR: i64 = YEAR_MAX + 1 - CALENDAR_YEARS;
 
-/// Declares a part of a time, in UTC and in a time zone.
-macro_rules! part {
-    ($name:literal, $id:literal, $zoned:literal, $part:expr) => {
-        &[
-            (
-                $name,
-                $id,
-                ".timestamp -> int",
-                |_: &mut FunctionContext<'_>, args: &[CelValue]| part_of(args, $part),
-            ),
-            (
-                $name,
-                $zoned,
-                ".timestamp, string -> int",
-                |_: &mut FunctionContext<'_>, args: &[CelValue]| part_of(args, $part),
-            ),
-        ]
+/// Declares parts of a time: each in UTC, and in a time zone.
+macro_rules! parts {
+    ($($name:literal, $id:literal, $zoned:literal => $part:expr;)*) => {
+        declarations! {$(
+            $name, $id, ".timestamp -> int" => |_, args| part_of(args, $part);
+            $name, $zoned, ".timestamp, string -> int" => |_, args| part_of(args, $part);
+        )*}
     };
 }
 
-pub(crate) const YEAR: &[Declaration] = part!(
-    "getFullYear",
-    "timestamp_to_year",
-    "timestamp_to_year_with_tz",
-    |time| match i64::from(time.year()) {
+pub(crate) const PARTS: &[Declaration] = parts! {
+    "getFullYear", "timestamp_to_year", "timestamp_to_year_with_tz" => |time| match i64::from(time.year()) {
         LATER_YEAR => YEAR_MAX + 1,
         year => year,
-    }
-);
-pub(crate) const MONTH: &[Declaration] = part!(
-    "getMonth",
-    "timestamp_to_month",
-    "timestamp_to_month_with_tz",
-    |time| { i64::from(time.month()) - 1 }
-);
-pub(crate) const DAY_OF_YEAR: &[Declaration] = part!(
-    "getDayOfYear",
-    "timestamp_to_day_of_year",
-    "timestamp_to_day_of_year_with_tz",
-    |time| i64::from(time.day_of_year()) - 1
-);
-pub(crate) const DAY_OF_MONTH: &[Declaration] = part!(
-    "getDayOfMonth",
-    "timestamp_to_day_of_month",
-    "timestamp_to_day_of_month_with_tz",
-    |time| i64::from(time.day()) - 1
-);
-pub(crate) const DATE: &[Declaration] = part!(
-    "getDate",
-    "timestamp_to_day_of_month_1_based",
-    "timestamp_to_day_of_month_1_based_with_tz",
-    |time| time.day().into()
-);
-pub(crate) const DAY_OF_WEEK: &[Declaration] = part!(
-    "getDayOfWeek",
-    "timestamp_to_day_of_week",
-    "timestamp_to_day_of_week_with_tz",
-    |time| time.weekday().to_sunday_zero_offset().into()
-);
-pub(crate) const HOURS: &[Declaration] = part!(
-    "getHours",
-    "timestamp_to_hours",
-    "timestamp_to_hours_with_tz",
-    |time| { time.hour().into() }
-);
-pub(crate) const MINUTES: &[Declaration] = part!(
-    "getMinutes",
-    "timestamp_to_minutes",
-    "timestamp_to_minutes_with_tz",
-    |time| { time.minute().into() }
-);
-pub(crate) const SECONDS: &[Declaration] = part!(
-    "getSeconds",
-    "timestamp_to_seconds",
-    "timestamp_to_seconds_tz",
-    |time| { time.second().into() }
-);
-pub(crate) const MILLISECONDS: &[Declaration] = part!(
-    "getMilliseconds",
-    "timestamp_to_milliseconds",
-    "timestamp_to_milliseconds_with_tz",
-    |time| time.millisecond().into()
-);
+    };
+    "getMonth", "timestamp_to_month", "timestamp_to_month_with_tz" => |time| i64::from(time.month()) - 1;
+    "getDayOfYear", "timestamp_to_day_of_year", "timestamp_to_day_of_year_with_tz" => |time| i64::from(time.day_of_year()) - 1;
+    "getDayOfMonth", "timestamp_to_day_of_month", "timestamp_to_day_of_month_with_tz" => |time| i64::from(time.day()) - 1;
+    "getDate", "timestamp_to_day_of_month_1_based", "timestamp_to_day_of_month_1_based_with_tz" => |time| time.day().into();
+    "getDayOfWeek", "timestamp_to_day_of_week", "timestamp_to_day_of_week_with_tz" => |time| time.weekday().to_sunday_zero_offset().into();
+    "getHours", "timestamp_to_hours", "timestamp_to_hours_with_tz" => |time| time.hour().into();
+    "getMinutes", "timestamp_to_minutes", "timestamp_to_minutes_with_tz" => |time| time.minute().into();
+    "getSeconds", "timestamp_to_seconds", "timestamp_to_seconds_tz" => |time| time.second().into();
+    "getMilliseconds", "timestamp_to_milliseconds", "timestamp_to_milliseconds_with_tz" => |time| time.millisecond().into();
+};
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    (
-        "getHours",
-        "duration_to_hours",
-        ".duration -> int",
-        |_, args| whole(args, 3600 * SECOND),
-    ),
-    (
-        "getMinutes",
-        "duration_to_minutes",
-        ".duration -> int",
-        |_, args| whole(args, 60 * SECOND),
-    ),
-    (
-        "getSeconds",
-        "duration_to_seconds",
-        ".duration -> int",
-        |_, args| whole(args, SECOND),
-    ),
-    (
-        "getMilliseconds",
-        "duration_to_milliseconds",
-        ".duration -> int",
-        |_, args| whole(args, SECOND / 1000),
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "getHours", "duration_to_hours", ".duration -> int" => |_, args| whole(args, 3600 * SECOND);
+    "getMinutes", "duration_to_minutes", ".duration -> int" => |_, args| whole(args, 60 * SECOND);
+    "getSeconds", "duration_to_seconds", ".duration -> int" => |_, args| whole(args, SECOND);
+    "getMilliseconds", "duration_to_milliseconds", ".duration -> int" => |_, args| whole(args, SECOND / 1000);
+};
 
 /// The number of whole units that a duration has.
 fn whole(args: &[CelValue], unit: i64) -> EvalResult {

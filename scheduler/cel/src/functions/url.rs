@@ -7,46 +7,16 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[
-    ("url", "string_to_url", "string -> kubernetes.URL", url),
-    ("isURL", "is_url_string", "string -> bool", is_url),
-    (
-        "getScheme",
-        "url_get_scheme",
-        ".kubernetes.URL -> string",
-        |_, args| part(args, |url| url.scheme.clone()),
-    ),
-    (
-        "getHost",
-        "url_get_host",
-        ".kubernetes.URL -> string",
-        |_, args| part(args, |url| url.host.clone()),
-    ),
-    (
-        "getHostname",
-        "url_get_hostname",
-        ".kubernetes.URL -> string",
-        |_, args| part(args, |url| url.host_and_port().0.to_owned()),
-    ),
-    (
-        "getPort",
-        "url_get_port",
-        ".kubernetes.URL -> string",
-        |_, args| part(args, |url| url.host_and_port().1.to_owned()),
-    ),
-    (
-        "getEscapedPath",
-        "url_get_escaped_path",
-        ".kubernetes.URL -> string",
-        |_, args| part(args, Url::escaped_path),
-    ),
-    (
-        "getQuery",
-        "url_get_query",
-        ".kubernetes.URL -> map(string, list(string))",
-        query,
-    ),
-];
+pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
+    "url", "string_to_url", "string -> kubernetes.URL" => url;
+    "isURL", "is_url_string", "string -> bool" => is_url;
+    "getScheme", "url_get_scheme", ".kubernetes.URL -> string" => |_, args| part(args, |url| url.scheme.clone());
+    "getHost", "url_get_host", ".kubernetes.URL -> string" => |_, args| part(args, |url| url.host.clone());
+    "getHostname", "url_get_hostname", ".kubernetes.URL -> string" => |_, args| part(args, |url| url.host_and_port().0.to_owned());
+    "getPort", "url_get_port", ".kubernetes.URL -> string" => |_, args| part(args, |url| url.host_and_port().1.to_owned());
+    "getEscapedPath", "url_get_escaped_path", ".kubernetes.URL -> string" => |_, args| part(args, Url::escaped_path);
+    "getQuery", "url_get_query", ".kubernetes.URL -> map(string, list(string))" => query;
+};
 
 /// The most parameters of a query that are read.
 const PARAMETERS_MAX: usize = 10_000;
