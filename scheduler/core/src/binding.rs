@@ -8,13 +8,10 @@ mod bind;
 mod end;
 mod permit;
 mod pre_bind;
-mod unbound;
-
-pub(crate) use unbound::{Hold, PERMIT_WAIT_MAX, UnboundPods};
 
 use crate::attempt::{AssumedPod, Attempt};
-use crate::core::{Core, PointRun, Settings, WaitId, Waits};
-use crate::cycle::Permitted;
+use crate::core::{Core, PointRun, Settings, UnboundPods, WaitId, Waits};
+use crate::placement::Permitted;
 use berth_api::Str;
 use berth_framework::call::PodRef;
 use berth_framework::{ApiCall, Feature, PodInfo};

@@ -26,6 +26,7 @@ mod requests;
 mod run_times;
 mod text;
 mod trace;
+mod unbound;
 mod waits;
 mod waking;
 
@@ -47,10 +48,10 @@ pub(crate) use outbound::Outbound;
 pub(crate) use plugin_run::{Answered, PointRun, Ran};
 pub(crate) use requests::{Assumption, PluginRequests};
 pub(crate) use text::{event_note, go_duration};
+pub(crate) use unbound::{Hold, PERMIT_WAIT_MAX, UnboundPods};
 pub(crate) use waits::{WaitId, Waiter, Waits};
 pub(crate) use waking::ASSIGNED_POD_DELETE;
 
-use crate::binding::UnboundPods;
 use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
 use crate::preemptions::OpenPreemptions;

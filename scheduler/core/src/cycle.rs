@@ -11,7 +11,6 @@ mod post_filter;
 mod resize;
 
 pub(crate) use group::GroupCycle;
-pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
 use crate::attempt::{AssumedPod, Attempt, CycleResult};
 use crate::cache::Cache;
@@ -19,12 +18,13 @@ use crate::core::{
     Core, Outbound, PointRun, SearchBegin, Settings, WaitId, Waiter, Waits, search_took,
 };
 use crate::failure::{AttemptFailure, fail};
+use crate::placement::Permitted;
 use berth_api::{Pod, Str};
-use berth_evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
+use berth_evaluator::{AnswerCache, Evaluation, EvaluatorKind, Found, Placement};
 use berth_framework::call::PodRef;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};
-use berth_framework::{Cluster, PodInfo, Slot, Status, Work};
+use berth_framework::{Cluster, PodInfo, Slot, Work};
 use berth_profile::Profile;
 use berth_queue::{QueuedPodInfo, SchedulingQueue};
 use berth_telemetry::{Log, LogLine};
@@ -345,31 +345,4 @@ fn log_excluded(log: &mut Log, attempt: &Attempt, placement: &Placement) {
                 .with("err", status.message()),
         );
     }
-}
-
-/// The pod was rejected by a stage, or a stage broke: what its status is to be (C-36, C-37).
-pub(crate) fn stage_failure(what: &str, plugin: &Str, status: &Status) -> Status {
-    if status.is_rejected() {
-        return status.clone().from_plugin(plugin);
-    }
-    let text = format!(
-        "running {what} plugin {:?}: {}",
-        plugin.as_str(),
-        status.as_error().unwrap_or_default()
-    );
-    Status::error(text).from_plugin(plugin)
-}
-
-/// The failure of a pod that had a node.
-pub(crate) fn failure_of_stage(
-    cluster: &Cluster,
-    placed: &AssumedPod,
-    status: &Status,
-) -> AttemptFailure {
-    let cleared = Nominating::Set(Str::default());
-    if !status.is_rejected() {
-        return AttemptFailure::of_status(status, cleared);
-    }
-    let node = cluster.nodes.slot(&placed.node);
-    AttemptFailure::unfit(Box::new(FitError::of_one(node, status.clone())), cleared)
 }

@@ -19,6 +19,7 @@ mod failure;
 mod group_checks;
 mod group_status;
 mod nominations;
+mod placement;
 mod pod_status;
 mod preemptions;
 mod quota_waits;

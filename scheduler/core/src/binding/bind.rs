@@ -5,7 +5,7 @@
 
 use super::{BindingStage, Bindings};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
-use crate::cycle::stage_failure;
+use crate::placement::stage_failure;
 use berth_framework::extender::job;
 use berth_framework::stage::{Step, Wait, WaitOn, WakeReason};
 use berth_framework::{Code, Status};

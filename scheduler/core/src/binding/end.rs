@@ -4,8 +4,8 @@ use super::{Bindings, PodBinding};
 use crate::attempt::AssumedPod;
 
 use crate::core::{Answered, Core, PointRun};
-use crate::cycle::{failure_of_stage, undo_placement};
 use crate::failure::fail;
+use crate::placement::{failure_of_stage, undo_placement};
 use crate::pod_status::correct_status;
 use berth_api::{Pod, Time};
 use berth_framework::call::{EventKind, PodEvent};

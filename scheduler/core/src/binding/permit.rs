@@ -1,11 +1,9 @@
 //! Waiting for Permit plugins that hold a pod (F-14, F-15).
 
-use super::{
-    BindingStage, Bindings, Hold, PERMIT_WAIT_MAX, UnboundPods, WaitingPlugin, take_waiting,
-};
+use super::{BindingStage, Bindings, WaitingPlugin, take_waiting};
 use crate::attempt::AssumedPod;
-use crate::core::{Core, WaitId, Waiter, Waits};
-use crate::cycle::{PermitWait, stage_failure};
+use crate::core::{Core, Hold, PERMIT_WAIT_MAX, UnboundPods, WaitId, Waiter, Waits};
+use crate::placement::{PermitWait, stage_failure};
 use berth_api::{Pod, Str, Time};
 use berth_framework::Status;
 use berth_framework::plugin::PermitStep;

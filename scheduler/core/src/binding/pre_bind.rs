@@ -2,7 +2,7 @@
 
 use super::{BindingStage, Bindings, PodBinding, WaitingPlugin, take_waiting};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
-use crate::cycle::stage_failure;
+use crate::placement::stage_failure;
 use berth_framework::stage::{Step, WakeReason};
 use berth_framework::{Code, Feature, Status};
 use berth_profile::Point;

@@ -1,7 +1,7 @@
 //! The requests of plugins during a call: the outbox of one call, and the actions after it.
 
+use super::UnboundPods;
 use super::{Calls, Outbound};
-use crate::binding::UnboundPods;
 use berth_api::{Str, Time};
 use berth_framework::call::{CallId, PodEvent};
 use berth_framework::extender::Extenders;

@@ -15,22 +15,18 @@ mod submit;
 mod topology;
 
 use super::extended;
-use super::place::Permitted;
-use super::{
-    AssumedPod, Attempt, Cycle, CycleResult, begin_attempt, log_excluded, stage_failure,
-    undo_placement,
-};
+use super::{AssumedPod, Attempt, Cycle, CycleResult, begin_attempt, log_excluded};
 use crate::call_results::note_trial;
-use crate::core::{Answered, Core, PointRun, Ran, search_took};
+use crate::core::{Core, PointRun, Ran, search_took};
 use crate::group_checks;
 use crate::group_status::{self, AttemptEnd};
 use crate::nominations;
+use crate::placement::{Permitted, run_reserve, stage_failure, undo_placement};
 use berth_api::{Pod, Str};
 use berth_evaluator::{FitError, Found, Placement};
 use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupProgress, Nominating};
-use berth_framework::stage::Step;
 use berth_framework::{Cluster, Code, Feature, Slot, Status};
 use berth_profile::{Point, Profile};
 use berth_queue::{
@@ -472,31 +468,14 @@ impl Member {
 
 /// Runs Reserve. Returns what a plugin rejected, or what broke.
 fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) -> Option<Status> {
-    let profile = attempt.profile.clone();
     let mut run = PointRun::begin(&core.clock, Point::Reserve.as_str());
-    let ran = run.go(
-        core,
-        attempt,
-        &profile.reserve,
-        None,
-        |core, attempt, plugin, wake| {
-            core.stage(attempt, |cx, state| {
-                plugin.reserve(cx, state, &placed.pod, &placed.node, wake)
-            })
-        },
-        |member, step| match step {
-            Step::Done(status) if status.is_success() => Answered::Next,
-            Step::Done(status) => Answered::End(stage_failure("Reserve", &member.name, &status)),
-            Step::Wait(_) => {
-                let text = "Reserve cannot wait for a member of a pod group";
-                let status = Status::error(text);
-                Answered::End(stage_failure("Reserve", &member.name, &status))
-            }
-        },
-    );
-    let failed = match ran {
+    let failed = match run_reserve(core, attempt, placed, &mut run, None) {
+        Ran::Through => None,
         Ran::Ended(status) => Some(status),
-        Ran::Through | Ran::Waits(_) => None,
+        Ran::Waits(_) => attempt.profile.reserve.get(run.at()).map(|member| {
+            let status = Status::error("Reserve cannot wait for a member of a pod group");
+            stage_failure("Reserve", &member.name, &status)
+        }),
     };
     let code = failed.as_ref().map_or(Code::Success, Status::code);
     run.end(&core.clock, &mut core.metrics, attempt, code);

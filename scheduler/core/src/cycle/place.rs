@@ -2,36 +2,20 @@
 
 use super::{
     AssumedPod, Attempt, Cycle, CycleResult, CycleStep, ParkedAt, deleting, drops_deleting,
-    failure_of_stage, stage_failure,
 };
-use crate::binding::{Hold, PERMIT_WAIT_MAX};
-use crate::core::{Answered, Core, PointRun, Ran};
+use crate::core::{Core, Hold, PERMIT_WAIT_MAX, PointRun, Ran};
 use crate::failure::{AttemptFailure, fail};
 use crate::nominations;
-use berth_api::{Duration, Pod, Str};
+use crate::placement::{
+    PermitWait, Permitted, failure_of_stage, run_reserve, stage_failure, undo_placement,
+};
+use berth_api::{Duration, Str};
 use berth_evaluator::{Evaluation, Placement};
 use berth_framework::plugin::{DryRun, Nominating, PermitStep};
-use berth_framework::stage::{Step, Wait, WakeReason};
+use berth_framework::stage::WakeReason;
 use berth_framework::{Code, Status};
 use berth_profile::Point;
-use berth_telemetry::LogLine;
 use smallvec::SmallVec;
-use std::sync::Arc;
-
-/// A placed pod that is to be bound, with the Permit plugins that hold it.
-pub(crate) struct Permitted {
-    pub(crate) attempt: Attempt,
-    pub(crate) placed: AssumedPod,
-    pub(crate) holds: SmallVec<[Hold; 2]>,
-    pub(crate) waits: SmallVec<[PermitWait; 2]>,
-}
-
-/// A Permit plugin that waits to be called again.
-pub(crate) struct PermitWait {
-    /// The run of this plugin.
-    pub(crate) run: PointRun,
-    pub(crate) wait: Wait,
-}
 
 impl Cycle {
     /// Gives the pod its node, in memory, and goes on with Reserve.
@@ -66,26 +50,7 @@ impl Cycle {
         mut run: PointRun,
         reason: Option<WakeReason>,
     ) -> CycleStep {
-        let profile = attempt.profile.clone();
-        let ran = run.go(
-            core,
-            &mut attempt,
-            &profile.reserve,
-            reason,
-            |core, attempt, plugin, wake| {
-                core.stage(attempt, |cx, state| {
-                    plugin.reserve(cx, state, &placed.pod, &placed.node, wake)
-                })
-            },
-            |member, step| match step {
-                Step::Wait(wait) => Answered::Wait(wait),
-                Step::Done(status) if status.is_success() => Answered::Next,
-                Step::Done(status) => {
-                    Answered::End(stage_failure("Reserve", &member.name, &status))
-                }
-            },
-        );
-        match ran {
+        match run_reserve(core, &mut attempt, &placed, &mut run, reason) {
             // The generation shows later whether the node has changed during the wait.
             Ran::Waits(wait) => {
                 let generation = core.cache.cluster().nodes.generation();
@@ -240,43 +205,6 @@ pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: AssumedPod) 
         holds,
         waits,
     }))
-}
-
-/// Reverts what a placement has booked: Unreserve of all plugins in reverse, then the assumption. Returns the pod as
-/// it was counted.
-pub(crate) fn undo_placement(
-    core: &mut Core,
-    attempt: &mut Attempt,
-    placed: &AssumedPod,
-) -> Option<Arc<Pod>> {
-    let profile = attempt.profile.clone();
-    let mut run = PointRun::begin(&core.clock, "Unreserve");
-    for member in profile.reserve.iter().rev() {
-        run.ask(core, attempt, &member.name, None, |core, attempt, _| {
-            core.stage(attempt, |cx, state| {
-                let (pod, node) = (&placed.pod, &placed.node);
-                member.plugin.unreserve(cx, state, pod, node);
-            });
-        });
-    }
-    run.end(&core.clock, &mut core.metrics, attempt, Code::Success);
-    match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
-        Ok(pod) => pod,
-        Err(error) => {
-            // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
-            let stored = core.cache.stored(placed.pod.pod.uid());
-            let line = if stored.is_some_and(|pod| pod.is_assigned()) {
-                LogLine::info("ForgetPod failed")
-            } else {
-                LogLine::error("ForgetPod failed")
-            };
-            let line = line
-                .with("pod", &*placed.pod.pod)
-                .with("node", &placed.node);
-            core.outbound.log.push(line.with("err", error.to_string()));
-            None
-        }
-    }
 }
 
 fn revert_placement(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) {

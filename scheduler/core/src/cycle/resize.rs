@@ -1,8 +1,9 @@
 //! The end of an attempt of a pod that has a node and waits for a resize (KEP-5836): there is nothing to bind.
 
-use super::{Attempt, CycleResult, stage_failure};
+use super::{Attempt, CycleResult};
 use crate::core::Core;
 use crate::failure::{AttemptFailure, fail};
+use crate::placement::stage_failure;
 use berth_evaluator::{FitError, Placement};
 use berth_framework::plugin::{Nominating, PermitStep};
 use berth_framework::{Cluster, Status};

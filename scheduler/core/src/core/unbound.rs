@@ -1,7 +1,7 @@
 //! Pods that were placed and are not bound yet, and whether they can still be stopped.
 
-use crate::core::Progress as ProgressView;
-use crate::core::go_duration;
+use super::Progress as ProgressView;
+use super::go_duration;
 use berth_api::{Duration, Str, Time};
 use berth_framework::stage::WaitingPod;
 use berth_framework::{PodInfo, Status};

@@ -1,0 +1,119 @@
+//! The placement of a pod on a node, from Reserve to the binding: shared by the scheduling cycle and the binding cycle.
+
+use crate::attempt::{AssumedPod, Attempt};
+use crate::core::{Answered, Core, Hold, PointRun, Ran};
+use crate::failure::AttemptFailure;
+use berth_api::{Pod, Str};
+use berth_evaluator::FitError;
+use berth_framework::plugin::Nominating;
+use berth_framework::stage::{Step, Wait, WakeReason};
+use berth_framework::{Cluster, Code, Status};
+use berth_telemetry::LogLine;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A placed pod that is to be bound, with the Permit plugins that hold it.
+pub(crate) struct Permitted {
+    pub(crate) attempt: Attempt,
+    pub(crate) placed: AssumedPod,
+    pub(crate) holds: SmallVec<[Hold; 2]>,
+    pub(crate) waits: SmallVec<[PermitWait; 2]>,
+}
+
+/// A Permit plugin that waits to be called again.
+pub(crate) struct PermitWait {
+    /// The run of this plugin.
+    pub(crate) run: PointRun,
+    pub(crate) wait: Wait,
+}
+
+/// Calls the Reserve plugins, from the plugin that waited on if the cycle was parked.
+pub(crate) fn run_reserve(
+    core: &mut Core,
+    attempt: &mut Attempt,
+    placed: &AssumedPod,
+    run: &mut PointRun,
+    reason: Option<WakeReason>,
+) -> Ran<Status> {
+    let profile = attempt.profile.clone();
+    run.go(
+        core,
+        attempt,
+        &profile.reserve,
+        reason,
+        |core, attempt, plugin, wake| {
+            core.stage(attempt, |cx, state| {
+                plugin.reserve(cx, state, &placed.pod, &placed.node, wake)
+            })
+        },
+        |member, step| match step {
+            Step::Wait(wait) => Answered::Wait(wait),
+            Step::Done(status) if status.is_success() => Answered::Next,
+            Step::Done(status) => Answered::End(stage_failure("Reserve", &member.name, &status)),
+        },
+    )
+}
+
+/// Reverts what a placement has booked: Unreserve of all plugins in reverse, then the assumption. Returns the pod as
+/// it was counted.
+pub(crate) fn undo_placement(
+    core: &mut Core,
+    attempt: &mut Attempt,
+    placed: &AssumedPod,
+) -> Option<Arc<Pod>> {
+    let profile = attempt.profile.clone();
+    let mut run = PointRun::begin(&core.clock, "Unreserve");
+    for member in profile.reserve.iter().rev() {
+        run.ask(core, attempt, &member.name, None, |core, attempt, _| {
+            core.stage(attempt, |cx, state| {
+                let (pod, node) = (&placed.pod, &placed.node);
+                member.plugin.unreserve(cx, state, pod, node);
+            });
+        });
+    }
+    run.end(&core.clock, &mut core.metrics, attempt, Code::Success);
+    match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
+        Ok(pod) => pod,
+        Err(error) => {
+            // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
+            let stored = core.cache.stored(placed.pod.pod.uid());
+            let line = if stored.is_some_and(|pod| pod.is_assigned()) {
+                LogLine::info("ForgetPod failed")
+            } else {
+                LogLine::error("ForgetPod failed")
+            };
+            let line = line
+                .with("pod", &*placed.pod.pod)
+                .with("node", &placed.node);
+            core.outbound.log.push(line.with("err", error.to_string()));
+            None
+        }
+    }
+}
+
+/// The pod was rejected by a stage, or a stage broke: what its status is to be (C-36, C-37).
+pub(crate) fn stage_failure(what: &str, plugin: &Str, status: &Status) -> Status {
+    if status.is_rejected() {
+        return status.clone().from_plugin(plugin);
+    }
+    let text = format!(
+        "running {what} plugin {:?}: {}",
+        plugin.as_str(),
+        status.as_error().unwrap_or_default()
+    );
+    Status::error(text).from_plugin(plugin)
+}
+
+/// The failure of a pod that had a node.
+pub(crate) fn failure_of_stage(
+    cluster: &Cluster,
+    placed: &AssumedPod,
+    status: &Status,
+) -> AttemptFailure {
+    let cleared = Nominating::Set(Str::default());
+    if !status.is_rejected() {
+        return AttemptFailure::of_status(status, cleared);
+    }
+    let node = cluster.nodes.slot(&placed.node);
+    AttemptFailure::unfit(Box::new(FitError::of_one(node, status.clone())), cleared)
+}
