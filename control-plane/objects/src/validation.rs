@@ -120,6 +120,8 @@ fn of_code(resource: &ServedResource) -> &'static dyn KindStrategy {
         ("certificates.k8s.io", "certificatesigningrequests") => &certificates::CertificateRequests,
         ("apps", "daemonsets") => &workloads::DaemonSetStrategy,
         ("batch", "jobs") => &workloads::JobStrategy,
+        ("resource.k8s.io", "resourceslices") => &slice::SliceStrategy,
+        ("resource.k8s.io", "devicetaintrules") => &slice::TaintRuleStrategy,
         // Clients may create these with a status.
         ("", "namespaces" | "nodes") => &Plain,
         _ if resource.subresource("status").is_some() => &workloads::WithStatus,

@@ -293,11 +293,13 @@ impl<'e> Evaluator<'e> {
         let mut is_optional = false;
         let mut current: Option<CelValue> = None;
         let last = attribute.qualifiers.len();
+        // The fields of an optional variable are optional. The first qualifier of a map of variables names the variable.
+        let variable = usize::from(matches!(attribute.root, Root::Device));
         for (index, qualifier) in attribute.qualifiers.iter().enumerate() {
             let of = current.as_ref().unwrap_or(root);
             let of = match of {
-                CelValue::Optional(None) if index == 0 => return Ok(self.absent(attribute)),
-                CelValue::Optional(Some(value)) if index == 0 => {
+                CelValue::Optional(None) if index <= variable => return Ok(self.absent(attribute)),
+                CelValue::Optional(Some(value)) if index <= variable => {
                     is_optional = true;
                     native(value)?
                 }

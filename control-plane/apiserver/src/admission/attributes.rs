@@ -7,7 +7,7 @@ use berth_objects::access::{Propagation, gr};
 use berth_objects::catalog::ServedResource;
 use berth_objects::decode::FieldValidation;
 use berth_objects::schema::GroupVersionKind;
-use berth_objects::schema::Schemas;
+use berth_objects::schema::{Empties, Schemas};
 use berth_objects::status::ApiError;
 use serde_json::{Value, json};
 
@@ -39,6 +39,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) name: &'a str,
     pub(crate) operation: WebhookOperation,
     pub(crate) options: WebhookOptions<'a>,
+    /// The empty lists and maps that were sent with the object.
+    pub(crate) empties: Option<&'a Empties>,
 }
 
 /// The options of a request.
@@ -97,7 +99,8 @@ impl WebhookOptions<'_> {
 
 fn write_options(options: &WriteOptions) -> Value {
     let mut value = json!({});
-    if !options.manager.is_empty() {
+    // Webhooks do not see the manager that is derived from the name of the client.
+    if options.is_manager_stated {
         value["fieldManager"] = options.manager.as_str().into();
     }
     match options.validation {

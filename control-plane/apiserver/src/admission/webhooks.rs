@@ -72,6 +72,24 @@ impl Attributes<'_> {
         Ok(shown)
     }
 
+    /// The object of the request as [`Attributes::shown`], with the empty lists and maps that were sent: Go encodes
+    /// them as `[]` and `{}` until the object is stored.
+    ///
+    /// # Errors
+    /// As [`Attributes::shown`].
+    pub(super) fn shown_as_sent(
+        &self,
+        api: &Api,
+        resource: &ServedResource,
+        object: &Value,
+    ) -> Result<Value, ApiError> {
+        let mut shown = self.shown(api, resource, object)?;
+        if let Some(empties) = self.empties {
+            empties.replace_nulls(&mut shown);
+        }
+        Ok(shown)
+    }
+
     /// An object that a webhook or a policy has made of `object`, which it has received as `shown`; `None` when nothing
     /// has changed.
     ///
@@ -85,6 +103,9 @@ impl Attributes<'_> {
         shown: &Value,
         new: Value,
     ) -> Result<Option<Value>, ApiError> {
+        if new == *shown {
+            return Ok(None);
+        }
         let mut new = self.accepted(resource, new)?;
         if new == *shown {
             return Ok(None);
@@ -437,7 +458,7 @@ fn patched(
             hook.name
         )));
     };
-    let shown = attributes.shown(api, resource, object)?;
+    let shown = attributes.shown_as_sent(api, resource, object)?;
     let applied = patch::apply_json(shown.clone(), operations);
     let new = applied.map_err(|e: PatchError| ApiError::internal(e.to_string()))?;
     for field in ["apiVersion", "kind"] {

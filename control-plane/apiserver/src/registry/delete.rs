@@ -120,6 +120,7 @@ impl Api {
                 name,
                 operation: WebhookOperation::Delete,
                 options: WebhookOptions::Delete(request),
+                empties: None,
             };
             if !request.is_admitted {
                 let user = &request.requester.user;

@@ -27,6 +27,8 @@ pub struct WriteOptions {
     pub validation: FieldValidation,
     /// The name under which `metadata.managedFields` lists the writer.
     pub manager: String,
+    /// Whether the request states the manager.
+    pub is_manager_stated: bool,
     /// Server-side apply takes over fields of other managers.
     pub force: bool,
     /// The sender.

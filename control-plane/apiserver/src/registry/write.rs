@@ -50,6 +50,7 @@ impl UpdateInputs<'_> {
             name: self.name,
             operation: WebhookOperation::Update,
             options: WebhookOptions::Write(kind, self.options),
+            empties: None,
         }
     }
 }
@@ -68,6 +69,7 @@ fn created<'a>(
         name,
         operation: WebhookOperation::Create,
         options: WebhookOptions::Write("CreateOptions", options),
+        empties: None,
     }
 }
 
@@ -161,7 +163,10 @@ impl Api {
         node_restriction::check(&options.requester.user, resource, "create", &object)?;
         if webhooks::any(self) {
             let name = meta(&object, "name").to_owned();
-            let attributes = created(resource, namespace, &name, options);
+            let attributes = Attributes {
+                empties: Some(&empties),
+                ..created(resource, namespace, &name, options)
+            };
             let again = |object: &mut Value| self.admit_create(rules, namespace, object);
             let mutated = attributes.mutate(self, Some(object), None, again)?;
             object = mutated.unwrap_or_default();
@@ -265,7 +270,10 @@ impl Api {
         // A name that is taken costs no quota.
         let is_taken = || self.get(resource, namespace, meta(&object, "name")).is_ok();
         let charges = !options.dry_run && !is_taken();
-        let attributes = created(resource, namespace, meta(&object, "name"), options);
+        let attributes = Attributes {
+            empties: Some(&empties),
+            ..created(resource, namespace, meta(&object, "name"), options)
+        };
         admission::admit_valid(self, &attributes, namespace, (&object, None), charges)?;
         attributes.in_time(self)?;
         Ok(object)
@@ -539,7 +547,10 @@ impl Api {
             self.track_fields(resource, Some(old), &mut new, author);
         }
         self.admit_update(rules, &mut new, old);
-        let attributes = change.attributes();
+        let attributes = Attributes {
+            empties: Some(&empties),
+            ..change.attributes()
+        };
         let again = |new: &mut Value| {
             self.admit_update(rules, new, old);
             Ok(())

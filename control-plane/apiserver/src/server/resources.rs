@@ -234,6 +234,7 @@ pub(super) fn no_containers(
             name: &connect.name,
             operation: WebhookOperation::Connect,
             options: WebhookOptions::Connect(&Requester::new(received.user)),
+            empties: None,
         };
         if let Err(refusal) = attributes.admit_action(&state.api, options) {
             return refusal;
@@ -304,6 +305,7 @@ impl ObjectRequest<'_> {
                 "" => manager_of_agent(&self.agent),
                 manager => manager.to_owned(),
             },
+            is_manager_stated: !manager.is_empty(),
             force: false,
             requester: Arc::clone(&self.requester),
         })

@@ -1,6 +1,7 @@
 //! Admission webhooks against an HTTPS server of the test. The texts are those of kube-apiserver 1.36.
 
 pub(super) mod receiver;
+mod recorded;
 mod selection;
 
 use super::*;

@@ -171,6 +171,8 @@ pub(super) fn to_v1(object: &Value) -> Value {
     let conditions = object.part("status").part("conditions").clone();
     if object.get("status").is_some() {
         let status = child_mut(&mut out, "status");
+        // Go always writes it.
+        status.entry("currentReplicas").or_insert(0.into());
         status.remove("currentMetrics");
         status.remove("conditions");
         // The last one counts.
@@ -186,16 +188,68 @@ pub(super) fn to_v1(object: &Value) -> Value {
         (METRICS, Value::from(others)),
         (CURRENT_METRICS, current.into()),
         (CONDITIONS, conditions),
-        (BEHAVIOR, behavior.unwrap_or_default()),
     ];
-    for (name, value) in annotations {
-        if !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()) {
-            let all = meta_mut(&mut out);
-            let all = all.entry("annotations").or_insert_with(|| json!({}));
-            all[name] = value.to_string().into();
-        }
+    let texts = annotations
+        .into_iter()
+        .filter(|(_, list)| list.as_array().is_some_and(|list| !list.is_empty()))
+        .map(|(name, list)| (name, list.to_string()));
+    let behavior = behavior.map(|behavior| (BEHAVIOR, behavior_text(&behavior)));
+    for (name, text) in texts.chain(behavior) {
+        let all = meta_mut(&mut out);
+        let all = all.entry("annotations").or_insert_with(|| json!({}));
+        all[name] = text.into();
     }
     out
+}
+
+/// A behavior as kube-apiserver writes it into the annotation: its internal type, whose fields have the names of Go.
+fn behavior_text(behavior: &Value) -> String {
+    let policy = |policy: &Value| {
+        format!(
+            r#"{{"Type":{},"Value":{},"PeriodSeconds":{}}}"#,
+            policy.part("type"),
+            policy.part("value"),
+            policy.part("periodSeconds")
+        )
+    };
+    let rules = |rules: &Value| {
+        if rules.is_null() {
+            return "null".to_owned();
+        }
+        let policies = match rules.field("policies") {
+            Some(_) => {
+                let list: Vec<String> = rules.items("policies").iter().map(policy).collect();
+                format!("[{}]", list.join(","))
+            }
+            None => "null".to_owned(),
+        };
+        format!(
+            r#"{{"StabilizationWindowSeconds":{},"SelectPolicy":{},"Policies":{policies},"Tolerance":{}}}"#,
+            rules.part("stabilizationWindowSeconds"),
+            rules.part("selectPolicy"),
+            rules.part("tolerance")
+        )
+    };
+    let (up, down) = (behavior.part("scaleUp"), behavior.part("scaleDown"));
+    format!(r#"{{"ScaleUp":{},"ScaleDown":{}}}"#, rules(up), rules(down))
+}
+
+/// A value of an internal type with the names of the served versions, which begin with a lowercase letter. Go reads both.
+fn with_served_names(value: Value) -> Value {
+    let served = |name: String| {
+        let mut letters = name.chars();
+        let first = letters.next().map(|c| c.to_ascii_lowercase());
+        first.into_iter().chain(letters).collect::<String>()
+    };
+    match value {
+        Value::Array(list) => list.into_iter().map(with_served_names).collect(),
+        Value::Object(map) => map
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| (served(name), with_served_names(value)))
+            .collect(),
+        other => other,
+    }
 }
 
 /// An autoscaler of version 1 in version 2.
@@ -215,7 +269,8 @@ pub(super) fn from_v1(object: Value) -> Value {
     };
     let (metrics, current) = (kept_list(METRICS), kept_list(CURRENT_METRICS));
     let conditions = kept_list(CONDITIONS);
-    let behavior = kept(BEHAVIOR).filter(|b| b.as_object().is_some_and(|b| !b.is_empty()));
+    let behavior = kept(BEHAVIOR).map(with_served_names);
+    let behavior = behavior.filter(|b| b.as_object().is_some_and(|b| !b.is_empty()));
     drop_annotations(&mut out);
     let spec = child_mut(&mut out, "spec");
     let cpu = spec.remove("targetCPUUtilizationPercentage");

@@ -54,6 +54,10 @@ pub(super) fn to_v1beta1(kind: &str, object: &Value) -> Value {
         if let (Some(Value::Object(exact)), Some(request)) = (exact, request.as_object_mut()) {
             request.extend(exact);
         }
+        // Go always writes it.
+        if request.get("deviceClassName").is_none() {
+            request["deviceClassName"] = "".into();
+        }
     }
     if let ("ResourceSlice", Some(spec)) = (kind, object.get_mut("spec")) {
         for device in items_mut(spec, "devices") {

@@ -618,6 +618,28 @@ mod tests {
             let found = faults(compared.clone(), json!(value), old.map(Value::from));
             assert_eq!(found, expect, "{value} after {old:?}");
         }
+        // The fields of an optional value are optional.
+        let fields = json!({
+            "type": "object",
+            "properties": {"a": {"type": "object", "properties": {"b": {"type": "integer"}}}},
+            "x-kubernetes-validations": [{
+                "rule": "!oldSelf.hasValue() || oldSelf.a.b.orValue(0) <= self.a.b", "optionalOldSelf": true,
+                "message": "may not shrink",
+            }],
+        });
+        let part = |b: i32| json!({"a": {"b": b}});
+        for (old, expect) in [
+            (None, vec![]),
+            (Some(json!({})), vec![]),
+            (Some(part(1)), vec![]),
+            (Some(part(2)), vec!["spec: Invalid value: may not shrink"]),
+        ] {
+            assert_eq!(
+                faults(fields.clone(), part(1), old.clone()),
+                expect,
+                "{old:?}"
+            );
+        }
         // Entries of a list are compared by their keys.
         let list = json!({
             "type": "array",

@@ -51,6 +51,15 @@ impl Empties {
 
     /// Writes the lists and maps back into an object, where it has no values.
     pub(crate) fn put_into(&self, object: &mut Value) {
+        self.put_where(object, |value| value.is_none_or(Value::is_null));
+    }
+
+    /// Writes the lists and maps back into an object in the place of nulls: into fields that Go always writes.
+    pub fn replace_nulls(&self, object: &mut Value) {
+        self.put_where(object, |value| value.is_some_and(Value::is_null));
+    }
+
+    fn put_where(&self, object: &mut Value, is_replaced: impl Fn(Option<&Value>) -> bool) {
         for Empty { pointer, is_list } in &self.0 {
             let Some((parent, name)) = pointer.rsplit_once('/') else {
                 continue;
@@ -59,7 +68,7 @@ impl Empties {
                 continue;
             };
             let name = name.replace("~1", "/").replace("~0", "~");
-            if parent.get(&name).is_none_or(Value::is_null) {
+            if is_replaced(parent.get(&name)) {
                 let value = if *is_list {
                     Value::Array(Vec::new())
                 } else {

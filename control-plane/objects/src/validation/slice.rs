@@ -8,8 +8,9 @@ use super::names;
 use super::owner::Owner;
 use super::pod::update::node_selector_terms;
 use crate::enumerations::values;
-use crate::view::FieldView;
-use serde_json::Value;
+use crate::strategy::{KindStrategy, Subresource, keep_other_half};
+use crate::view::{FieldView, existing, items_mut, set, set_if_absent};
+use serde_json::{Map, Value};
 use std::collections::HashSet;
 
 const DEVICES_MAX: usize = 128;
@@ -313,6 +314,59 @@ fn reach(errors: &mut Errors, owner: &Owner, device: &Value, per_device: bool, p
         0 => errors.required(path, PER_DEVICE),
         1 => {}
         _ => errors.invalid(path, &format!("{{{}}}", set.join(", ")), PER_DEVICE),
+    }
+}
+
+/// The strategy of ResourceSlices: taints without a time were added now.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SliceStrategy;
+
+impl SliceStrategy {
+    fn date_taints(slice: &mut Value, now: &str) {
+        let Some(spec) = existing(slice, "spec") else {
+            return;
+        };
+        for device in items_mut(spec, "devices") {
+            for taint in items_mut(device, "taints") {
+                set_if_absent(taint, "timeAdded", now);
+            }
+        }
+    }
+}
+
+impl KindStrategy for SliceStrategy {
+    fn prepare_for_create(&self, object: &mut Value, now: &str) {
+        Self::date_taints(object, now);
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, now: &str) {
+        keep_other_half(new, old, part);
+        Self::date_taints(new, now);
+    }
+}
+
+/// The strategy of DeviceTaintRules: as [`SliceStrategy`], with a status.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TaintRuleStrategy;
+
+impl TaintRuleStrategy {
+    fn date_taint(rule: &mut Value, now: &str) {
+        let taint = existing(rule, "spec").and_then(|spec| existing(spec, "taint"));
+        if let Some(taint) = taint {
+            set_if_absent(taint, "timeAdded", now);
+        }
+    }
+}
+
+impl KindStrategy for TaintRuleStrategy {
+    fn prepare_for_create(&self, object: &mut Value, now: &str) {
+        set(object, "status", Map::new());
+        Self::date_taint(object, now);
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, now: &str) {
+        keep_other_half(new, old, part);
+        Self::date_taint(new, now);
     }
 }
 

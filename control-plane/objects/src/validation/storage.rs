@@ -435,21 +435,30 @@ fn resource_of_claim(errors: &mut Errors, name: &str, path: &ErrorPath) -> bool 
     true
 }
 
-/// `dataSource` and `dataSourceRef` are equal where possible.
-pub(super) fn default_claim(spec: &mut Value) {
+/// Drops a `dataSource` that only `dataSourceRef` can state; then both are equal where possible. A claim that has a
+/// source keeps it.
+fn complete_sources(claim: &mut Value, old: Option<&Value>) {
+    let Some(spec) = existing(claim, "spec") else {
+        return;
+    };
+    let old = old.map_or(&Value::Null, |old| old.part("spec"));
+    let has_source = old.field("dataSource").is_some() || old.field("dataSourceRef").is_some();
+    let is_legacy = spec.field("dataSourceRef").is_none() && !has_source;
+    let source = spec.part("dataSource");
+    let is_plain = matches!(
+        (source.text("apiGroup"), source.text("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    );
+    if is_legacy && !is_plain {
+        remove(spec, "dataSource");
+    }
     match (
         spec.field("dataSource").cloned(),
         spec.field("dataSourceRef").cloned(),
     ) {
         (Some(source), None) => set(spec, "dataSourceRef", source),
         (None, Some(reference)) if reference.text("namespace").is_empty() => {
-            let known = matches!(
-                (reference.text("apiGroup"), reference.text("kind")),
-                ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-            );
-            if known {
-                set(spec, "dataSource", reference);
-            }
+            set(spec, "dataSource", reference);
         }
         _ => {}
     }
@@ -462,6 +471,12 @@ pub(super) struct ClaimStrategy;
 impl KindStrategy for ClaimStrategy {
     fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", json!({"phase": "Pending"}));
+        complete_sources(object, None);
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
+        complete_sources(new, Some(old));
     }
 }
 

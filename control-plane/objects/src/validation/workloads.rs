@@ -1,15 +1,17 @@
 //! The checks that `facts/rules/workloads.txt` cannot express for the kinds that make pods.
 
+use super::engine::run_alone;
 use super::errors::{ErrorPath, Errors};
 use super::job::{NAME_LABELS, UID_LABELS};
-use super::metadata::validate_annotations;
 use super::owner::Owner;
-use super::pod::scheduling::validate_gates;
 use super::{names, selectors};
 use crate::cron::Schedule;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
-use crate::view::{FieldView, child, existing, items_mut, set, set_if_absent, set_if_zero};
+use crate::view::{FieldView, child, existing, items_mut, remove, set, set_if_absent, set_if_zero};
 use serde_json::{Map, Value, json};
+
+/// The type of the pods of a workload.
+const TEMPLATE: &str = "core.v1.PodTemplateSpec";
 
 /// The counts of a status that are no greater than its replicas.
 const PARTS: [&str; 5] = [
@@ -191,22 +193,41 @@ pub(crate) fn at_most_all(errors: &mut Errors, _: &Owner, amount: &Value, path: 
     }
 }
 
-/// The volumes of the template are completed by claims, so its mounts cannot be checked.
+/// The template of a StatefulSet as its controller completes it: with volumes for the claims, and with names of hosts
+/// of its own. A set whose template was invalid before an update may keep an invalid one.
 pub(crate) fn set_template(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
-    let metadata = template.part("metadata");
-    selectors::validate_labels(errors, metadata, "labels", &path.child("labels"));
-    validate_annotations(errors, metadata, &path.child("annotations"));
-    let spec = spec_of(template);
-    let at = path.child("spec");
-    if spec.items("containers").is_empty() {
-        errors.required(&at.child("containers"), "");
+    let is_faulty = |set: &Value| {
+        let (mut found, path) = (Errors::new(), ErrorPath::default());
+        let completed = completed_template(set, set.part("template"));
+        run_alone(&mut found, owner.code, TEMPLATE, &completed, &path);
+        !found.into_vec().is_empty()
+    };
+    if !owner.old.is_some_and(is_faulty) {
+        let completed = completed_template(owner.value, template);
+        run_alone(errors, owner.code, TEMPLATE, &completed, path);
     }
-    validate_gates(
-        errors,
-        spec.part("schedulingGates"),
-        &at.child("schedulingGates"),
-    );
-    endless(errors, owner, template, path);
+}
+
+fn completed_template(workload: &Value, template: &Value) -> Value {
+    let mut completed = template.clone();
+    let Some(spec) = existing(&mut completed, "spec") else {
+        return completed;
+    };
+    remove(spec, "subdomain");
+    remove(spec, "hostname");
+    let claims = workload.items("volumeClaimTemplates").iter();
+    let names: Vec<&str> = claims
+        .map(|claim| claim.part("metadata").text("name"))
+        .collect();
+    if names.is_empty() {
+        return completed;
+    }
+    let claim = |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    let mut volumes: Vec<Value> = names.iter().map(claim).collect();
+    let own = spec.items("volumes").iter();
+    volumes.extend(own.filter(|v| !names.contains(&v.text("name"))).cloned());
+    set(spec, "volumes", volumes);
+    completed
 }
 
 /// A rolling update of a Deployment replaces a quarter of the pods at a time.
@@ -309,6 +330,9 @@ impl KindStrategy for JobStrategy {
             metadata.text("name").to_owned(),
             metadata.text("uid").to_owned(),
         );
+        // In kube-apiserver, labels that default to those of the template are the same map.
+        let of_template = ["spec", "template", "metadata", "labels"];
+        let is_shared = object.at(&of_template) == metadata.field("labels");
         let Some(spec) = existing(object, "spec").filter(|s| !s.flag("manualSelector")) else {
             return;
         };
@@ -326,6 +350,9 @@ impl KindStrategy for JobStrategy {
         }
         if let Some(labels) = child(spec, "selector").and_then(|s| child(s, "matchLabels")) {
             set_if_absent(labels, UID_LABELS[0], uid);
+        }
+        if is_shared && let Some(metadata) = existing(object, "metadata") {
+            remove(metadata, "labels");
         }
         // kube-apiserver fills in defaults again when it reads the object.
         self.default(object);

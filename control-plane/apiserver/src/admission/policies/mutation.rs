@@ -248,7 +248,9 @@ impl PolicyRequest<'_> {
         let formed = run
             .value(&mutation.expression)
             .map_err(EvaluationFailure::text)?;
-        let mut shown = self.attributes.shown(self.api, self.resource, object)?;
+        let mut shown = self
+            .attributes
+            .shown_as_sent(self.api, self.resource, object)?;
         let changed = if mutation.is_patch {
             patched(&shown, &formed)?
         } else {

@@ -160,11 +160,8 @@ pub(in crate::admission) fn request(
             "resource": resource.resource.resource,
         })
     };
-    let shown = |object: Option<&Value>| {
-        object.map_or(Ok(Value::Null), |object| {
-            attributes.shown(api, resource, object)
-        })
-    };
+    let sent = object.map(|object| attributes.shown_as_sent(api, resource, object));
+    let stored = old.map(|old| attributes.shown(api, resource, old));
     let user = &attributes.options.requester().user;
     let mut request = json!({
         "uid": uid,
@@ -174,8 +171,8 @@ pub(in crate::admission) fn request(
         "requestResource": resource_of(attributes.resource),
         "operation": attributes.operation.text(),
         "userInfo": user.info(),
-        "object": shown(object)?,
-        "oldObject": shown(old)?,
+        "object": sent.transpose()?,
+        "oldObject": stored.transpose()?,
         "dryRun": attributes.options.dry_run(),
         "options": attributes.options.to_value(),
     });

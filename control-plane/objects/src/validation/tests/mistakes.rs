@@ -532,7 +532,7 @@ fn storage() -> Vec<Mistakes> {
                     "spec.resources[storage]: Required value",
                 ),
                 (
-                    "/spec/dataSource",
+                    "/spec/dataSourceRef",
                     r#"{"kind": "VolumeSnapshot", "name": "s"}"#,
                     r#"spec.dataSource: Invalid value: "VolumeSnapshot": must be 'PersistentVolumeClaim' when referencing the default apiGroup|spec.dataSourceRef: Invalid value: "VolumeSnapshot": must be 'PersistentVolumeClaim' when referencing the default apiGroup"#,
                 ),
