@@ -539,7 +539,7 @@ fn storage() -> Vec<Mistakes> {
                 (
                     "/spec/dataSourceRef",
                     r#"{"apiGroup": "a.example.com", "kind": "K", "name": ""}"#,
-                    "spec.dataSourceRef.name: Required value",
+                    "spec.dataSource.name: Required value|spec.dataSourceRef.name: Required value",
                 ),
             ],
         ),
