@@ -1,14 +1,22 @@
 //! The objects of a cluster, as `kubectl get -A -o yaml` prints them: the pods that run now, those that wait, the nodes.
 
 use super::input::trace_node;
-use berth_api::{Object, Pod, Quantity, ResourceList};
+use berth_api::{Object, Pod, Quantity, ResourceClaim, ResourceList};
 use berth_core::{ClusterObjects, Document, decoded, documents, is_read_by_buffers};
 use berth_edge::exit::CommandFailure;
+use berth_objects::daemon_set::assign;
 use berth_simulation::Trace;
-use berth_simulation::trace::{CapacityBuffer, Quota, TraceGroup, TracePod};
+use berth_simulation::trace::{
+    BudgetBound, CapacityBuffer, DaemonSet, DisruptionBudget, GRACE_PERIOD_ANNOTATION, PodShare,
+    Quota, TraceGroup, TracePod,
+};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
+/// The API group of resource claims.
+const DEVICES: &str = "resource.k8s.io/";
 /// The controllers that replace pods.
 const REPLACING: [&str; 4] = ["ReplicaSet", "StatefulSet", "Job", "ReplicationController"];
 
@@ -34,6 +42,7 @@ pub(super) fn read(
     let mut left_out = std::collections::BTreeSet::new();
     let documents = documents(&file.display().to_string(), text).map_err(CommandFailure::usage)?;
     let has_buffers = buffers(&documents, &mut trace, notes)?;
+    let priorities = priorities(&documents);
     for Document { place, object } in documents {
         if has_buffers && is_read_by_buffers(&object) {
             continue;
@@ -42,13 +51,48 @@ pub(super) fn read(
             trace.quotas.extend(quota(&object));
             continue;
         }
+        let spec = object["spec"].clone();
+        match (object["apiVersion"].as_str(), object["kind"].as_str()) {
+            (Some("apps/v1"), Some("DaemonSet")) => {
+                let priority = |class: &str| priorities.get(class).copied();
+                trace
+                    .daemon_sets
+                    .push(daemon_set(place, &object, priority)?);
+                continue;
+            }
+            (Some(version), Some("ResourceClaimTemplate")) if version.starts_with(DEVICES) => {
+                trace.claim_templates.push(claim_template(place, object)?);
+                continue;
+            }
+            _ => {}
+        }
+        let shown = place.clone();
         match decoded(Document { place, object }).map_err(CommandFailure::usage)? {
+            Ok(Object::PodDisruptionBudget(object)) => {
+                let bound = budget_bound(&spec).map_err(|e| malformed(&shown, &e))?;
+                trace.budgets.push(DisruptionBudget { object, bound });
+            }
+            Ok(Object::Pod(mut pod)) => {
+                note_grace_period(Arc::make_mut(&mut pod), &spec);
+                add(&mut trace, Object::Pod(pod));
+            }
             Ok(object) => add(&mut trace, object),
             Err(kind) => {
                 left_out.insert(kind);
             }
         }
     }
+    // The simulation creates the pods of DaemonSets itself.
+    let sets = trace.daemon_sets.iter();
+    let sets = sets.map(|set| (set.pod.namespace().clone(), set.name.clone()));
+    let sets: std::collections::BTreeSet<_> = sets.collect();
+    trace.pods.retain(|pod| {
+        let owner = pod.pod.metadata.controller();
+        !owner.is_some_and(|owner| {
+            let set = (pod.pod.namespace().clone(), owner.name.clone());
+            owner.kind == "DaemonSet" && sets.contains(&set)
+        })
+    });
     // Pods on nodes are there before others ask for the room.
     trace.pods.sort_by_key(|pod| !pod.pod.is_assigned());
     if !left_out.is_empty() {
@@ -85,8 +129,112 @@ pub(super) fn add(trace: &mut Trace, object: Object) {
             topology: group.spec.topology_key().cloned(),
             priority: group.spec.priority,
         }),
+        // A recording has no bounds of budgets: those of one that allowed a number of pods to be absent at first.
+        Object::PodDisruptionBudget(object) => {
+            let allowed = u32::try_from(object.status.disruptions_allowed).unwrap_or(0);
+            let bound = BudgetBound::MaxUnavailable(PodShare::Pods(allowed));
+            trace.budgets.push(DisruptionBudget { object, bound });
+        }
         // The simulation has the namespaces of its pods; their labels matter.
         object => trace.objects.push(object),
+    }
+}
+
+/// Notes the grace period of a pod, which the scheduler does not read.
+pub(super) fn note_grace_period(pod: &mut Pod, spec: &Value) {
+    if let Some(seconds) = spec["terminationGracePeriodSeconds"].as_u64() {
+        let annotations = &mut pod.metadata.annotations;
+        *annotations = annotations.with(GRACE_PERIOD_ANNOTATION, &seconds.to_string());
+    }
+}
+
+fn malformed(place: &str, reason: &str) -> CommandFailure {
+    CommandFailure::Usage(format!("{place}: {reason}"))
+}
+
+/// The pods that the spec of a PodDisruptionBudget keeps.
+fn budget_bound(spec: &Value) -> Result<BudgetBound, String> {
+    let share = |field: &str| {
+        let wrong = || {
+            format!(
+                "spec.{field} is {}; write a number of pods or a percentage such as 50%",
+                spec[field]
+            )
+        };
+        let percent = spec[field].as_str().map(|text| {
+            let percent = text.strip_suffix('%').and_then(|text| text.parse().ok());
+            percent.map(PodShare::Percent)
+        });
+        let pods = || {
+            let pods = spec[field].as_u64();
+            pods.and_then(|pods| u32::try_from(pods).ok())
+                .map(PodShare::Pods)
+        };
+        percent.unwrap_or_else(pods).ok_or_else(wrong)
+    };
+    // A budget without a bound allows no eviction.
+    match (&spec["minAvailable"], &spec["maxUnavailable"]) {
+        (Value::Null, Value::Null) => Ok(BudgetBound::MaxUnavailable(PodShare::Pods(0))),
+        (Value::Null, _) => share("maxUnavailable").map(BudgetBound::MaxUnavailable),
+        _ => share("minAvailable").map(BudgetBound::MinAvailable),
+    }
+}
+
+/// The values of the priority classes.
+fn priorities(documents: &[Document]) -> BTreeMap<String, i64> {
+    let system = [
+        ("system-cluster-critical".to_owned(), 2_000_000_000),
+        ("system-node-critical".to_owned(), 2_000_001_000),
+    ];
+    let classes = documents.iter().map(|document| &document.object);
+    let classes = classes.filter(|object| object["kind"] == "PriorityClass");
+    let classes = classes.filter_map(|class| {
+        let name = class["metadata"]["name"].as_str()?;
+        Some((name.to_owned(), class["value"].as_i64()?))
+    });
+    system.into_iter().chain(classes).collect()
+}
+
+/// A DaemonSet with the pod that its controller creates.
+fn daemon_set(
+    place: String,
+    object: &Value,
+    priority: impl Fn(&str) -> Option<i64>,
+) -> Result<DaemonSet, CommandFailure> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let mut pod = object["spec"]["template"].clone();
+    if name.is_empty() || !pod["spec"].is_object() {
+        let reason = "the DaemonSet has no metadata.name or no spec.template";
+        return Err(malformed(&place, reason));
+    }
+    let mut directed = pod.clone();
+    assign(&mut directed, "");
+    pod["spec"]["tolerations"] = directed["spec"]["tolerations"].take();
+    let class = pod["spec"]["priorityClassName"].as_str().and_then(priority);
+    if let Some(class) = class {
+        pod["spec"]["priority"] = class.into();
+    }
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
+    pod["metadata"]["name"] = name.into();
+    pod["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
+    pod["metadata"]["ownerReferences"] = serde_json::json!([
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": true},
+    ]);
+    let name = name.into();
+    match decoded(Document { place, object: pod }).map_err(CommandFailure::usage)? {
+        Ok(Object::Pod(pod)) => Ok(DaemonSet { name, pod }),
+        other => Err(CommandFailure::Usage(format!("{other:?} is no pod"))),
+    }
+}
+
+/// A ResourceClaimTemplate, as a claim with its name.
+fn claim_template(place: String, mut object: Value) -> Result<Arc<ResourceClaim>, CommandFailure> {
+    object["kind"] = "ResourceClaim".into();
+    object["spec"] = object["spec"]["spec"].take();
+    match decoded(Document { place, object }).map_err(CommandFailure::usage)? {
+        Ok(Object::ResourceClaim(claim)) => Ok(claim),
+        other => Err(CommandFailure::Usage(format!("{other:?} is no claim"))),
     }
 }
 

@@ -179,7 +179,10 @@ fn template(file: &Path) -> Result<Pod, String> {
     };
     let pod = Kind::Pod.decode(of.to_string().as_bytes());
     match pod.map_err(|e| failed(&e))? {
-        Object::Pod(pod) if !pod.spec.containers.is_empty() => Ok(Pod::clone(&pod)),
+        Object::Pod(mut pod) if !pod.spec.containers.is_empty() => {
+            cluster::note_grace_period(Arc::make_mut(&mut pod), &of["spec"]);
+            Ok(Arc::unwrap_or_clone(pod))
+        }
         _ => Err(failed(
             &"it has no containers; give a Pod, a PodTemplate or a workload with a template",
         )),

@@ -523,3 +523,103 @@ fn buffers_of_a_cluster_keep_nodes_of_a_group() {
         "{table}"
     );
 }
+
+/// A pod of a ReplicaSet on a node, with a DaemonSet, its pod, and the objects of claims for one device.
+const OF_CONTROLLERS: &str = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  {name: web-0, namespace: default, uid: w, labels: {app: web}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: r, controller: true}]}
+spec: {nodeName: old, terminationGracePeriodSeconds: 5, containers: [{name: c, image: i, resources: {requests: {cpu: '1'}}}]}
+status: {phase: Running}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  {name: agent-x, namespace: ops, uid: a, ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: agent, uid: d, controller: true}]}
+spec: {nodeName: old, containers: [{name: c, image: i, resources: {requests: {cpu: '1'}}}]}
+status: {phase: Running}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: ops}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: c, image: i, resources: {requests: {cpu: '1'}}}]}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web, namespace: default}
+spec: {BOUND, selector: {matchLabels: {app: web}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec: {driver: gpu.example.com, nodeName: new, pool: {name: new, generation: 1, resourceSliceCount: 1}, devices: [{name: g0}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one-gpu, namespace: default}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}}
+";
+
+/// Two nodes of which the first is drained, and pods for the second.
+const AROUND_THE_OBJECTS: &str = "\
+nodes:
+- {name: old, resources: {cpu: 2}, outages: [{at: 1m, drain: true}]}
+- {name: new, resources: {cpu: 4}}
+pods:
+- {name: gpu, count: 2, duration: 60s, template: gpu.yaml}
+- {name: large, requests: {cpu: 3500m}}
+";
+
+/// Budgets, DaemonSets, templates of claims and grace periods are read from objects.
+#[test]
+fn objects_of_controllers_are_simulated() {
+    let scratch = Scratch::new("simulate-controllers");
+    let gpu = "apiVersion: v1\nkind: Pod\nspec:\n  containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]\n  \
+               resourceClaims: [{name: gpu, resourceClaimTemplateName: one-gpu}]\n";
+    scratch.file("gpu.yaml", gpu);
+    let trace = shown(&scratch.file("trace.yaml", AROUND_THE_OBJECTS));
+    for (bound, evicted) in [
+        ("maxUnavailable: 0", 0),
+        ("minAvailable: 1", 0),
+        ("minAvailable: '50%'", 0),
+        ("maxUnavailable: '100%'", 1),
+    ] {
+        let objects = OF_CONTROLLERS.replace("BOUND", bound);
+        let objects = shown(&scratch.file("objects.yaml", &objects));
+        let report = simulated(&[&objects, &trace]);
+        let run = &report["runs"][0];
+        assert_eq!(run["summary"]["disrupted"], evicted, "{bound}: {run}");
+        // The pod of the DaemonSet is none of the trace, and leaves too little room for the large pod.
+        assert_eq!(run["summary"]["arrived"], 4, "{bound}");
+        assert_eq!(run["summary"]["neverBound"], 1, "{bound}");
+        let pods = run["pods"].as_array().expect("a list");
+        let find = |name: &str| pods.iter().find(|pod| pod["name"] == name).expect("a pod");
+        assert!(find("large")["bound"].is_null(), "{bound}");
+        // One device: a pod after the other.
+        let times = ["gpu-0", "gpu-1"].map(|name| {
+            let pod = find(name);
+            (
+                pod["bound"].as_f64().expect("a time"),
+                pod["ended"].as_f64().expect("a time"),
+            )
+        });
+        let [first, second] = times;
+        assert!(first.1 <= second.0 || second.1 <= first.0, "{times:?}");
+    }
+    let objects = OF_CONTROLLERS.replace("BOUND", "minAvailable: many");
+    let objects = shown(&scratch.file("objects.yaml", &objects));
+    let output = berth(&["simulate", &objects, &trace]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("spec.minAvailable is \"many\""), "{error}");
+}

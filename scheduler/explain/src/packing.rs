@@ -7,6 +7,7 @@
 use crate::examine::is_possible;
 use crate::snapshot::Snapshot;
 use berth_api::{Node, Object, Time};
+use berth_framework::plugin::DryRun;
 use berth_framework::{PodInfo, Slot};
 use berth_scheduler::Scheduler;
 use std::sync::Arc;
@@ -60,17 +61,48 @@ impl Packing {
         self.0.cluster.set(object);
     }
 
-    /// Places a pod on the first of these nodes that all filters accept. Returns the index of the node.
-    pub fn place(&mut self, pod: &Arc<PodInfo>, nodes: &[Slot]) -> Option<usize> {
-        let profile = self.0.profiles.get(&pod.pod.spec.scheduler_name)?.clone();
-        let found = self.0.evaluate(&profile, pod, |evaluator| {
-            let possible = evaluator.pre_filter().ok()?;
-            nodes.iter().position(|node| {
-                is_possible(evaluator.cluster, &possible.nodes, *node)
-                    && evaluator.filter_node(*node).is_success()
-            })
-        })?;
-        self.0.cluster.nodes.add_pod_at(nodes[found], pod.clone());
-        Some(found)
+    /// Places pods alike, each on the first of these nodes that all filters accept, until one fits nowhere. Returns the number
+    /// of placed pods.
+    pub fn place(&mut self, pods: &[Arc<PodInfo>], nodes: &[Slot]) -> usize {
+        let Some(first) = pods.first() else {
+            return 0;
+        };
+        let Some(profile) = self.0.profiles.get(&first.pod.spec.scheduler_name).cloned() else {
+            return 0;
+        };
+        let placed = self.0.evaluate(&profile, first, |evaluator| {
+            let mut placed = Vec::new();
+            let Ok(possible) = evaluator.pre_filter() else {
+                return placed;
+            };
+            evaluator.begin();
+            let (mut from, mut placed_before) = (0, 0);
+            while let Some(pod) = pods.get(placed.len()) {
+                let found = nodes[from..].iter().position(|node| {
+                    is_possible(evaluator.cluster, &possible.nodes, *node)
+                        && evaluator.filter_node(*node).is_success()
+                });
+                match found {
+                    Some(at) => {
+                        from += at;
+                        placed.push(nodes[from]);
+                        if !evaluator.add_pod(nodes[from], pod).is_success() {
+                            break;
+                        }
+                    }
+                    // A spread constraint may admit nodes again that have rejected an earlier pod.
+                    None if from > 0 && placed.len() > placed_before => {
+                        (from, placed_before) = (0, placed.len());
+                    }
+                    None => break,
+                }
+            }
+            evaluator.rollback();
+            placed
+        });
+        for (pod, node) in pods.iter().zip(&placed) {
+            self.0.cluster.nodes.add_pod_at(*node, pod.clone());
+        }
+        placed.len()
     }
 }

@@ -10,6 +10,8 @@
 //! | `buffers` | room that node groups keep for capacity buffers |
 //! | `quotas` | pods that wait for room in a quota |
 //! | `evictions` | pods that are deleted, evicted by drains, or end with their node |
+//! | `daemons` | the pods of DaemonSets |
+//! | `claims`, `volumes` | the controllers of resource claims and volumes |
 //! | `budgets` | disruption budgets |
 //! | `calls` | the API: carries out the calls of the scheduler |
 //! | `measure` | integrals over time, and the course of the simulation |
@@ -20,6 +22,8 @@
 mod budgets;
 mod buffers;
 mod calls;
+mod claims;
+mod daemons;
 mod events;
 mod evictions;
 mod measure;
@@ -31,6 +35,7 @@ mod pods;
 mod quotas;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use crate::report::Run;
 use crate::trace::Trace;
@@ -41,6 +46,8 @@ use berth_scheduler::profile::ProfileErrors;
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use budgets::Budgets;
 use buffers::Buffers;
+use claims::ClaimTemplates;
+use daemons::Daemons;
 use events::{Event, EventQueue};
 use measure::Measure;
 use node_groups::NodeGroups;
@@ -142,6 +149,8 @@ pub struct Simulation {
     packing: Option<Packing>,
     buffers: Buffers,
     budgets: Budgets,
+    daemons: Daemons,
+    claim_templates: ClaimTemplates,
     quotas: Quotas,
     /// Objects other than pods and nodes, which plugins write.
     objects: BTreeMap<(Kind, Str, Str), Object>,
@@ -214,6 +223,8 @@ impl Simulation {
             packing: None,
             buffers: Buffers::new(trace)?,
             budgets: Budgets::new(trace, &plan),
+            daemons: Daemons::new(trace, &plan),
+            claim_templates: ClaimTemplates::new(trace),
             quotas: Quotas::new(trace, &plan),
             objects: BTreeMap::new(),
             measure,
@@ -246,6 +257,7 @@ impl Simulation {
             self.set(object.clone());
         }
         self.add_budgets();
+        self.provision_at_once();
     }
 
     /// The next resource version.
@@ -272,7 +284,13 @@ impl Simulation {
         let mut wake = self.schedule();
         loop {
             let event = self.next_event();
-            let wake_at = wake.filter(|at| *at <= self.last_event + REST_MAX || event.is_some());
+            // A scan of node groups follows from an attempt, and an attempt without a node from a backoff: alone, they would
+            // go on for ever.
+            let is_resting = !self.has_events();
+            if is_resting && self.now > self.last_event + REST_MAX {
+                break;
+            }
+            let wake_at = wake.filter(|at| *at <= self.last_event + REST_MAX || !is_resting);
             let Some(next) = event.into_iter().chain(wake_at).min() else {
                 break;
             };
@@ -282,7 +300,9 @@ impl Simulation {
             }
             if event.is_some_and(|at| at <= next) {
                 self.advance_to(next);
-                self.last_event = next;
+                if !is_resting {
+                    self.last_event = next;
+                }
                 self.happen();
             } else {
                 // An attempt alone changes nothing that is measured: if nothing follows, the simulation has ended.
@@ -306,6 +326,12 @@ impl Simulation {
             arrived: self.pods.arrived(),
             pods: self.pods.len(),
         }
+    }
+
+    /// Returns whether a pod will arrive, or an event other than a scan of node groups is planned.
+    fn has_events(&self) -> bool {
+        let scans = usize::from(self.node_groups.is_scan_planned);
+        self.pods.next_arrival().is_some() || self.events.len() > scans
     }
 
     /// The time of the next arrival or event.
@@ -344,6 +370,7 @@ impl Simulation {
                 Event::NodeDrains { node } => self.node_drains(node),
                 Event::RetryDrain { node } => self.drain(node),
                 Event::Terminated { pod, incarnation } => self.pod_terminated(pod, incarnation),
+                Event::BindVolume(claim) => self.bind_volume(*claim),
                 Event::NodeReturns { node } => self.node_returns(node),
                 Event::Scan => self.scan(),
                 Event::IdleCheck { node } => self.idle_check(node),

@@ -8,8 +8,8 @@ use crate::distribution::Distribution;
 use crate::generate::Generator;
 use berth_api::pod::{Container, SchedulingGate};
 use berth_api::{
-    Duration, Labels, Node, Object, Pod, PodDisruptionBudget, PodSchedulingGroup, ResourceList,
-    Str, Time,
+    Duration, Labels, Node, Object, Pod, PodDisruptionBudget, PodSchedulingGroup, ResourceClaim,
+    ResourceList, Str, Time,
 };
 use std::sync::Arc;
 
@@ -39,6 +39,10 @@ pub struct Trace {
     pub buffers: Vec<CapacityBuffer>,
     /// The quotas.
     pub quotas: Vec<Quota>,
+    /// The DaemonSets.
+    pub daemon_sets: Vec<DaemonSet>,
+    /// The ResourceClaimTemplates: each is a claim with the namespace and name of the template.
+    pub claim_templates: Vec<Arc<ResourceClaim>>,
     /// The disruption budgets. The simulation keeps their status.
     pub budgets: Vec<DisruptionBudget>,
     /// Objects that exist from the start on and do not change by themselves: namespaces, storage classes, device
@@ -72,6 +76,8 @@ impl Trace {
         self.node_groups.append(&mut other.node_groups);
         self.buffers.append(&mut other.buffers);
         self.quotas.append(&mut other.quotas);
+        self.daemon_sets.append(&mut other.daemon_sets);
+        self.claim_templates.append(&mut other.claim_templates);
         self.budgets.append(&mut other.budgets);
         self.objects.append(&mut other.objects);
         if other.world != World::default() {
@@ -298,6 +304,15 @@ pub struct Quota {
     pub namespace: Str,
     /// The amounts, by resource without `requests.`; `pods` for the number of pods.
     pub hard: ResourceList,
+}
+
+/// A DaemonSet: a pod on each node that its template allows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DaemonSet {
+    /// The name.
+    pub name: Str,
+    /// The pod, with the namespace of the set and the tolerations that all pods of DaemonSets have.
+    pub pod: Arc<Pod>,
 }
 
 /// A PodDisruptionBudget, which drains respect and preemption prefers to respect.

@@ -115,21 +115,9 @@ fn chunks(buffer: &CapacityBuffer) -> Vec<Arc<PodInfo>> {
     chunks.collect()
 }
 
-/// Places pods alike on the first nodes that accept them. Returns the number of placed pods.
-fn place(packing: &mut Packing, pods: &[Arc<PodInfo>], nodes: &[Slot]) -> u32 {
-    let (mut placed, mut from, mut placed_before) = (0, 0, 0);
-    while let Some(pod) = pods.get(placed) {
-        match packing.place(pod, &nodes[from..]) {
-            Some(at) => {
-                placed += 1;
-                from += at;
-            }
-            // A spread constraint may admit nodes again that have rejected an earlier pod.
-            None if placed > placed_before && from > 0 => (from, placed_before) = (0, placed),
-            None => break,
-        }
-    }
-    u32::try_from(placed).unwrap_or(u32::MAX)
+/// Places chunks. Returns the number of placed chunks.
+fn place(packing: &mut Packing, chunks: &[Arc<PodInfo>], nodes: &[Slot]) -> u32 {
+    u32::try_from(packing.place(chunks, nodes)).unwrap_or(u32::MAX)
 }
 
 impl Simulation {

@@ -1,6 +1,7 @@
 //! The API as the scheduler meets it: calls are carried out and answered after a latency, objects have versions.
 
 use super::Simulation;
+use super::claims;
 use super::events::{CallAnswer, Event, PodIndex};
 use super::pods::{Phase, set_condition};
 use berth_api::{Kind, Object, Str};
@@ -48,6 +49,9 @@ impl Simulation {
     fn refusal(&self, call: &ApiCall) -> Option<CallError> {
         let pod = call.pod()?;
         let error = |kind, text: &str| Some(CallError::new(kind, format!("pods {pod}: {text}")));
+        if self.daemons.has(&pod.uid) {
+            return None;
+        }
         let Some((_, object)) = self.pods.existing(&pod.uid) else {
             return error(CallErrorKind::NotFound, "not found");
         };
@@ -93,6 +97,9 @@ impl Simulation {
                 if let Some(index) = index(&pod) {
                     self.patch_status(index, &conditions, nominated_node, true);
                 }
+            }
+            ApiCall::DeletePod { pod, .. } if self.daemons.has(&pod.uid) => {
+                self.end_daemon(&pod.uid);
             }
             ApiCall::DeletePod { pod, .. } => {
                 if let Some(index) = index(&pod)
@@ -148,8 +155,10 @@ impl Simulation {
             return;
         }
         let stored = self.objects.get(&key).or(write.created());
-        if let Some(written) = stored.map(|stored| write.applied_to(stored)) {
-            self.set(written);
+        let written = stored.map(|stored| claims::stored(write.applied_to(stored), write.action()));
+        if let Some(written) = written {
+            self.set(written.clone());
+            self.plan_binding(&written);
         }
     }
 

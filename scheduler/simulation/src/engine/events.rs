@@ -1,6 +1,6 @@
 //! The events, ordered by time; those of one time in the order in which they were planned.
 
-use berth_api::Time;
+use berth_api::{Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::CallId;
 use std::cmp::Reverse;
@@ -43,6 +43,8 @@ pub(super) enum Event {
     NodeDrains { node: NodeIndex },
     /// The drain of a node tries again to evict the pods that are left.
     RetryDrain { node: NodeIndex },
+    /// The controllers of volumes look at a claim, by its namespace and name.
+    BindVolume(Box<(Str, Str)>),
     /// The containers of a deleted pod have ended.
     Terminated { pod: PodIndex, incarnation: u32 },
     /// A drained node is available again.
@@ -93,6 +95,11 @@ impl std::fmt::Debug for EventQueue {
 }
 
 impl EventQueue {
+    /// The number of planned events.
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     /// Plans an event.
     pub(super) fn push(&mut self, at: Time, event: Event) {
         let number = self.next_number;

@@ -55,6 +55,11 @@ impl Simulation {
             if state.phase != Phase::OnNode || state.node != node {
                 continue;
             }
+            let shape = &self.plan.shapes[self.shape_of(pod) as usize];
+            let owner = shape.pod.metadata.controller();
+            if owner.is_some_and(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node")) {
+                continue;
+            }
             // As in the API, a pod whose containers have not started is not protected.
             if state.runs_since.is_none() || self.may_evict(pod) {
                 self.delete_with_grace(pod, false);
@@ -108,6 +113,7 @@ impl Simulation {
         let shape = &self.plan.shapes[self.shape_of(index) as usize];
         self.measure.pod_leaves(shape);
         self.node_gives_back(pod.node, index);
+        self.release_claims(&pod.object);
         self.apply_deleted(Object::Pod(pod.object));
         if pod.is_counted_by_quota {
             self.release_quota(index, true);

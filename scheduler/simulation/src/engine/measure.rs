@@ -266,6 +266,11 @@ impl Measure {
         self.namespace(shape, -1, 0);
     }
 
+    /// A pod of a DaemonSet starts or ends.
+    pub(super) fn daemon_changes(&mut self, requests: &[i64], sign: i64) {
+        self.add_requests(Self::allocated, requests, sign);
+    }
+
     pub(super) fn node_joins(&mut self, capacity: &[i64], price: i64) {
         self.add(NODES, 1);
         self.add(PRICE, price);

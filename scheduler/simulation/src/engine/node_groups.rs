@@ -44,7 +44,7 @@ pub(super) struct NodeGroups {
     order: Vec<usize>,
     /// Pods whose last attempt found no node.
     unschedulable: BTreeSet<PodIndex>,
-    is_scan_planned: bool,
+    pub(super) is_scan_planned: bool,
     /// The nodes that boot.
     booting: BTreeSet<NodeIndex>,
     /// The time at which a node joined or lost its last pod.
@@ -116,7 +116,8 @@ impl Simulation {
         let present = packing.nodes();
         let mut coming = Vec::new();
         for node in &self.node_groups.booting {
-            coming.push(packing.add_node(self.nodes.get(*node).template.clone(), []));
+            let template = &self.nodes.get(*node).template;
+            coming.push(packing.add_node(template.clone(), self.daemons_of(template)));
         }
         self.scan_pods(&mut packing, &present, &mut coming);
         self.scan_buffers(&mut packing, &present, coming);
@@ -152,19 +153,21 @@ impl Simulation {
             if fits_nowhere.contains(&shape) || !pod.status.nominated_node_name.is_empty() {
                 continue;
             }
-            let pod = Arc::new(PodInfo::new(pod));
-            // Since the last attempt for a pod in `Unschedulable`, nothing has happened that may let it fit.
-            let may_fit = place != QueuedIn::Unschedulable && !not_on_present.contains(&shape);
+            let pod = [Arc::new(PodInfo::new(pod))];
+            // Since the last attempt for a pod in `Unschedulable`, nothing has happened that may let it fit. A pod of a group
+            // may wait for the room of the others.
+            let may_fit = place != QueuedIn::Unschedulable || pod[0].pod.pod_group_name().is_some();
+            let may_fit = may_fit && !not_on_present.contains(&shape);
             if may_fit {
-                if packing.place(&pod, present).is_some() {
+                if packing.place(&pod, present) > 0 {
                     continue;
                 }
                 not_on_present.insert(shape);
             }
-            if packing.place(&pod, coming).is_some() {
+            if packing.place(&pod, coming) > 0 {
                 continue;
             }
-            match self.grow_for(&pod, packing) {
+            match self.grow_for(&pod[0], packing) {
                 Some(node) => coming.push(node),
                 None => {
                     fits_nowhere.insert(shape);
@@ -182,8 +185,9 @@ impl Simulation {
             }
             let name = group.next_name();
             let node = named(&group.of.node, &name);
-            let slot = packing.add_node(node.into(), []);
-            if packing.place(pod, &[slot]).is_some() {
+            let daemons = self.daemons_of(&node);
+            let slot = packing.add_node(node.into(), daemons);
+            if packing.place(std::slice::from_ref(pod), &[slot]) > 0 {
                 self.boot_node(at as u32);
                 return Some(slot);
             }
@@ -252,7 +256,7 @@ impl Simulation {
         // A pod may be on its way to the node.
         let cluster = self.scheduler.cache().cluster();
         let view = cluster.nodes.node(&state.name);
-        if view.is_some_and(|view| !view.pods().is_empty()) {
+        if view.is_some_and(|view| view.pods().len() > state.daemons.len()) {
             return;
         }
         let of = &self.node_groups.groups[group as usize];

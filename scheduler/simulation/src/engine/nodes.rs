@@ -25,6 +25,8 @@ pub(super) struct SimulatedNode {
     /// The requests of its pods.
     pub(super) used: Box<[i64]>,
     pub(super) pods: Vec<PodIndex>,
+    /// The UIDs of its pods of DaemonSets.
+    pub(super) daemons: Vec<Str>,
     /// In millionths.
     pub(super) price: i64,
     /// The node group.
@@ -126,6 +128,7 @@ impl Simulation {
             used: vec![0; capacity.len()].into(),
             capacity,
             pods: Vec::new(),
+            daemons: Vec::new(),
             price: (price_per_hour * 1e6).round() as i64,
             group,
             is_gone: false,
@@ -191,6 +194,7 @@ impl Simulation {
         self.nodes.by_name.insert(object.name().clone(), node);
         self.measure.node_joins(&state.capacity, state.price);
         self.apply(Object::Node(object));
+        self.start_daemons(node);
         if let Some(group) = group {
             self.group_node_joined(group, node);
         } else {
@@ -214,6 +218,9 @@ impl Simulation {
         self.measure.node_leaves(&state.capacity, state.price);
         self.nodes.draining.remove(&node);
         self.pods_end_with(node);
+        for uid in self.nodes.get(node).daemons.clone() {
+            self.end_daemon(&uid);
+        }
         self.apply_deleted(Object::Node(object));
     }
 

@@ -199,6 +199,9 @@ fn resources(trace: &Trace, sources: &[TracePod]) -> Vec<Str> {
             add(&berth_oracle::requests(&source.pod));
         }
     }
+    for set in &trace.daemon_sets {
+        add(&berth_oracle::requests(&set.pod));
+    }
     for buffer in &trace.buffers {
         add(&berth_oracle::requests(&buffer.pod));
     }

@@ -261,6 +261,9 @@ impl Simulation {
             pod.spec.scheduling_gates.extend(gates);
             self.plan_gates(index, incarnation);
         }
+        if !pod.spec.resource_claims.is_empty() {
+            self.create_claims(index, &mut pod);
+        }
         let node = if self.ran_before(index) {
             pod.spec.node_name.clone()
         } else {
@@ -435,7 +438,7 @@ impl Simulation {
     }
 
     /// Returns whether a pod has its node from the trace.
-    fn ran_before(&self, index: PodIndex) -> bool {
+    pub(super) fn ran_before(&self, index: PodIndex) -> bool {
         let shape = &self.plan.shapes[self.shape_of(index) as usize];
         self.pods.get(index).incarnation == 1 && shape.pod.is_assigned()
     }
@@ -490,6 +493,7 @@ impl Simulation {
             self.no_longer_unschedulable(index);
         }
         if let Some(object) = object {
+            self.release_claims(&object);
             self.apply_deleted(Object::Pod(object));
         }
         let was_counted = std::mem::take(&mut self.pods.get_mut(index).is_counted_by_quota);

@@ -1,6 +1,7 @@
 //! Situations with a known outcome. Calls take 20 ms and containers start after a second unless stated.
 
 mod buffers;
+mod controllers;
 mod evictions;
 mod node_groups;
 

@@ -5,13 +5,13 @@ use super::*;
 use berth_api::{Kind, Object};
 use serde_json::{Value, json};
 
-fn object(kind: Kind, value: &Value) -> Object {
+pub(super) fn object(kind: Kind, value: &Value) -> Object {
     let decoded = kind.decode(value.to_string().as_bytes());
     decoded.unwrap_or_else(|e| panic!("{value}: {e}"))
 }
 
 /// A pod of the application `web` with this spec that requests 100m.
-fn web(spec: Value) -> Pod {
+pub(super) fn web(spec: Value) -> Pod {
     let mut spec = spec;
     spec["schedulerName"] = "default-scheduler".into();
     if spec["containers"].is_null() {
@@ -26,7 +26,7 @@ fn web(spec: Value) -> Pod {
     }
 }
 
-fn zoned(cpu: &str, zone: &str) -> Node {
+pub(super) fn zoned(cpu: &str, zone: &str) -> Node {
     let mut node = node(cpu);
     node.metadata.labels = Labels::from_pairs([("topology.kubernetes.io/zone", zone)]);
     node
@@ -149,6 +149,42 @@ fn the_filters_of_the_profile_decide_which_group_grows() {
             "{situation}"
         );
     }
+}
+
+#[test]
+fn a_group_of_pods_causes_the_nodes_that_it_lacks() {
+    let member = |name: &str| TracePod {
+        pod: PodShape {
+            requests: amounts(&[("cpu", "1")]),
+            group: Some("ring".into()),
+            ..PodShape::default()
+        }
+        .pod()
+        .into(),
+        ..pod(name, "1", 5, 60)
+    };
+    // Two of five pods have room on a present node, two on a new one each.
+    let members = ["m0", "m1", "m2", "m3", "m4"].map(member);
+    let mut of = trace(&["2"], members.into());
+    of.node_groups = vec![group_of(0, 5)];
+    of.groups = vec![TraceGroup {
+        namespace: "default".into(),
+        name: "ring".into(),
+        minimum: 5,
+        topology: None,
+        priority: None,
+    }];
+    let run = play(&of);
+    assert_eq!((run.summary.nodes_added, run.summary.finished), (2, 5));
+}
+
+#[test]
+fn a_simulation_without_nodes_ends_when_no_group_helps() {
+    let mut of = trace(&[], vec![pod("huge", "4", 5, 60)]);
+    of.node_groups = vec![group_of(0, 5)];
+    let run = play(&of);
+    assert_eq!((run.summary.nodes_added, run.summary.never_bound), (0, 1));
+    assert!(run.seconds < 3600.0, "{}", run.seconds);
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! Resource claims, as their controller keeps them: a claim for each entry of a pod that names a template, which ends with
+//! the pod; devices of other claims are released when their last pod has ended.
+
+use super::Simulation;
+use super::events::PodIndex;
+use crate::trace::Trace;
+use berth_api::devices::ConsumerReference;
+use berth_api::pod::PodResourceClaimStatus;
+use berth_api::{Kind, Object, OwnerReference, Pod, ResourceClaim, Str};
+use berth_framework::cluster::claim_names;
+use berth_framework::write::Action;
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// The templates, by namespace and name.
+#[derive(Debug, Default)]
+pub(super) struct ClaimTemplates(FxHashMap<(Str, Str), Arc<ResourceClaim>>);
+
+impl ClaimTemplates {
+    pub(super) fn new(trace: &Trace) -> Self {
+        let templates = trace.claim_templates.iter().map(|claim| {
+            let metadata = &claim.metadata;
+            let key = (metadata.namespace.clone(), metadata.name.clone());
+            (key, claim.clone())
+        });
+        Self(templates.collect())
+    }
+}
+
+/// A claim as the API stores it: without the scheduler's marks of assumed devices, and with the users that a reservation adds or
+/// removes, which is in the patch alone.
+pub(super) fn stored(object: Object, action: &Action) -> Object {
+    let Object::ResourceClaim(claim) = object else {
+        return object;
+    };
+    let mut claim = Arc::unwrap_or_clone(claim);
+    let status = &mut claim.status;
+    status.is_assumed = false;
+    status.assumed_for.clear();
+    if let Action::StrategicPatch(body) = action {
+        for user in body["status"]["reservedFor"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            status
+                .reserved_for
+                .retain(|known| user["uid"] != *known.uid);
+            if user["$patch"] != "delete" {
+                let user = ConsumerReference::deserialize(user);
+                status.reserved_for.extend(user.ok());
+            }
+        }
+    }
+    Object::ResourceClaim(Arc::new(claim))
+}
+
+impl Simulation {
+    /// Creates the claims of a new pod. A pod whose template does not exist waits for its claim.
+    pub(super) fn create_claims(&mut self, index: PodIndex, pod: &mut Pod) {
+        let shape = &self.plan.shapes[self.shape_of(index) as usize].pod;
+        if self.ran_before(index) {
+            // Its claims are objects of the trace.
+            pod.status.resource_claim_statuses = shape.status.resource_claim_statuses.clone();
+            return;
+        }
+        for entry in pod.spec.resource_claims.clone() {
+            let Some(template) = entry.resource_claim_template_name else {
+                continue;
+            };
+            let key = (pod.namespace().clone(), template);
+            let Some(template) = self.claim_templates.0.get(&key) else {
+                continue;
+            };
+            let name: Str = format!("{}-{}", pod.name(), entry.name).into();
+            let mut claim = ResourceClaim::clone(template);
+            claim.metadata.uid = format!("claim-{}-{}", pod.uid(), entry.name).into();
+            claim.metadata.name = name.clone();
+            claim.metadata.creation_timestamp = Some(self.now);
+            let owner = OwnerReference {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                name: pod.name().clone(),
+                uid: pod.uid().clone(),
+                controller: Some(true),
+            };
+            claim.metadata.owner_references = vec![owner].into();
+            pod.status
+                .resource_claim_statuses
+                .push(PodResourceClaimStatus {
+                    name: entry.name,
+                    resource_claim_name: Some(name),
+                });
+            self.set(Object::ResourceClaim(Arc::new(claim)));
+        }
+    }
+
+    /// Deletes or releases the claims of a pod that does not exist any more.
+    pub(super) fn release_claims(&mut self, pod: &Pod) {
+        for name in claim_names(pod) {
+            let key = (Kind::ResourceClaim, pod.namespace().clone(), name.clone());
+            let Some(Object::ResourceClaim(claim)) = self.objects.get(&key) else {
+                continue;
+            };
+            // A pod of a cluster has another UID in the simulation.
+            let is_of_pod = |kind: &str, name: &Str| kind == "Pod" && name == pod.name();
+            let owner = claim.metadata.controller();
+            if owner.is_some_and(|owner| is_of_pod(&owner.kind, &owner.name)) {
+                let object = Object::ResourceClaim(claim.clone());
+                self.delete(object);
+                continue;
+            }
+            let mut claim = ResourceClaim::clone(claim);
+            let users = &mut claim.status.reserved_for;
+            let before = users.len();
+            users.retain(|user| user.name != *pod.name());
+            if users.len() == before {
+                continue;
+            }
+            if users.is_empty() {
+                claim.status.allocation = None;
+            }
+            self.set(Object::ResourceClaim(Arc::new(claim)));
+        }
+    }
+}
