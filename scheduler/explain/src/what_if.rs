@@ -26,6 +26,7 @@ pub use report::{
 
 use crate::change::{Edit, PodRef, released};
 use crate::queue::gate_text;
+use crate::stored::{set_version, written};
 use berth_api::pod::PodCondition;
 use berth_api::resources::{CPU, MEMORY};
 use berth_api::{Duration, Kind, Object, Pod, Str, Time};
@@ -191,25 +192,7 @@ impl WhatIfWorld {
 
     fn set(&mut self, mut object: Object) {
         self.version = self.version.saturating_add(1);
-        let version = Str::from(self.version.to_string());
-        match &mut object {
-            Object::Pod(pod) => Arc::make_mut(pod).metadata.resource_version = version,
-            Object::Node(node) => Arc::make_mut(node).metadata.resource_version = version,
-            Object::PodDisruptionBudget(budget) => {
-                Arc::make_mut(budget).metadata.resource_version = version;
-            }
-            Object::ResourceClaim(claim) => {
-                Arc::make_mut(claim).metadata.resource_version = version;
-            }
-            Object::PersistentVolume(volume) => {
-                Arc::make_mut(volume).metadata.resource_version = version;
-            }
-            Object::PersistentVolumeClaim(claim) => {
-                Arc::make_mut(claim).metadata.resource_version = version;
-            }
-            Object::Custom(custom) => Arc::make_mut(custom).metadata.resource_version = version,
-            _ => {}
-        }
+        set_version(&mut object, self.version.to_string().into());
         self.objects.insert(key_of(&object), object.clone());
         self.scheduler
             .apply(ClusterChange::Applied(object), self.now);
@@ -347,8 +330,8 @@ impl WhatIfWorld {
             return self.delete(&key);
         }
         let stored = self.objects.get(&key).or(write.created());
-        if let Some(written) = stored.map(|stored| write.applied_to(stored)) {
-            self.set(written);
+        if let Some(stored) = stored.map(|stored| written(write, stored)) {
+            self.set(stored);
         }
     }
 

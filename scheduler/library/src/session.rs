@@ -158,6 +158,36 @@ mod tests {
     }
 
     #[test]
+    fn pods_share_the_devices_of_a_claim() {
+        let objects = "\
+{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu}, spec: {}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: 4, pods: 110}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec: {driver: gpu.example.com, nodeName: n1, pool: {name: n1, generation: 1, resourceSliceCount: 1}, devices: [{name: g}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: one, namespace: default}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}
+";
+        let pods = ["a", "b"].map(|name| {
+            format!(
+                "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: c, image: i}}], \
+                 resourceClaims: [{{name: gpu, resourceClaimName: one}}]}}}}\n"
+            )
+        });
+        let cluster = ClusterObjects::from_yaml("c", &(objects.to_owned() + &pods.concat()));
+        let cluster = cluster.expect("a cluster");
+        let session = Session::new(&cluster, &Configuration::default(), Time::EPOCH);
+        let report = session.expect("a session").schedule(Time::EPOCH);
+        assert_eq!(report.placed.len(), 2, "{:?}", report.pending);
+    }
+
+    #[test]
     fn a_rejected_workload_takes_no_room_from_those_behind_it() {
         let cluster = cluster(4, &[("a", 2), ("b", 2), ("c", 2), ("d", 3), ("e", 1)]);
         let queue = [

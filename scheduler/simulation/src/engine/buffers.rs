@@ -159,9 +159,9 @@ impl Simulation {
         let nodes = [present, &coming].concat();
         let placed = self.buffers.place(packing, &nodes);
         coming.clear();
-        for at in 0..placed.len() {
+        for (at, placed) in placed.into_iter().enumerate() {
             let pods = self.buffers.all[at].pods.clone();
-            let left = pods.get(placed[at] as usize..).unwrap_or_default();
+            let left = pods.get(placed as usize..).unwrap_or_default();
             let mut left = &left[place(packing, left, &coming) as usize..];
             while let [chunk, others @ ..] = left {
                 let Some(node) = self.grow_for(chunk, packing) else {

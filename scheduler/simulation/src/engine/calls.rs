@@ -1,10 +1,10 @@
 //! The API as the scheduler meets it: calls are carried out and answered after a latency, objects have versions.
 
 use super::Simulation;
-use super::claims;
 use super::events::{CallAnswer, Event, PodIndex};
 use super::pods::{Phase, set_condition};
 use berth_api::{Kind, Object, Str};
+use berth_explain::stored::{set_version, written};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, ConditionPatch, PodRef, Response};
 use berth_framework::write::{Action, Write};
@@ -155,8 +155,7 @@ impl Simulation {
             return;
         }
         let stored = self.objects.get(&key).or(write.created());
-        let written = stored.map(|stored| claims::stored(write.applied_to(stored), write.action()));
-        if let Some(written) = written {
+        if let Some(written) = stored.map(|stored| written(write, stored)) {
             self.set(written.clone());
             self.plan_binding(&written);
         }
@@ -177,28 +176,7 @@ impl Simulation {
 
     /// Stores an object other than a pod or node, and notifies the scheduler.
     pub(super) fn set(&mut self, mut object: Object) {
-        let version = self.next_version();
-        match &mut object {
-            Object::PodDisruptionBudget(budget) => {
-                Arc::make_mut(budget).metadata.resource_version = version;
-            }
-            Object::ResourceClaim(claim) => {
-                Arc::make_mut(claim).metadata.resource_version = version;
-            }
-            Object::PersistentVolume(volume) => {
-                Arc::make_mut(volume).metadata.resource_version = version;
-            }
-            Object::PersistentVolumeClaim(claim) => {
-                Arc::make_mut(claim).metadata.resource_version = version;
-            }
-            Object::PodGroup(group) => {
-                Arc::make_mut(group).metadata.resource_version = version;
-            }
-            Object::Custom(custom) => {
-                Arc::make_mut(custom).metadata.resource_version = version;
-            }
-            _ => {}
-        }
+        set_version(&mut object, self.next_version());
         let metadata = object.metadata();
         let key = (
             object.kind(),

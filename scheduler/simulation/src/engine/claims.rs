@@ -4,13 +4,10 @@
 use super::Simulation;
 use super::events::PodIndex;
 use crate::trace::Trace;
-use berth_api::devices::ConsumerReference;
 use berth_api::pod::PodResourceClaimStatus;
 use berth_api::{Kind, Object, OwnerReference, Pod, ResourceClaim, Str};
 use berth_framework::cluster::claim_names;
-use berth_framework::write::Action;
 use rustc_hash::FxHashMap;
-use serde::Deserialize;
 use std::sync::Arc;
 
 /// The templates, by namespace and name.
@@ -26,34 +23,6 @@ impl ClaimTemplates {
         });
         Self(templates.collect())
     }
-}
-
-/// A claim as the API stores it: without the scheduler's marks of assumed devices, and with the users that a reservation adds or
-/// removes, which is in the patch alone.
-pub(super) fn stored(object: Object, action: &Action) -> Object {
-    let Object::ResourceClaim(claim) = object else {
-        return object;
-    };
-    let mut claim = Arc::unwrap_or_clone(claim);
-    let status = &mut claim.status;
-    status.is_assumed = false;
-    status.assumed_for.clear();
-    if let Action::StrategicPatch(body) = action {
-        for user in body["status"]["reservedFor"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
-            status
-                .reserved_for
-                .retain(|known| user["uid"] != *known.uid);
-            if user["$patch"] != "delete" {
-                let user = ConsumerReference::deserialize(user);
-                status.reserved_for.extend(user.ok());
-            }
-        }
-    }
-    Object::ResourceClaim(Arc::new(claim))
 }
 
 impl Simulation {

@@ -55,7 +55,8 @@ impl Daemons {
     }
 
     /// The pods of a node that joins, each with the index of its set. Pods for which the node is too small are left out.
-    fn on_node(&self, node: &Node, mut free: Box<[i64]>) -> Vec<(usize, Pod)> {
+    fn on_node(&self, node: &Node, allocatable: &[i64]) -> Vec<(usize, Pod)> {
+        let mut free = allocatable.to_vec();
         let mut pods = Vec::new();
         for (at, set) in self.all.iter().enumerate() {
             let template = &set.of.pod;
@@ -94,8 +95,8 @@ impl Daemons {
 impl Simulation {
     /// The pods that a node of a group has from the beginning.
     pub(super) fn daemons_of(&self, node: &Node) -> Vec<Arc<PodInfo>> {
-        let free = self.plan.amounts(&node.status.allocatable);
-        let pods = self.daemons.on_node(node, free).into_iter();
+        let allocatable = self.plan.amounts(&node.status.allocatable);
+        let pods = self.daemons.on_node(node, &allocatable).into_iter();
         pods.map(|(_, pod)| Arc::new(PodInfo::new(Arc::new(pod))))
             .collect()
     }
@@ -106,7 +107,7 @@ impl Simulation {
         let Some(node) = state.object.clone() else {
             return;
         };
-        for (set, mut pod) in self.daemons.on_node(&node, state.capacity.clone()) {
+        for (set, mut pod) in self.daemons.on_node(&node, &state.capacity) {
             pod.metadata.resource_version = self.next_version();
             pod.metadata.creation_timestamp = Some(self.now);
             pod.status.start_time = Some(self.now);

@@ -133,7 +133,7 @@ fn a_terminating_pod_counts_in_its_quota() {
 }
 
 #[test]
-fn a_drain_evicts_pods_as_their_budgets_allow_and_a_failure_does_not_ask() {
+fn a_drain_evicts_pods_as_their_budgets_allow_and_a_failure_ignores_them() {
     let min = |pods| BudgetBound::MinAvailable(PodShare::Pods(pods));
     let max = |pods| BudgetBound::MaxUnavailable(PodShare::Pods(pods));
     // The run times that are lost are those from 1.02 s to the eviction. With a budget for one pod at a time, a replacement
