@@ -54,6 +54,14 @@ pub(crate) fn run(args: &SimulateArgs, registry: &Registry) -> Result<(), Comman
         some => some.iter().map(AsRef::as_ref).collect(),
     };
     let gates = gates(args, &input)?;
+    for (at, config) in configs.iter().enumerate() {
+        if configs[..at].contains(config) {
+            return Err(CommandFailure::Usage(format!(
+                "--config {} is given twice; give each configuration once, and --seeds N for more runs",
+                config.display()
+            )));
+        }
+    }
     // Every configuration is checked before the first simulation begins.
     for config in &configs {
         options(config, gates, &input, registry)?;

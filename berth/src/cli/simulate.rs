@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub(crate) struct SimulateArgs {
     /// Pods that arrive and end, and nodes: a trace as CSV or YAML (CSV also with gzip), the objects of a cluster as
     /// kubectl get -A -o yaml prints them, the directory of a recording, a file of the openb trace of Alibaba (CSV), or a
-    /// trace of SimKube (.sktrace); - is standard input, a trace as YAML
+    /// trace of SimKube (.sktrace); - is standard input
     #[arg(value_name = "TRACE", required = true)]
     pub(crate) trace: Vec<PathBuf>,
     /// Nodes: a file with nodes (CSV, a trace as YAML, Node objects), a number of nodes of 4 CPU and 32Gi, or

@@ -141,16 +141,26 @@ fn trace_of(file: &Path, notes: &mut Vec<String>) -> Result<Trace, CommandFailur
     let placed = |error: TextError| CommandFailure::Usage(format!("{}: {error}", file.display()));
     // Templates are found beside the trace.
     let mut load = |path: &str| template(&file.with_file_name(path));
-    if name.ends_with(".csv") && is_openb(&text) {
+    let is_csv = name.ends_with(".csv") || (name == "-" && begins_as_csv(&text));
+    if is_csv && is_openb(&text) {
         return read_openb(&text).map_err(placed);
     }
-    if name.ends_with(".csv") {
+    if is_csv {
         return read_csv(&text, &mut load).map_err(placed);
     }
     if cluster::is_objects(&text) {
         return cluster::read(file, &text, notes);
     }
     read_yaml(&text, &mut load).map_err(placed)
+}
+
+/// Returns whether the first line of a text has the names of columns, and is no YAML.
+fn begins_as_csv(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim_start);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+    first.is_some_and(|line| {
+        line.contains(',') && !line.contains(": ") && !line.starts_with(['{', '[', '-'])
+    })
 }
 
 /// A trace of SimKube.

@@ -355,6 +355,18 @@ fn mistakes_have_the_file_the_place_and_exit_code_2() {
             "--until 2026-01-04T00:00:00Z: the trace begins later, at 2026-01-05T00:00:00Z",
         ),
         (
+            vec![
+                good.as_str(),
+                "--nodes",
+                "1",
+                "--config",
+                "default",
+                "--config",
+                "default",
+            ],
+            "--config default is given twice",
+        ),
+        (
             vec![good.as_str(), "--nodes", "1:cpu=-4"],
             "\"cpu\" has no quantity of at least 0",
         ),
@@ -447,6 +459,27 @@ fn unusual_traces_are_simulated() {
         let got = [count("arrived"), count("finished")];
         assert_eq!(got, pods.map(Some), "{file} {until}");
         assert_eq!(run["seconds"].as_f64(), Some(seconds), "{file} {until}");
+    }
+}
+
+/// Standard input has no name with an ending.
+#[test]
+fn standard_input_is_csv_or_yaml() {
+    let scratch = Scratch::new("simulate-stdin");
+    for (name, text) in [
+        ("csv", "# two pods\nname,arrival,label:app\na,0,x\nb,0,y\n"),
+        ("yaml", "pods:\n- {name: a, count: 2}\n"),
+        ("json", r#"{"pods": [{"name": "a", "count": 2}]}"#),
+    ] {
+        let file = std::fs::File::open(scratch.file(name, text)).expect("the file is there");
+        let output = Command::new(BINARY)
+            .args(["simulate", "-", "--nodes", "1", "-o", "json"])
+            .stdin(file)
+            .output()
+            .expect("berth runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        assert_eq!(report["runs"][0]["summary"]["bound"], 2, "{name}: {error}");
     }
 }
 

@@ -143,6 +143,15 @@ fn mistakes_have_a_place_and_a_way_out() {
             "pods:\n- arrival: 5\n",
             "line 2, column 3: the item has no field \"name\"; add it",
         ),
+        ("pods:\n- name:\n", "line 2, column 7: the value is missing"),
+        (
+            "pods:\n- {name: a, arrival: 1e300}\n",
+            "line 2, column 22: the duration \"1e300\" is not between 0 and 200 years",
+        ),
+        (
+            "generate:\n- {name: a, until: 1d, arrivals: {perHour: .nan}}\n",
+            "line 2, column 44: the number is not finite",
+        ),
         (
             "pods:\n- name: a\n  name: b\n",
             "line 3, column 3: the field \"name\" is given twice; remove one",

@@ -111,7 +111,11 @@ impl<'de, T: FromText> Deserialize<'de> for Text<T> {
                 Ok(number.to_string())
             }
             fn visit_f64<E>(self, number: f64) -> Result<String, E> {
-                Ok(number.to_string())
+                // With an exponent where the digits would fill a line.
+                Ok(format!("{number:?}"))
+            }
+            fn visit_unit<E: serde::de::Error>(self) -> Result<String, E> {
+                Err(E::custom("the value is missing"))
             }
         }
         let text = deserializer.deserialize_any(AsText)?;
@@ -176,6 +180,7 @@ fn message_of(error: &Error) -> String {
             "sequence start" => "no list; begin each item with a dash".to_owned(),
             other => format!("expected {other}"),
         },
+        Error::NonFiniteFloat { .. } => "the number is not finite".to_owned(),
         other => first_line(&other.to_string()),
     }
 }
