@@ -5,7 +5,7 @@
 
 use super::amounts::{CountedResources, FOR_BALANCE, Scored, ScoredColumns, requested};
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
-use super::batch::{ExactShare, floor};
+use super::batch::{ExactShare, floor, nearest};
 use super::strategy::Share;
 use crate::extended_resources::without_backing_classes;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE};
@@ -62,7 +62,8 @@ fn exact_score([a, b]: [ExactShare; 2]) -> f64 {
     let balance = |a: f64, b: f64| floor((1.0 - ((a - b) / 2.0).abs()) * max);
     let with = balance(fraction(a.requested, a), fraction(b.requested, b));
     let without = balance(fraction(a.without, a), fraction(b.without, b));
-    max / 2.0 + floor((max / 2.0 + with - without) / 2.0)
+    // A whole number or a half: a quarter less is next to the same number rounded down.
+    max / 2.0 + nearest((max / 2.0 + with - without) / 2.0 - 0.25)
 }
 
 /// The balance with the pod and without it, for two resources.

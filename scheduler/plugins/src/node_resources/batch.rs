@@ -39,10 +39,16 @@ fn exact(amount: i64) -> f64 {
     f64::from_bits(amount.cast_unsigned() | WHOLE_FROM.to_bits()) - WHOLE_FROM
 }
 
+/// The whole number next to a small one.
+#[inline(always)]
+pub(super) fn nearest(number: f64) -> f64 {
+    (number + WHOLE_FROM) - WHOLE_FROM
+}
+
 /// The greatest whole number that is not above a small one. Unlike `floor`, this is vectorised.
 #[inline(always)]
 pub(super) fn floor(number: f64) -> f64 {
-    let rounded = (number + WHOLE_FROM) - WHOLE_FROM;
+    let rounded = nearest(number);
     if rounded > number {
         rounded - 1.0
     } else {
@@ -61,27 +67,33 @@ impl ScoredPair<'_> {
         score: impl Fn([ExactShare; 2]) -> f64,
         rate: impl Fn(Slot) -> i64,
     ) {
+        let mut amounts = [[0; RUN]; 4];
         for run in slots.chunks(RUN) {
-            if !self.rate_run(run, scores, &score) {
+            if !self.rate_run(run, &mut amounts, scores, &score) {
                 scores.extend(run.iter().map(|slot| rate(*slot)));
             }
         }
     }
 
-    /// The same for at most [`RUN`] nodes; false if `score` does not suffice.
+    /// The same for at most [`RUN`] nodes, whose amounts are read into `amounts`; false if `score` does not suffice.
     #[inline(always)]
     fn rate_run(
         &self,
         run: &[Slot],
+        amounts: &mut [[i64; RUN]; 4],
         scores: &mut Vec<i64>,
         score: &impl Fn([ExactShare; 2]) -> f64,
     ) -> bool {
         let [a, b] = &self.0;
-        let ([offered_a, held_a], [offered_b, held_b]) = (a.gather(run), b.gather(run));
+        let [offered_a, held_a, offered_b, held_b] = amounts;
+        for (at, slot) in run.iter().enumerate() {
+            (offered_a[at], held_a[at]) = a.at(*slot);
+            (offered_b[at], held_b[at]) = b.at(*slot);
+        }
         let mut found = [0.0; RUN];
         let (mut bits, mut is_none_offered) = (a.own | b.own, false);
-        let first = offered_a[..run.len()].iter().zip(&held_a);
-        let second = offered_b[..run.len()].iter().zip(&held_b);
+        let first = offered_a[..run.len()].iter().zip(&*held_a);
+        let second = offered_b[..run.len()].iter().zip(&*held_b);
         for (found, ((offered_a, held_a), (offered_b, held_b))) in
             found.iter_mut().zip(first.zip(second))
         {
@@ -105,15 +117,10 @@ impl ScoredPair<'_> {
 }
 
 impl ScoredColumn<'_> {
-    /// What nodes offer, and the requests of their pods, side by side.
+    /// What a node offers, and the requests of its pods.
     #[inline(always)]
-    fn gather(&self, run: &[Slot]) -> [[i64; RUN]; 2] {
-        let [mut offered, mut held] = [[0; RUN]; 2];
-        for (at, slot) in run.iter().enumerate() {
-            offered[at] = self.allocatable[slot.index()];
-            held[at] = self.held[slot.index()];
-        }
-        [offered, held]
+    fn at(&self, slot: Slot) -> (i64, i64) {
+        (self.allocatable[slot.index()], self.held[slot.index()])
     }
 }
 

@@ -280,16 +280,8 @@ impl NodeFilter for NodeResourcesFit {
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> bool + 'a {
         let room = Room::new(nodes, requests);
-        move |slot| match requests.resized {
-            None => room.suffices(slot),
-            Some(_) => {
-                let mut fits = nodes.get(slot).is_some();
-                if let Some(node) = nodes.get(slot) {
-                    Self::shortages(requests, node, |_| fits = false);
-                }
-                fits
-            }
-        }
+        // A pod that is resized counts on its node already, which columns do not tell: each node is checked.
+        move |slot| requests.resized.is_none() && room.suffices(slot)
     }
 }
 

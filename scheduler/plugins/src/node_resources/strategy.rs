@@ -4,7 +4,7 @@
 //! computed with 128 bits where 64 do not suffice, so that amounts near the limit do not wrap.
 
 use super::amounts::ScoredPair;
-use super::batch::{ExactShare, floor};
+use super::batch::{ExactShare, floor, nearest};
 use super::shape::ScoreShape;
 use berth_framework::Slot;
 use berth_framework::plugin::MAX_NODE_SCORE;
@@ -77,9 +77,11 @@ impl ScoringStrategy {
         scores: &mut Vec<i64>,
         rate: impl Fn(Slot) -> i64,
     ) {
-        // Weights are at most 100.
         let [a, b] = pair.0.map(|column| column.weight as f64);
-        let mean = move |of_a: f64, of_b: f64| floor((of_a * a + of_b * b) / (a + b));
+        // Scores and weights are whole numbers of at most 100, so a half more changes no mean that is rounded down, and is
+        // greater than the error of a product in the place of the quotient, which takes a quarter of the time.
+        let share = 1.0 / (a + b);
+        let mean = move |of_a: f64, of_b: f64| nearest((of_a * a + of_b * b + 0.5) * share - 0.5);
         match self {
             Self::LeastAllocated if a + b > 0.0 => {
                 let least = |share: ExactShare| {
