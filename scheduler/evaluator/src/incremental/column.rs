@@ -32,9 +32,6 @@ pub(super) const FEASIBLE: Answer = 0;
 /// There is no node.
 pub(super) const NO_NODE: Answer = Answer::MAX;
 
-/// A sum of weighted scores. Each is below a half of the greatest, so that two can be added.
-pub(super) type Sum = i32;
-
 /// A rejection of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Rejection {
@@ -49,8 +46,9 @@ pub(super) struct Cell {
     pub(super) answer: Answer,
     /// The place of the raw scores that are normalised; of feasible nodes only.
     pub(super) grade: u16,
-    /// The sum of the other scores, weights included; of feasible nodes only.
-    pub(super) sum: Sum,
+    /// The sum of the other scores, weights included; of feasible nodes only. Below a half of the greatest number, so that the
+    /// sums of two columns can be added.
+    pub(super) sum: i32,
 }
 
 impl Cell {
@@ -475,13 +473,13 @@ impl Column {
             if grade > DIFFERENT_MAX {
                 return Err(Unkeepable);
             }
-            if sum.unsigned_abs() >= u64::from(Sum::MAX.unsigned_abs() / 2) {
+            if sum.unsigned_abs() >= u64::from(i32::MAX.unsigned_abs() / 2) {
                 return Err(Unkeepable);
             }
             *self.cell_of(rows, *slot)? = Cell {
                 answer: FEASIBLE,
                 grade: grade as u16,
-                sum: *sum as Sum,
+                sum: *sum as i32,
             };
         }
         Ok(())

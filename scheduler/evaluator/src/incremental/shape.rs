@@ -6,7 +6,7 @@
 
 use super::changes::Changes;
 use super::classes::{ClassId, NO_CLASS};
-use super::column::{Answer, Cell, Column, FEASIBLE, Sum};
+use super::column::{Answer, Cell, Column, FEASIBLE};
 use super::ledgers::Ledgers;
 use super::node_classes::NodeClasses;
 use super::plan::{Plan, Unkeepable};
@@ -47,7 +47,7 @@ impl PodColumns<'_> {
     }
 
     /// The sum of the scores of a feasible node that are not normalised, weights included.
-    pub(super) fn sum(&self, slot: Slot) -> Sum {
+    pub(super) fn sum(&self, slot: Slot) -> i32 {
         self.node.cells()[slot.index()].sum + self.pods_cell(slot).sum
     }
 
@@ -68,7 +68,7 @@ pub(super) struct BlockBest {
     pub(super) class: ClassId,
     pub(super) answer: Answer,
     /// The greatest sum.
-    pub(super) sum: Sum,
+    pub(super) sum: i32,
     /// How many nodes have it.
     pub(super) nodes: u16,
     /// The number of all these nodes.
@@ -302,7 +302,7 @@ fn read_block(
 fn add(
     block: &mut SmallVec<[BlockBest; 2]>,
     (class, answer): (ClassId, Answer),
-    sum: Sum,
+    sum: i32,
     nodes: u16,
 ) {
     let mut known = block.iter_mut();
