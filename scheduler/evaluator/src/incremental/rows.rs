@@ -40,8 +40,6 @@ pub(super) struct Rows {
     /// The rows of each block of slots, with the number of nodes in the block.
     of_blocks: Vec<Vec<(RowId, u16)>>,
     all: Vec<Row>,
-    /// By slot: whether the node is the example of its row.
-    is_example: Vec<bool>,
     by_amounts: FxHashMap<Arc<[i64]>, RowId>,
     free: Vec<RowId>,
     opened: u64,
@@ -75,7 +73,6 @@ impl Rows {
         let mut shared = std::mem::take(&mut self.row_of);
         let row_of = Arc::make_mut(&mut shared);
         row_of.resize(table.slots(), NO_ROW);
-        self.is_example.resize(table.slots(), false);
         let blocks = table.slots().div_ceil(BLOCK);
         self.of_blocks.resize(blocks, Vec::new());
         let mut amounts = Vec::new();
@@ -86,8 +83,6 @@ impl Rows {
                 row_of[slot.index()] = now;
                 self.enter(now, *slot);
                 self.leave(before, *slot, row_of);
-                let row = self.all.get(now as usize);
-                self.is_example[slot.index()] = row.is_some_and(|row| row.example == *slot);
             }
             // Also if it stays in its row: dry runs of preemption read the pods of a node, not their sums.
             self.changes.push(*slot);
@@ -164,7 +159,6 @@ impl Rows {
             let mut rows = (0..).zip(row_of);
             let other = rows.find(|(_, row)| **row == id);
             row.example = other.map_or(slot, |(at, _)| Slot::from_index(at));
-            self.is_example[row.example.index()] = true;
         }
     }
 
@@ -201,10 +195,9 @@ impl Rows {
         row.is_some_and(|row| row.opened > since)
     }
 
-    /// A node of each row. In slot order: plugins read the columns of the table from their beginning to their end, which
-    /// takes less time than in the order of rows.
+    /// A node of each row.
     pub(super) fn one_of_each(&self) -> impl Iterator<Item = Slot> {
-        let examples = (0..).zip(&self.is_example).filter(|(_, is)| **is);
-        examples.map(|(at, _)| Slot::from_index(at))
+        let all = self.all.iter().filter(|row| row.nodes > 0);
+        all.map(|row| row.example)
     }
 }
