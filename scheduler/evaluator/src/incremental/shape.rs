@@ -18,8 +18,7 @@ use berth_framework::Slot;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-/// The number of nodes of a block: so many are read again when one has changed, and one entry for so many is read in each
-/// decision.
+/// The number of nodes of a block: all are read again when one has changed, and a decision reads the entries of each block.
 pub(super) const BLOCK: usize = 64;
 
 /// The columns for a pod, up to date.
@@ -81,8 +80,8 @@ pub(super) struct Shape {
     /// The position in the changes of the classes and of the second column; `None` at first.
     seen: Option<[u64; 2]>,
     pub(super) blocks: Vec<SmallVec<[BlockBest; 2]>>,
-    /// The number of entries of all blocks.
-    entries: usize,
+    /// The bytes of the blocks whose entries are on the heap.
+    on_heap: usize,
     /// A bit for each block that is to be read again.
     stale: Vec<u64>,
     /// Nodes with nominated pods that would change the answer of a ledger, or the order in which filters are asked.
@@ -158,9 +157,9 @@ impl Shape {
                 let block = word * BLOCK + stale.trailing_zeros() as usize;
                 stale &= stale - 1;
                 let best = &mut self.blocks[block];
-                self.entries -= best.len();
+                self.on_heap -= on_heap(best);
                 read_block(columns, classes, block, best);
-                self.entries += best.len();
+                self.on_heap += on_heap(best);
             }
         }
     }
@@ -224,7 +223,16 @@ impl Keepable for Shape {
     fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.blocks.capacity() * size_of::<SmallVec<[BlockBest; 2]>>()
-            + self.entries * size_of::<BlockBest>()
+            + self.on_heap
+    }
+}
+
+/// The bytes of the entries of a block that are on the heap.
+fn on_heap(block: &SmallVec<[BlockBest; 2]>) -> usize {
+    if block.spilled() {
+        block.capacity() * size_of::<BlockBest>()
+    } else {
+        0
     }
 }
 

@@ -5,9 +5,10 @@ use lru::LruCache;
 use rustc_hash::FxBuildHasher;
 use std::any::Any;
 
-/// The memory that all entries may take, in bytes for each node of the cluster: entries grow with it. Five hundred shapes of
-/// 2.4 bytes for each node fit, with their ledgers (`many-shapes` at 100,000 nodes).
-const BYTES_PER_NODE: usize = 1_400;
+/// The memory that all entries may take, in bytes for each node of the cluster: entries grow with it. Five hundred shapes fit with
+/// their classes and ledgers, which take 3 bytes for each node (`many-shapes` at 100,000 nodes; with less memory, each decision
+/// computes a shape anew, in 3 ms).
+const BYTES_PER_NODE: usize = 1_600;
 
 /// The memory that they may take in a small cluster. Five hundred shapes with spread constraints fit at 5,000 nodes.
 const BYTES_AT_LEAST: usize = 96 << 20;
