@@ -220,6 +220,7 @@ const DIRECTIONS: [(&str, &[&str]); 34] = [
             "berth-scheduler",
             "berth-explain",
             "berth-client",
+            "berth-config",
             "berth-edge",
             "berth-embedded",
             "berth-protobuf",
