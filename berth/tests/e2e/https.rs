@@ -1,69 +1,28 @@
 //! GET over TLS, for the port of a scheduler, whose certificate no test checks.
 
+use berth_tls::AnyServer;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
-};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-/// Accepts every certificate of a server.
-#[derive(Debug)]
-pub(crate) struct Unchecked;
-
-impl ServerCertVerifier for Unchecked {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let provider = ring::default_provider();
-        provider
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
+/// A configuration that accepts every certificate of a server.
+pub(crate) fn unchecked() -> ClientConfig {
+    let provider = Arc::new(ring::default_provider());
+    ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer::new(provider)))
+        .with_no_client_auth()
 }
 
 /// A whole answer, head included; `None` when the connection fails. `header` is one more line of the request.
 pub(crate) fn get(address: &str, path: &str, header: &str) -> Option<String> {
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Unchecked))
-        .with_no_client_auth();
     let name = ServerName::try_from("localhost").expect("a name");
-    let connection = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let connection = ClientConnection::new(Arc::new(unchecked()), name).expect("a client");
     let stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(super::PATIENCE)).ok()?;
     let mut stream = StreamOwned::new(connection, stream);

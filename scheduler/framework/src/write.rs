@@ -216,7 +216,7 @@ impl fmt::Debug for WriteEffect {
 pub struct PodEdit(Arc<dyn Fn(&mut Pod) + Send + Sync>);
 
 impl PodEdit {
-    /// The edit that a function makes. The function must change nothing of a pod that it has changed before.
+    /// An edit by a function. The function must be idempotent: it is called again for each update of the pod.
     pub fn new(edit: impl Fn(&mut Pod) + Send + Sync + 'static) -> Self {
         Self(Arc::new(edit))
     }

@@ -110,6 +110,19 @@ pub enum SimulationError {
         /// The group, `namespace/name`.
         group: String,
     },
+    /// A gate waits for the end of a pod that the trace does not have.
+    #[error(
+        "gate {gate} of pod {pod} waits for the end of pod {awaited}, which the trace does not have; \
+         name one of its pods as NAMESPACE/NAME"
+    )]
+    UnknownPod {
+        /// The name of the gate.
+        gate: String,
+        /// The pod with the gate, `namespace/name`.
+        pod: String,
+        /// The pod that is awaited, `namespace/name`.
+        awaited: String,
+    },
     /// Two nodes, pods or capacity buffers have one name.
     #[error("two {kind} of the trace have the name {name}; give each a name of its own")]
     SameName {

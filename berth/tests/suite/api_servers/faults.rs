@@ -4,7 +4,7 @@
 //! certificate is sent on as the administrator, so that tests of certificates run on servers that know nothing of them.
 
 use crate::e2e::eventually;
-use crate::e2e::https::Unchecked;
+use crate::e2e::https::unchecked;
 use crate::e2e::server::Server;
 use bytes::Bytes;
 use futures_util::stream;
@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 type Upstream = Client<hyper_rustls::HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -203,15 +203,8 @@ impl Proxy {
             .enable_all()
             .build()
             .expect("a runtime starts");
-        let provider = Arc::new(ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unchecked))
-            .with_no_client_auth();
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
+            .with_tls_config(unchecked())
             .https_or_http()
             .enable_http1()
             .build();

@@ -54,7 +54,7 @@ impl Empties {
         self.put_where(object, |value| value.is_none_or(Value::is_null));
     }
 
-    /// Writes the lists and maps back into an object in the place of nulls: into fields that Go always writes.
+    /// Replaces the nulls of an object, which Go writes in some fields, by the lists and maps.
     pub fn replace_nulls(&self, object: &mut Value) {
         self.put_where(object, |value| value.is_some_and(Value::is_null));
     }

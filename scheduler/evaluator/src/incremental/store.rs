@@ -5,9 +5,9 @@ use lru::LruCache;
 use rustc_hash::FxBuildHasher;
 use std::any::Any;
 
-/// The memory that all entries may take, in bytes for each node of the cluster: entries grow with it. Five hundred shapes fit with
-/// their classes and ledgers (`many-shapes` at 100,000 nodes: 2,557 decisions/s; 669 with 1,600 bytes, because shapes are
-/// computed anew, in 3 ms each).
+/// The maximum memory of all entries, in bytes per node of the cluster, because entries grow with it. Five hundred shapes fit,
+/// with their classes and ledgers: `many-shapes` at 100,000 nodes makes 2,557 decisions/s. With 1,600 bytes it makes 669, because
+/// decisions compute shapes that were dropped, which takes 3 ms each.
 const BYTES_PER_NODE: usize = 2_400;
 
 /// The memory that they may take in a small cluster. Five hundred shapes with spread constraints fit at 5,000 nodes.

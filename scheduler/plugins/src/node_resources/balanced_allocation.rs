@@ -62,7 +62,8 @@ fn exact_score([a, b]: [ExactShare; 2]) -> f64 {
     let balance = |a: f64, b: f64| floor((1.0 - ((a - b) / 2.0).abs()) * max);
     let with = balance(fraction(a.requested, a), fraction(b.requested, b));
     let without = balance(fraction(a.without, a), fraction(b.without, b));
-    // A whole number or a half: a quarter less is next to the same number rounded down.
+    // Balances of two resources are 50 to 100, so the sum is not negative. Its half is a whole number or a half, which
+    // rounds down when a quarter is subtracted.
     max / 2.0 + nearest((max / 2.0 + with - without) / 2.0 - 0.25)
 }
 

@@ -39,7 +39,8 @@ fn exact(amount: i64) -> f64 {
     f64::from_bits(amount.cast_unsigned() | WHOLE_FROM.to_bits()) - WHOLE_FROM
 }
 
-/// The whole number next to a small one.
+/// Rounds a small number to the nearest whole number; a negative one to the nearest half, which a conversion to an integer
+/// truncates.
 #[inline(always)]
 pub(super) fn nearest(number: f64) -> f64 {
     (number + WHOLE_FROM) - WHOLE_FROM

@@ -78,8 +78,8 @@ impl ScoringStrategy {
         rate: impl Fn(Slot) -> i64,
     ) {
         let [a, b] = pair.0.map(|column| column.weight as f64);
-        // Scores and weights are whole numbers of at most 100, so a half more changes no mean that is rounded down, and is
-        // greater than the error of a product in the place of the quotient, which takes a quarter of the time.
+        // The product with a reciprocal takes a quarter of the time of a division, and has an error. Scores and weights are
+        // whole numbers of at most 100: a half in the numerator leaves the rounded mean as it is and exceeds the error.
         let share = 1.0 / (a + b);
         let mean = move |of_a: f64, of_b: f64| nearest((of_a * a + of_b * b + 0.5) * share - 0.5);
         match self {

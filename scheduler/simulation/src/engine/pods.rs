@@ -126,11 +126,7 @@ impl Pods {
                 groups[group as usize].left += 1;
             }
         }
-        let gates = plan.sources.iter().flat_map(|source| &source.gates);
-        let awaited = gates.filter_map(|gate| match &gate.removal {
-            GateRemoval::Ended(pod) => Some((pod.clone(), Vec::new())),
-            _ => None,
-        });
+        let awaited = awaited(plan)?;
         Ok(Self {
             all: vec![SimulatedPod::default(); plan.pods.len()],
             terminating: BTreeMap::new(),
@@ -138,7 +134,7 @@ impl Pods {
             next: 0,
             groups,
             group_of_shape,
-            awaited: awaited.collect(),
+            awaited,
             ended: FxHashSet::default(),
         })
     }
@@ -187,6 +183,35 @@ impl Pods {
 
     pub(super) fn note_attempt(&mut self, pod: PodIndex) {
         self.get_mut(pod).attempts += 1;
+    }
+}
+
+/// The pods for whose end a gate waits, `namespace/name`, with nobody waiting yet.
+fn awaited(plan: &Plan) -> Result<FxHashMap<Str, Vec<(PodIndex, u8)>>, SimulationError> {
+    let mut awaited = FxHashMap::default();
+    let mut unknown = BTreeMap::new();
+    for source in &plan.sources {
+        for gate in &source.gates {
+            if let GateRemoval::Ended(pod) = &gate.removal {
+                awaited.insert(pod.clone(), Vec::new());
+                unknown.entry(pod.clone()).or_insert((source, gate));
+            }
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(awaited);
+    }
+    for pod in &plan.pods {
+        let namespace = plan.shapes[pod.shape as usize].pod.namespace();
+        unknown.remove(format!("{namespace}/{}", plan.name(pod)).as_str());
+    }
+    match unknown.pop_first() {
+        None => Ok(awaited),
+        Some((awaited, (source, gate))) => Err(SimulationError::UnknownPod {
+            gate: gate.name.to_string(),
+            pod: format!("{}/{}", source.pod.namespace(), source.name),
+            awaited: awaited.to_string(),
+        }),
     }
 }
 

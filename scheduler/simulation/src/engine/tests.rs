@@ -242,6 +242,33 @@ fn quotas_hold_pods_until_there_is_room() {
     assert_eq!(row(&run, "b").attempts, 1, "it did not exist before");
 }
 
+/// Otherwise the pod would wait for ever.
+#[test]
+fn a_gate_that_waits_for_a_pod_of_no_trace_is_refused() {
+    let waiting = TracePod {
+        gates: vec![Gate {
+            name: "example.com/gate".into(),
+            removal: GateRemoval::Ended("default/other".into()),
+        }],
+        ..pod("waiting", "1", 0, 60)
+    };
+    let several = TracePod {
+        count: 2,
+        ..pod("other", "1", 0, 60)
+    };
+    let error = try_play(&trace(&["8"], vec![waiting.clone(), several])).map(|_| ());
+    assert_eq!(
+        error.map_err(|e| e.to_string()),
+        Err(
+            "gate example.com/gate of pod default/waiting waits for the end of pod default/other, \
+             which the trace does not have; name one of its pods as NAMESPACE/NAME"
+                .to_owned()
+        )
+    );
+    let known = trace(&["8"], vec![waiting, pod("other", "1", 0, 60)]);
+    assert!(try_play(&known).is_ok());
+}
+
 #[test]
 fn gates_are_removed_by_time_by_the_end_of_a_pod_and_by_a_quota() {
     let gated = |name: &str, removal: GateRemoval| TracePod {
