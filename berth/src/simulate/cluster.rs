@@ -222,9 +222,13 @@ fn daemon_set(
         {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": true},
     ]);
     let name = name.into();
+    let shown = place.clone();
     match decoded(Document { place, object: pod }).map_err(CommandFailure::usage)? {
         Ok(Object::Pod(pod)) => Ok(DaemonSet { name, pod }),
-        other => Err(CommandFailure::Usage(format!("{other:?} is no pod"))),
+        _ => Err(malformed(
+            &shown,
+            "spec.template of the DaemonSet is not the template of a pod",
+        )),
     }
 }
 
@@ -232,9 +236,13 @@ fn daemon_set(
 fn claim_template(place: String, mut object: Value) -> Result<Arc<ResourceClaim>, CommandFailure> {
     object["kind"] = "ResourceClaim".into();
     object["spec"] = object["spec"]["spec"].take();
+    let shown = place.clone();
     match decoded(Document { place, object }).map_err(CommandFailure::usage)? {
         Ok(Object::ResourceClaim(claim)) => Ok(claim),
-        other => Err(CommandFailure::Usage(format!("{other:?} is no claim"))),
+        _ => Err(malformed(
+            &shown,
+            "spec.spec of the ResourceClaimTemplate is not the spec of a claim",
+        )),
     }
 }
 
