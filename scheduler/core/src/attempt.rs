@@ -1,6 +1,7 @@
 //! One attempt to schedule a pod: what all its stages know.
 
-use crate::core::{Moment, TracedPoint};
+use crate::clock::Moment;
+use crate::trace::TracedPoint;
 use berth_api::Str;
 use berth_evaluator::Evaluation;
 use berth_framework::call::PodRef;

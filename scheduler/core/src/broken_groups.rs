@@ -9,98 +9,21 @@
 //! The nodes of a group are kept once, until all members whose bindings failed are bound: a group whose bindings fail again
 //! and again keeps no nodes from others.
 
-mod kept;
-
-pub(crate) use kept::BrokenGroups;
-
-use crate::cache::Cache;
-use crate::core::{Core, Waiter, Waits};
+use crate::core::{BrokenGroups, Core};
 use crate::nominations;
-use berth_api::{Duration, Pod, Str, Time};
+use berth_api::Str;
 use berth_framework::ApiCall;
 use berth_framework::call::PodRef;
 use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::Nominating;
-use berth_framework::stage::{Wait, WaitOn};
 use berth_telemetry::LogLine;
-use kept::BrokenGroup;
-use std::collections::BTreeMap;
-
-/// The time for which the nodes of members are kept after a binding failed.
-const KEPT_MAX: Duration = Duration::from_secs(30);
-
-impl BrokenGroups {
-    /// The binding of a pod to a node has failed. Returns whether the node is kept for it: if it is a member of a group
-    /// that began to fail less than 30 s ago, the node did not reject it, and it is not being deleted.
-    pub(crate) fn binding_failed(
-        &mut self,
-        cache: &Cache,
-        waits: &mut Waits,
-        (pod, node): (&Pod, &Str),
-        is_rejected: bool,
-        now: Time,
-    ) -> bool {
-        let Some(key) = GroupKey::of_pod(pod) else {
-            return false;
-        };
-        let known = cache.effective(pod.uid());
-        if known.is_none_or(|pod| pod.is_terminating()) {
-            return false;
-        }
-        self.forget_deleted(cache, waits);
-        if !self.contains(&key) {
-            let wait = Wait {
-                on: WaitOn::Timer,
-                deadline: now + KEPT_MAX,
-            };
-            let timer = waits.add(Waiter::BrokenGroup(key.clone()), wait);
-            let group = BrokenGroup {
-                since: now,
-                timer: Some(timer),
-                members: BTreeMap::new(),
-            };
-            self.insert(key.clone(), group);
-        }
-        let Some(group) = self.get_mut(&key) else {
-            return false;
-        };
-        group.members.insert(pod.uid().clone(), node.clone());
-        let is_kept = group.timer.is_some() && now.since(group.since) < KEPT_MAX;
-        is_kept && !is_rejected
-    }
-
-    /// A pod is bound. A group of which no member is left whose binding failed is whole again.
-    pub(crate) fn bound(&mut self, cache: &Cache, waits: &mut Waits, pod: &Pod) {
-        if self.is_empty() {
-            return;
-        }
-        let Some(key) = GroupKey::of_pod(pod) else {
-            return;
-        };
-        if let Some(group) = self.get_mut(&key) {
-            group.members.remove(pod.uid());
-        }
-        self.forget_deleted(cache, waits);
-    }
-
-    /// Forgets members that wait no more, and groups without such members.
-    fn forget_deleted(&mut self, cache: &Cache, waits: &mut Waits) {
-        let is_waiting = |uid: &Str| cache.stored(uid).is_some_and(|pod| !pod.is_assigned());
-        for timer in self.retain(is_waiting) {
-            waits.end(timer);
-        }
-    }
-}
 
 /// The time is over: the nodes are given back.
 pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
-    core.broken_groups
-        .forget_deleted(&core.cache, &mut core.waits);
-    let Some(group) = core.broken_groups.get_mut(key) else {
+    let broken_groups = &mut core.broken_groups;
+    let Some(members) = broken_groups.time_is_over(&core.cache, &mut core.waits, key) else {
         return;
     };
-    group.timer = None;
-    let members = group.members.clone();
     let unbound: Vec<Str> = members
         .keys()
         .filter(|uid| !core.unbound.contains(uid))
@@ -131,7 +54,7 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
         "{placed} of {min} pods of pod group {} have a node, and {} could not be bound for {} s",
         key.name,
         pods_text(members.len()),
-        KEPT_MAX.as_secs()
+        BrokenGroups::KEPT_MAX.as_secs()
     );
     siblings.retain(|uid| core.unbound.release(uid, &text));
     if unbound.is_empty() && siblings.is_empty() {

@@ -9,23 +9,24 @@
 //! [`cycle`](crate::cycle), [`preemptions`](crate::preemptions), [`binding`](crate::binding),
 //! [`failure`](crate::failure). [`Scheduler`](crate::Scheduler) takes inputs and calls one stage after the other.
 
+mod broken_groups;
 mod calls;
-mod clock;
 mod configuration;
 mod decisions;
 mod explain;
 mod gates;
 mod measure;
 mod objects;
+mod open_preemptions;
 mod outbound;
 mod outside;
 mod parts;
 mod plugin_run;
 mod progress;
+mod quota_statuses;
 mod requests;
 mod run_times;
 mod text;
-mod trace;
 mod unbound;
 mod waits;
 mod waking;
@@ -36,36 +37,34 @@ pub use gates::GateRemovals;
 pub use outbound::{ApiEvent, GroupEvent, Outputs};
 pub use progress::{Progress, RunningPreemption};
 pub use run_times::RunTimes;
-pub use trace::{AttemptTrace, TracedPoint};
 
+pub(crate) use broken_groups::BrokenGroups;
 pub(crate) use calls::{CallObject, Calls};
-pub(crate) use clock::{CoreClock, Moment};
 pub(crate) use configuration::{nominated_without, pods_of_others, waiting_without};
 pub(crate) use decisions::SearchBegin;
 pub(crate) use explain::{Explanations, reasons};
 pub(crate) use measure::search_took;
+pub(crate) use open_preemptions::{OpenPreemption, OpenPreemptions};
 pub(crate) use outbound::Outbound;
 pub(crate) use plugin_run::{Answered, PointRun, Ran};
+pub(crate) use quota_statuses::QuotaStatuses;
 pub(crate) use requests::{Assumption, PluginRequests};
 pub(crate) use text::{event_note, go_duration};
 pub(crate) use unbound::{Hold, PERMIT_WAIT_MAX, UnboundPods};
 pub(crate) use waits::{WaitId, Waiter, Waits};
 pub(crate) use waking::ASSIGNED_POD_DELETE;
 
-use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
-use crate::preemptions::OpenPreemptions;
-use crate::quota_waits::QuotaStatuses;
-use crate::rejections::policies_of;
+use crate::clock::CoreClock;
 use berth_api::Pod;
 use berth_dispatcher::Dispatcher;
 use berth_evaluator::EvaluatorKind;
-use berth_framework::cluster::QUOTA_GATE_PLUGIN;
 use berth_framework::extender::Extenders;
 use berth_framework::{Feature, FeatureGates};
 use berth_profile::Profiles;
 use berth_queue::SchedulingQueue;
 use berth_telemetry::metrics::Metrics;
+use configuration::follow_profiles;
 
 /// The settings. A new configuration replaces the profiles, the share of nodes and the extenders together; the rest does
 /// not change while the scheduler runs.
@@ -145,12 +144,7 @@ impl Core {
     ) -> Self {
         let mut cache = Cache::default();
         cache.cluster_mut().follow(&settings.features);
-        let schedulers = settings.profiles.names();
-        cache.cluster_mut().pods.count_members_of(schedulers);
-        let deferring = settings.profiles.names_with_pre_enqueue(QUOTA_GATE_PLUGIN);
-        cache.cluster_mut().defer_pods_of(deferring);
-        let policies = policies_of(&settings.profiles);
-        cache.cluster_mut().rejections_mut().set_policies(policies);
+        follow_profiles(cache.cluster_mut(), &settings.profiles);
         Self {
             settings,
             clock,

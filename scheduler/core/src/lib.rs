@@ -12,6 +12,7 @@ mod binding;
 mod broken_groups;
 pub mod cache;
 mod call_results;
+mod clock;
 mod core;
 mod cycle;
 mod extenders;
@@ -27,10 +28,11 @@ mod rejections;
 mod scheduler;
 #[cfg(any(test, feature = "test-driver"))]
 pub mod testing;
+mod trace;
 
 pub use crate::core::{
-    ApiEvent, AttemptTrace, DECISIONS_MAX, EarlierAttempt, Explanation, GateRemovals, GroupEvent,
-    Outputs, PodDecision, Progress, RejectionReason, RunTimes, RunningPreemption, TracedPoint,
+    ApiEvent, DECISIONS_MAX, EarlierAttempt, Explanation, GateRemovals, GroupEvent, Outputs,
+    PodDecision, Progress, RejectionReason, RunTimes, RunningPreemption,
 };
 pub use attempt::CycleResult;
 pub use berth_dispatcher as dispatcher;
@@ -42,3 +44,4 @@ pub use scheduler::{
     ClusterChange, NotReconfigured, ObservedInput, Observer, PodVerdict, Reconfiguration,
     Reconfigured, ScheduleOutcome, Scheduler, SchedulerOptions,
 };
+pub use trace::{AttemptTrace, TracedPoint};

@@ -5,12 +5,8 @@
 //! preemptor must not be tried: it counts as [preempting](berth_framework::Cluster::preempting), and PreEnqueue rejects
 //! it. The event about a victim is published when the victim has been evicted.
 
-mod open;
-
-pub(crate) use open::OpenPreemptions;
-
 use crate::cache::Cache;
-use crate::core::{Core, Outbound, Settings};
+use crate::core::{Core, OpenPreemption, OpenPreemptions, Outbound, Settings};
 use berth_api::{Pod, Str};
 use berth_dispatcher::Finished;
 use berth_framework::call::{PodEvent, PodRef};
@@ -19,7 +15,6 @@ use berth_framework::{Cluster, Feature};
 use berth_queue::{Nominator, QueuedIn};
 use berth_telemetry::LogLine;
 use berth_telemetry::metrics::Metric;
-use open::OpenPreemption;
 use std::sync::Arc;
 
 /// Begins with the preemptions that plugins have asked for.

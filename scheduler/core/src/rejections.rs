@@ -6,25 +6,11 @@
 
 use crate::cache::Cache;
 use crate::core::Core;
-use berth_api::{Node, Pod, Str};
+use berth_api::{Node, Pod};
 use berth_framework::PodInfo;
-use berth_framework::cluster::{REJECTIONS_OVER, RejectionPolicy, rejection_label, rejection_of};
-use berth_profile::Profiles;
+use berth_framework::cluster::{REJECTIONS_OVER, rejection_label, rejection_of};
 use berth_telemetry::metrics::Metric;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// How rejections are remembered for each profile with the plugin that reads them.
-pub(crate) fn policies_of(profiles: &Profiles) -> BTreeMap<Str, RejectionPolicy> {
-    let policies = profiles.iter().filter_map(|profile| {
-        let mut policies = profile
-            .plugins
-            .iter()
-            .filter_map(|plugin| plugin.rejections);
-        Some((profile.name.clone(), policies.next()?))
-    });
-    policies.collect()
-}
 
 /// A pod has ended or was deleted. `last` is its last state. A kubelet has rejected it, or it leaves room on its node.
 pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {

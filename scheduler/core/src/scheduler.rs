@@ -26,11 +26,12 @@ use crate::binding::Bindings;
 use crate::broken_groups;
 use crate::cache::Cache;
 use crate::call_results::{call_ended, note_requests};
-use crate::core::{Core, CoreClock, Explanation, Outputs, Settings, Waiter};
+use crate::clock::CoreClock;
+use crate::core::{Core, Explanation, Outputs, QuotaStatuses, Settings, Waiter};
 use crate::cycle::{Cycle, CycleStep, GroupCycle};
 use crate::group_status;
 use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
-use crate::quota_waits::{self, follow_quotas, write_statuses};
+use crate::quota_waits::{follow_quotas, write_statuses};
 use crate::rejections::follow_rejections;
 use berth_api::{Duration, Time};
 use berth_dispatcher::{Dispatcher, DispatcherOptions};
@@ -197,7 +198,7 @@ impl Scheduler {
         if features.enabled(Feature::GenericWorkload) {
             group_status::register(&mut dispatcher);
         }
-        quota_waits::register(&mut dispatcher);
+        QuotaStatuses::register(&mut dispatcher);
         let clock = CoreClock::new(now, options.stopwatch);
         let queue = SchedulingQueue::new(config, hooks, now).timed_by(clock.shared_laps());
         let settings = Settings::new(

@@ -1,7 +1,8 @@
 //! A scheduler in virtual time, and an API server that answers as the test specifies and stores the pods.
 
 use crate::GroupEvent;
-use crate::core::{ApiEvent, AttemptTrace};
+use crate::core::ApiEvent;
+use crate::trace::AttemptTrace;
 use crate::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::ApiCall;

@@ -2,12 +2,13 @@
 
 use super::{Core, Settings};
 use crate::cache::Cache;
-use crate::rejections::policies_of;
 use berth_api::{Pod, Str};
-use berth_framework::cluster::QUOTA_GATE_PLUGIN;
+use berth_framework::Cluster;
+use berth_framework::cluster::{QUOTA_GATE_PLUGIN, RejectionPolicy};
 use berth_framework::extender::Extenders;
 use berth_profile::Profiles;
 use berth_queue::{SchedulingQueue, remove_pod};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The waiting pods that none of `profiles` schedules.
@@ -35,6 +36,26 @@ pub(crate) fn pods_of_others(cache: &Cache, settings: &Settings) -> Vec<Arc<Pod>
     others.cloned().collect()
 }
 
+/// The cluster counts pods by what the profiles schedule, and remembers what their plugins read.
+pub(super) fn follow_profiles(cluster: &mut Cluster, profiles: &Profiles) {
+    cluster.pods.count_members_of(profiles.names());
+    cluster.defer_pods_of(profiles.names_with_pre_enqueue(QUOTA_GATE_PLUGIN));
+    let policies = policies_of(profiles);
+    cluster.rejections_mut().set_policies(policies);
+}
+
+/// How rejections are remembered for each profile with the plugin that reads them.
+fn policies_of(profiles: &Profiles) -> BTreeMap<Str, RejectionPolicy> {
+    let policies = profiles.iter().filter_map(|profile| {
+        let mut policies = profile
+            .plugins
+            .iter()
+            .filter_map(|plugin| plugin.rejections);
+        Some((profile.name.clone(), policies.next()?))
+    });
+    policies.collect()
+}
+
 impl Core {
     /// A waiting pod is left to another scheduler: with its nomination, its reports and the statuses that are to be written.
     pub(crate) fn leave_to_others(&mut self, pod: &Pod) {
@@ -57,13 +78,7 @@ impl Core {
         percentage_of_nodes_to_score: Option<i32>,
         extenders: Extenders,
     ) {
-        let schedulers = profiles.names();
-        let deferring = profiles.names_with_pre_enqueue(QUOTA_GATE_PLUGIN);
-        self.cache.cluster_mut().pods.count_members_of(schedulers);
-        self.cache.cluster_mut().defer_pods_of(deferring);
-        let policies = policies_of(&profiles);
-        let rejections = self.cache.cluster_mut().rejections_mut();
-        rejections.set_policies(policies);
+        follow_profiles(self.cache.cluster_mut(), &profiles);
         let Settings {
             features,
             evaluator,

@@ -1,8 +1,9 @@
 //! The contents of metrics and the log for an attempt.
 
-use super::trace::POINTS_MAX;
-use super::{AttemptTrace, Core, CoreClock, Settings, TracedPoint};
+use super::{Core, Settings};
 use crate::attempt::Attempt;
+use crate::clock::CoreClock;
+use crate::trace::{AttemptTrace, POINTS_MAX, TracedPoint};
 use berth_api::{Duration, Str, Time};
 use berth_framework::stage::{Disruption, Observation};
 use berth_framework::{Code, Feature};

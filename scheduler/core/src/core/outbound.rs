@@ -1,7 +1,7 @@
 //! The work outside of the core: jobs, events and log lines, until the edge takes them.
 
-use super::trace::Traces;
-use super::{AttemptTrace, TracedPoint, event_note};
+use super::event_note;
+use crate::trace::{AttemptTrace, TracedPoint, Traces};
 use berth_api::Str;
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, EventKind, PodEvent, PodRef};

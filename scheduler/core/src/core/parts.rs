@@ -1,9 +1,9 @@
 //! Several parts at once: the cluster with the settings and the time, as plugins read it, and the evaluator.
 
-use super::{Core, CoreClock, Settings};
+use super::{Core, Settings};
 use crate::attempt::Attempt;
-
 use crate::cache::Cache;
+use crate::clock::CoreClock;
 use berth_api::Pod;
 use berth_evaluator::{Evaluation, Evaluator};
 use berth_framework::plugin::Context;

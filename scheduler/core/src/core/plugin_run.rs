@@ -3,10 +3,11 @@
 //! One place for what each of these points needs: the context of the attempt, the outbox, the timing of the point and
 //! of single plugins (F-7), waking up plugins that wait (F-45).
 
+use super::Core;
 use super::measure::{point_took, trace_point};
 use super::requests::CallOutbox;
-use super::{Core, CoreClock, Moment};
 use crate::attempt::Attempt;
+use crate::clock::{CoreClock, Moment};
 use berth_api::Str;
 use berth_evaluator::Evaluator;
 use berth_framework::plugin::{DryRun, PostFilterContext};

@@ -1,6 +1,6 @@
 //! The preemptions that have not ended.
 
-use crate::core::RunningPreemption;
+use super::RunningPreemption;
 use berth_api::{Str, Time};
 use berth_framework::call::{CallId, PodEvent, PodRef};
 use berth_framework::stage::Eviction;
@@ -8,19 +8,19 @@ use rustc_hash::FxHashMap;
 
 /// A preemption that has not ended.
 #[derive(Debug)]
-pub(super) struct OpenPreemption {
-    pub(super) preemptor: PodRef,
+pub(crate) struct OpenPreemption {
+    pub(crate) preemptor: PodRef,
     /// The kind of the preemptor, a label of metrics.
-    pub(super) kind: &'static str,
-    pub(super) plugin: Str,
+    pub(crate) kind: &'static str,
+    pub(crate) plugin: Str,
     /// The reporter of the events.
-    pub(super) reporter: Str,
-    pub(super) began: Time,
+    pub(crate) reporter: Str,
+    pub(crate) began: Time,
     /// The number of calls that have not ended.
-    pub(super) pending: usize,
+    pub(crate) pending: usize,
     /// The victim that is evicted after the others.
-    pub(super) last: Option<Eviction>,
-    pub(super) has_failed: bool,
+    pub(crate) last: Option<Eviction>,
+    pub(crate) has_failed: bool,
 }
 
 /// The preemptions that have not ended.
@@ -39,33 +39,33 @@ pub(crate) struct OpenPreemptions {
 
 impl OpenPreemptions {
     /// The name of a preemption that begins.
-    pub(super) fn next_id(&mut self) -> u64 {
+    pub(crate) fn next_id(&mut self) -> u64 {
         let id = self.next;
         self.next += 1;
         id
     }
 
     /// Keeps a preemption that has not ended.
-    pub(super) fn keep(&mut self, id: u64, running: OpenPreemption) {
+    pub(crate) fn keep(&mut self, id: u64, running: OpenPreemption) {
         self.running.insert(id, running);
     }
 
-    pub(super) fn take(&mut self, id: u64) -> Option<OpenPreemption> {
+    pub(crate) fn take(&mut self, id: u64) -> Option<OpenPreemption> {
         self.running.remove(&id)
     }
 
     /// A call evicts a victim of a preemption. The event is published when the call has succeeded.
-    pub(super) fn note_call(&mut self, call: CallId, id: u64, event: PodEvent) {
+    pub(crate) fn note_call(&mut self, call: CallId, id: u64, event: PodEvent) {
         self.calls.insert(call, (id, event));
     }
 
     /// A victim is the last one of a preemption.
-    pub(super) fn note_last(&mut self, victim: Str, id: u64) {
+    pub(crate) fn note_last(&mut self, victim: Str, id: u64) {
         self.last_evicted.entry(victim).or_default().push(id);
     }
 
     /// A call has ended. Returns the preemption that it belongs to, and the event about its victim.
-    pub(super) fn take_call(&mut self, call: CallId) -> Option<(u64, PodEvent)> {
+    pub(crate) fn take_call(&mut self, call: CallId) -> Option<(u64, PodEvent)> {
         let (id, event) = self.calls.remove(&call)?;
         let victim = &event.regarding.uid;
         if let Some(waiting) = self.last_evicted.get_mut(victim) {
@@ -78,13 +78,13 @@ impl OpenPreemptions {
     }
 
     /// Returns whether a preemption for the pod has not ended.
-    pub(super) fn is_preempting(&self, uid: &str) -> bool {
+    pub(crate) fn is_preempting(&self, uid: &str) -> bool {
         let mut running = self.running.values();
         running.any(|running| running.preemptor.uid == *uid)
     }
 
     /// The preemptors for which only this victim is left to be evicted, each with the plugin that chose it.
-    pub(super) fn ending_with(&self, victim: &str) -> Vec<(PodRef, Str)> {
+    pub(crate) fn ending_with(&self, victim: &str) -> Vec<(PodRef, Str)> {
         let Some(waiting) = self.last_evicted.get(victim) else {
             return Vec::new();
         };
@@ -100,13 +100,13 @@ impl OpenPreemptions {
     }
 
     /// The preemptor may be tried when the API shows that this victim is terminating or deleted.
-    pub(super) fn await_seen(&mut self, victim: Str, preemptor: PodRef, plugin: Str) {
+    pub(crate) fn await_seen(&mut self, victim: Str, preemptor: PodRef, plugin: Str) {
         let waiting = self.unseen.entry(victim).or_default();
         waiting.push((preemptor, plugin));
     }
 
     /// The preemptors that have waited for the API to show this victim as terminating or deleted.
-    pub(super) fn take_seen(&mut self, victim: &str) -> Vec<(PodRef, Str)> {
+    pub(crate) fn take_seen(&mut self, victim: &str) -> Vec<(PodRef, Str)> {
         self.unseen.remove(victim).unwrap_or_default()
     }
 

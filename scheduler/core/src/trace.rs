@@ -9,7 +9,7 @@ use berth_framework::call::PodRef;
 
 /// The number of extension points of an attempt that are kept. An attempt runs each of them once, and Filter and Score
 /// again when it was parked.
-pub(super) const POINTS_MAX: usize = 64;
+pub(crate) const POINTS_MAX: usize = 64;
 /// The number of traces that are kept until the edge takes them; further ones are dropped and counted.
 const KEPT_MAX: usize = 4 * 1024;
 
@@ -51,23 +51,23 @@ pub struct AttemptTrace {
 
 /// The recorded parts of attempts.
 #[derive(Debug, Default)]
-pub(super) struct Traces {
+pub(crate) struct Traces {
     is_on: bool,
     ended: Vec<AttemptTrace>,
     dropped: usize,
 }
 
 impl Traces {
-    pub(super) fn switch_on(&mut self) {
+    pub(crate) fn switch_on(&mut self) {
         self.is_on = true;
     }
 
     /// The place for the points of an attempt that begins; `None` while traces are off.
-    pub(super) fn begin(&self) -> Option<Vec<TracedPoint>> {
+    pub(crate) fn begin(&self) -> Option<Vec<TracedPoint>> {
         self.is_on.then(Vec::new)
     }
 
-    pub(super) fn keep(&mut self, trace: AttemptTrace) {
+    pub(crate) fn keep(&mut self, trace: AttemptTrace) {
         if self.ended.len() < KEPT_MAX {
             self.ended.push(trace)
         } else {
@@ -76,7 +76,7 @@ impl Traces {
     }
 
     /// The traces that have ended, and how many were dropped.
-    pub(super) fn take(&mut self) -> (Vec<AttemptTrace>, usize) {
+    pub(crate) fn take(&mut self) -> (Vec<AttemptTrace>, usize) {
         let ended = std::mem::take(&mut self.ended);
         (ended, std::mem::take(&mut self.dropped))
     }
