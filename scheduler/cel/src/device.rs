@@ -2,9 +2,8 @@
 
 use crate::environment::{ATTRIBUTES, CAPACITY, DRIVER, Environment, MULTIPLE};
 use crate::error::EvaluationError;
-use crate::functions::quantity::CelQuantity;
 use crate::functions::{VersionError, parse_semver};
-use crate::value::{CelValue, Map, MapKey};
+use crate::value::{CelQuantity, CelValue, Map, MapKey};
 use berth_api::Str;
 use berth_api::devices::{Device, DeviceAttribute};
 use std::sync::Arc;

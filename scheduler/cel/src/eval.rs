@@ -4,7 +4,7 @@ use crate::call_cost::{CallCost, LIST, MAP, MESSAGE, SELECT};
 use crate::error::EvaluationError;
 use crate::functions::{FunctionContext, insert_entry};
 use crate::number;
-use crate::plan::{Attribute, Fold, Invocation, PlanNode, Qualifier, Root, Slot};
+use crate::plan_node::{Attribute, Fold, Invocation, PlanNode, Qualifier, Root, Slot};
 use crate::types::Type;
 use crate::value::{CelValue, EvalResult, Map, MapKey, Steps, contains, equal};
 use smallvec::SmallVec;

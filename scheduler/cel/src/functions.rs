@@ -7,6 +7,7 @@ macro_rules! declarations {
     };
 }
 
+pub(crate) mod arithmetic;
 pub(crate) mod authorizer;
 pub(crate) mod convert;
 pub(crate) mod format;

@@ -6,7 +6,7 @@
 use crate::ast::{
     ACCUMULATOR, Comprehension, Element, Expr, FunctionCall, Literal, NodeKind, TextPosition,
 };
-use crate::parse::TreeBuilder;
+use crate::tree::TreeBuilder;
 
 /// Another name that variables of loops cannot have.
 const OLD_ACCUMULATOR: &str = "__result__";

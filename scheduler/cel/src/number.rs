@@ -1,30 +1,13 @@
-//! Arithmetic on numbers, with overflow as an error, and comparison of numbers of different types.
+//! Comparison of numbers of different types, conversion of numbers, and their texts.
 
 use crate::error::EvaluationError;
-use crate::value::{CelValue, EvalResult};
 use std::cmp::Ordering;
 
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
 
-/// The order of two numbers; none when one is not a number.
-pub(crate) fn compare(a: &CelValue, b: &CelValue) -> Option<Ordering> {
-    Some(match (a, b) {
-        (CelValue::Int(a), CelValue::Int(b)) => a.cmp(b),
-        (CelValue::Uint(a), CelValue::Uint(b)) => a.cmp(b),
-        (CelValue::Double(a), CelValue::Double(b)) => return a.partial_cmp(b),
-        (CelValue::Int(a), CelValue::Uint(b)) => i128::from(*a).cmp(&i128::from(*b)),
-        (CelValue::Uint(a), CelValue::Int(b)) => i128::from(*a).cmp(&i128::from(*b)),
-        (CelValue::Double(a), CelValue::Int(b)) => double_and_int(*a, *b)?,
-        (CelValue::Int(a), CelValue::Double(b)) => double_and_int(*b, *a)?.reverse(),
-        (CelValue::Double(a), CelValue::Uint(b)) => double_and_uint(*a, *b)?,
-        (CelValue::Uint(a), CelValue::Double(b)) => double_and_uint(*b, *a)?.reverse(),
-        _ => return None,
-    })
-}
-
 /// Compares as doubles within the range of integers.
-fn double_and_int(a: f64, b: i64) -> Option<Ordering> {
+pub(crate) fn double_and_int(a: f64, b: i64) -> Option<Ordering> {
     if a < -TWO_TO_63 {
         Some(Ordering::Less)
     } else if a > TWO_TO_63 {
@@ -34,7 +17,8 @@ fn double_and_int(a: f64, b: i64) -> Option<Ordering> {
     }
 }
 
-fn double_and_uint(a: f64, b: u64) -> Option<Ordering> {
+/// Compares as doubles within the range of unsigned integers.
+pub(crate) fn double_and_uint(a: f64, b: u64) -> Option<Ordering> {
     if a < 0.0 {
         Some(Ordering::Less)
     } else if a > TWO_TO_64 {
@@ -70,76 +54,6 @@ pub(crate) fn to_u64(value: f64) -> Result<u64, EvaluationError> {
         return Err(EvaluationError::failed("unsigned integer overflow"));
     }
     Ok(value as u64)
-}
-
-fn int(value: Option<i64>) -> EvalResult {
-    value
-        .map(CelValue::Int)
-        .ok_or_else(|| EvaluationError::failed("integer overflow"))
-}
-
-fn uint(value: Option<u64>) -> EvalResult {
-    value
-        .map(CelValue::Uint)
-        .ok_or_else(|| EvaluationError::failed("unsigned integer overflow"))
-}
-
-pub(crate) fn add(a: &CelValue, b: &CelValue) -> EvalResult {
-    match (a, b) {
-        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_add(*b)),
-        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_add(*b)),
-        (CelValue::Double(a), CelValue::Double(b)) => Ok(CelValue::Double(a + b)),
-        _ => Err(EvaluationError::no_such_overload()),
-    }
-}
-
-pub(crate) fn subtract(a: &CelValue, b: &CelValue) -> EvalResult {
-    match (a, b) {
-        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_sub(*b)),
-        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_sub(*b)),
-        (CelValue::Double(a), CelValue::Double(b)) => Ok(CelValue::Double(a - b)),
-        _ => Err(EvaluationError::no_such_overload()),
-    }
-}
-
-pub(crate) fn multiply(a: &CelValue, b: &CelValue) -> EvalResult {
-    match (a, b) {
-        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_mul(*b)),
-        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_mul(*b)),
-        (CelValue::Double(a), CelValue::Double(b)) => Ok(CelValue::Double(a * b)),
-        _ => Err(EvaluationError::no_such_overload()),
-    }
-}
-
-pub(crate) fn divide(a: &CelValue, b: &CelValue) -> EvalResult {
-    match (a, b) {
-        (CelValue::Int(_), CelValue::Int(0)) | (CelValue::Uint(_), CelValue::Uint(0)) => {
-            Err(EvaluationError::failed("division by zero"))
-        }
-        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_div(*b)),
-        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_div(*b)),
-        (CelValue::Double(a), CelValue::Double(b)) => Ok(CelValue::Double(a / b)),
-        _ => Err(EvaluationError::no_such_overload()),
-    }
-}
-
-pub(crate) fn modulo(a: &CelValue, b: &CelValue) -> EvalResult {
-    match (a, b) {
-        (CelValue::Int(_), CelValue::Int(0)) | (CelValue::Uint(_), CelValue::Uint(0)) => {
-            Err(EvaluationError::failed("modulus by zero"))
-        }
-        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_rem(*b)),
-        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_rem(*b)),
-        _ => Err(EvaluationError::no_such_overload()),
-    }
-}
-
-pub(crate) fn negate(value: &CelValue) -> EvalResult {
-    match value {
-        CelValue::Int(value) => int(value.checked_neg()),
-        CelValue::Double(value) => Ok(CelValue::Double(-value)),
-        _ => Err(EvaluationError::no_such_overload()),
-    }
 }
 
 /// The shortest text of a number that reads back as the same, with an exponent of ten below 1e-4 and from 1e6 on, as Go

@@ -4,13 +4,13 @@
 //! implementation of Kubernetes. What it yields is converted to our own tree, in which macros are expanded.
 
 use crate::ast::{
-    Ast, Element, Expr, ExprId, FunctionCall, Literal, MapEntry, MessageField, NodeKind,
-    TextPosition,
+    Ast, Element, Expr, FunctionCall, Literal, MapEntry, MessageField, NodeKind, TextPosition,
 };
 use crate::error::{CompileError, Issue, Issues};
 use crate::limits::{DEPTH_MAX, EXPANDED_DEPTH_MAX, EXPRESSION_LENGTH_MAX, NODES_MAX};
 use crate::macros;
 use crate::syntax;
+use crate::tree::TreeBuilder;
 use cel::common::ast as parsed;
 
 /// Reads an expression.
@@ -28,8 +28,9 @@ pub(crate) fn parse(text: &str) -> Result<Ast, CompileError> {
     let (root, info) = parser
         .parse_with_source_info(text)
         .map_err(|errors| CompileError::Invalid(syntax::issues(text, &errors.errors)))?;
-    let mut builder = TreeBuilder::new(text, info);
-    let converted = builder.convert(root, 0);
+    let mut converter = Converter::new(text, info);
+    let converted = converter.convert(root, 0);
+    let builder = converter.tree;
     match converted {
         Ok(root) if builder.issues.is_empty() => Ok(Ast {
             root,
@@ -47,23 +48,22 @@ pub(crate) fn parse(text: &str) -> Result<Ast, CompileError> {
 }
 
 /// The reason why a tree cannot be used.
-pub(crate) struct TooLarge(&'static str);
+struct TooLarge(&'static str);
 
 const TOO_DEEP: TooLarge = TooLarge("max recursion depth exceeded");
 const TOO_MANY_NODES: TooLarge =
     TooLarge("the expression is too large after its macros were expanded");
 
-/// Builds a tree: numbers nodes and keeps their positions.
-pub(crate) struct TreeBuilder {
+/// Converts the tree of the parser.
+struct Converter {
     text: String,
     info: parsed::SourceInfo,
     /// The position of the start of each line, in bytes.
     lines: Vec<u32>,
-    positions: Vec<TextPosition>,
-    issues: Vec<Issue>,
+    tree: TreeBuilder,
 }
 
-impl TreeBuilder {
+impl Converter {
     fn new(text: &str, info: parsed::SourceInfo) -> Self {
         let starts = text.match_indices('\n').map(|(at, _)| at + 1);
         let lines = std::iter::once(0).chain(starts);
@@ -71,8 +71,7 @@ impl TreeBuilder {
             text: text.to_owned(),
             info,
             lines: lines.filter_map(|at| u32::try_from(at).ok()).collect(),
-            positions: Vec::new(),
-            issues: Vec::new(),
+            tree: TreeBuilder::default(),
         }
     }
 
@@ -95,104 +94,11 @@ impl TreeBuilder {
         }
     }
 
-    /// A node at a position.
-    pub(crate) fn node(&mut self, position: TextPosition, kind: NodeKind) -> Expr {
-        let id = ExprId::try_from(self.positions.len()).unwrap_or(ExprId::MAX);
-        self.positions.push(position);
-        Expr { id, kind }
-    }
-
-    /// The position of a node.
-    pub(crate) fn position(&self, id: ExprId) -> TextPosition {
-        self.positions[id as usize]
-    }
-
-    /// Reports that something is wrong with a node.
-    pub(crate) fn report(&mut self, id: ExprId, message: impl Into<String>) {
-        self.issues.push(Issue {
-            position: Some(self.position(id)),
-            message: message.into(),
-        });
-    }
-
-    /// The same tree with other numbers.
-    pub(crate) fn copy(&mut self, expr: &Expr) -> Expr {
-        let position = self.position(expr.id);
-        let kind = match &expr.kind {
-            NodeKind::Literal(_) | NodeKind::Ident(_) => expr.kind.clone(),
-            NodeKind::Select {
-                operand,
-                field,
-                test_only,
-            } => NodeKind::Select {
-                operand: Box::new(self.copy(operand)),
-                field: field.clone(),
-                test_only: *test_only,
-            },
-            NodeKind::Call(call) => NodeKind::Call(FunctionCall {
-                function: call.function.clone(),
-                target: call
-                    .target
-                    .as_ref()
-                    .map(|target| Box::new(self.copy(target))),
-                args: call.args.iter().map(|arg| self.copy(arg)).collect(),
-            }),
-            NodeKind::List(elements) => NodeKind::List(
-                elements
-                    .iter()
-                    .map(|element| Element {
-                        value: self.copy(&element.value),
-                        optional: element.optional,
-                    })
-                    .collect(),
-            ),
-            NodeKind::Map(entries) => NodeKind::Map(
-                entries
-                    .iter()
-                    .map(|entry| MapEntry {
-                        key: self.copy(&entry.key),
-                        value: self.copy(&entry.value),
-                        optional: entry.optional,
-                    })
-                    .collect(),
-            ),
-            NodeKind::Struct { type_name, fields } => NodeKind::Struct {
-                type_name: type_name.clone(),
-                fields: fields
-                    .iter()
-                    .map(|field| {
-                        let value = self.copy(&field.value);
-                        MessageField {
-                            id: value.id,
-                            name: field.name.clone(),
-                            value,
-                            optional: field.optional,
-                        }
-                    })
-                    .collect(),
-            },
-            NodeKind::Comprehension(fold) => {
-                let mut fold = fold.clone();
-                for part in [
-                    &mut fold.range,
-                    &mut fold.init,
-                    &mut fold.condition,
-                    &mut fold.step,
-                    &mut fold.result,
-                ] {
-                    *part = self.copy(part);
-                }
-                NodeKind::Comprehension(fold)
-            }
-        };
-        self.node(position, kind)
-    }
-
     fn convert(&mut self, expr: parsed::IdedExpr, depth: usize) -> Result<Expr, TooLarge> {
         if depth > usize::from(DEPTH_MAX) {
             return Err(TOO_DEEP);
         }
-        if self.positions.len() > NODES_MAX {
+        if self.tree.positions.len() > NODES_MAX {
             return Err(TOO_MANY_NODES);
         }
         let is_negative = match &expr.expr {
@@ -271,10 +177,10 @@ impl TreeBuilder {
                     target,
                     args,
                 };
-                return Ok(macros::expand(self, position, call));
+                return Ok(macros::expand(&mut self.tree, position, call));
             }
         };
-        Ok(self.node(position, kind))
+        Ok(self.tree.node(position, kind))
     }
 }
 

@@ -6,12 +6,11 @@ use crate::check::{Checked, Reference};
 use crate::environment::{Environment, JSON_PATCH, OBJECT};
 use crate::error::{CompileError, EvaluationError, Issue, Issues};
 use crate::eval::{EvalBudget, Evaluator};
-use crate::functions::time::Time;
 use crate::limits::STACK_BYTES;
 use crate::plan::Plan;
 use crate::selector::{EVALUATION_STACK_BYTES, compile};
 use crate::types::Type;
-use crate::value::{CelValue, EvalResult, Map, MapKey, Steps};
+use crate::value::{CelValue, EvalResult, Map, MapKey, Steps, Time};
 use std::fmt;
 use std::sync::Arc;
 

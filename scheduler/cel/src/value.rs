@@ -1,12 +1,19 @@
 //! Values of expressions.
 
+mod cidr;
+mod named_format;
+mod quantity;
+mod time;
+mod url;
+
+pub(crate) use cidr::{Cidr, parse_cidr, parse_ip};
+pub(crate) use named_format::NamedFormat;
+pub(crate) use quantity::CelQuantity;
+pub(crate) use time::{LATER_YEAR, SECOND, Time, YEAR_MAX, parse_time};
+pub(crate) use url::{Url, UrlError, uri_problem};
+
 use crate::error::EvaluationError;
 use crate::field_name::escaped_word;
-use crate::functions::named_format::NamedFormat;
-use crate::functions::network::Cidr;
-use crate::functions::quantity::CelQuantity;
-use crate::functions::time::Time;
-use crate::functions::url::Url;
 use crate::number;
 use indexmap::IndexMap;
 use std::cmp::Ordering;
@@ -242,7 +249,7 @@ impl CelValue {
             Self::Map(map) => map.len(),
             Self::Ip(IpAddr::V4(_)) => 4,
             Self::Ip(IpAddr::V6(_)) => 16,
-            Self::Cidr(cidr) => usize::from(cidr.prefix_length()).div_ceil(8),
+            Self::Cidr(cidr) => usize::from(cidr.prefix_length).div_ceil(8),
             Self::Optional(Some(value)) => return value.size(),
             _ => 1,
         };
@@ -314,7 +321,7 @@ pub(crate) fn equal(
         (V::Null, _) | (_, V::Null) => false,
         (V::Bool(a), V::Bool(b)) => a == b,
         (V::Int(_) | V::Uint(_) | V::Double(_), V::Int(_) | V::Uint(_) | V::Double(_)) => {
-            number::compare(a, b) == Some(Ordering::Equal)
+            compare_numbers(a, b) == Some(Ordering::Equal)
         }
         (V::String(a), V::String(b)) => {
             steps.take(a.len().min(b.len()) as u64 / 64)?;
@@ -428,7 +435,7 @@ pub(crate) fn compare(a: &CelValue, b: &CelValue) -> Result<Ordering, Evaluation
     Ok(match (a, b) {
         (V::Bool(a), V::Bool(b)) => a.cmp(b),
         (V::Int(_) | V::Uint(_) | V::Double(_), V::Int(_) | V::Uint(_) | V::Double(_)) => {
-            return number::compare(a, b)
+            return compare_numbers(a, b)
                 .ok_or_else(|| EvaluationError::failed("NaN values cannot be ordered"));
         }
         (V::String(a), V::String(b)) => a.cmp(b),
@@ -436,5 +443,21 @@ pub(crate) fn compare(a: &CelValue, b: &CelValue) -> Result<Ordering, Evaluation
         (V::Duration(a), V::Duration(b)) => a.cmp(b),
         (V::Timestamp(a), V::Timestamp(b)) => a.instant().cmp(&b.instant()),
         _ => return Err(EvaluationError::no_such_overload()),
+    })
+}
+
+/// The order of two numbers; none when one is not a number.
+fn compare_numbers(a: &CelValue, b: &CelValue) -> Option<Ordering> {
+    Some(match (a, b) {
+        (CelValue::Int(a), CelValue::Int(b)) => a.cmp(b),
+        (CelValue::Uint(a), CelValue::Uint(b)) => a.cmp(b),
+        (CelValue::Double(a), CelValue::Double(b)) => return a.partial_cmp(b),
+        (CelValue::Int(a), CelValue::Uint(b)) => i128::from(*a).cmp(&i128::from(*b)),
+        (CelValue::Uint(a), CelValue::Int(b)) => i128::from(*a).cmp(&i128::from(*b)),
+        (CelValue::Double(a), CelValue::Int(b)) => number::double_and_int(*a, *b)?,
+        (CelValue::Int(a), CelValue::Double(b)) => number::double_and_int(*b, *a)?.reverse(),
+        (CelValue::Double(a), CelValue::Uint(b)) => number::double_and_uint(*a, *b)?,
+        (CelValue::Uint(a), CelValue::Double(b)) => number::double_and_uint(*b, *a)?.reverse(),
+        _ => return None,
     })
 }

@@ -3,7 +3,7 @@
 use super::{Declaration, FunctionContext, time};
 use crate::error::EvaluationError;
 use crate::number;
-use crate::value::{CelValue, EvalResult};
+use crate::value::{CelValue, EvalResult, parse_time};
 
 pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
     "type", "type", "A -> type(A)" => type_of;
@@ -187,8 +187,8 @@ pub(crate) fn convert(value: &CelValue) -> Result<String, EvaluationError> {
 fn to_timestamp(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match one(args)? {
         CelValue::Int(seconds) => time::from_seconds(*seconds),
-        value @ CelValue::String(text) => match time::parse(text) {
-            Some(time) => time,
+        value @ CelValue::String(text) => match parse_time(text) {
+            Some(time) => time.map(CelValue::Timestamp),
             None => Err(failed(value, "google.protobuf.Timestamp")),
         },
         other => Err(failed(other, "google.protobuf.Timestamp")),

@@ -1,8 +1,7 @@
 //! Lists.
 
-use super::{Declaration, FunctionContext, check_value_size, time};
+use super::{Declaration, FunctionContext, arithmetic, check_value_size, time};
 use crate::error::EvaluationError;
-use crate::number;
 use crate::value::{CelValue, EvalResult, Steps, compare, equal};
 use std::cmp::Ordering;
 
@@ -78,7 +77,7 @@ fn sum(args: &[CelValue], zero: CelValue) -> EvalResult {
         .iter()
         .try_fold(zero, |sum, element| match &sum {
             CelValue::Duration(_) => time::add(&sum, element),
-            _ => number::add(&sum, element),
+            _ => arithmetic::add(&sum, element),
         })
 }
 

@@ -1,23 +1,17 @@
 //! Formats of texts, by name.
 
-use super::{Declaration, FunctionContext, time, url};
+use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;
-use crate::value::{CelValue, EvalResult};
+use crate::value::{CelValue, EvalResult, NamedFormat, parse_time, uri_problem};
 use berth_api::names;
 
 /// Declares the functions that give a format.
 macro_rules! formats {
     ($($name:literal, $function:literal, $format:ident;)*) => {
-        /// A format.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum NamedFormat { $($format),* }
-
-        impl NamedFormat {
-            fn by_name(name: &str) -> Option<Self> {
-                match name {
-                    $($name => Some(Self::$format),)*
-                    _ => None,
-                }
+        fn by_name(name: &str) -> Option<NamedFormat> {
+            match name {
+                $($name => Some(NamedFormat::$format),)*
+                _ => None,
             }
         }
 
@@ -57,47 +51,29 @@ formats! {
     "datetime", "format.datetime", DateTime;
 }
 
-impl NamedFormat {
-    /// The length of the regular expression that upstream uses for the format, or would use.
-    pub(crate) const fn regex_length(self) -> u64 {
-        match self {
-            Self::Dns1123Label
-            | Self::Dns1035Label
-            | Self::Dns1123LabelPrefix
-            | Self::Dns1035LabelPrefix => 30,
-            Self::Dns1123Subdomain | Self::Dns1123SubdomainPrefix | Self::QualifiedName => 60,
-            Self::LabelValue => 40,
-            Self::Uri => 1103,
-            Self::Uuid => 70,
-            Self::Byte => 84,
-            Self::Date | Self::DateTime => 71,
+/// The faults of a text.
+fn problems(format: NamedFormat, text: &str) -> Vec<String> {
+    let unless = |valid: bool, problem: &str| {
+        if valid {
+            Vec::new()
+        } else {
+            vec![problem.to_owned()]
         }
-    }
-
-    /// The faults of a text.
-    fn problems(self, text: &str) -> Vec<String> {
-        let unless = |valid: bool, problem: &str| {
-            if valid {
-                Vec::new()
-            } else {
-                vec![problem.to_owned()]
-            }
-        };
-        match self {
-            Self::Dns1123Label => names::dns1123_label(text),
-            Self::Dns1123LabelPrefix => names::dns1123_label(&without_dash(text)),
-            Self::Dns1123Subdomain => names::dns1123_subdomain(text),
-            Self::Dns1123SubdomainPrefix => names::dns1123_subdomain(&without_dash(text)),
-            Self::Dns1035Label => names::dns1035_label(text),
-            Self::Dns1035LabelPrefix => names::dns1035_label(&without_dash(text)),
-            Self::QualifiedName => names::label_key(text),
-            Self::LabelValue => names::label_value(text),
-            Self::Uri => url::uri_problem(text).into_iter().collect(),
-            Self::Uuid => unless(is_uuid(text), "does not match the UUID format"),
-            Self::Byte => unless(is_base64(text), "invalid base64"),
-            Self::Date => unless(is_date(text), "invalid date"),
-            Self::DateTime => unless(is_date_time(text), "invalid datetime"),
-        }
+    };
+    match format {
+        NamedFormat::Dns1123Label => names::dns1123_label(text),
+        NamedFormat::Dns1123LabelPrefix => names::dns1123_label(&without_dash(text)),
+        NamedFormat::Dns1123Subdomain => names::dns1123_subdomain(text),
+        NamedFormat::Dns1123SubdomainPrefix => names::dns1123_subdomain(&without_dash(text)),
+        NamedFormat::Dns1035Label => names::dns1035_label(text),
+        NamedFormat::Dns1035LabelPrefix => names::dns1035_label(&without_dash(text)),
+        NamedFormat::QualifiedName => names::label_key(text),
+        NamedFormat::LabelValue => names::label_value(text),
+        NamedFormat::Uri => uri_problem(text).into_iter().collect(),
+        NamedFormat::Uuid => unless(is_uuid(text), "does not match the UUID format"),
+        NamedFormat::Byte => unless(is_base64(text), "invalid base64"),
+        NamedFormat::Date => unless(is_date(text), "invalid date"),
+        NamedFormat::DateTime => unless(is_date_time(text), "invalid datetime"),
     }
 }
 
@@ -144,7 +120,7 @@ fn is_base64(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    text.len() == "2006-01-02".len() && time::parse(&format!("{text}T00:00:00Z")).is_some()
+    text.len() == "2006-01-02".len() && parse_time(&format!("{text}T00:00:00Z")).is_some()
 }
 
 fn is_date_time(text: &str) -> bool {
@@ -196,7 +172,7 @@ fn named(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let [CelValue::String(name)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
-    let format = NamedFormat::by_name(name).map(CelValue::Format);
+    let format = by_name(name).map(CelValue::Format);
     Ok(format.map_or(CelValue::Optional(None), CelValue::some))
 }
 
@@ -204,7 +180,7 @@ fn validate(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let [CelValue::Format(format), CelValue::String(text)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
-    let problems = format.problems(text);
+    let problems = problems(*format, text);
     if problems.is_empty() {
         Ok(CelValue::Optional(None))
     } else {

@@ -1,8 +1,7 @@
 //! Operators and functions of the CEL standard library, except conversions and time.
 
-use super::{Declaration, FunctionContext, check_value_size, evaluated, regex};
+use super::{Declaration, FunctionContext, arithmetic, check_value_size, evaluated, regex};
 use crate::error::EvaluationError;
-use crate::number;
 use crate::value::{CelValue, EvalResult, Map, compare, contains};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -118,30 +117,30 @@ fn add(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
             Ok(CelValue::list(a.iter().chain(b.iter()).cloned().collect()))
         }
         (a @ (CelValue::Duration(_) | CelValue::Timestamp(_)), b) => super::time::add(a, b),
-        (a, b) => number::add(a, b),
+        (a, b) => arithmetic::add(a, b),
     }
 }
 
 fn subtract(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match two(args)? {
         (a @ (CelValue::Duration(_) | CelValue::Timestamp(_)), b) => super::time::subtract(a, b),
-        (a, b) => number::subtract(a, b),
+        (a, b) => arithmetic::subtract(a, b),
     }
 }
 
 fn multiply(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (a, b) = two(args)?;
-    number::multiply(a, b)
+    arithmetic::multiply(a, b)
 }
 
 fn divide(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (a, b) = two(args)?;
-    number::divide(a, b)
+    arithmetic::divide(a, b)
 }
 
 fn modulo(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (a, b) = two(args)?;
-    number::modulo(a, b)
+    arithmetic::modulo(a, b)
 }
 
 fn negate(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
@@ -150,7 +149,7 @@ fn negate(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
             let negated = nanos.checked_neg().map(CelValue::Duration);
             negated.ok_or_else(|| EvaluationError::failed("integer overflow"))
         }
-        [value] => number::negate(value),
+        [value] => arithmetic::negate(value),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
