@@ -9,7 +9,6 @@ mod volume;
 use crate::node_selector::{NodeSelector, PreferredSchedulingTerm};
 use crate::shared::shareable;
 use crate::string::null_default;
-use crate::volumes::claims;
 use crate::{
     LabelSelector, Labels, ObjectMeta, PodSchedulingGroup, ResourceList, Shared, Str, Toleration,
 };
@@ -97,7 +96,7 @@ impl Pod {
         !self.spec.resource_claims.is_empty()
             || !self.status.resource_claim_statuses.is_empty()
             || self.status.extended_resource_claim_status.is_some()
-            || claims(self).next().is_some()
+            || self.spec.volumes.iter().any(Volume::uses_claim)
     }
 
     /// Returns whether plugins read the same of another pod: they differ in name, identity and times at most, and use

@@ -35,6 +35,11 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Returns whether the volume is that of a claim: one that the pod names, or one that is created for it.
+    pub fn uses_claim(&self) -> bool {
+        self.persistent_volume_claim.is_some() || self.ephemeral.is_some()
+    }
+
     /// Returns whether the volume has a source that scheduling reads.
     fn has_source(&self) -> bool {
         let Self {
