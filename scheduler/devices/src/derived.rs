@@ -5,7 +5,8 @@
 
 use crate::budget::SearchBudget;
 use crate::claims::ClaimRequests;
-use crate::search::{AllocateError, At, Location};
+use crate::error::AllocateError;
+use crate::location::{At, Location};
 use crate::slice::PreparedSlice;
 use berth_api::devices::DeviceAttribute;
 use berth_cel::COST_MAX;

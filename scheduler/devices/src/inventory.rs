@@ -2,7 +2,7 @@
 
 use crate::AllocatorFeatures;
 use crate::allocated::AllocatedDevices;
-use crate::pool::{DevicePool, NodePool, PoolView};
+use crate::pool::{DevicePool, NodePool, PoolId, PoolView};
 use crate::selectors;
 use crate::slice::{PreparedSlice, SliceId};
 use crate::target::TargetNode;
@@ -13,33 +13,7 @@ use berth_api::devices::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
-
-/// Identifies a pool. Pools are ordered by driver, then by name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PoolId {
-    /// The driver.
-    pub driver: Str,
-    /// The name, unique among the pools of the driver.
-    pub name: Str,
-}
-
-impl PoolId {
-    /// The pool that a slice is a part of.
-    fn of(slice: &ResourceSlice) -> Self {
-        Self {
-            driver: slice.spec.driver.clone(),
-            name: slice.spec.pool.name.clone(),
-        }
-    }
-}
-
-impl fmt::Display for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.driver, self.name)
-    }
-}
 
 /// The devices that a node sees beside its own. The same devices can be allocated on all nodes with an equal view, if they
 /// have none of their own, or none that the claims select.

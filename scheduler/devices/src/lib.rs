@@ -16,6 +16,7 @@
 //! **Architecture invariant:** no I/O, no clock, no randomness. A search ends when its [`SearchBudget`] is used up.
 
 mod allocated;
+mod allocator;
 mod budget;
 mod capacity;
 mod claims;
@@ -24,8 +25,10 @@ mod count;
 mod counters;
 mod derived;
 mod device_set;
+mod error;
 mod features;
 mod inventory;
+mod location;
 mod pool;
 mod result;
 mod search;
@@ -34,12 +37,15 @@ mod slice;
 mod target;
 
 pub use allocated::{AllocatedDevices, PoolAllocations};
+pub use allocator::Allocator;
 pub use budget::{OutOfSteps, SearchBudget};
 pub use claims::ClaimRequests;
 pub use count::count_devices;
+pub use error::{AllocateError, SkippedDevices};
 pub use features::{AllocatorFeatures, AllocatorFixes};
-pub use inventory::{Inventory, PoolId, SharedView};
-pub use search::{AllocateError, Allocator, DeviceId, DeviceState, RequestSurvey, SkippedDevices};
+pub use inventory::{Inventory, SharedView};
+pub use pool::PoolId;
+pub use search::{DeviceId, DeviceState, RequestSurvey};
 pub use slice::PreparedSlice;
 pub use target::TargetNode;
 

@@ -8,8 +8,36 @@ use crate::AllocatorFeatures;
 use crate::allocated::PoolAllocations;
 use crate::device_set::DeviceSet;
 use crate::slice::PreparedSlice;
+use berth_api::Str;
+use berth_api::devices::ResourceSlice;
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
+
+/// Identifies a pool. Pools are ordered by driver, then by name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId {
+    /// The driver.
+    pub driver: Str,
+    /// The name, unique among the pools of the driver.
+    pub name: Str,
+}
+
+impl PoolId {
+    /// The pool that a slice is a part of.
+    pub(crate) fn of(slice: &ResourceSlice) -> Self {
+        Self {
+            driver: slice.spec.driver.clone(),
+            name: slice.spec.pool.name.clone(),
+        }
+    }
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.driver, self.name)
+    }
+}
 
 /// The slices of a pool.
 #[derive(Debug, Clone, Default)]

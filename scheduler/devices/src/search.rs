@@ -7,23 +7,23 @@
 //! ```
 
 mod pick;
-mod shared;
 mod survey;
 
 pub use survey::{DeviceId, DeviceState, RequestSurvey};
 
-use crate::budget::{OutOfSteps, SearchBudget};
+use crate::budget::SearchBudget;
 use crate::claims::{Alternative, ClaimRequests, Mode};
 use crate::constraints::{self, Constraint};
 use crate::counters::{Counters, Taken};
 use crate::derived::DerivedValues;
-use crate::inventory::Inventory;
+use crate::error::{AllocateError, SkippedDevices};
+use crate::location::{At, Location};
 use crate::pool::{NodePool, PoolView};
 use crate::selectors::{Compiled, MatchError};
 use crate::slice::PreparedSlice;
 use crate::target::TargetNode;
-use crate::{ALLOCATION_RESULTS_MAX, ALTERNATIVES_MAX, AllocatorFeatures, result};
-use berth_api::devices::{AllocationResult, Device};
+use crate::{ALLOCATION_RESULTS_MAX, ALTERNATIVES_MAX, AllocatorFeatures};
+use berth_api::devices::Device;
 use berth_api::{Quantity, Str};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -31,185 +31,6 @@ use std::collections::BTreeMap;
 /// The stack that is left when more is allocated, and how much that is. The depth of a search is the number of devices.
 const STACK_RED_ZONE_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 1 << 20;
-
-/// The reason why a search ended without an answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AllocateError {
-    /// The budget is used up.
-    #[error("the search for devices took too long")]
-    OutOfSteps,
-    /// There is no solution on this node, and some of its pools are invalid.
-    #[error("invalid resource pools were encountered")]
-    InvalidPools,
-    /// A claim asks for all devices, and a pool of this node is incomplete or invalid (Kubernetes 1.38).
-    #[error("{0}")]
-    UnusablePool(String),
-    /// There is no solution on this node, and devices that the claims select were not used.
-    #[error("{0}")]
-    Skipped(SkippedDevices),
-    /// The claims or what drivers publish are wrong.
-    #[error("{0}")]
-    Failed(String),
-}
-
-/// The reason why devices that a claim selects are not allocated, whatever else is allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SkippedDevices {
-    /// Their slice has `skipNodeOperations`, and the gate is off.
-    #[error(
-        "devices with skipNodeOperations are not allocated: feature gate DRAOptionalNodeOperations is disabled"
-    )]
-    OptionalNodeOperations,
-    /// Their slice has `skipNodeOperations`, and the node does not declare the feature.
-    #[error(
-        "devices with skipNodeOperations are not allocated: the node does not declare the feature DRAOptionalNodeOperations"
-    )]
-    NodeOperations,
-    /// They use counters together with devices that have `compatibilityGroups`, and the gate is off.
-    #[error(
-        "devices with compatibilityGroups are not combined with others: feature gate DRADeviceCompatibilityGroups is disabled"
-    )]
-    CompatibilityGroups,
-    /// They have `nodeAllocatableResources`, and the gate is off.
-    #[error(
-        "devices with nodeAllocatableResources are not allocated: feature gate DRANodeAllocatableResources is disabled"
-    )]
-    NodeAllocatable,
-}
-
-impl From<OutOfSteps> for AllocateError {
-    fn from(_: OutOfSteps) -> Self {
-        Self::OutOfSteps
-    }
-}
-
-/// Allocates devices on nodes.
-#[derive(Debug, Clone, Copy)]
-pub struct Allocator<'i> {
-    inventory: &'i Inventory,
-    features: AllocatorFeatures,
-}
-
-impl<'i> Allocator<'i> {
-    /// An allocator of these devices.
-    pub fn new(inventory: &'i Inventory, features: AllocatorFeatures) -> Self {
-        Self {
-            inventory,
-            features,
-        }
-    }
-
-    /// Allocates devices to all claims together, one allocation per claim; `None` if the node does not have them. The
-    /// devices are not marked as allocated: see [`Inventory::set_allocation`]. Identities of shares are left empty.
-    ///
-    /// # Errors
-    /// The search did not end within the budget, or the input is wrong.
-    pub fn allocate(
-        &self,
-        node: TargetNode<'_>,
-        claims: &[&ClaimRequests],
-        budget: &mut SearchBudget,
-    ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
-        let Some(solution) = self.search(node, claims, budget)? else {
-            return Ok(None);
-        };
-        let claims = (0..claims.len()).map(|index| result::of_claim(&solution, index));
-        claims
-            .collect::<Result<_, String>>()
-            .map(Some)
-            .map_err(AllocateError::Failed)
-    }
-
-    /// Returns whether [`Self::allocate`] would allocate devices, and how much the alternatives that it would choose
-    /// are preferred: for each list [`ALTERNATIVES_MAX`] minus the index of the alternative.
-    ///
-    /// # Errors
-    /// Those of [`Self::allocate`].
-    pub fn preference(
-        &self,
-        node: TargetNode<'_>,
-        claims: &[&ClaimRequests],
-        budget: &mut SearchBudget,
-    ) -> Result<Option<i64>, AllocateError> {
-        let solution = self.search(node, claims, budget)?;
-        Ok(solution.map(|solution| solution.preference()))
-    }
-
-    fn search<'a, 'b>(
-        &self,
-        node: TargetNode<'a>,
-        claims: &'a [&'a ClaimRequests],
-        budget: &'b mut SearchBudget,
-    ) -> Result<Option<DeviceSearch<'a, 'b>>, AllocateError>
-    where
-        'i: 'a,
-    {
-        self.on(node, claims, budget)?.run()
-    }
-
-    /// A search on a node that has not begun.
-    fn on<'a, 'b>(
-        &self,
-        node: TargetNode<'a>,
-        claims: &'a [&'a ClaimRequests],
-        budget: &'b mut SearchBudget,
-    ) -> Result<DeviceSearch<'a, 'b>, AllocateError>
-    where
-        'i: 'a,
-    {
-        let pools = || self.inventory.pools_for(node, self.features);
-        self.start(node, pools, claims, budget)
-    }
-
-    /// A search that has not begun, in the pools that the node can see.
-    fn start<'a, 'b>(
-        &self,
-        target: TargetNode<'a>,
-        pools: impl FnOnce() -> Result<Vec<NodePool<'i>>, String>,
-        claims: &'a [&'a ClaimRequests],
-        budget: &'b mut SearchBudget,
-    ) -> Result<DeviceSearch<'a, 'b>, AllocateError>
-    where
-        'i: 'a,
-    {
-        // Also keeps a budget that is used up from gathering pools.
-        budget.step()?;
-        let pools = pools()
-            .map_err(|why| AllocateError::Failed(format!("gather pool information: {why}")))?;
-        budget.steps(pools.iter().map(NodePool::len).sum())?;
-        Ok(DeviceSearch {
-            features: self.features,
-            target,
-            pools,
-            claims,
-            all_devices: FxHashMap::default(),
-            constraints: Vec::with_capacity(claims.len()),
-            picks: claims.iter().map(|_| Vec::new()).collect(),
-            selected: claims.iter().map(|c| vec![0; c.requests.len()]).collect(),
-            counters: FxHashMap::default(),
-            derived: DerivedValues::default(),
-            skipped: None,
-            budget,
-        })
-    }
-}
-
-/// The place of a device in the node's pools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Location {
-    pool: usize,
-    slice: usize,
-    pub(crate) device: usize,
-}
-
-/// A device that the search has to find.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct At {
-    pub(crate) claim: usize,
-    pub(crate) request: usize,
-    pub(crate) alternative: usize,
-    device: usize,
-}
 
 /// A device that was picked.
 #[derive(Debug)]
@@ -259,9 +80,33 @@ pub(crate) struct DeviceSearch<'a, 'b> {
     pub(crate) budget: &'b mut SearchBudget,
 }
 
-impl<'a> DeviceSearch<'a, '_> {
+impl<'a, 'b> DeviceSearch<'a, 'b> {
+    /// A search that has not begun, in these pools.
+    pub(crate) fn new(
+        features: AllocatorFeatures,
+        target: TargetNode<'a>,
+        pools: Vec<NodePool<'a>>,
+        claims: &'a [&'a ClaimRequests],
+        budget: &'b mut SearchBudget,
+    ) -> Self {
+        Self {
+            features,
+            target,
+            pools,
+            claims,
+            all_devices: FxHashMap::default(),
+            constraints: Vec::with_capacity(claims.len()),
+            picks: claims.iter().map(|_| Vec::new()).collect(),
+            selected: claims.iter().map(|c| vec![0; c.requests.len()]).collect(),
+            counters: FxHashMap::default(),
+            derived: DerivedValues::default(),
+            skipped: None,
+            budget,
+        }
+    }
+
     /// Searches; `None` if there is no solution.
-    fn run(mut self) -> Result<Option<Self>, AllocateError> {
+    pub(crate) fn run(mut self) -> Result<Option<Self>, AllocateError> {
         self.prepare()?;
         let first = At::default();
         if self.next(first, false, Location::default())? == BranchOutcome::Found {
@@ -278,7 +123,7 @@ impl<'a> DeviceSearch<'a, '_> {
     }
 
     /// The preference of the alternatives that were chosen.
-    fn preference(&self) -> i64 {
+    pub(crate) fn preference(&self) -> i64 {
         let lists = self.claims.iter().zip(&self.selected);
         let lists = lists.flat_map(|(claim, selected)| claim.requests.iter().zip(selected));
         let lists = lists.filter(|(request, _)| request.is_list);

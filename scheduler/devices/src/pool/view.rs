@@ -3,11 +3,10 @@
 //! The slices of a pool's highest generation form the pool. A driver replaces them one by one, so a scheduler may see
 //! only some of them: such a pool is incomplete, and nothing is allocated from it.
 
-use super::DevicePool;
+use super::{DevicePool, PoolId};
 use crate::AllocatorFeatures;
 use crate::allocated::PoolAllocations;
 use crate::device_set::DeviceSet;
-use crate::inventory::PoolId;
 use crate::slice::PreparedSlice;
 use berth_api::Str;
 use berth_api::devices::Counter;

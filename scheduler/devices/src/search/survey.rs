@@ -1,10 +1,9 @@
 //! The devices of a node for each request of claims, each evaluated by itself: for explanations. Requests that compete
 //! for the same devices, constraints and combinations are left to the search.
 
-use super::{AllocateError, Allocator, At, DeviceSearch, Location, Shares};
+use super::{AllocateError, At, DeviceSearch, Location, Shares};
 use crate::AllocatorFeatures;
-use crate::budget::SearchBudget;
-use crate::claims::{ClaimRequests, Mode};
+use crate::claims::Mode;
 use crate::inventory::Inventory;
 use crate::target::TargetNode;
 use berth_api::Str;
@@ -80,39 +79,6 @@ impl RequestSurvey {
     }
 }
 
-impl Allocator<'_> {
-    /// The devices of a node for each alternative of each request. Nothing is allocated.
-    ///
-    /// # Errors
-    /// The budget is used up, or the claims or what drivers publish are wrong.
-    pub fn survey(
-        &self,
-        node: TargetNode<'_>,
-        claims: &[&ClaimRequests],
-        budget: &mut SearchBudget,
-    ) -> Result<Vec<RequestSurvey>, AllocateError> {
-        let mut search = self.on(node, claims, budget)?;
-        let mut surveys = Vec::new();
-        for (claim, requests) in claims.iter().enumerate() {
-            for (request, prepared) in requests.requests.iter().enumerate() {
-                if let Some(problem) = &prepared.problem {
-                    return Err(AllocateError::Failed(problem.clone()));
-                }
-                for alternative in 0..prepared.alternatives.len() {
-                    let at = At {
-                        claim,
-                        request,
-                        alternative,
-                        device: 0,
-                    };
-                    surveys.push(search.survey(at)?);
-                }
-            }
-        }
-        Ok(surveys)
-    }
-}
-
 impl Inventory {
     /// The devices that a node can use, in the order in which they are allocated.
     ///
@@ -143,7 +109,8 @@ impl Inventory {
 }
 
 impl DeviceSearch<'_, '_> {
-    fn survey(&mut self, at: At) -> Result<RequestSurvey, AllocateError> {
+    /// The devices of the node for an alternative of a request.
+    pub(crate) fn survey(&mut self, at: At) -> Result<RequestSurvey, AllocateError> {
         let prepared = self.alternative(at);
         if let Some(problem) = &prepared.problem {
             return Err(AllocateError::Failed(problem.clone()));
