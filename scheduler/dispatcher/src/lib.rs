@@ -22,6 +22,8 @@
 //!
 //! **Architecture invariant:** a state machine. No clock, no I/O, no lock; jitter comes from a seed.
 
+mod desired_status;
+mod difference;
 mod enqueue;
 mod lanes;
 mod object;

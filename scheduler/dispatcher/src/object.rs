@@ -1,7 +1,7 @@
 //! The state of one object in the dispatcher: the call in flight, the waiting calls, and the view of the object.
 
+use super::desired_status::DesiredStatus;
 use super::lanes::LanePosition;
-use super::pod_status::DesiredStatus;
 use super::status::{ConditionChange, StatusChange};
 use super::writes::{Base, PodWrites, VersionNumber, Writes, version_number};
 use berth_api::{Kind, Object as ApiObject, Pod, Str, Time};
