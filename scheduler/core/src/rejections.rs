@@ -8,9 +8,14 @@ use crate::cache::Cache;
 use crate::core::Core;
 use berth_api::{Node, Pod};
 use berth_framework::PodInfo;
-use berth_framework::cluster::{REJECTIONS_OVER, rejection_label, rejection_of};
+use berth_framework::cluster::{rejection_label, rejection_of};
+use berth_framework::{ActionType, ClusterEvent, EventResource};
 use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
+
+/// A node is not excluded any more for the pods of a template.
+const REJECTIONS_OVER: ClusterEvent =
+    ClusterEvent::new(EventResource::KubeletRejections, ActionType::UPDATE);
 
 /// A pod has ended or was deleted. `last` is its last state. A kubelet has rejected it, or it leaves room on its node.
 pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {

@@ -32,8 +32,8 @@ pub use quotas::{
     QuotaOrder, QuotaResource, QuotaSpec, QuotaView, Quotas, RemovedQuota, SavedQuotas,
 };
 pub use rejections::{
-    NodeRejections, REJECTION_WEIGHT, REJECTIONS_MAX, REJECTIONS_OVER, RejectionPolicy, Rejections,
-    rejection_label, rejection_of,
+    NodeRejections, REJECTION_WEIGHT, REJECTIONS_MAX, RejectionPolicy, Rejections, rejection_label,
+    rejection_of,
 };
 pub use services::Services;
 pub use storage::Storage;

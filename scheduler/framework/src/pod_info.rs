@@ -1,9 +1,10 @@
 //! A pod with what scheduling computes from it once.
 
 mod memo;
+mod signature;
 
-use crate::event::{WaitKey, Wanted};
-use crate::table::LabelSignature;
+pub use signature::LabelSignature;
+
 use berth_api::aggregate;
 use berth_api::pod::{PodAffinity, PodAffinityTerm};
 use berth_api::requests::{self, Footprint};
@@ -36,17 +37,6 @@ impl HostPort {
         self.port == used.port
             && self.protocol == used.protocol
             && (self.ip == used.ip || self.ip == ANY_IP || used.ip == ANY_IP)
-    }
-}
-
-/// Pods wait for ports that other pods hold.
-impl Wanted for HostPort {
-    fn key(&self) -> WaitKey {
-        WaitKey::of((self.protocol.as_str(), self.port))
-    }
-
-    fn is_met_by(&self, freed: &Self) -> bool {
-        self.conflicts_with(freed)
     }
 }
 

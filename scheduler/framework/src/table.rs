@@ -20,7 +20,7 @@ mod totals;
 mod view;
 mod volumes;
 
-pub use census::{Alike, Census, LabelSignature, PodsPerNode};
+pub use census::{Alike, Census, PodsPerNode};
 pub use columns::{Columns, ResourceColumn, ResourceId};
 pub use images::{ImageState, Images};
 pub use log::{ChangeLog, PodSignatures, TableChange};

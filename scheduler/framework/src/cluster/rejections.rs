@@ -16,7 +16,6 @@
 #[cfg(test)]
 mod tests;
 
-use crate::event::{ActionType, ClusterEvent, EventResource};
 use crate::pod_info::{HostPort, PodInfo};
 use berth_api::{Duration, Pod, Resources, Str, Time};
 use rustc_hash::FxHashMap;
@@ -29,10 +28,6 @@ pub const REJECTION_WEIGHT: u32 = 64;
 const HALVINGS_MAX: u32 = REJECTION_WEIGHT.ilog2() + 1;
 /// The number of pairs of template and node that are remembered. The pair with the oldest rejection is forgotten first.
 pub const REJECTIONS_MAX: usize = 4096;
-
-/// A node is not excluded any more for the pods of a template.
-pub const REJECTIONS_OVER: ClusterEvent =
-    ClusterEvent::new(EventResource::KubeletRejections, ActionType::UPDATE);
 
 /// The reasons that are labels of the metric as they are: resources that every node has, and kubelet's other checks.
 const LABELS: [&str; 17] = [

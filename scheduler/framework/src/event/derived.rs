@@ -3,6 +3,7 @@
 use super::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError, Touched, WaitKey, Waits,
 };
+use crate::pod_info::HostPort;
 use berth_api::{Node, Object, Pod};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -16,6 +17,17 @@ pub trait Wanted: 'static {
 
     /// Returns whether something with the same key is what the pod waits for.
     fn is_met_by(&self, provided: &Self) -> bool;
+}
+
+/// Pods wait for ports that other pods hold.
+impl Wanted for HostPort {
+    fn key(&self) -> WaitKey {
+        WaitKey::of((self.protocol.as_str(), self.port))
+    }
+
+    fn is_met_by(&self, freed: &Self) -> bool {
+        self.conflicts_with(freed)
+    }
 }
 
 /// The object before and after a change.

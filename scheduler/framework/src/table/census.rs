@@ -4,79 +4,13 @@
 //! once, and most kinds are skipped by one word, their [`LabelSignature`].
 
 use super::Slot;
-use crate::pod_info::{AffinityTerm, Computed, PodInfo};
-use berth_api::{Labels, Selector, Str};
+use crate::pod_info::{Computed, LabelSignature, PodInfo};
+use berth_api::{Labels, Str};
 use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-
-/// A set of labels in one word, by superimposed coding: each label, and the namespace, sets one bit. Several labels may share a bit.
-///
-/// A set with all required labels has all their bits; a few other sets have them, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LabelSignature(u64);
-
-impl LabelSignature {
-    /// Required by terms that match no pod. A signature with all bits contains it.
-    pub(super) const IMPOSSIBLE: Self = Self(u64::MAX);
-    /// No label and no namespace.
-    pub(super) const NONE: Self = Self(0);
-
-    fn bit(of: (&str, &str)) -> u64 {
-        let hash = FxBuildHasher.hash_one(of);
-        1 << ((hash ^ (hash >> 32)) & 63)
-    }
-
-    fn namespace(name: &str) -> u64 {
-        // No label has an empty key.
-        Self::bit(("", name))
-    }
-
-    /// The signature of a pod in a namespace with these labels.
-    pub fn of(namespace: &str, labels: &Labels) -> Self {
-        let bits = labels.iter().map(|(key, value)| Self::bit((key, value)));
-        Self(bits.fold(Self::namespace(namespace), |signature, bit| signature | bit))
-    }
-
-    /// The bits in the signature of every pod that the selector matches, in the namespace if only that one counts.
-    pub fn required(namespace: Option<&str>, selector: &Selector) -> Self {
-        let exact = selector.requirements().iter().filter_map(|requirement| {
-            let value = requirement.exact_value()?;
-            Some(Self::bit((requirement.key(), value)))
-        });
-        Self(
-            exact.fold(namespace.map_or(0, Self::namespace), |signature, bit| {
-                signature | bit
-            }),
-        )
-    }
-
-    /// Returns whether another signature has all bits of this one.
-    pub fn is_in(self, all: Self) -> bool {
-        self.0 & !all.0 == 0
-    }
-
-    /// The bits in the signature of a pod that the first of some terms matches, and of one that any other term matches.
-    pub(crate) fn required_by<'a>(terms: impl Iterator<Item = &'a AffinityTerm>) -> [Self; 2] {
-        let mut signatures = terms
-            .filter(|term| !term.selector.is_nothing())
-            .map(|term| {
-                let only = term
-                    .namespaces
-                    .first()
-                    .filter(|_| term.namespaces.len() == 1 && term.namespace_selector.is_nothing());
-                Self::required(only.map(Str::as_str), &term.selector)
-            });
-        let first = signatures.next().unwrap_or(Self::IMPOSSIBLE);
-        [first, signatures.fold(Self::IMPOSSIBLE, Self::common)]
-    }
-
-    fn common(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-}
 
 /// Pods of one kind: how many are on which node. The node may be unknown.
 pub type PodsPerNode = [(Slot, u32)];
@@ -342,6 +276,7 @@ mod tests {
     use super::*;
     use crate::table::NodeTable;
     use crate::testing::pod;
+    use berth_api::Selector;
     use berth_api::pod::Affinity;
     use fastrand::Rng;
     use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! The last changes of the table, for readers that keep values derived from it.
 
-use super::{LabelSignature, Slot};
+use super::Slot;
+use crate::pod_info::LabelSignature;
 use crate::pod_info::PodInfo;
 use berth_api::Str;
 use std::collections::VecDeque;

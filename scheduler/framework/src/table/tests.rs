@@ -1,6 +1,7 @@
 //! The sums in the row of a node over its pods.
 
 use super::*;
+use crate::pod_info::LabelSignature;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
 use berth_api::pod::Affinity;
 use berth_api::{Pod, TaintEffect};

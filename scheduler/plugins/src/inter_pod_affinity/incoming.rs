@@ -6,8 +6,9 @@ use super::terms::{AffinityLook, Meant, RequiredTerms, count_unwelcome, required
 use berth_api::{Labels, Pod, Selector, Str};
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
+use berth_framework::pod_info::LabelSignature;
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
-use berth_framework::table::{LabelSignature, PodSignatures, PodsPerNode};
+use berth_framework::table::{PodSignatures, PodsPerNode};
 use berth_framework::{Cluster, NodeTable, NodeView, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ use berth_framework::keep::{
     Class, Domains, FeasibleClass, Fragment, Kept, Ledger, LedgerChange, LedgerState,
 };
 use berth_framework::plugin::Context;
-use berth_framework::table::LabelSignature;
+use berth_framework::pod_info::LabelSignature;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use key_counts::{KeyCounts, Sums};
 use smallvec::SmallVec;

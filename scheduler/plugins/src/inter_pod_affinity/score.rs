@@ -6,8 +6,8 @@ use super::terms::{AffinityLook, IncomingTerm};
 use super::{InterPodAffinity, InterPodAffinityArgs};
 use berth_api::{Labels, Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
+use berth_framework::pod_info::LabelSignature;
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed, WeightedAffinityTerm};
-use berth_framework::table::LabelSignature;
 use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Slot, Status};
 
 /// A preferred term of the new pod with its points, negative for anti-affinity.

@@ -3,8 +3,8 @@
 
 use super::{REASON_AFFINITY, REASON_ANTI_AFFINITY, REASON_EXISTING_ANTI_AFFINITY};
 use berth_api::{Labels, Pod, Str};
+use berth_framework::pod_info::LabelSignature;
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
-use berth_framework::table::LabelSignature;
 use berth_framework::{Cluster, ReasonCode, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;

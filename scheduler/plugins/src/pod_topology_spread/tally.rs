@@ -1,7 +1,7 @@
 //! The number of pods on each node that a selector matches, counted by kinds of pods.
 
 use berth_api::{Labels, Selector};
-use berth_framework::table::LabelSignature;
+use berth_framework::pod_info::LabelSignature;
 use berth_framework::{NodeTable, Slot};
 
 /// The pods that a selector matches, by slot. Constraints with equal selectors share one.
