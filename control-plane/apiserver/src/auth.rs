@@ -9,11 +9,10 @@ pub(crate) mod x509;
 
 pub use keys::KeyError;
 pub use token_file::StaticToken;
-pub use tokens::TokenOptions;
+pub use tokens::{BoundObjects, TokenOptions};
 pub use user::{Authorization, RequestUser};
 
-use crate::registry::Api;
-use crate::server::decode;
+use crate::percent::decode;
 use berth_objects::status::ApiError;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -63,7 +62,7 @@ impl Authenticator {
     }
 
     /// The user that a token belongs to.
-    pub fn user_of_token(&self, api: &Api, token: &str) -> Option<RequestUser> {
+    pub fn user_of_token(&self, objects: &dyn BoundObjects, token: &str) -> Option<RequestUser> {
         if is_same_secret(token, &self.admin_token) {
             return Some(RequestUser::admin());
         }
@@ -71,7 +70,7 @@ impl Authenticator {
         if let Some(other) = others.find(|other| is_same_secret(token, &other.token)) {
             return Some(other.user.clone());
         }
-        self.tokens.user(api, token)
+        self.tokens.user(objects, token)
     }
 
     /// The sender of a request for `path`, whose connection has this client certificate. As in kube-apiserver, a
@@ -81,12 +80,12 @@ impl Authenticator {
     /// 401 for credentials that are not valid, and for none where some are needed.
     pub(crate) fn authenticate(
         &self,
-        api: &Api,
+        objects: &dyn BoundObjects,
         certificate: Option<&Presented>,
         headers: &HeaderMap,
         path: &str,
     ) -> Result<RequestUser, ApiError> {
-        if let Some(user) = certificate.and_then(|c| c.user(api.now().as_second())) {
+        if let Some(user) = certificate.and_then(|c| c.user(objects.now().as_second())) {
             return Ok(user);
         }
         let Some(given) = headers.get(AUTHORIZATION) else {
@@ -101,7 +100,7 @@ impl Authenticator {
             .ok()
             .and_then(|text| text.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .and_then(|(_, token)| self.user_of_token(api, token.trim()))
+            .and_then(|(_, token)| self.user_of_token(objects, token.trim()))
             .ok_or_else(ApiError::unauthorized)
     }
 }
@@ -187,24 +186,28 @@ fn is_same_secret(given: &str, secret: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_objects::catalog::ServedResource;
     use http::HeaderValue;
+    use jiff::Timestamp;
 
-    fn authenticator() -> (Authenticator, Api) {
-        let options = crate::registry::ApiOptions {
-            api: berth_objects::releases::ApiRelease::EVERY,
-            authorization: Authorization::default(),
-            groups: berth_objects::groups::GroupGates::default(),
-            admission: crate::admission::Admission::default(),
-            service_cidr: "10.96.0.0/12".to_owned(),
-            history: crate::storage::HistoryLimits::default(),
-            clock: std::sync::Arc::new(jiff::Timestamp::now),
-            seed: 1,
-        };
-        let api = Api::open(options, None).expect("in memory");
+    /// An API server without objects.
+    struct NoObjects;
+
+    impl BoundObjects for NoObjects {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn uid_of(&self, _: &ServedResource, _: &str, _: &str) -> Option<String> {
+            None
+        }
+    }
+
+    fn authenticator() -> Authenticator {
         let key = ServerTokens::new_key().expect("random numbers");
         let tokens = ServerTokens::new(&key, TokenOptions::default()).expect("a key");
         let others = StaticToken::read("open sesame,ali,1").expect("valid");
-        (Authenticator::new("secret".to_owned(), others, tokens), api)
+        Authenticator::new("secret".to_owned(), others, tokens)
     }
 
     #[test]
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn only_the_token_opens_what_is_not_open_to_all() {
-        let (authenticator, api) = authenticator();
+        let authenticator = authenticator();
         let cases = [
             (None, "/healthz", Some("system:anonymous")),
             (None, "/readyz/ping", Some("system:anonymous")),
@@ -287,7 +290,9 @@ mod tests {
             if let Some(given) = given {
                 headers.insert(AUTHORIZATION, HeaderValue::from_static(given));
             }
-            let user = authenticator.authenticate(&api, None, &headers, path).ok();
+            let user = authenticator
+                .authenticate(&NoObjects, None, &headers, path)
+                .ok();
             assert_eq!(
                 user.as_ref().map(|u| u.name.as_str()),
                 expect,

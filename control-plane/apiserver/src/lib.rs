@@ -11,10 +11,12 @@
 
 pub mod admission;
 pub mod auth;
-mod definitions;
 mod discovery;
+mod encode;
+mod percent;
 pub mod registry;
 pub mod server;
+mod stopping;
 pub mod storage;
 #[cfg(feature = "test-client")]
 pub mod testing;

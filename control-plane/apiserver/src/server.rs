@@ -6,8 +6,6 @@
 
 mod aggregation;
 mod connection;
-mod drop_fields;
-pub(crate) mod encode;
 mod handle;
 mod indent;
 mod kubeconfig;
@@ -18,17 +16,16 @@ mod resources;
 mod route;
 mod tls;
 
-pub(crate) use connection::stopped;
 pub use handle::AnswerBody;
-pub(crate) use handle::BODY_BYTES_MAX;
 pub use kubeconfig::{KubeconfigError, kubeconfig_text, replace_private_file};
-pub(crate) use route::decode;
 
 use crate::admission::Admission;
 use crate::auth::tokens::ServerTokens;
 use crate::auth::{Authenticator, Authorization, KeyError, StaticToken, TokenOptions};
-use crate::definitions;
-use crate::registry::{Api, ApiClock, ApiOptions, InProcess, OpenError, Published, service_cidrs};
+use crate::registry::{
+    Api, ApiClock, ApiOptions, InProcess, OpenError, Published, definitions, service_cidrs,
+};
+use crate::stopping::stopped;
 use crate::storage::{DataDir, DataDirError, HistoryLimits};
 use aggregation::Aggregation;
 use berth_api::Release;

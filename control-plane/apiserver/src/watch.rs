@@ -3,10 +3,10 @@
 //! An object that comes to match is ADDED, one that ceases to is DELETED, whatever really happened to it. The
 //! stream ends with its time, with the server, or with an ERROR event when the watcher was too slow.
 
+use crate::encode::MediaFormat;
+use crate::encode::{self, AnswerShape};
 use crate::registry::{Api, in_version};
-use crate::server::encode::{self, AnswerShape};
-use crate::server::negotiate::MediaFormat;
-use crate::server::stopped;
+use crate::stopping::stopped;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
 use berth_objects::catalog::ServedResource;
 use berth_objects::selectors::Selectors;

@@ -2,7 +2,7 @@
 
 use super::siblings;
 use crate::registry::Api;
-use crate::server::BODY_BYTES_MAX;
+use crate::registry::BODY_BYTES_MAX;
 use berth_api::Quantity;
 use berth_objects::access::gr;
 use berth_objects::catalog::ServedResource;

@@ -2,13 +2,12 @@
 
 use super::keys::{KeyError, SigningKey, VerifyingKey};
 use super::user::{PREFIX, RequestUser, service_account};
-use crate::registry::Api;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use berth_objects::access::gr;
-use berth_objects::catalog;
-use berth_objects::object::is_deleting;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::view::meta;
+use jiff::Timestamp;
 use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -39,6 +38,15 @@ impl std::fmt::Debug for TokenOptions {
             .field("audiences", &self.audiences)
             .finish_non_exhaustive()
     }
+}
+
+/// The objects that tokens are bound to, as the API server has them.
+pub trait BoundObjects {
+    /// The time.
+    fn now(&self) -> Timestamp;
+
+    /// The UID of an object that exists and is not being deleted.
+    fn uid_of(&self, resource: &ServedResource, namespace: &str, name: &str) -> Option<String>;
 }
 
 /// The keys of this server.
@@ -179,9 +187,9 @@ impl ServerTokens {
 
     /// The service account that a token was issued for, if the token is valid: signed, not expired, for this server,
     /// and bound to objects that still exist.
-    pub(crate) fn user(&self, api: &Api, token: &str) -> Option<RequestUser> {
+    pub(crate) fn user(&self, objects: &dyn BoundObjects, token: &str) -> Option<RequestUser> {
         let claims = self.verified(token)?;
-        let now = api.now().as_second();
+        let now = objects.now().as_second();
         let is_current = claims["exp"].as_i64().is_some_and(|end| now < end)
             && claims["nbf"].as_i64().is_none_or(|begin| begin <= now);
         let issuer = claims["iss"].as_str()?;
@@ -204,10 +212,9 @@ impl ServerTokens {
             let reference = &bound[field];
             if let Some(name) = reference["name"].as_str() {
                 let resource = catalog::find("", plural)?;
-                let found = api.get(resource, namespace, name).ok()?;
+                let uid = objects.uid_of(resource, namespace, name)?;
                 // An object of the same name with another UID is not the one to which the token was bound.
-                if meta(&found.object(), "uid") != reference["uid"] || is_deleting(&found.object())
-                {
+                if reference["uid"] != uid {
                     return None;
                 }
             }

@@ -1,11 +1,11 @@
 //! The API of one control plane: the store, the rules of the kinds, admission, the clock and randomness.
 
 use super::component_statuses;
+use super::served::Served;
 use crate::admission::policies::Policies;
 use crate::admission::rules::Admission;
 use crate::admission::webhooks::Webhooks;
 use crate::auth::user::Authorization;
-use crate::definitions::served::Served;
 use crate::storage::{HistoryLimits, ObjectStore, ObjectVersion, StoreError};
 use crate::webhook_client::Caller;
 use berth_objects::catalog::{Catalog, ServedResource};

@@ -8,7 +8,7 @@ use super::requester::Requester;
 use crate::registry::request::{
     DeleteRequest, Method, Preconditions, REMOVAL_DELAY, UpdateInputs, WriteOptions,
 };
-use crate::server::stopped;
+use crate::stopping::stopped;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
 use berth_objects::access::{
     Access, AccessError, DeleteOptions, GroupResource, KindInfo, StoredObject,

@@ -1,11 +1,11 @@
 //! The start of an API: its store, and the objects that every cluster has.
 
 use super::api::{Api, ApiOptions};
+use super::definitions;
 use super::request::WriteOptions;
+use super::served::Served;
 use crate::admission::policies::Policies;
 use crate::admission::webhooks::Webhooks;
-use crate::definitions;
-use crate::definitions::served::Served;
 use crate::storage::{DataDir, DataDirError, ObjectStore};
 use crate::webhook_client::Caller;
 use berth_objects::status::ApiError;

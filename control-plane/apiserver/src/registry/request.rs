@@ -15,6 +15,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The maximum size of the body of a request, in bytes.
+pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+
 /// The maximum length of the name of a field manager, in bytes.
 pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 

@@ -2,10 +2,12 @@
 
 use super::api::Api;
 use super::write::action;
-use crate::auth::tokens::{self, ServerTokens};
+use crate::auth::tokens::{self, BoundObjects, ServerTokens};
 use crate::registry::request::WriteOptions;
 use berth_objects::body::WriteBody;
+use berth_objects::catalog::ServedResource;
 use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::object::is_deleting;
 use berth_objects::schema::GroupVersionKind;
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::{FieldView, meta};
@@ -19,6 +21,17 @@ const KIND: GroupVersionKind<'_> =
 const LIFE: (i64, i64) = (600, 1 << 32);
 /// The life of a token whose request does not state one.
 const LIFE_DEFAULT: i64 = 3_600;
+
+impl BoundObjects for Api {
+    fn now(&self) -> Timestamp {
+        Self::now(self)
+    }
+
+    fn uid_of(&self, resource: &ServedResource, namespace: &str, name: &str) -> Option<String> {
+        let found = self.get(resource, namespace, name).ok()?.object();
+        (!is_deleting(&found)).then(|| meta(&found, "uid").to_owned())
+    }
+}
 
 fn invalid(name: &str, field: &str, value: String, detail: &str) -> ApiError {
     let subject = StatusSubject {

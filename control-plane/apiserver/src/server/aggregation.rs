@@ -11,8 +11,8 @@ pub(super) use discovery::{add_aggregated, add_groups, group};
 pub(super) use proxy::forward;
 
 use super::ServerState;
-use super::connection::stopped;
 use crate::registry::{Api, ListRequest, RequestAttributes};
+use crate::stopping::stopped;
 use crate::webhook_client::{Trust, WebhookTarget};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

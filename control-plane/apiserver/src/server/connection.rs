@@ -2,6 +2,7 @@
 
 use super::{ServerState, handle};
 use crate::auth::x509::Presented;
+use crate::stopping::stopped;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -62,11 +63,6 @@ pub(super) async fn accept(
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
-}
-
-/// Waits until the server stops.
-pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 async fn accept_one(

@@ -1,10 +1,12 @@
 //! One request: who sends it, what it is about, and that every failure becomes an answer.
 
 use super::indent::{self, Indentable};
-use super::negotiate::{self, AnswerFormat, MediaFormat};
+use super::negotiate::{self, AnswerFormat};
 use super::route::{self, Query, Route};
 use super::{ServerState, aggregation, nonresource, resources};
 use crate::auth::{self, RequestUser};
+use crate::encode::MediaFormat;
+use crate::registry::BODY_BYTES_MAX;
 use crate::registry::{RequestAttributes, rbac};
 use crate::storage::Unsettled;
 use berth_objects::status::ApiError;
@@ -25,8 +27,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A body is no larger.
-pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// A body arrives within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes of an unwanted body that are read, and for how long.
@@ -140,7 +140,7 @@ async fn respond(
     let sender =
         state
             .authenticator
-            .authenticate(api, parts.extensions.get(), &parts.headers, path)?;
+            .authenticate(&**api, parts.extensions.get(), &parts.headers, path)?;
     let user = rbac::acting_user(api, sender, auth::impersonated(&parts.headers)?)?;
     let Some(segments) = route::segments(path) else {
         return Ok(not_found());

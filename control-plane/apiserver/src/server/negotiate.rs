@@ -1,23 +1,13 @@
 //! The media types of requests and answers, and their parameters.
 
-use super::drop_fields;
-use super::encode::{AnswerShape, ObjectView};
 use super::route::Query;
+use crate::encode::{AnswerShape, MediaFormat, ObjectView, drops_managed_fields};
 use berth_objects::body::Encoding;
 use berth_objects::status::ApiError;
 use berth_objects::table::Include;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::request::Parts;
-
-/// The format of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum MediaFormat {
-    #[default]
-    Json,
-    Protobuf,
-    Yaml,
-}
 
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -148,7 +138,7 @@ fn clause_answer(media: &MediaType<'_>, include: Include, protobuf: bool) -> Opt
         format,
         view,
         aggregated,
-        drops_managed_fields: drop_fields::is_asked_for(media.parameter("drop")),
+        drops_managed_fields: drops_managed_fields(media.parameter("drop")),
     })
 }
 

@@ -4,12 +4,12 @@ mod reads;
 mod writes;
 
 use super::ServerState;
-use super::encode;
 use super::handle::{self, AnswerBody, Received, formatted};
 use super::negotiate::{self, AnswerFormat};
 use super::route::{Connect, Query, RouteTarget};
 use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::webhooks;
+use crate::encode;
 use crate::registry::{
     self, MANAGER_BYTES_MAX, RequestAttributes, Requester, WriteOptions, WriteResult,
     manager_of_agent, scale_of, scale_resource,

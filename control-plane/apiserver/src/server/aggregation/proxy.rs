@@ -183,6 +183,6 @@ fn streamed(state: &ServerState, response: Response<Incoming>) -> Response<Answe
             std::future::ready(data)
         })
         .map(|data| Ok::<_, Infallible>(Frame::data(data)))
-        .take_until(async move { super::stopped(&mut stopping).await });
+        .take_until(async move { crate::stopping::stopped(&mut stopping).await });
     Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
 }

@@ -1,10 +1,10 @@
 //! GET: objects, lists and watches.
 
 use super::ObjectRequest;
+use crate::encode::MediaFormat;
+use crate::encode::{self, AnswerShape, ObjectView};
 use crate::registry::{self, ListPage, ListRequest, VersionMatch, WriteResult, parse_revision};
-use crate::server::encode::{self, AnswerShape, ObjectView};
 use crate::server::handle::{AnswerBody, JSON, formatted};
-use crate::server::negotiate::MediaFormat;
 use crate::storage::StoreError;
 use crate::watch::{self, Start, WatchRequest};
 use berth_objects::field::ErrorType;

@@ -1,11 +1,11 @@
 //! POST, PUT, PATCH and DELETE of objects.
 
 use super::ObjectRequest;
+use crate::encode::ObjectView;
 use crate::registry::{
     self, DeleteRequest, Deletion, ListPage, REMOVAL_DELAY, RequestPatch, WriteOptions,
     WriteResult, update_scale,
 };
-use crate::server::encode::ObjectView;
 use crate::server::handle::{self, AnswerBody, Received, RequestBody};
 use berth_api::Release;
 use berth_objects::body::WriteBody;

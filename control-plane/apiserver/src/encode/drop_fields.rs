@@ -19,7 +19,7 @@ const MANAGED_FIELDS: &str = "metadata.managedFields";
 const MESSAGE_PATH: [u32; 2] = [1, 17];
 
 /// Returns whether a value of the parameter `drop` names the fields. Several targets are separated by `+`.
-pub(super) fn is_asked_for(parameter: &str) -> bool {
+pub(crate) fn drops_managed_fields(parameter: &str) -> bool {
     parameter.split('+').any(|target| target == MANAGED_FIELDS)
 }
 
@@ -133,7 +133,7 @@ mod tests {
             ("metadata.annotations", false),
             ("", false),
         ] {
-            assert_eq!(is_asked_for(parameter), expected, "{parameter}");
+            assert_eq!(drops_managed_fields(parameter), expected, "{parameter}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! Answers as bytes: objects, lists, tables, reduced metadata, in the view and format that the client asked for.
 
-use super::drop_fields;
-use super::negotiate::MediaFormat;
+mod drop_fields;
+
+pub(crate) use drop_fields::drops_managed_fields;
+
 use crate::registry::ListPage;
 use crate::storage::ObjectVersion;
 use berth_objects::catalog::{Conversion, ServedResource};
@@ -17,6 +19,15 @@ use std::borrow::Cow;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::{mem, thread, vec};
+
+/// The format of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum MediaFormat {
+    #[default]
+    Json,
+    Protobuf,
+    Yaml,
+}
 
 /// The part of an object that the client wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

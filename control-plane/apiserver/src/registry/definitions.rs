@@ -3,11 +3,8 @@
 //! After each change of a definition, [`sync`] accepts its names, writes its conditions, and replaces the
 //! catalog of served resources. It is called by a task of the server and before the server accepts requests.
 
-pub(crate) mod served;
-
-use crate::registry::{
-    Api, DeleteRequest, ListRequest, Method, Requester, UpdateInputs, WriteOptions, api_services,
-};
+use super::api_services;
+use super::{Api, DeleteRequest, ListRequest, Method, Requester, UpdateInputs, WriteOptions};
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::custom::definition::{
     CLEANUP, GROUP, Names, is_terminating, status, stored_resource,
