@@ -146,6 +146,7 @@ impl Bindings {
                 self.fail(core, id, &status);
                 return;
             }
+            // A pod that is bound at once needs no announcement: it would be one more call.
             Ok(has_work) if has_work || is_held => {
                 if let Some(call) = node_announcement(&core.settings, &binding) {
                     core.call(call);

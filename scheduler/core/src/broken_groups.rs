@@ -39,6 +39,7 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
         return;
     };
     let placed = known.scheduled().len();
+    // A group that still has enough members runs on, and one without any has nothing to give back.
     let is_short = placed < min && placed > 0;
     let mut siblings: Vec<Str> = known
         .scheduled()

@@ -323,6 +323,7 @@ impl Cache {
                 });
             }
             Some((_, Why::Assumed)) => self.assumed -= 1,
+            // The API has accepted the binding, and the watch may not have shown it yet.
             Some((_, Why::Confirmed(_))) => {}
         }
         known.counted = None;

@@ -1,6 +1,7 @@
 //! The consequences of API calls: the cluster is shown as if they had succeeded, until they end otherwise.
 
-use crate::core::{Assumption, CallObject, Core};
+use crate::cache::Cache;
+use crate::core::{Assumption, CallObject, Core, PluginRequests};
 use crate::group_status;
 use crate::pod_status::{report_event, show_writes};
 use crate::preemptions::{eviction_ended, start_preemptions};
@@ -15,7 +16,7 @@ pub(crate) fn note_requests(core: &mut Core) {
     let observations = core.requests.take_observations();
     core.count_observations(observations);
     start_preemptions(core);
-    count_edits(core);
+    count_edits(&mut core.requests, &mut core.cache);
     for assumption in core.requests.take_assumptions() {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),
@@ -32,16 +33,16 @@ pub(crate) fn note_requests(core: &mut Core) {
 }
 
 /// Counts placed pods on their nodes with the edits of plugins.
-fn count_edits(core: &mut Core) {
-    for (uid, edit) in core.requests.take_counted() {
-        core.cache.count_with(&uid, edit);
+fn count_edits(requests: &mut PluginRequests, cache: &mut Cache) {
+    for (uid, edit) in requests.take_counted() {
+        cache.count_with(&uid, edit);
     }
 }
 
 /// Shows from now on what plugins have assumed of objects, and not any more, while the members of a group are tried. No
 /// pod is woken: the reverted placements had not existed when the group was popped.
 pub(crate) fn note_trial(core: &mut Core) {
-    count_edits(core);
+    count_edits(&mut core.requests, &mut core.cache);
     for assumption in core.requests.take_assumptions() {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),

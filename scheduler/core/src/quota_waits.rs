@@ -22,6 +22,7 @@ pub(crate) fn follow_quotas(core: &mut Core) -> bool {
             custom_label: Some("DeferredQuotaRoom"),
             ..ClusterEvent::new(resource, ActionType::UPDATE)
         };
+        // The plugin that receives the event reads the admitted pods, so the changes are taken after it.
         core.move_all(&event, None, None, None);
     }
     let changes = core.cache.cluster_mut().quotas_mut().take_changes();

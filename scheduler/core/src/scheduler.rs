@@ -447,6 +447,7 @@ impl Scheduler {
         }
         let now = self.core.clock.now();
         let popped = if self.is_saturated() {
+            // A popped pod is in flight and collects events. In the queue it can wait at no cost.
             None
         } else {
             self.core.queue.pop(now)

@@ -185,6 +185,7 @@ impl Bindings {
                 return;
             }
             Ran::Ended(status) => status,
+            // Every plugin has left the pod to the next one.
             Ran::Through => Status::skip(),
         };
         run.end(&core.clock, &mut core.metrics, attempt, status.code());

@@ -91,6 +91,8 @@ impl Bindings {
             failure = failure.nominating(Nominating::Set(placed.node.clone()));
         }
         if status.is_rejected() {
+            // The pod is back in the queue before its node is freed: in flight, it would receive its own event, and be
+            // retried at once. An error is retried after its backoff in any case.
             fail(core, attempt, failure);
             if let Some(pod) = freed {
                 let uid = pod.uid().clone();

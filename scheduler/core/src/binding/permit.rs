@@ -90,6 +90,7 @@ impl Bindings {
         };
         let placed = binding.placed.clone();
         let uid = placed.pod.pod.uid();
+        // Another plugin or a preemption may have decided about the pod during the wait.
         let Some(since) = core.unbound.held_since(uid, &member.name) else {
             return;
         };
@@ -114,6 +115,7 @@ impl Bindings {
                 }
             }
             PermitStep::Hold(timeout) => {
+                // The limit counts from the first hold, so that a plugin cannot prolong it again and again.
                 let until = (core.clock.now() + timeout).min(since + PERMIT_WAIT_MAX);
                 if let Some(deadline) = core.unbound.hold_until(uid, &member.name, until) {
                     self.set_timer(&mut core.waits, id, deadline);

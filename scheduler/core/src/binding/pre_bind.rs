@@ -17,6 +17,7 @@ pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Resul
         .settings
         .is_on(Feature::NominatedNodeNameForExpectation)
     {
+        // The plugins are not asked, so each of them may have something to do.
         return Ok(true);
     }
     let PodBinding {

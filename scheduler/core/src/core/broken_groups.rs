@@ -46,6 +46,7 @@ impl BrokenGroups {
         if known.is_none_or(|pod| pod.is_terminating()) {
             return false;
         }
+        // The time of an earlier failure does not count if the members that failed then are bound or deleted.
         self.forget_deleted(cache, waits);
         let group = self.groups.entry(key.clone()).or_insert_with(|| {
             let wait = Wait {

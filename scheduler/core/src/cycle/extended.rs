@@ -359,6 +359,7 @@ impl Cycle {
         let SearchStage::Prioritize { totals, asked } = &mut search.stage else {
             return None;
         };
+        // Each extender answers once or misses its deadline, so the last one of them lets the cycle go on.
         asked.retain(|other| *other != at);
         let spec = extender.spec();
         match spec.answer(reason) {

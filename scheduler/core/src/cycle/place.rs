@@ -175,6 +175,7 @@ pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: AssumedPod) 
         };
         match step {
             PermitStep::Hold(timeout) => holds.push(hold(timeout)),
+            // The plugin decides when it is called again. Until then nothing is known of how long it takes.
             PermitStep::Wait(wait) => {
                 holds.push(hold(PERMIT_WAIT_MAX));
                 waits.push(PermitWait {

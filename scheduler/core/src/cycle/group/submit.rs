@@ -80,6 +80,7 @@ pub(super) fn submit(
                 quorum
             };
             statuses.insert(root.clone(), status.clone());
+            // The last one first: a member may have been reserved on what an earlier one left.
             for mut member in std::mem::take(&mut permitted).into_iter().rev() {
                 undo_placement(core, &mut member.attempt, &member.placed);
                 note_trial(core);
