@@ -13,14 +13,13 @@ mod reports;
 mod rest;
 mod violation;
 
-pub(crate) use devices::DecidedDevices;
 pub use group_preemption::GroupPlan;
 pub use preemption::Unplaced;
 pub(crate) use quotas::QuotaSight;
 pub use rest::{Foreign, Statuses, check_rest};
 pub use violation::Violation;
 
-use crate::rules::{Forbids, Scene, forbids, is_ours};
+use crate::rules::{DecidedDevices, Forbids, Scene, forbids, is_ours};
 use crate::world::{Others, WatchEvent};
 use berth_api::{Duration, Kind, Node, Object, Pod, Str, Time};
 use std::collections::{BTreeMap, BTreeSet};

@@ -24,10 +24,14 @@ pub(crate) use ready::{
     is_reason_of_pod,
 };
 
-use crate::checker::DecidedDevices;
 use crate::world::Others;
 use berth_api::devices::AllocationResult;
 use berth_api::{Kind, Node, Pod, Str};
+use std::collections::BTreeMap;
+
+/// The devices that a scheduler has chosen and the API does not show yet, by the UID of the claim, or its name while it
+/// is to be created.
+pub(crate) type DecidedDevices = BTreeMap<Str, AllocationResult>;
 
 /// The reason why a pod may not run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]

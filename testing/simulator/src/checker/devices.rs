@@ -4,12 +4,7 @@ use super::{Checker, Violation};
 use crate::rules::wrong_devices;
 use berth_api::devices::AllocationResult;
 use berth_api::{ResourceClaim, Str};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The devices that a scheduler has chosen and the API does not show yet, by the UID of the claim, or its name while it
-/// is to be created.
-pub(crate) type DecidedDevices = BTreeMap<Str, AllocationResult>;
 
 /// The key of a decision.
 fn key_of(claim: &ResourceClaim) -> Str {

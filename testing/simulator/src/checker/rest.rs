@@ -1,7 +1,8 @@
 //! Judging the world once everything has come to rest.
 
+use super::Violation;
 use super::groups::{check_groups, is_held_by_group};
-use super::{DecidedDevices, Violation};
+use crate::rules::DecidedDevices;
 use crate::rules::{
     GATE_TEXT, GATED, NOT_READY, Scene, awaited_member, blocked, claim_names, conflict, forbids,
     group_of, is_blocked, is_ours, is_reason_of_pod, lacks_claim,

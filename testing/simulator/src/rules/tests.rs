@@ -63,7 +63,7 @@ fn judged(
         nodes: world.nodes().values().map(|node| &**node).collect(),
         placed: pods.map(|p| (&**p, p.spec.node_name.as_str())).collect(),
         others: world.others(),
-        decided_devices: &crate::checker::DecidedDevices::new(),
+        decided_devices: &crate::rules::DecidedDevices::new(),
     };
     forbids(&scene, &world.pods()["new"], &world.nodes()["n0"])
 }
