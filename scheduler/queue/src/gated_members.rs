@@ -6,9 +6,7 @@
 //! A member with the reason of the whole group is not indexed: all members are evaluated again when that reason ends.
 
 use super::SchedulingQueue;
-use super::entry::{EntryId, QueuedPodInfo};
-use super::gating::is_of_group;
-use super::group::QueuedGroup;
+use super::entry::{EntryId, Gate, QueuedGroup, QueuedPodInfo};
 use super::hooks::{ProfileId, Profiles};
 use super::pool::Pool;
 use super::walk::WaitingPods;
@@ -31,7 +29,7 @@ struct FiledMember {
 impl FiledMember {
     /// Returns whether the member states a reason of the whole group.
     fn states_reason_of_group(&self) -> bool {
-        self.info.own.gate.as_ref().is_some_and(is_of_group)
+        self.info.own.gate.as_ref().is_some_and(Gate::is_of_group)
     }
 }
 
@@ -197,7 +195,7 @@ pub(super) fn is_filed(entry: &QueuedPodInfo, member: &QueuedPodInfo) -> bool {
         return false;
     };
     let is_blocker = group.blocker.as_ref() == Some(member.pod.uid());
-    let is_that_of_group = gate == of_group && is_of_group(gate);
+    let is_that_of_group = gate == of_group && gate.is_of_group();
     !gate.is_of_sibling && !is_blocker && !is_that_of_group
 }
 

@@ -6,14 +6,12 @@
 //! evaluated again when an event can help them.
 
 use super::SchedulingQueue;
-use super::entry::{EntryId, QueuedPodInfo};
+use super::entry::{EntryId, Gate, QueuedGroup, QueuedPodInfo, message_of};
 use super::gated_members::is_filed;
-use super::group::QueuedGroup;
-use super::report::{Gate, message_of};
 use berth_api::{Pod, Str};
+use berth_framework::Feature;
 use berth_framework::condition::NOT_READY_FOR_SCHEDULING;
 use berth_framework::plugin::Context;
-use berth_framework::{Feature, ReasonCode};
 use berth_telemetry::LogLine;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -147,11 +145,6 @@ pub(super) fn ask_about_member(queue: &mut SchedulingQueue, cx: &Context<'_>, ui
         entry.info.own.group = Some(group);
     }
     file_members(queue, id, std::slice::from_ref(uid));
-}
-
-/// Returns whether a member is rejected for a reason of the whole group, which applies to all members at once.
-pub(super) fn is_of_group(gate: &Gate) -> bool {
-    gate.code == ReasonCode::PodGroup
 }
 
 /// A new member of a gated group can end a reason of the group that members state in addition to the gating member. One
@@ -293,7 +286,7 @@ fn gate_members(
                 let stated = info.own.gate.as_ref();
                 if queue.gated_members.contains(&uid) {
                     continue;
-                } else if stated.is_some_and(|gate| gate.is_of_sibling) && !is_of_group(gate) {
+                } else if stated.is_some_and(|gate| gate.is_of_sibling) && !gate.is_of_group() {
                     None
                 } else {
                     gate_of_member(queue, cx, &info.pod)

@@ -46,10 +46,9 @@ mod walk;
 
 pub use config::QueueConfig;
 pub use counts::QueueCounts;
-pub use entry::{FailuresInARow, PluginSet, QueuedIn, QueuedPodInfo};
+pub use entry::{FailuresInARow, PluginSet, PodTemplateKey, QueuedGroup, QueuedIn, QueuedPodInfo};
 pub use events::Moved;
 pub use gating::is_rejected_now;
-pub use group::QueuedGroup;
 pub use hooks::{EXTENDER, PluginEvents, ProfileHooks, default_registrations};
 pub use inflight::InFlight;
 pub use members::GroupEnd;
@@ -59,7 +58,6 @@ pub use nominator::Nominator;
 pub use place::QueuePlaces;
 pub use pod_events::{PodEvents, pod_update_events};
 pub use report::PreEnqueueReport;
-pub use templates::PodTemplateKey;
 
 use berth_api::{Kind, Object, Pod, Time};
 use berth_framework::event::Change;
@@ -69,7 +67,7 @@ use berth_framework::{ClusterEvent, Feature};
 use berth_telemetry::metrics::{Metrics, Sampler};
 use berth_telemetry::{Log, LogLine};
 use berth_telemetry::{NoStopwatch, Stopwatch};
-use entry::EntryId;
+use entry::{EntryId, Gate};
 use flushes::Flushes;
 use gated_members::GatedMembers;
 use hints::{EventQuestion, HintTally, MoveStrategy};
@@ -78,7 +76,7 @@ use members::{
     add_member, group_of, place_of_member, return_member, take_off_members, update_member,
 };
 use metrics::QueueMetrics;
-use report::{Gate, Reports};
+use report::Reports;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;

@@ -1,13 +1,14 @@
 //! The members of groups: entering the queue, joining their group, waiting for it, and returning from an attempt.
 
-use super::entry::{EntryId, EntryState, PluginSet, QueuedIn, QueuedPodInfo};
+use super::entry::{
+    EntryId, EntryState, Gate, Members, PluginSet, QueuedGroup, QueuedIn, QueuedPodInfo, stand_in,
+};
 use super::gating::{
     ask_about_group, ask_about_member, ask_about_reason_of_group, file_members, reports_wanted,
 };
-use super::group::{MemberPlace, Members, QueuedGroup, RootPlace, stand_in};
+use super::group::{MemberPlace, RootPlace};
 use super::hints::MoveStrategy;
 use super::pod_events::{PodEvents, pod_update_events};
-use super::report::Gate;
 use super::{SchedulingQueue, label, strategy_after_flight, strategy_of};
 use berth_api::{Object, Pod, Str, Time};
 use berth_framework::cluster::{GROUP_GATE_PLUGIN, GroupKey, NoRoot};

@@ -1,9 +1,8 @@
 //! The moves of a single pod: past PreEnqueue into the active queue, into backoff, or back to waiting.
 
-use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
+use super::entry::{EntryId, Gate, QueuedIn, QueuedPodInfo, message_of};
 use super::gating::{ask_about_group, ask_about_member};
 use super::hints::MoveStrategy;
-use super::report::{Gate, message_of};
 use super::{SchedulingQueue, label};
 use berth_api::{Object, Pod, Str};
 use berth_framework::event::Change;

@@ -3,13 +3,13 @@
 use super::QueueConfig;
 use super::backoff::Backoff;
 use super::counts::QueueCounts;
-use super::entry::{Entry, EntryId, QueueEntries, QueuedIn, QueuedPodInfo};
+use super::entry::{Entry, EntryId, PodTemplateKey, QueueEntries, QueuedIn, QueuedPodInfo};
 use super::group::{GroupStore, RootPlace};
 use super::heap::{Heap, HeapItem, Key, Positions};
 use super::hooks::Profiles;
 use super::names::{self, Names};
 use super::pool::Pool;
-use super::templates::{PodTemplateKey, PodTemplates};
+use super::templates::PodTemplates;
 use berth_api::{Str, Time};
 use berth_framework::Feature;
 use berth_framework::plugin::{QueueSort, QueuedPod, SortKey};

@@ -4,12 +4,10 @@
 //! The queue reports the current state, and only for pods whose status can differ. `pod_status` decides whether and
 //! when to write.
 
-use super::entry::QueuedPodInfo;
+use super::entry::{Gate, QueuedPodInfo};
 use berth_api::{Pod, Str, Time};
-use berth_framework::ReasonCode;
 use berth_framework::condition::{NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, is_report};
 use rustc_hash::FxHashMap;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -54,41 +52,6 @@ impl PreEnqueueReport {
             Self::Passed { .. } => None,
         }
     }
-}
-
-/// A PreEnqueue plugin that rejects a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Gate {
-    pub(super) plugin: Str,
-    /// The reason of the condition.
-    pub(super) reason: &'static str,
-    /// The message of the plugin; empty without reports.
-    pub(super) message: Str,
-    /// The code of the rejection.
-    pub(super) code: ReasonCode,
-    pub(super) follows_attempt: bool,
-    /// Whether the plugin rejects another member of the pod's group instead of the pod.
-    pub(super) is_of_sibling: bool,
-}
-
-impl Gate {
-    /// The gate of a pod that another pod with its name has replaced, without a report.
-    pub(super) fn of_another_pod(self) -> Self {
-        Self {
-            message: Str::default(),
-            ..self
-        }
-    }
-}
-
-/// The message of a plugin. A message is mandatory: a plugin without one gets a default that names the plugin.
-pub(super) fn message_of(plugin: &str, message: &str) -> Str {
-    let message: Cow<'_, str> = if message.is_empty() {
-        format!("the PreEnqueue plugin {plugin} does not say why").into()
-    } else {
-        message.into()
-    };
-    Str::new(&message)
 }
 
 /// The latest pending report of a pod.

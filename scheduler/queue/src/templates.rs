@@ -14,59 +14,12 @@
 //! **Architecture invariant:** a group with waiting pods has a representative that waits for events or is away (active,
 //! in backoff, in flight), or it is due.
 
-use super::entry::EntryId;
+use super::entry::{EntryId, PodTemplateKey};
 use super::heap::Key;
-use berth_api::{Pod, Str};
-use rustc_hash::{FxHashMap, FxHasher};
+use berth_api::Str;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-
-/// Everything that plugins read from a pod without its own objects (claims) and without a nominated node.
-///
-/// The hash is stored: a pod that starts and stops waiting is looked up several times.
-#[derive(Debug, Clone)]
-pub struct PodTemplateKey {
-    hash: u64,
-    /// A pod of the template.
-    pod: Arc<Pod>,
-}
-
-impl PodTemplateKey {
-    /// The template of a pod; `None` for a pod whose answers can differ from those of all other pods.
-    pub fn of(pod: &Arc<Pod>) -> Option<Self> {
-        if !pod.status.nominated_node_name.is_empty() || pod.has_claims() {
-            return None;
-        }
-        let meta = &pod.metadata;
-        let mut hasher = FxHasher::default();
-        (&meta.namespace, &meta.labels, &meta.annotations).hash(&mut hasher);
-        (&meta.owner_references, &pod.spec.template).hash(&mut hasher);
-        Some(Self {
-            hash: hasher.finish(),
-            pod: pod.clone(),
-        })
-    }
-
-    /// Returns whether this is the template of a pod.
-    pub fn is_of(&self, pod: &Pod) -> bool {
-        pod.status.nominated_node_name.is_empty() && self.pod.reads_as(pod)
-    }
-}
-
-impl PartialEq for PodTemplateKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash && self.pod.reads_as(&other.pod)
-    }
-}
-
-impl Eq for PodTemplateKey {}
-
-impl Hash for PodTemplateKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
 
 /// The pod that waits for events on behalf of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
