@@ -5,7 +5,7 @@ mod group;
 mod plugin_set;
 mod template;
 
-pub(super) use gate::{Gate, message_of};
+pub(super) use gate::Gate;
 pub use group::QueuedGroup;
 pub(super) use group::{Members, stand_in};
 pub use plugin_set::PluginSet;

@@ -54,7 +54,7 @@ impl SchedulingQueue {
         change: Change<'_>,
         pre_check: Option<&dyn Fn(&Pod) -> bool>,
     ) -> Moved {
-        let matched = self.profiles.matched(event);
+        let matched = self.places.profiles.matched(event);
         let mut moved = Moved::default();
         if !matched.is_interesting() {
             return moved;
@@ -68,8 +68,8 @@ impl SchedulingQueue {
         self.walk.begin();
         let mut members = std::mem::take(&mut self.member_walk);
         members.begin();
-        let mut tally = HintTally::new(self.stopwatch.clone());
-        let profiles = self.profiles.ids().map(Some).chain([None]);
+        let mut tally = HintTally::new(self.out.stopwatch.clone());
+        let profiles = self.places.profiles.ids().map(Some).chain([None]);
         for profile in profiles {
             let narrowings = match profile {
                 Some(profile) => self.narrow(cx, &matched, (profile, only_representatives), change),
@@ -80,7 +80,7 @@ impl SchedulingQueue {
                 cluster: cx.cluster,
                 matched: &matched,
                 change,
-                profile: self.profiles.get(profile),
+                profile: self.places.profiles.get(profile),
                 matching: profile.map_or(&[][..], |profile| matched.of(profile)),
                 narrowed: &narrowed,
             };
@@ -92,13 +92,13 @@ impl SchedulingQueue {
                     pre_check,
                 };
                 for pool in self.places.pools(only_representatives) {
-                    let (places, log) = (&self.places, &mut self.log);
+                    let (places, log) = (&self.places, &mut self.out.log);
                     let asked = (&question, &examined);
                     self.walk.ask(asked, places, pool, &mut tally, log);
                 }
             }
             if !self.gated_members.is_empty() {
-                let mut log = std::mem::take(&mut self.log);
+                let mut log = std::mem::take(&mut self.out.log);
                 let filed = FiledMembers(self);
                 let narrowed = asked_of(&narrowings, &filed);
                 let question = EventQuestion {
@@ -115,16 +115,16 @@ impl SchedulingQueue {
                     let pool = self.gated_members.pool();
                     members.ask(asked, &filed, pool, &mut tally, &mut log);
                 }
-                self.log = log;
+                self.out.log = log;
             }
         }
         moved.examined = self.walk.examined() + members.examined();
         moved.hints = tally.total();
-        tally.record(&matched.label, &mut self.metrics);
+        tally.record(&matched.label, &mut self.out.metrics);
         let mut to_move = self.walk.end();
         for (mut id, strategy) in to_move.drain(..) {
             if only_representatives {
-                id = self.places.next_for(id, cx.now, &self.profiles);
+                id = self.places.next_for(id, cx.now);
             }
             moved.count(self.requeue(cx, id, strategy, &matched.label));
         }
@@ -163,7 +163,7 @@ impl SchedulingQueue {
             .features
             .enabled(Feature::SchedulerPreQueueingHints)
             && !matched.is_wildcard;
-        let Some(known) = self.profiles.get(Some(profile)) else {
+        let Some(known) = self.places.profiles.get(Some(profile)) else {
             return Vec::new();
         };
         let mut narrowed = Vec::with_capacity(matched.of(profile).len());
@@ -184,10 +184,12 @@ impl SchedulingQueue {
             let named = on.pre_queueing_hint.as_ref().and_then(|narrow| {
                 let (result, named) = match narrow(cx.cluster, change) {
                     Ok(Narrowed::Pods(pods)) => {
-                        self.log.v(5, "PreQueueingHint narrowed pod set", |line| {
-                            let line = line.with("plugin", plugin);
-                            line.with("event", &matched.label).with("pods", pods.len())
-                        });
+                        self.out
+                            .log
+                            .v(5, "PreQueueingHint narrowed pod set", |line| {
+                                let line = line.with("plugin", plugin);
+                                line.with("event", &matched.label).with("pods", pods.len())
+                            });
                         (NarrowingResult::Narrowed, Some(pods))
                     }
                     Ok(Narrowed::AllPods) => (NarrowingResult::AllPods, None),
@@ -197,12 +199,12 @@ impl SchedulingQueue {
                                 .with("plugin", plugin)
                                 .with("event", &matched.label)
                                 .with("err", error.to_string());
-                        self.log.push(line);
+                        self.out.log.push(line);
                         (NarrowingResult::AllPods, None)
                     }
                 };
                 if enabled {
-                    self.metrics.narrowing(plugin, result);
+                    self.out.metrics.narrowing(plugin, result);
                 }
                 named
             });
@@ -222,7 +224,7 @@ impl SchedulingQueue {
     /// Returns whether there was one.
     pub fn wake_next_of_templates(&mut self, cx: &Context<'_>) -> bool {
         let mut any = false;
-        while let Some(id) = self.places.next_due(cx.now, &self.profiles) {
+        while let Some(id) = self.places.next_due(cx.now) {
             any = true;
             self.requeue(cx, id, MoveStrategy::AfterBackoff, label::NEXT_OF_TEMPLATE);
         }

@@ -6,13 +6,12 @@
 //! evaluated again when an event can help them.
 
 use super::SchedulingQueue;
-use super::entry::{EntryId, Gate, QueuedGroup, QueuedPodInfo, message_of};
+use super::entry::{EntryId, Gate, QueuedGroup, QueuedPodInfo};
 use super::gated_members::is_filed;
+use super::outputs::AskedAs;
 use berth_api::{Pod, Str};
-use berth_framework::Feature;
 use berth_framework::condition::NOT_READY_FOR_SCHEDULING;
 use berth_framework::plugin::Context;
-use berth_telemetry::LogLine;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -32,11 +31,6 @@ pub fn is_rejected_now(
         return false;
     };
     gate_of_member(queue, cx, &pod).is_some()
-}
-
-pub(super) fn reports_wanted(queue: &SchedulingQueue) -> bool {
-    let features = &queue.config.features;
-    features.enabled(Feature::SchedulerPreEnqueuePodStatus)
 }
 
 /// Runs the PreEnqueue plugins for the members of a detached group, starting at the last rejected member, until one
@@ -138,7 +132,9 @@ pub(super) fn ask_about_member(queue: &mut SchedulingQueue, cx: &Context<'_>, ui
         let of_others = gate_of_others(&group, &gate);
         if let Some(info) = group.members.get_mut(uid) {
             let own = gate_of_member(queue, cx, &info.pod);
-            set_gate(queue, cx, info, own.unwrap_or(of_others));
+            queue
+                .out
+                .set_gate(info, Some(own.unwrap_or(of_others)), cx.now);
         }
     }
     if let Some(entry) = queue.places.get_mut(id) {
@@ -181,7 +177,9 @@ pub(super) fn file_members(queue: &mut SchedulingQueue, id: EntryId, uids: &[Str
         let group = entry.info.own.group.as_ref();
         match group.and_then(|group| Some((group.key(), group.members.get(uid)?))) {
             Some((root, member)) if is_filed(&entry.info, member) => {
-                queue.gated_members.file(&queue.profiles, root, member);
+                queue
+                    .gated_members
+                    .file(&queue.places.profiles, root, member);
             }
             _ => queue.gated_members.remove(uid),
         }
@@ -190,29 +188,11 @@ pub(super) fn file_members(queue: &mut SchedulingQueue, id: EntryId, uids: &[Str
 
 /// The gate of a member that a PreEnqueue plugin rejects.
 fn gate_of_member(queue: &mut SchedulingQueue, cx: &Context<'_>, pod: &Arc<Pod>) -> Option<Gate> {
-    let profile = queue.profiles.by_name(&pod.spec.scheduler_name);
-    let profile = queue.profiles.get(profile)?;
-    for (name, plugin) in &profile.pre_enqueue {
-        let status = plugin.pre_enqueue(cx, pod);
-        if status.is_success() {
-            continue;
-        }
-        if !status.is_rejected() {
-            let line = LogLine::error("Unexpected error running PreEnqueue plugin");
-            let line = line.with("pod", &**pod).with("plugin", name);
-            queue.log.push(line.with("err", status.message()));
-        }
-        let message = message_of(name, &status.message());
-        return Some(Gate {
-            plugin: name.clone(),
-            reason: plugin.condition_reason(),
-            message,
-            code: status.reason_code(),
-            follows_attempt: plugin.follows_attempt(),
-            is_of_sibling: false,
-        });
-    }
-    None
+    let profile = queue.places.profiles.by_name(&pod.spec.scheduler_name);
+    let asked = (pod, AskedAs::Member);
+    queue
+        .out
+        .rejection(cx, queue.places.profiles.get(profile), asked)
 }
 
 fn admit_members(
@@ -222,13 +202,7 @@ fn admit_members(
     unasked: &[Str],
     was_gated: bool,
 ) {
-    let wanted = reports_wanted(queue);
-    let mut admit = |info: &mut QueuedPodInfo| {
-        let before = info.own.gate.take();
-        if wanted {
-            queue.reports.passed(&info.pod, before.as_ref(), cx.now);
-        }
-    };
+    let mut admit = |info: &mut QueuedPodInfo| queue.out.set_gate(info, None, cx.now);
     if was_gated {
         group.members.values_mut().for_each(admit)
     } else {
@@ -295,21 +269,6 @@ fn gate_members(
             _ => gate_of_member(queue, cx, &info.pod),
         };
         let own = own.unwrap_or_else(|| of_others.clone());
-        set_gate(queue, cx, info, own);
+        queue.out.set_gate(info, Some(own), cx.now);
     }
-}
-
-/// A plugin rejects a member, or gates its group.
-fn set_gate(queue: &mut SchedulingQueue, cx: &Context<'_>, info: &mut QueuedPodInfo, gate: Gate) {
-    if !info.is_rejected_by(&gate.plugin) {
-        let profile = &info.pod.spec.scheduler_name;
-        queue.metrics.unschedulable(&gate.plugin, profile, 1.0);
-    }
-    info.unschedulable_plugins.insert(&gate.plugin);
-    let before = info.own.gate.take();
-    if reports_wanted(queue) {
-        let reports = &mut queue.reports;
-        reports.rejected(&info.pod, before.as_ref(), &gate, cx.now);
-    }
-    info.own.gate = Some(gate);
 }

@@ -33,6 +33,7 @@ mod metrics;
 mod moves;
 mod names;
 mod nominator;
+mod outputs;
 mod place;
 mod pod_events;
 mod pool;
@@ -64,9 +65,8 @@ use berth_framework::event::Change;
 use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Context, Nominating};
 use berth_framework::{ClusterEvent, Feature};
-use berth_telemetry::metrics::{Metrics, Sampler};
-use berth_telemetry::{Log, LogLine};
-use berth_telemetry::{NoStopwatch, Stopwatch};
+use berth_telemetry::metrics::Metrics;
+use berth_telemetry::{Log, LogLine, Stopwatch};
 use entry::{EntryId, Gate};
 use flushes::Flushes;
 use gated_members::GatedMembers;
@@ -75,8 +75,7 @@ use hooks::Profiles;
 use members::{
     add_member, group_of, place_of_member, return_member, take_off_members, update_member,
 };
-use metrics::QueueMetrics;
-use report::Reports;
+use outputs::QueueOutputs;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -148,64 +147,53 @@ fn place_text(place: QueuedIn) -> &'static str {
 /// The pods that wait to be scheduled. See the [module](self).
 pub struct SchedulingQueue {
     config: QueueConfig,
-    profiles: Profiles,
     places: QueuePlaces,
     in_flight: InFlight,
     nominator: Nominator,
-    metrics: QueueMetrics,
-    reports: Reports,
-    log: Log,
+    out: QueueOutputs,
     walk: Walk,
     /// Members of gated groups with reasons of their own, and the walk over them.
     gated_members: GatedMembers,
     member_walk: Walk,
     /// The periodic flushes; `None` once the queue is closed.
     flushes: Option<Flushes>,
-    /// Used only for metrics.
-    stopwatch: Arc<dyn Stopwatch>,
-    sampler: Sampler,
 }
 
 impl SchedulingQueue {
     /// An empty queue. Its periodic flushes start at `now`.
     pub fn new(config: QueueConfig, profiles: Vec<ProfileHooks>, now: Time) -> Self {
         let sort = profiles.first().map(|profile| profile.queue_sort.clone());
-        let mut log = Log::default();
-        let profiles = profiles_of(&config, profiles, &mut log);
-        let places = QueuePlaces::new(&config, sort);
+        let mut out = QueueOutputs::new(&config.features);
+        let profiles = profiles_of(&config, profiles, &mut out.log);
+        let places = QueuePlaces::new(&config, sort, profiles);
         Self {
             flushes: Some(Flushes::new(now, places.pops_from_backoff())),
-            profiles,
             places,
             in_flight: InFlight::new(config.in_flight_events_max),
             nominator: Nominator::default(),
-            metrics: QueueMetrics::default(),
-            reports: Reports::default(),
-            log,
+            out,
             walk: Walk::default(),
             gated_members: GatedMembers::default(),
             member_walk: Walk::default(),
-            stopwatch: Arc::new(NoStopwatch),
-            sampler: Sampler::default(),
             config,
         }
     }
 
     /// The custom kinds with registrations of plugins: they are watched in addition to [`Kind::ALL`].
     pub fn custom_kinds(&self) -> BTreeSet<Kind> {
-        self.profiles.custom_kinds()
+        self.places.profiles.custom_kinds()
     }
 
     /// Measures the duration of PreEnqueue and hints with a stopwatch, only for metrics.
     #[must_use]
     pub fn timed_by(mut self, stopwatch: Arc<dyn Stopwatch>) -> Self {
-        self.stopwatch = stopwatch;
+        self.out.stopwatch = stopwatch;
         self
     }
 
     /// Resets counters and histograms; gauges do not change (M-3).
     pub fn reset_metrics(&mut self) {
-        self.metrics.reset();
+        self.out.metrics.reset();
     }
 
     /// A new pod without a node. A pod that is queued or in flight is treated as updated, or as recreated if its
@@ -241,9 +229,7 @@ impl SchedulingQueue {
         if features.has(Behaviour::GatedPodsAreNominated) {
             self.nominator.add(cx.cluster, &pod, &Nominating::Keep);
         }
-        let id = self
-            .places
-            .enter(QueuedPodInfo::new(pod, cx.now), &self.profiles);
+        let id = self.places.enter(QueuedPodInfo::new(pod, cx.now));
         self.move_to_active(cx, id, event, false);
     }
 
@@ -283,12 +269,12 @@ impl SchedulingQueue {
             return events;
         };
         let place = self.places.detach(id);
-        let profile = self.profiles.by_name(&new.spec.scheduler_name);
+        let profile = self.places.profiles.by_name(&new.spec.scheduler_name);
         let Some((entry, place)) = self.places.get_mut(id).zip(place) else {
             return events;
         };
         if entry.info.pod.uid() != new.uid() {
-            self.reports.forget(entry.info.pod.uid());
+            self.out.reports.forget(entry.info.pod.uid());
             entry.info.own.gate = entry.info.own.gate.take().map(Gate::of_another_pod);
         }
         let (before, after) = (&entry.info.pod.spec, &new.spec);
@@ -296,13 +282,12 @@ impl SchedulingQueue {
             for (profile, change) in [(&before.scheduler_name, -1.0), (&after.scheduler_name, 1.0)]
             {
                 for plugin in entry.info.rejectors() {
-                    self.metrics.unschedulable(plugin, profile, change);
+                    self.out.metrics.unschedulable(plugin, profile, change);
                 }
             }
         }
-        let features = &self.config.features;
-        if features.enabled(Feature::SchedulerPreEnqueuePodStatus) {
-            self.reports.shown(&entry.info, new, cx.now);
+        if self.out.reports_wanted {
+            self.out.reports.shown(&entry.info, new, cx.now);
         }
         let template = entry.info.own.template.as_ref();
         if !template.is_some_and(|template| template.is_of(new)) {
@@ -316,7 +301,7 @@ impl SchedulingQueue {
             .then(|| entry.info.pod.uid().clone());
         entry.info.pod = new.clone();
         entry.profile = profile;
-        self.places.attach(id, place, &self.profiles);
+        self.places.attach(id, place);
         if let Some(uid) = ended {
             self.places.release(&uid);
         }
@@ -340,7 +325,7 @@ impl SchedulingQueue {
         let mut waits = true;
         let (old_object, new_object) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
         for event in events {
-            let matched = self.profiles.matched(event);
+            let matched = self.places.profiles.matched(event);
             let Some(entry) = self.places.get(id) else {
                 return;
             };
@@ -351,13 +336,13 @@ impl SchedulingQueue {
                     old: Some(&old_object),
                     new: Some(&new_object),
                 },
-                profile: self.profiles.get(entry.profile),
+                profile: self.places.profiles.get(entry.profile),
                 matching: entry.profile.map_or(&[], |profile| matched.of(profile)),
                 narrowed: &[],
             };
-            let mut tally = HintTally::new(self.stopwatch.clone());
-            let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.log);
-            tally.record(&matched.label, &mut self.metrics);
+            let mut tally = HintTally::new(self.out.stopwatch.clone());
+            let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.out.log);
+            tally.record(&matched.label, &mut self.out.metrics);
             // A pod that one event moved to backoff can become active only by another event.
             if !waits && strategy != MoveStrategy::Immediately {
                 continue;
@@ -374,7 +359,7 @@ impl SchedulingQueue {
     /// and another identity stays.
     pub fn delete(&mut self, pod: &Pod) {
         self.nominator.remove(pod.uid());
-        self.reports.forget(pod.uid());
+        self.out.reports.forget(pod.uid());
         let Some(id) = self.places.id_of(pod.namespace(), pod.name()) else {
             return;
         };
@@ -384,7 +369,7 @@ impl SchedulingQueue {
             .is_some_and(|entry| entry.info.pod.uid() == pod.uid())
             && let Some(info) = self.places.leave(id)
         {
-            self.metrics.count_rejectors(&info, -1.0);
+            self.out.metrics.count_rejectors(&info, -1.0);
             self.places.release(pod.uid());
         }
     }
@@ -410,23 +395,23 @@ impl SchedulingQueue {
         let mut info = self.places.leave(id)?;
         info.attempts = info.attempts.saturating_add(1);
         info.initial_attempt_timestamp.get_or_insert(now);
-        self.metrics.count_rejectors(&info, -1.0);
+        self.out.metrics.count_rejectors(&info, -1.0);
         take_off_members(self, &mut info, now);
         if self.in_flight.contains(info.pod.uid()) {
             let line = LogLine::error(
                 "Discarding the popped pod: the same pod is tracked in multiple places in the scheduler",
             );
-            self.log.push(line.with("pod", &*info.pod));
+            self.out.log.push(line.with("pod", &*info.pod));
             return None;
         }
-        self.in_flight.start(&info.pod, &mut self.metrics);
+        self.in_flight.start(&info.pod, &mut self.out.metrics);
         Some(info)
     }
 
     /// The flight of the pod has ended: it was bound, dropped or deleted. Does nothing for other pods.
     pub fn done(&mut self, uid: &str) {
         self.places.release(uid);
-        self.in_flight.done(uid, &mut self.metrics);
+        self.in_flight.done(uid, &mut self.out.metrics);
     }
 
     /// Returns a popped pod that did not fit or failed, and ends its flight. `info` contains the latest
@@ -462,20 +447,20 @@ impl SchedulingQueue {
         if !std::mem::take(&mut info.own.is_rejected_as_before) {
             info.count_failure(cx.now);
         }
-        self.metrics.count_rejectors(&info, 1.0);
+        self.out.metrics.count_rejectors(&info, 1.0);
         let strategy = strategy_after_flight(self, cx, &info);
         // The pod can have changed since its evaluation.
         let evaluated = info.own.template.take();
         info.own.template = evaluated.filter(|template| template.is_of(&info.pod));
         let template = info.own.template.clone();
-        let id = self.places.enter(info, &self.profiles);
+        let id = self.places.enter(info);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
         // If it is woken again, it still represents the others.
         let represents = self.places.represents_while_away(&uid, template.as_ref());
         if !(represents && place != QueuedIn::Gated) {
             self.places.release(&uid);
         }
-        self.in_flight.done(&uid, &mut self.metrics);
+        self.in_flight.done(&uid, &mut self.out.metrics);
         Ok(place)
     }
 
@@ -492,17 +477,17 @@ impl SchedulingQueue {
     /// The next pod for which the result of PreEnqueue can differ from its status (KEP-5501), with the time of the
     /// result. `None` if SchedulerPreEnqueuePodStatus is off.
     pub fn take_pre_enqueue_report(&mut self) -> Option<(PreEnqueueReport, Time)> {
-        self.reports.take_next()
+        self.out.reports.take_next()
     }
 
     /// The log of the queue.
     pub fn log_mut(&mut self) -> &mut Log {
-        &mut self.log
+        &mut self.out.log
     }
 
     /// The metrics of the queue.
     pub fn metrics(&self) -> &Metrics {
-        self.metrics.all()
+        self.out.metrics.all()
     }
 
     /// The scheduler stops: all flights and the periodic flushes end. Remaining pods can still be popped.
@@ -511,7 +496,7 @@ impl SchedulingQueue {
         for pod in self.in_flight.pods() {
             self.places.release(pod.uid());
         }
-        self.in_flight.done_all(&mut self.metrics);
+        self.in_flight.done_all(&mut self.out.metrics);
     }
 }
 
@@ -534,14 +519,14 @@ fn remember(queue: &mut SchedulingQueue, event: &ClusterEvent, change: Change<'_
     if queue.in_flight.is_empty() {
         return;
     }
-    let matched = queue.profiles.matched(event);
-    let profiles = &mut queue.profiles;
+    let matched = queue.places.profiles.matched(event);
+    let profiles = &mut queue.places.profiles;
     queue.in_flight.remember(
         &matched,
         change,
         || profiles.matched(&ClusterEvent::wildcard(label::EVENT_LOG_OVERFLOW)),
-        &mut queue.metrics,
-        &mut queue.log,
+        &mut queue.out.metrics,
+        &mut queue.out.log,
     );
 }
 
@@ -553,19 +538,19 @@ fn strategy_of(
     event: &ClusterEvent,
     change: Change<'_>,
 ) -> MoveStrategy {
-    let matched = queue.profiles.matched(event);
-    let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
+    let matched = queue.places.profiles.matched(event);
+    let id = queue.places.profiles.by_name(&info.pod.spec.scheduler_name);
     let question = EventQuestion {
         cluster: cx.cluster,
         matched: &matched,
         change,
-        profile: queue.profiles.get(id),
+        profile: queue.places.profiles.get(id),
         matching: id.map_or(&[], |id| matched.of(id)),
         narrowed: &[],
     };
-    let mut tally = HintTally::new(queue.stopwatch.clone());
-    let strategy = question.put_to(info, None, &mut tally, &mut queue.log);
-    tally.record(&matched.label, &mut queue.metrics);
+    let mut tally = HintTally::new(queue.out.stopwatch.clone());
+    let strategy = question.put_to(info, None, &mut tally, &mut queue.out.log);
+    tally.record(&matched.label, &mut queue.out.metrics);
     strategy
 }
 
@@ -583,11 +568,11 @@ fn strategy_after_flight(
         let line = LogLine::error(
             "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler",
         );
-        queue.log.push(line.with("pod", &*info.pod));
+        queue.out.log.push(line.with("pod", &*info.pod));
         return MoveStrategy::AfterBackoff;
     };
-    let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
-    let profile = queue.profiles.get(id);
+    let id = queue.places.profiles.by_name(&info.pod.spec.scheduler_name);
+    let profile = queue.places.profiles.get(id);
     // The strongest result of all events applies, because the pod moves once.
     let mut strategy = MoveStrategy::Skip;
     for event in events {
@@ -599,9 +584,9 @@ fn strategy_after_flight(
             matching: id.map_or(&[], |id| event.matched.of(id)),
             narrowed: &[],
         };
-        let mut tally = HintTally::new(queue.stopwatch.clone());
-        let answer = question.put_to(info, None, &mut tally, &mut queue.log);
-        tally.record(&event.matched.label, &mut queue.metrics);
+        let mut tally = HintTally::new(queue.out.stopwatch.clone());
+        let answer = question.put_to(info, None, &mut tally, &mut queue.out.log);
+        tally.record(&event.matched.label, &mut queue.out.metrics);
         match answer {
             MoveStrategy::Skip => {}
             MoveStrategy::Immediately => return answer,

@@ -38,9 +38,8 @@ impl SchedulingQueue {
     /// # Errors
     /// The first disagreement.
     pub fn check(&self) -> Result<(), String> {
-        self.places
-            .check(&self.profiles, |uid| self.in_flight.contains(uid))?;
+        self.places.check(|uid| self.in_flight.contains(uid))?;
         let groups = self.places.groups().map(|(_, entry)| entry);
-        self.gated_members.check(&self.profiles, groups)
+        self.gated_members.check(&self.places.profiles, groups)
     }
 }

@@ -3,11 +3,10 @@
 use super::entry::{
     EntryId, EntryState, Gate, Members, PluginSet, QueuedGroup, QueuedIn, QueuedPodInfo, stand_in,
 };
-use super::gating::{
-    ask_about_group, ask_about_member, ask_about_reason_of_group, file_members, reports_wanted,
-};
+use super::gating::{ask_about_group, ask_about_member, ask_about_reason_of_group, file_members};
 use super::group::{MemberPlace, RootPlace};
 use super::hints::MoveStrategy;
+use super::outputs::QueueOutputs;
 use super::pod_events::{PodEvents, pod_update_events};
 use super::{SchedulingQueue, label, strategy_after_flight, strategy_of};
 use berth_api::{Object, Pod, Str, Time};
@@ -105,7 +104,7 @@ fn enter_group(
     group.members.insert(info.pod.uid().clone(), info);
     group.choose_representatives();
     entity.own.group = Some(Box::new(group));
-    let id = queue.places.enter(entity, &queue.profiles);
+    let id = queue.places.enter(entity);
     queue
         .places
         .groups
@@ -183,26 +182,26 @@ fn join(
         for plugin in rejectors.iter() {
             entry.info.unschedulable_plugins.insert(plugin);
         }
-        queue.places.attach(id, place, &queue.profiles);
+        queue.places.attach(id, place);
         return;
     }
     match place {
         QueuedIn::Gated => {
-            queue.places.attach(id, place, &queue.profiles);
-            queue.metrics.pods_arrived(place, event, 1);
+            queue.places.attach(id, place);
+            queue.out.metrics.pods_arrived(place, event, 1);
             queue.move_to_active(cx, id, event, false);
             ask_about_reason_of_group(queue, cx, id);
         }
         QueuedIn::Unschedulable => {
-            queue.places.attach(id, place, &queue.profiles);
+            queue.places.attach(id, place);
             queue.requeue(cx, id, MoveStrategy::AfterBackoff, event);
         }
         QueuedIn::Active | QueuedIn::Backoff | QueuedIn::ErrorBackoff => {
             ask_about_group(queue, cx, id, false);
             let is_gated = queue.places.get(id).is_some_and(|e| e.info.is_gated());
             let place = if is_gated { QueuedIn::Gated } else { place };
-            queue.places.attach(id, place, &queue.profiles);
-            queue.metrics.pods_arrived(place, event, 1);
+            queue.places.attach(id, place);
+            queue.out.metrics.pods_arrived(place, event, 1);
         }
     }
 }
@@ -216,7 +215,7 @@ fn hold_incomplete(
     why: &NoRoot,
 ) {
     let before = info.own.gate.take();
-    if reports_wanted(queue) {
+    if queue.out.reports_wanted {
         let message = match why {
             NoRoot::Missing(missing) if *missing == leaf => format!(
                 "waiting for pod's pod group {:?} to appear in scheduling queue",
@@ -233,6 +232,7 @@ fn hold_incomplete(
             is_of_sibling: false,
         };
         queue
+            .out
             .reports
             .rejected(&info.pod, before.as_ref(), &gate, cx.now);
         info.own.gate = Some(gate);
@@ -350,7 +350,7 @@ where
         queue.places.groups.roots.remove(&key);
         return result;
     }
-    queue.places.attach(id, place, &queue.profiles);
+    queue.places.attach(id, place);
     if is_freed && place == QueuedIn::Gated {
         queue.move_to_active(cx, id, label::GROUP_COMPLETE, false);
     }
@@ -381,10 +381,9 @@ pub(super) fn update_member(
 ) -> PodEvents {
     let events = pod_update_events(old, new, &queue.config.features);
     queue.nominator.update(cx.cluster, old, new);
-    let wanted = reports_wanted(queue);
-    let replace = |reports: &mut super::Reports, info: &mut QueuedPodInfo| {
-        if wanted {
-            reports.shown(info, new, cx.now);
+    let replace = |out: &mut QueueOutputs, info: &mut QueuedPodInfo| {
+        if out.reports_wanted {
+            out.reports.shown(info, new, cx.now);
         }
         info.pod = new.clone();
     };
@@ -394,7 +393,7 @@ pub(super) fn update_member(
         Some(MemberPlace::Incomplete(leaf)) => {
             let members = groups.incomplete.get_mut(&leaf);
             if let Some(info) = members.and_then(|members| members.get_mut(new.uid())) {
-                replace(&mut queue.reports, info);
+                replace(&mut queue.out, info);
             }
             return events;
         }
@@ -402,7 +401,7 @@ pub(super) fn update_member(
             None => return events,
             Some(RootPlace::InFlight(pending)) => {
                 if let Some(info) = pending.get_mut(new.uid()) {
-                    replace(&mut queue.reports, info);
+                    replace(&mut queue.out, info);
                 }
                 return events;
             }
@@ -413,12 +412,12 @@ pub(super) fn update_member(
     let entry = queue.places.get_mut(id);
     if let Some((group, place)) = entry.and_then(|e| e.info.own.group.as_mut()).zip(place) {
         if let Some(info) = group.members.get_mut(new.uid()) {
-            replace(&mut queue.reports, info);
+            replace(&mut queue.out, info);
         }
         if place == QueuedIn::Unschedulable {
             group.choose_representatives();
         }
-        queue.places.attach(id, place, &queue.profiles);
+        queue.places.attach(id, place);
         file_members(queue, id, std::slice::from_ref(new.uid()));
         if place.is_unschedulable_pool() {
             queue.reconsider_updated(cx, id, (old, new), &events);
@@ -485,7 +484,7 @@ pub fn remove_pod(queue: &mut SchedulingQueue, cx: &Context<'_>, pod: &Pod) {
     };
     if let Some(info) = removed {
         queue.places.groups.forget(&info.pod);
-        queue.metrics.count_rejectors(&info, -1.0);
+        queue.out.metrics.count_rejectors(&info, -1.0);
     }
 }
 
@@ -504,10 +503,10 @@ pub(super) fn take_off_members(queue: &mut SchedulingQueue, info: &mut QueuedPod
         member.own.group_attempt = info.own.group_attempt;
         member.own.group_rejectors = PluginSet::default();
         member.initial_attempt_timestamp.get_or_insert(now);
-        queue.metrics.count_rejectors(member, -1.0);
+        queue.out.metrics.count_rejectors(member, -1.0);
         queue.places.groups.forget(&member.pod);
         if !queue.in_flight.contains(member.pod.uid()) {
-            queue.in_flight.start(&member.pod, &mut queue.metrics);
+            queue.in_flight.start(&member.pod, &mut queue.out.metrics);
         }
     }
 }
@@ -524,12 +523,12 @@ pub(super) fn return_member(
         info.count_failure(cx.now);
     }
     info.own.template = None;
-    queue.metrics.count_rejectors(&info, 1.0);
+    queue.out.metrics.count_rejectors(&info, 1.0);
     let uid = info.pod.uid().clone();
     // Every event that can help its group can help it.
     let judged = with_group_rejectors(info.clone(), &info);
     let strategy = strategy_after_flight(queue, cx, &judged);
-    queue.in_flight.done(&uid, &mut queue.metrics);
+    queue.in_flight.done(&uid, &mut queue.out.metrics);
     seat(
         queue,
         cx,
@@ -625,12 +624,12 @@ pub fn group_ended(
                 }
             }
         };
-        let id = queue.places.enter(info, &queue.profiles);
+        let id = queue.places.enter(info);
         let queued = RootPlace::Queued(id);
         queue.places.groups.roots.insert(key.clone(), queued);
         queue.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE)
     });
-    queue.in_flight.done(&uid, &mut queue.metrics);
+    queue.in_flight.done(&uid, &mut queue.out.metrics);
     for (_, info) in strangers {
         queue.places.groups.forget(&info.pod);
         seat(queue, cx, info, label::GROUP_COMPLETE, None);
@@ -646,11 +645,11 @@ pub fn group_untried(queue: &mut SchedulingQueue, cx: &Context<'_>, mut info: Qu
     };
     let key = group.key().clone();
     queue.places.groups.roots.remove(&key);
-    queue.in_flight.done(info.pod.uid(), &mut queue.metrics);
+    queue.in_flight.done(info.pod.uid(), &mut queue.out.metrics);
     for (uid, mut member) in group.members {
         member.attempts = member.attempts.saturating_sub(1);
-        queue.in_flight.done(&uid, &mut queue.metrics);
-        queue.metrics.count_rejectors(&member, 1.0);
+        queue.in_flight.done(&uid, &mut queue.out.metrics);
+        queue.out.metrics.count_rejectors(&member, 1.0);
         seat(queue, cx, member, label::SCHEDULE_ATTEMPT_FAILURE, None);
     }
 }

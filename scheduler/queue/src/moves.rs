@@ -1,14 +1,14 @@
 //! The moves of a single pod: past PreEnqueue into the active queue, into backoff, or back to waiting.
 
-use super::entry::{EntryId, Gate, QueuedIn, QueuedPodInfo, message_of};
+use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::gating::{ask_about_group, ask_about_member};
 use super::hints::MoveStrategy;
+use super::outputs::AskedAs;
 use super::{SchedulingQueue, label};
-use berth_api::{Object, Pod, Str};
+use berth_api::{Object, Pod};
 use berth_framework::event::Change;
-use berth_framework::plugin::{Context, Nominating, PreEnqueue};
-use berth_framework::{ClusterEvent, Code, Feature};
-use berth_telemetry::LogLine;
+use berth_framework::plugin::{Context, Nominating};
+use berth_framework::{ClusterEvent, Feature};
 use std::sync::Arc;
 
 impl SchedulingQueue {
@@ -33,7 +33,7 @@ impl SchedulingQueue {
                 };
                 if entry.place != Some(place) {
                     self.places.detach(id);
-                    self.places.attach(id, place, &self.profiles);
+                    self.places.attach(id, place);
                     self.arrived(id, place, event);
                 }
                 place
@@ -83,7 +83,7 @@ impl SchedulingQueue {
             self.nominator
                 .add(cx.cluster, &entry.info.pod, &Nominating::Keep);
         }
-        self.places.attach(id, QueuedIn::Active, &self.profiles);
+        self.places.attach(id, QueuedIn::Active);
         self.arrived(id, QueuedIn::Active, event);
         QueuedIn::Active
     }
@@ -103,7 +103,7 @@ impl SchedulingQueue {
             Some(entry) if entry.info.has_rejectors() => QueuedIn::Backoff,
             _ => QueuedIn::ErrorBackoff,
         };
-        self.places.attach(id, place, &self.profiles);
+        self.places.attach(id, place);
         self.arrived(id, place, event);
         place
     }
@@ -111,21 +111,22 @@ impl SchedulingQueue {
     /// Records that an event moved a pod to this place.
     pub(super) fn arrived(&mut self, id: EntryId, place: QueuedIn, event: &str) {
         let pods = self.places.get(id).map_or(1, |entry| entry.info.pods_len());
-        self.metrics.pods_arrived(place, event, pods);
+        self.out.metrics.pods_arrived(place, event, pods);
         if self.config.features.enabled(Feature::GenericWorkload) {
             let entry = self.places.get(id);
             let group = entry.and_then(|entry| entry.info.own.group.as_ref());
             let word = group.map_or("pod", |group| group.key().kind.as_str());
-            self.metrics.entity_arrived(place, event, word);
+            self.out.metrics.entity_arrived(place, event, word);
         }
         let level = match event {
             label::SCHEDULE_ATTEMPT_FAILURE => 3,
             _ => 5,
         };
-        if self.log.is_on(level)
+        if self.out.log.is_on(level)
             && let Some(entry) = self.places.get(id)
         {
-            self.log
+            self.out
+                .log
                 .v(level, "Pod moved to an internal scheduling queue", |line| {
                     let line = line.with("pod", &*entry.info.pod).with("event", event);
                     line.with("queue", place.queue_name())
@@ -137,88 +138,16 @@ impl SchedulingQueue {
     /// order. The first result other than Success rejects the pod. The pod is detached, because its
     /// plugins can change.
     pub(super) fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
-        let Some(entry) = self.places.get_mut(id) else {
+        let Some((info, profile)) = self.places.with_profile(id) else {
             return;
         };
-        debug_assert_eq!(entry.place, None, "a pod is detached while it is asked");
-        if entry.info.own.group.is_some() {
+        if info.own.group.is_some() {
             ask_about_group(self, cx, id, true);
             return;
         }
-        let info = &mut entry.info;
-        let plugins: &[(Str, Arc<dyn PreEnqueue>)] = self
-            .profiles
-            .get(entry.profile)
-            .map_or(&[], |profile| &profile.pre_enqueue);
-        let reports_wanted = self
-            .config
-            .features
-            .enabled(Feature::SchedulerPreEnqueuePodStatus);
-        let gate = info.own.gate.take();
-        let stopwatch = &*self.stopwatch;
-        let is_sampled = self.sampler.choose();
-        let began = stopwatch.last_nanos();
-        let is_gate =
-            |(name, _): &&(Str, _)| gate.as_ref().is_some_and(|gate| gate.plugin == *name);
-        let first = plugins.iter().filter(is_gate);
-        let others = plugins.iter().filter(|plugin| !is_gate(plugin));
-        for (name, plugin) in first.chain(others) {
-            let called = is_sampled.then(|| stopwatch.nanos());
-            let status = plugin.pre_enqueue(cx, &info.pod);
-            if let Some(called) = called {
-                let nanos = stopwatch.nanos().saturating_sub(called);
-                self.metrics.pre_enqueue_plugin(name, status.code(), nanos);
-            }
-            if status.is_success() {
-                continue;
-            }
-            let nanos = stopwatch.nanos().saturating_sub(began);
-            self.metrics
-                .pre_enqueue(&info.pod.spec.scheduler_name, status.code(), nanos);
-            if status.code() == Code::Error {
-                let line = LogLine::error("Unexpected error running PreEnqueue plugin")
-                    .with("pod", &*info.pod)
-                    .with("plugin", name)
-                    .with("err", status.message());
-                self.log.push(line);
-            } else {
-                self.log
-                    .v(4, "Status after running PreEnqueue plugin", |line| {
-                        let line = line.with("pod", &*info.pod).with("plugin", name);
-                        line.with("status", status.message())
-                    });
-            }
-            if !info.is_rejected_by(name) {
-                self.metrics
-                    .unschedulable(name, &info.pod.spec.scheduler_name, 1.0);
-            }
-            info.unschedulable_plugins.insert(name);
-            let message = if reports_wanted {
-                message_of(name, &status.message())
-            } else {
-                Str::default()
-            };
-            let new = Gate {
-                plugin: name.clone(),
-                reason: plugin.condition_reason(),
-                message,
-                code: status.reason_code(),
-                follows_attempt: plugin.follows_attempt(),
-                is_of_sibling: false,
-            };
-            if reports_wanted {
-                self.reports
-                    .rejected(&info.pod, gate.as_ref(), &new, cx.now);
-            }
-            info.own.gate = Some(new);
-            return;
-        }
-        let nanos = stopwatch.nanos().saturating_sub(began);
-        self.metrics
-            .pre_enqueue(&info.pod.spec.scheduler_name, Code::Success, nanos);
-        if reports_wanted {
-            self.reports.passed(&info.pod, gate.as_ref(), cx.now);
-        }
+        let asked = (&info.pod, AskedAs::Pod(info.own.gate.as_ref()));
+        let gate = self.out.rejection(cx, profile, asked);
+        self.out.set_gate(info, gate, cx.now);
     }
 
     /// Runs the PreEnqueue plugins again for a pod that waits in any place. One that they reject is held back; a gated pod
@@ -245,7 +174,7 @@ impl SchedulingQueue {
                 {
                     gate(self, id, Some(place), label::ADMISSION_WITHDRAWN);
                 } else {
-                    self.places.attach(id, place, &self.profiles);
+                    self.places.attach(id, place);
                 }
             }
         }
@@ -312,7 +241,7 @@ pub(super) fn gate(
         let uid = entry.info.pod.uid().clone();
         queue.places.release(&uid);
     }
-    queue.places.attach(id, QueuedIn::Gated, &queue.profiles);
+    queue.places.attach(id, QueuedIn::Gated);
     if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
         queue.arrived(id, QueuedIn::Gated, event);
     }

@@ -6,7 +6,7 @@ use super::counts::QueueCounts;
 use super::entry::{Entry, EntryId, PodTemplateKey, QueueEntries, QueuedIn, QueuedPodInfo};
 use super::group::{GroupStore, RootPlace};
 use super::heap::{Heap, HeapItem, Key, Positions};
-use super::hooks::Profiles;
+use super::hooks::{Profiles, QueueProfile};
 use super::names::{self, Names};
 use super::pool::Pool;
 use super::templates::PodTemplates;
@@ -118,6 +118,7 @@ pub struct QueuePlaces {
     /// Whether pods are popped from backoff (SchedulerPopFromBackoffQ).
     pops_from_backoff: bool,
     backoff: Backoff,
+    pub(super) profiles: Profiles,
     entries: QueueEntries,
     names: Names,
     heaps: [Heap; QueuedIn::ALL.len()],
@@ -136,11 +137,16 @@ pub struct QueuePlaces {
 
 impl QueuePlaces {
     /// An empty set of places, ordered by `sort`, or by waiting time without it.
-    pub(super) fn new(config: &QueueConfig, sort: Option<Arc<dyn QueueSort>>) -> Self {
+    pub(super) fn new(
+        config: &QueueConfig,
+        sort: Option<Arc<dyn QueueSort>>,
+        profiles: Profiles,
+    ) -> Self {
         Self {
             sort: SortOrder::of(sort),
             pops_from_backoff: config.features.enabled(Feature::SchedulerPopFromBackoffQ),
             backoff: Backoff::new(config),
+            profiles,
             entries: QueueEntries::default(),
             names: Names::default(),
             heaps: Default::default(),
@@ -196,6 +202,16 @@ impl QueuePlaces {
     /// A mutable entry. Fields that its indexes depend on may change only while it is detached.
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
         self.entries.get_mut(id)
+    }
+
+    /// A detached entry, with the plugins of its profile.
+    pub(super) fn with_profile(
+        &mut self,
+        id: EntryId,
+    ) -> Option<(&mut QueuedPodInfo, Option<&QueueProfile>)> {
+        let entry = self.entries.get_mut(id)?;
+        debug_assert_eq!(entry.place, None, "a pod is detached while it is asked");
+        Some((&mut entry.info, self.profiles.get(entry.profile)))
     }
 
     /// The number of waiting pods by place.
@@ -335,13 +351,13 @@ impl QueuePlaces {
     // --- in and out ----------------------------------------------------------------------------------------
 
     /// Adds a pod to the queue without a place; the caller attaches it. No pod with its name is queued.
-    pub(super) fn enter(&mut self, info: QueuedPodInfo, profiles: &Profiles) -> EntryId {
+    pub(super) fn enter(&mut self, info: QueuedPodInfo) -> EntryId {
         let (namespace, name) = (info.pod.namespace(), info.pod.name());
         debug_assert_eq!(self.id_of(namespace, name), None, "a pod enters once");
         let name_hash = names::hash_of(namespace, name);
         self.arrivals += 1;
         let id = self.entries.insert(Entry {
-            profile: profiles.by_name(&info.pod.spec.scheduler_name),
+            profile: self.profiles.by_name(&info.pod.spec.scheduler_name),
             info,
             place: None,
             name_hash,
@@ -411,22 +427,17 @@ impl QueuePlaces {
     }
 
     /// Follows another order, other backoffs and other profiles. Every pod is detached.
-    pub(super) fn follow(
-        &mut self,
-        config: &QueueConfig,
-        sort: Option<Arc<dyn QueueSort>>,
-        profiles: &Profiles,
-    ) {
+    pub(super) fn follow(&mut self, config: &QueueConfig, sort: Option<Arc<dyn QueueSort>>) {
         debug_assert!(self.heaps.iter().all(|heap| heap.len() == 0));
         self.sort = SortOrder::of(sort);
         self.backoff = Backoff::new(config);
         for entry in self.entries.iter_mut() {
-            entry.profile = profiles.by_name(&entry.info.pod.spec.scheduler_name);
+            entry.profile = self.profiles.by_name(&entry.info.pod.spec.scheduler_name);
         }
     }
 
     /// Attaches a detached pod to a place.
-    pub(super) fn attach(&mut self, id: EntryId, place: QueuedIn, profiles: &Profiles) {
+    pub(super) fn attach(&mut self, id: EntryId, place: QueuedIn) {
         let Some(entry) = self.entries.get_mut(id) else {
             debug_assert!(false, "only a queued pod gets a place");
             return;
@@ -459,7 +470,7 @@ impl QueuePlaces {
             arrival: entry.arrival,
         };
         if place.is_unschedulable_pool() {
-            let profile = entry.profile.zip(profiles.get(entry.profile));
+            let profile = entry.profile.zip(self.profiles.get(entry.profile));
             let mut pool = &mut self.pool;
             if let Some((template, turn)) = group(entry, place, self.sort.key)
                 && !self.templates.join(template, info.pod.uid(), (turn, id))
@@ -483,21 +494,21 @@ impl QueuePlaces {
     // --- templates -----------------------------------------------------------------------------------------
 
     /// Handles the wake-up of a pod by an event. Returns the next pod of its group, if it waits on behalf of others.
-    pub(super) fn next_for(&mut self, id: EntryId, now: Time, profiles: &Profiles) -> EntryId {
+    pub(super) fn next_for(&mut self, id: EntryId, now: Time) -> EntryId {
         let represented = self.entries.get(id).and_then(|entry| {
             let template = entry.info.own.template.as_ref()?;
             self.templates
                 .represents(template, id)
                 .then(|| template.clone())
         });
-        let next = represented.and_then(|template| self.appoint_next(&template, now, profiles));
+        let next = represented.and_then(|template| self.appoint_next(&template, now));
         next.unwrap_or(id)
     }
 
     /// A pod of a due group, to be woken.
-    pub(super) fn next_due(&mut self, now: Time, profiles: &Profiles) -> Option<EntryId> {
+    pub(super) fn next_due(&mut self, now: Time) -> Option<EntryId> {
         let template = self.templates.take_due()?;
-        self.appoint_next(&template, now, profiles)
+        self.appoint_next(&template, now)
     }
 
     /// An away representative has ended otherwise than by waiting again.
@@ -516,12 +527,7 @@ impl QueuePlaces {
     }
 
     /// Makes the next pod of a group its representative: the first pod that is not in backoff.
-    fn appoint_next(
-        &mut self,
-        template: &Arc<PodTemplateKey>,
-        now: Time,
-        profiles: &Profiles,
-    ) -> Option<EntryId> {
+    fn appoint_next(&mut self, template: &Arc<PodTemplateKey>, now: Time) -> Option<EntryId> {
         let is_ready = |id: &EntryId| {
             let entry = self.entries.get(*id);
             entry.is_some_and(|entry| !self.backoff.is_backing_off(&entry.info, now))
@@ -536,6 +542,7 @@ impl QueuePlaces {
         let Self {
             pool,
             represented,
+            profiles,
             entries,
             ..
         } = self;
@@ -558,11 +565,7 @@ impl QueuePlaces {
     ///
     /// # Errors
     /// The first disagreement.
-    pub(super) fn check(
-        &self,
-        profiles: &Profiles,
-        is_in_flight: impl Fn(&str) -> bool,
-    ) -> Result<(), String> {
+    pub(super) fn check(&self, is_in_flight: impl Fn(&str) -> bool) -> Result<(), String> {
         let (mut links, mut filed, mut grouped) = (0, 0, 0);
         for (id, entry) in self.entries.iter() {
             let pod = entry.info.pod.key();
@@ -602,7 +605,7 @@ impl QueuePlaces {
                         return Err(format!("{pod} is not indexed under {plugin:?}"));
                     }
                 }
-                let profile = entry.profile.zip(profiles.get(entry.profile));
+                let profile = entry.profile.zip(self.profiles.get(entry.profile));
                 let checked = pool.by_wait.check(id, profile, &entry.info);
                 filed += checked.map_err(|problem| format!("{pod} {problem}"))?;
             }

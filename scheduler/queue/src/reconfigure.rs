@@ -29,14 +29,14 @@ impl SchedulingQueue {
         let detached = self.places.detach_all();
         self.config.pod_initial_backoff = initial;
         self.config.pod_max_backoff = max;
-        self.profiles = profiles_of(&self.config, hooks, &mut self.log);
-        self.places.follow(&self.config, sort, &self.profiles);
-        self.gated_members.refile(&self.profiles);
+        self.places.profiles = profiles_of(&self.config, hooks, &mut self.out.log);
+        self.places.follow(&self.config, sort);
+        self.gated_members.refile(&self.places.profiles);
         // Events in the log refer to registrations of the former profiles.
         if !self.in_flight.is_empty() {
             let anything = ClusterEvent::wildcard(label::CONFIGURATION_CHANGE);
-            let anything = self.profiles.matched(&anything);
-            self.in_flight.collapse(anything, &mut self.metrics);
+            let anything = self.places.profiles.matched(&anything);
+            self.in_flight.collapse(anything, &mut self.out.metrics);
         }
         for (id, place) in detached {
             self.put_back(cx, id, place);
@@ -71,11 +71,11 @@ impl SchedulingQueue {
             _ => QueuedIn::ErrorBackoff,
         };
         if place == before {
-            self.places.attach(id, place, &self.profiles);
+            self.places.attach(id, place);
         } else if place == QueuedIn::Active {
             self.enter_active(cx, id, event);
         } else {
-            self.places.attach(id, place, &self.profiles);
+            self.places.attach(id, place);
             self.arrived(id, place, event);
         }
     }

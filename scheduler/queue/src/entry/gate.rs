@@ -1,8 +1,8 @@
 //! The rejection of a pod by a PreEnqueue plugin.
 
 use berth_api::Str;
-use berth_framework::ReasonCode;
-use std::borrow::Cow;
+use berth_framework::plugin::PreEnqueue;
+use berth_framework::{ReasonCode, Status};
 
 /// A PreEnqueue plugin that rejects a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,31 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// The rejection by a plugin. A stated message is mandatory: a plugin without one gets a default that names
+    /// the plugin.
+    pub(crate) fn of(
+        name: &Str,
+        plugin: &dyn PreEnqueue,
+        status: &Status,
+        is_stated: bool,
+    ) -> Self {
+        let message = match status.message() {
+            _ if !is_stated => Str::default(),
+            none if none.is_empty() => {
+                Str::from(format!("the PreEnqueue plugin {name} does not say why"))
+            }
+            message => Str::from(message),
+        };
+        Self {
+            plugin: name.clone(),
+            reason: plugin.condition_reason(),
+            message,
+            code: status.reason_code(),
+            follows_attempt: plugin.follows_attempt(),
+            is_of_sibling: false,
+        }
+    }
+
     /// Returns whether the reason is one of the whole group, which applies to all members at once.
     pub(crate) fn is_of_group(&self) -> bool {
         self.code == ReasonCode::PodGroup
@@ -32,14 +57,4 @@ impl Gate {
             ..self
         }
     }
-}
-
-/// The message of a plugin. A message is mandatory: a plugin without one gets a default that names the plugin.
-pub(crate) fn message_of(plugin: &str, message: &str) -> Str {
-    let message: Cow<'_, str> = if message.is_empty() {
-        format!("the PreEnqueue plugin {plugin} does not say why").into()
-    } else {
-        message.into()
-    };
-    Str::new(&message)
 }
