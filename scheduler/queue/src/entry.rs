@@ -142,6 +142,15 @@ impl QueuedPodInfo {
         self.own.group.as_ref().map_or(1, |group| group.len())
     }
 
+    /// Changes the history of the pod; for a group, also of each member.
+    pub(super) fn for_each_pod(&mut self, mut change: impl FnMut(&mut Self)) {
+        let members = self.own.group.iter_mut();
+        members
+            .flat_map(|group| group.members.values_mut())
+            .for_each(&mut change);
+        change(self);
+    }
+
     /// An attempt has failed.
     pub(super) fn count_failure(&mut self, now: Time) {
         self.timestamp = now;
@@ -182,6 +191,19 @@ impl QueuedPodInfo {
     pub fn gate_code(&self) -> ReasonCode {
         let gate = self.own.gate.as_ref();
         gate.map(|gate| gate.code).unwrap_or_default()
+    }
+
+    /// Returns whether a member of this group waits for events of its own while another member gates the group. A
+    /// member with the reason of the whole group does not: all members are evaluated again when that reason ends.
+    pub(super) fn has_own_reason(&self, member: &Self) -> bool {
+        let (Some(group), Some(gate), Some(of_group)) =
+            (&self.own.group, &member.own.gate, &self.own.gate)
+        else {
+            return false;
+        };
+        let is_blocker = group.blocker.as_ref() == Some(member.pod.uid());
+        let is_that_of_group = gate == of_group && gate.is_of_group();
+        !gate.is_of_sibling && !is_blocker && !is_that_of_group
     }
 
     /// Returns whether a PreEnqueue plugin rejects the pod.
@@ -299,6 +321,9 @@ pub(super) struct Entry {
     pub(super) name_hash: u64,
     /// The order of arrival; breaks ties between equal pods.
     pub(super) arrival: u64,
+    /// Whether it is only the index entry of a member of a gated group, for the events that can help the member. The
+    /// group has an entry of its own.
+    pub(super) is_of_member: bool,
 }
 
 /// The queued pods.
@@ -322,16 +347,18 @@ impl QueueEntries {
         self.0.get_mut(id.index())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
+    /// The pods and groups in a heap.
+    pub(super) fn queued(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
+        self.all().filter(|(_, entry)| !entry.is_of_member)
+    }
+
+    /// The entries, with those of members of gated groups.
+    pub(super) fn all(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
         self.0.iter().map(|(at, entry)| (EntryId::new(at), entry))
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
         self.0.iter_mut().map(|(_, entry)| entry)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
     }
 }
 

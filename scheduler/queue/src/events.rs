@@ -1,15 +1,14 @@
 //! The effects of cluster events and of time on the waiting pods.
 
-use super::entry::{EntryId, QueuedIn};
-use super::gated_members::FiledMembers;
-use super::gating::ask_about_member;
+use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy};
 use super::hooks::{Matched, ProfileId, Registration};
-use super::metrics::NarrowingResult;
-use super::walk::{ExaminedPods, WaitingPods, Walk};
+use super::outputs::QueueOutputs;
+use super::place::QueuePlaces;
+use super::walk::ExaminedPods;
 use super::{SchedulingQueue, label};
 use berth_api::{Duration, Pod, Str, Time};
-use berth_framework::event::{Change, Narrowed, Touched};
+use berth_framework::event::{Change, HintError, Narrowed};
 use berth_framework::plugin::Context;
 use berth_framework::{ClusterEvent, EventResource, Feature};
 use berth_telemetry::LogLine;
@@ -66,158 +65,98 @@ impl SchedulingQueue {
                 EventResource::Node | EventResource::AssignedPod
             );
         self.walk.begin();
-        let mut members = std::mem::take(&mut self.member_walk);
-        members.begin();
         let mut tally = HintTally::new(self.out.stopwatch.clone());
         let profiles = self.places.profiles.ids().map(Some).chain([None]);
         for profile in profiles {
-            let narrowings = match profile {
-                Some(profile) => self.narrow(cx, &matched, (profile, only_representatives), change),
-                None => Vec::new(),
-            };
-            let narrowed = asked_of(&narrowings, &self.places);
+            let narrowed = self.narrow(cx, &matched, (profile, only_representatives), change);
+            let profile = self.places.profiles.known(profile);
             let question = EventQuestion {
-                cluster: cx.cluster,
-                matched: &matched,
-                change,
-                profile: self.places.profiles.get(profile),
-                matching: profile.map_or(&[][..], |profile| matched.of(profile)),
                 narrowed: &narrowed,
+                ..EventQuestion::about(cx, &matched, change, profile)
             };
             let gates = matched.plugins.iter().map(|plugin| Some(plugin.as_str()));
             for gate in std::iter::once(None).chain(gates) {
-                let examined = ExaminedPods {
-                    profile,
-                    gate,
-                    pre_check,
-                };
-                for pool in self.places.pools(only_representatives) {
-                    let (places, log) = (&self.places, &mut self.out.log);
-                    let asked = (&question, &examined);
-                    self.walk.ask(asked, places, pool, &mut tally, log);
+                let examined = ExaminedPods { gate, pre_check };
+                for pool in self.places.waiting().pools(only_representatives) {
+                    let (pods, log) = ((&self.places, pool), &mut self.out.log);
+                    self.walk.ask(&question, examined, pods, &mut tally, log);
                 }
-            }
-            if !self.gated_members.is_empty() {
-                let mut log = std::mem::take(&mut self.out.log);
-                let filed = FiledMembers(self);
-                let narrowed = asked_of(&narrowings, &filed);
-                let question = EventQuestion {
-                    narrowed: &narrowed,
-                    ..question
-                };
-                for gate in matched.plugins.iter().map(|plugin| Some(plugin.as_str())) {
-                    let examined = ExaminedPods {
-                        profile,
-                        gate,
-                        pre_check,
-                    };
-                    let asked = (&question, &examined);
-                    let pool = self.gated_members.pool();
-                    members.ask(asked, &filed, pool, &mut tally, &mut log);
-                }
-                self.out.log = log;
             }
         }
-        moved.examined = self.walk.examined() + members.examined();
+        moved.examined = self.walk.examined;
         moved.hints = tally.total();
         tally.record(&matched.label, &mut self.out.metrics);
-        let mut to_move = self.walk.end();
-        for (mut id, strategy) in to_move.drain(..) {
-            if only_representatives {
-                id = self.places.next_for(id, cx.now);
-            }
-            moved.count(self.requeue(cx, id, strategy, &matched.label));
-        }
-        self.walk.keep(to_move);
-        self.ask_helped_members(cx, members);
-        super::remember(self, event, change);
+        self.move_helped(cx, (&matched.label, only_representatives), &mut moved);
+        self.remember(event, change);
         moved
     }
 
-    /// Runs the PreEnqueue plugins again for members of gated groups that an event can help.
-    fn ask_helped_members(&mut self, cx: &Context<'_>, mut walk: Walk) {
-        let mut helped = walk.end();
-        let uids: Vec<Str> = helped
-            .drain(..)
-            .filter_map(|(id, _)| self.gated_members.uid_of(id).cloned())
-            .collect();
-        walk.keep(helped);
-        self.member_walk = walk;
-        for uid in uids {
-            ask_about_member(self, cx, &uid);
+    /// Moves the pods that an event helps. For a member of a gated group, only its PreEnqueue plugins run again.
+    fn move_helped(
+        &mut self,
+        cx: &Context<'_>,
+        (event, only_representatives): (&Str, bool),
+        moved: &mut Moved,
+    ) {
+        let mut helped = std::mem::take(&mut self.walk.to_move);
+        // A move of a group changes the entries of its members, so these are remembered by UID.
+        let mut members: Vec<Str> = Vec::new();
+        helped.retain(|(id, _)| {
+            let entry = self.places.get(*id).filter(|entry| entry.is_of_member);
+            members.extend(entry.map(|entry| entry.info.pod.uid().clone()));
+            entry.is_none()
+        });
+        for (mut id, strategy) in helped.drain(..) {
+            if only_representatives {
+                id = self.places.next_for(id, cx.now);
+            }
+            moved.count(self.requeue(cx, id, strategy, event));
+        }
+        self.walk.to_move = helped;
+        for uid in members {
+            if self.places.has_member(&uid) {
+                self.ask_about_member(cx, &uid);
+            }
         }
     }
 
     /// The pods that each registration of a profile examines for the event: the pods that its PreQueueingHint names
-    /// or else the pods that wait for what the event changes. Plugins that rejected no waiting pod are
-    /// skipped.
+    /// or else the pods that wait for what the event changes. The functions of plugins that rejected no
+    /// waiting pod are not called.
     fn narrow(
         &mut self,
         cx: &Context<'_>,
         matched: &Matched,
-        (profile, only_representatives): (ProfileId, bool),
+        (profile, only_representatives): (Option<ProfileId>, bool),
         change: Change<'_>,
-    ) -> Vec<Narrowing> {
-        let enabled = self
-            .config
-            .features
-            .enabled(Feature::SchedulerPreQueueingHints)
-            && !matched.is_wildcard;
-        let Some(known) = self.places.profiles.get(Some(profile)) else {
+    ) -> Vec<AskedPods> {
+        let Some((profile, known)) = self.places.profiles.known(profile) else {
             return Vec::new();
         };
-        let mut narrowed = Vec::with_capacity(matched.of(profile).len());
-        for registration in matched.of(profile) {
-            let registration = known
-                .registrations
-                .get(*registration)
-                .filter(|registration| {
-                    let pools = self.places.pools(only_representatives);
-                    let mut pools = pools.chain([self.gated_members.pool()]);
-                    let narrows = enabled || registration.on.always_narrows && !matched.is_wildcard;
-                    narrows && pools.any(|pool| pool.has_rejected_by(profile, &registration.plugin))
-                });
-            let Some(Registration { plugin, on }) = registration else {
-                narrowed.push(Narrowing::None);
-                continue;
-            };
-            let named = on.pre_queueing_hint.as_ref().and_then(|narrow| {
-                let (result, named) = match narrow(cx.cluster, change) {
-                    Ok(Narrowed::Pods(pods)) => {
-                        self.out
-                            .log
-                            .v(5, "PreQueueingHint narrowed pod set", |line| {
-                                let line = line.with("plugin", plugin);
-                                line.with("event", &matched.label).with("pods", pods.len())
-                            });
-                        (NarrowingResult::Narrowed, Some(pods))
-                    }
-                    Ok(Narrowed::AllPods) => (NarrowingResult::AllPods, None),
-                    Err(error) => {
-                        let line =
-                            LogLine::error("PreQueueingHintFn returns error, all pods are asked")
-                                .with("plugin", plugin)
-                                .with("event", &matched.label)
-                                .with("err", error.to_string());
-                        self.out.log.push(line);
-                        (NarrowingResult::AllPods, None)
-                    }
-                };
-                if enabled {
+        let hints = Feature::SchedulerPreQueueingHints;
+        let is_enabled = self.config.features.enabled(hints) && !matched.is_wildcard;
+        let narrow = |at: &usize| {
+            let Registration { plugin, on } = known.registrations.get(*at)?;
+            let narrows = is_enabled || on.always_narrows && !matched.is_wildcard;
+            let mut pools = self.places.waiting().pools(only_representatives);
+            if !narrows || !pools.any(|pool| pool.has_rejected_by(profile, plugin)) {
+                return None;
+            }
+            if let Some(hint) = &on.pre_queueing_hint {
+                let named = named_pods(hint(cx.cluster, change), (plugin, matched), &mut self.out);
+                if is_enabled {
+                    let result = named.as_ref().map_or("all_pods", |_| "narrowed");
                     self.out.metrics.narrowing(plugin, result);
                 }
-                named
-            });
-            narrowed.push(match (named, &on.index) {
-                (Some(pods), _) => Narrowing::Named(pods),
-                (None, Some(index)) => match (index.touched)(cx.cluster, change) {
-                    touched if touched.is_everything() => Narrowing::None,
-                    touched => Narrowing::Touched(touched),
-                },
-                (None, None) => Narrowing::None,
-            });
-        }
-        narrowed
+                if let Some(pods) = named {
+                    return Some(AskedPods::Listed(waiting_among(&self.places, &pods)));
+                }
+            }
+            let touched = (on.index.as_ref()?.touched)(cx.cluster, change);
+            (!touched.is_everything()).then_some(AskedPods::Waiting(touched))
+        };
+        let asked = matched.of(profile).iter().map(narrow);
+        asked.map(|pods| pods.unwrap_or(AskedPods::All)).collect()
     }
 
     /// Wakes the next pod of each template whose representative was placed or ended otherwise than by waiting again.
@@ -261,49 +200,36 @@ impl SchedulingQueue {
             let Some(id) = self.oldest_leftover(cx, QueuedIn::Gated) else {
                 break;
             };
-            moved.examined += 1;
             if let Some(entry) = self.places.get_mut(id) {
                 entry.info.own.gate_flushed = Some(cx.now);
                 let group = entry.info.own.group.as_mut();
                 group.into_iter().for_each(|group| group.forget_answers());
             }
-            moved.count(self.requeue(
-                cx,
-                id,
-                MoveStrategy::AfterBackoff,
-                label::UNSCHEDULABLE_TIMEOUT,
-            ));
+            self.flush(cx, id, &mut moved);
         }
         while let Some(id) = self.oldest_leftover(cx, QueuedIn::Unschedulable) {
             any = true;
-            moved.examined += 1;
             if let Some(entry) = self.places.get_mut(id) {
-                entry.info.was_flushed_from_unschedulable = true;
-                let members = entry.info.own.group.iter_mut();
-                for member in members.flat_map(|group| group.members.values_mut()) {
-                    member.was_flushed_from_unschedulable = true;
-                }
+                let flushed = |info: &mut QueuedPodInfo| info.was_flushed_from_unschedulable = true;
+                entry.info.for_each_pod(flushed);
             }
-            let to = self.requeue(
-                cx,
-                id,
-                MoveStrategy::AfterBackoff,
-                label::UNSCHEDULABLE_TIMEOUT,
-            );
+            let to = self.flush(cx, id, &mut moved);
             debug_assert_ne!(to, QueuedIn::Unschedulable, "a flushed pod does not stay");
-            moved.count(to);
         }
         if any {
-            super::remember(
-                self,
-                &ClusterEvent::wildcard(label::UNSCHEDULABLE_TIMEOUT),
-                Change {
-                    old: None,
-                    new: None,
-                },
-            );
+            let event = ClusterEvent::wildcard(label::UNSCHEDULABLE_TIMEOUT);
+            let (old, new) = (None, None);
+            self.remember(&event, Change { old, new });
         }
         moved
+    }
+
+    fn flush(&mut self, cx: &Context<'_>, id: EntryId, moved: &mut Moved) -> QueuedIn {
+        moved.examined += 1;
+        let (strategy, event) = (MoveStrategy::AfterBackoff, label::UNSCHEDULABLE_TIMEOUT);
+        let to = self.requeue(cx, id, strategy, event);
+        moved.count(to);
+        to
     }
 
     /// The longest waiting pod of a place, if its wait exceeds the limit.
@@ -353,33 +279,36 @@ impl SchedulingQueue {
     }
 }
 
-/// The pods that one registration examines for an event.
-#[derive(Debug)]
-enum Narrowing {
-    /// Every pod that its plugin rejected.
-    None,
-    /// The pods that its PreQueueingHint named, by namespace and name.
-    Named(Vec<(Str, Str)>),
-    /// The pods that wait for what the event changes.
-    Touched(Touched),
-}
-
-/// The examined part of the waiting pods.
-fn asked_of<'a>(narrowings: &'a [Narrowing], waiting: &impl WaitingPods) -> Vec<AskedPods<'a>> {
-    let asked = narrowings.iter().map(|narrowing| match narrowing {
-        Narrowing::None => AskedPods::All,
-        Narrowing::Named(pods) => AskedPods::Listed(waiting_among(waiting, pods)),
-        Narrowing::Touched(touched) => AskedPods::Waiting(touched),
-    });
-    asked.collect()
+/// The result of a PreQueueingHint; `None` for all pods, and after an error.
+fn named_pods(
+    result: Result<Narrowed, HintError>,
+    (plugin, matched): (&Str, &Matched),
+    out: &mut QueueOutputs,
+) -> Option<Vec<(Str, Str)>> {
+    match result {
+        Ok(Narrowed::Pods(pods)) => {
+            out.log.v(5, "PreQueueingHint narrowed pod set", |line| {
+                let line = line.with("plugin", plugin);
+                line.with("event", &matched.label).with("pods", pods.len())
+            });
+            Some(pods)
+        }
+        Ok(Narrowed::AllPods) => None,
+        Err(error) => {
+            let line = LogLine::error("PreQueueingHintFn returns error, all pods are asked")
+                .with("plugin", plugin)
+                .with("event", &matched.label)
+                .with("err", error.to_string());
+            out.log.push(line);
+            None
+        }
+    }
 }
 
 /// The named pods that wait for an event, each once; names are sorted.
-fn waiting_among(waiting: &impl WaitingPods, pods: &[(Str, Str)]) -> Vec<EntryId> {
-    let mut ids: Vec<EntryId> = pods
-        .iter()
-        .filter_map(|(namespace, name)| waiting.named(namespace, name))
-        .collect();
+fn waiting_among(places: &QueuePlaces, pods: &[(Str, Str)]) -> Vec<EntryId> {
+    let named = |(namespace, name): &(Str, Str)| places.named(namespace, name);
+    let mut ids: Vec<EntryId> = pods.iter().flat_map(named).collect();
     ids.sort_unstable();
     ids.dedup();
     ids

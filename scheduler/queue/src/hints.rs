@@ -2,10 +2,12 @@
 //! for the pods that the event can help (KEP-6132; ).
 
 use super::entry::{EntryId, QueuedPodInfo};
-use super::hooks::{Matched, QueueProfile};
+use super::hooks::{Matched, ProfileId, QueueProfile};
 use super::metrics::QueueMetrics;
+use super::outputs::QueueOutputs;
 use berth_api::Str;
 use berth_framework::event::{Change, HintError, HintFn, Touched};
+use berth_framework::plugin::Context;
 use berth_framework::{Cluster, Hint};
 use berth_telemetry::Stopwatch;
 use berth_telemetry::metrics::{Families as _, HistogramValue, Metric, MetricKind};
@@ -13,30 +15,15 @@ use berth_telemetry::{Log, LogLine};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The result of a hint, as in the `hint` label of its metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HintOutcome {
-    /// Another attempt can succeed.
-    Queue,
-    /// It is not.
-    Skip,
-    /// The hint failed, which counts as `Queue`.
-    Error,
-    /// The hint returned Skip, with a known gap; see
-    /// [`EventRegistration::supplement`](berth_framework::event::EventRegistration::supplement).
-    Supplemented,
-}
-
-impl HintOutcome {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Queue => "Queue",
-            Self::Skip => "QueueSkip",
-            Self::Error => "Error",
-            Self::Supplemented => "QueueSupplemented",
-        }
-    }
-}
+/// The values of the `hint` label: another attempt can succeed.
+const QUEUE: &str = "Queue";
+/// No attempt can succeed.
+const SKIP: &str = "QueueSkip";
+/// The hint failed, which counts as [`QUEUE`].
+const ERROR: &str = "Error";
+/// The hint returned Skip, with a known gap; see
+/// [`EventRegistration::supplement`](berth_framework::event::EventRegistration::supplement).
+const SUPPLEMENTED: &str = "QueueSupplemented";
 
 /// The effect of an event on a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +39,7 @@ pub(super) enum MoveStrategy {
 /// The counted results of the hints of each plugin for one event, and their duration.
 pub(super) struct HintTally {
     stopwatch: Arc<dyn Stopwatch>,
-    took: SmallVec<[(Str, HintOutcome, HistogramValue); 4]>,
+    took: SmallVec<[(Str, &'static str, HistogramValue); 4]>,
     /// The end of the last call, or the start of the first.
     last: Option<u64>,
 }
@@ -75,7 +62,7 @@ impl HintTally {
 
     /// Records a call. The time since the previous call counts as its duration: two clock readings per call would cost
     /// as much as most hints.
-    fn count(&mut self, plugin: &Str, outcome: HintOutcome) {
+    fn count(&mut self, plugin: &Str, outcome: &'static str) {
         let now = self.stopwatch.nanos();
         let began = self.last.replace(now).unwrap_or(now);
         let seconds = now.saturating_sub(began) as f64 / 1e9;
@@ -102,21 +89,30 @@ impl HintTally {
     /// Adds the counts to the metrics.
     pub(super) fn record(self, event: &Str, metrics: &mut QueueMetrics) {
         for (plugin, hint, took) in &self.took {
-            metrics.hints_took([plugin, event, hint.label()], took);
+            metrics.hints_took([plugin, event, hint], took);
         }
     }
 }
 
 /// The pods that one registration examines for an event.
 #[derive(Debug)]
-pub(super) enum AskedPods<'a> {
+pub(super) enum AskedPods {
     /// Every pod that its plugin rejected.
     All,
     /// The pods that its PreQueueingHint named, sorted.
     Listed(Vec<EntryId>),
     /// The pods that wait for what the event changes. Pods that are found otherwise can be examined, too: the hint
     /// returns Skip.
-    Waiting(&'a Touched),
+    Waiting(Touched),
+}
+
+impl AskedPods {
+    fn includes(&self, id: EntryId) -> bool {
+        match self {
+            Self::Listed(pods) => pods.binary_search(&id).is_ok(),
+            Self::All | Self::Waiting(_) => true,
+        }
+    }
 }
 
 /// An event for the pods of one profile.
@@ -125,14 +121,43 @@ pub(super) struct EventQuestion<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) matched: &'a Matched,
     pub(super) change: Change<'a>,
-    /// The pods' profile, and which of its registrations match the event.
-    pub(super) profile: Option<&'a QueueProfile>,
-    pub(super) matching: &'a [usize],
-    /// For each entry of `matching`, the pods to examine.
-    pub(super) narrowed: &'a [AskedPods<'a>],
+    /// The pods' profile.
+    pub(super) profile: Option<(ProfileId, &'a QueueProfile)>,
+    /// For each entry of [`Self::matching`], the pods to examine; empty for every pod.
+    pub(super) narrowed: &'a [AskedPods],
 }
 
-impl EventQuestion<'_> {
+impl<'a> EventQuestion<'a> {
+    /// An event that is evaluated for one pod. Narrowing does not apply.
+    pub(super) fn about(
+        cx: &Context<'a>,
+        matched: &'a Matched,
+        change: Change<'a>,
+        profile: Option<(ProfileId, &'a QueueProfile)>,
+    ) -> Self {
+        Self {
+            cluster: cx.cluster,
+            matched,
+            change,
+            profile,
+            narrowed: &[],
+        }
+    }
+
+    /// The registrations of the profile that match the event, as indexes.
+    pub(super) fn matching(&self) -> &'a [usize] {
+        let matched = self.matched;
+        self.profile.map_or(&[], |(id, _)| matched.of(id))
+    }
+
+    /// Evaluates the event for one pod and records the calls.
+    pub(super) fn put_once(&self, info: &QueuedPodInfo, out: &mut QueueOutputs) -> MoveStrategy {
+        let mut tally = HintTally::new(out.stopwatch.clone());
+        let strategy = self.put_to(info, None, &mut tally, &mut out.log);
+        tally.record(&self.matched.label, &mut out.metrics);
+        strategy
+    }
+
     /// Q-53, for one pod. `id` identifies it if the event was narrowed.
     pub(super) fn put_to(
         &self,
@@ -156,7 +181,7 @@ impl EventQuestion<'_> {
                 _ => MoveStrategy::AfterBackoff,
             };
         }
-        let Some(profile) = self.profile else {
+        let Some((_, profile)) = self.profile else {
             let line =
                 LogLine::warning("no profile for the scheduler name of a pod, which is retried");
             let line = line.with("profile", &info.pod.spec.scheduler_name);
@@ -164,7 +189,7 @@ impl EventQuestion<'_> {
             return MoveStrategy::AfterBackoff;
         };
         let mut strategy = MoveStrategy::Skip;
-        for (at, registration) in self.matching.iter().enumerate() {
+        for (at, registration) in self.matching().iter().enumerate() {
             let Some(registration) = profile.registrations.get(*registration) else {
                 continue;
             };
@@ -174,27 +199,26 @@ impl EventQuestion<'_> {
             }
             tally.begin();
             let ask = |hint: &HintFn| self.ask(hint, info);
-            let answer = registration.on.hint.as_ref().map_or(Ok(Hint::Queue), ask);
             let supplement = registration.on.supplement.as_ref();
-            match answer {
-                Ok(Hint::Skip) if supplement.map(ask) == Some(Ok(Hint::Queue)) => {
-                    tally.count(plugin, HintOutcome::Supplemented);
-                }
-                Ok(Hint::Skip) => {
-                    tally.count(plugin, HintOutcome::Skip);
-                    continue;
-                }
-                Ok(Hint::Queue) => tally.count(plugin, HintOutcome::Queue),
+            let outcome = match registration.on.hint.as_ref().map_or(Ok(Hint::Queue), ask) {
+                Ok(Hint::Queue) => QUEUE,
+                Ok(Hint::Skip) if supplement.map(ask) == Some(Ok(Hint::Queue)) => SUPPLEMENTED,
+                Ok(Hint::Skip) => SKIP,
                 Err(error) => {
-                    tally.count(plugin, HintOutcome::Error);
                     let line = LogLine::error("QueueingHintFn returns error, the pod is queued")
                         .with("plugin", plugin)
                         .with("event", &self.matched.label)
                         .with("pod", &*info.pod)
                         .with("err", error.to_string());
                     log.push(line);
+                    ERROR
                 }
+            };
+            tally.count(plugin, outcome);
+            if outcome == SKIP {
+                continue;
             }
+            // only a pending plugin can make the pod active at once, so the others need not be called without one.
             if info.pending_plugins.contains(plugin) {
                 return MoveStrategy::Immediately;
             }
@@ -209,7 +233,7 @@ impl EventQuestion<'_> {
     /// Returns whether a PreEnqueue plugin rejects the pod regardless of the event; the hints are then not called.
     /// Groups are always evaluated, because one answer does not apply to all members.
     pub(super) fn is_rejected_regardless(&self, info: &QueuedPodInfo) -> bool {
-        let plugins = self.profile.map_or(&[][..], |profile| &profile.pre_enqueue);
+        let plugins = self.profile.map_or(&[][..], |known| &known.1.pre_enqueue);
         info.own.group.is_none()
             && !self.matched.is_wildcard
             && (plugins.iter())
@@ -238,19 +262,15 @@ impl EventQuestion<'_> {
     /// returns whether the hint of the `at`-th matching registration is called for the pod: if any registration
     /// of the same plugin names it, because their results are merged.
     fn is_asked(&self, profile: &QueueProfile, at: usize, id: Option<EntryId>) -> bool {
-        let wants = |asked: &AskedPods<'_>, id: EntryId| match asked {
-            AskedPods::Listed(pods) => pods.binary_search(&id).is_ok(),
-            AskedPods::All | AskedPods::Waiting(_) => true,
-        };
         let (Some(own), Some(id)) = (self.narrowed.get(at), id) else {
             return true;
         };
         let plugin_of = |at: usize| {
-            let registration = profile.registrations.get(*self.matching.get(at)?)?;
+            let registration = profile.registrations.get(*self.matching().get(at)?)?;
             Some(&registration.plugin)
         };
         let mut all = self.narrowed.iter().enumerate();
-        wants(own, id)
-            || all.any(|(other, asked)| plugin_of(other) == plugin_of(at) && wants(asked, id))
+        own.includes(id)
+            || all.any(|(other, asked)| plugin_of(other) == plugin_of(at) && asked.includes(id))
     }
 }

@@ -259,6 +259,11 @@ impl Profiles {
         self.profiles.get(id?.0 as usize)
     }
 
+    /// A profile with its ID; `None` for pods of other schedulers.
+    pub(super) fn known(&self, id: Option<ProfileId>) -> Option<(ProfileId, &QueueProfile)> {
+        id.zip(self.get(id))
+    }
+
     /// The custom kinds with registrations, each once, sorted.
     pub(super) fn custom_kinds(&self) -> BTreeSet<Kind> {
         self.registrations()

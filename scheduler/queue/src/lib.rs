@@ -20,9 +20,9 @@ mod counts;
 mod entry;
 mod events;
 mod flushes;
-mod gated_members;
 mod gating;
-mod group;
+mod group_attempts;
+mod groups;
 mod heap;
 mod hints;
 mod hooks;
@@ -39,21 +39,21 @@ mod pod_events;
 mod pool;
 mod reconfigure;
 mod report;
+mod sort_order;
 mod templates;
 #[cfg(test)]
 mod tests;
 mod wait_index;
+mod waiting;
 mod walk;
 
 pub use config::QueueConfig;
 pub use counts::QueueCounts;
 pub use entry::{FailuresInARow, PluginSet, PodTemplateKey, QueuedGroup, QueuedIn, QueuedPodInfo};
 pub use events::Moved;
-pub use gating::is_rejected_now;
+pub use group_attempts::GroupEnd;
 pub use hooks::{EXTENDER, PluginEvents, ProfileHooks, default_registrations};
 pub use inflight::InFlight;
-pub use members::GroupEnd;
-pub use members::{group_changed, group_ended, group_untried, remove_pod};
 pub use metrics::POD_POPPED;
 pub use nominator::Nominator;
 pub use place::QueuePlaces;
@@ -69,12 +69,8 @@ use berth_telemetry::metrics::Metrics;
 use berth_telemetry::{Log, LogLine, Stopwatch};
 use entry::{EntryId, Gate};
 use flushes::Flushes;
-use gated_members::GatedMembers;
-use hints::{EventQuestion, HintTally, MoveStrategy};
+use hints::{EventQuestion, MoveStrategy};
 use hooks::Profiles;
-use members::{
-    add_member, group_of, place_of_member, return_member, take_off_members, update_member,
-};
 use outputs::QueueOutputs;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -152,9 +148,6 @@ pub struct SchedulingQueue {
     nominator: Nominator,
     out: QueueOutputs,
     walk: Walk,
-    /// Members of gated groups with reasons of their own, and the walk over them.
-    gated_members: GatedMembers,
-    member_walk: Walk,
     /// The periodic flushes; `None` once the queue is closed.
     flushes: Option<Flushes>,
 }
@@ -173,8 +166,6 @@ impl SchedulingQueue {
             nominator: Nominator::default(),
             out,
             walk: Walk::default(),
-            gated_members: GatedMembers::default(),
-            member_walk: Walk::default(),
             config,
         }
     }
@@ -205,9 +196,9 @@ impl SchedulingQueue {
             self.update(cx, &pod, &pod);
             return;
         }
-        if group_of(self, &pod).is_some() {
+        if self.group_of(&pod).is_some() {
             let event = label::of_new_pod(&self.config.features);
-            add_member(self, cx, pod, event);
+            self.add_member(cx, pod, event);
             return;
         }
         if let Some(id) = self.places.id_of(pod.namespace(), pod.name())
@@ -241,23 +232,18 @@ impl SchedulingQueue {
         if self.in_flight.contains(new.uid()) {
             let (old, new) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
             for event in &events {
-                remember(
-                    self,
-                    event,
-                    Change {
-                        old: Some(&old),
-                        new: Some(&new),
-                    },
-                );
+                let (old, new) = (Some(&old), Some(&new));
+                self.remember(event, Change { old, new });
             }
             return events;
         }
-        if group_of(self, new).is_some() {
+        if self.group_of(new).is_some() {
             if self.places.groups.place_of(new.uid()).is_some() {
-                return update_member(self, cx, old, new);
+                self.update_member(cx, (old, new), &events);
+                return events;
             }
             let event = label::of_updated_pod(&self.config.features);
-            add_member(self, cx, new.clone(), event);
+            self.add_member(cx, new.clone(), event);
             return events;
         }
         let Some(id) = self.places.id_of(new.namespace(), new.name()) else {
@@ -286,9 +272,7 @@ impl SchedulingQueue {
                 }
             }
         }
-        if self.out.reports_wanted {
-            self.out.reports.shown(&entry.info, new, cx.now);
-        }
+        self.out.replace_pod(&mut entry.info, new, cx.now);
         let template = entry.info.own.template.as_ref();
         if !template.is_some_and(|template| template.is_of(new)) {
             entry.info.own.template = None;
@@ -299,7 +283,6 @@ impl SchedulingQueue {
             .template
             .is_none()
             .then(|| entry.info.pod.uid().clone());
-        entry.info.pod = new.clone();
         entry.profile = profile;
         self.places.attach(id, place);
         if let Some(uid) = ended {
@@ -307,9 +290,7 @@ impl SchedulingQueue {
         }
         // Also for a gated pod: an autoscaler can reserve resources for it.
         self.nominator.update(cx.cluster, old, new);
-        if place.is_unschedulable_pool() {
-            self.reconsider_updated(cx, id, (old, new), &events);
-        }
+        self.reconsider_updated(cx, id, (old, new), &events);
         events
     }
 
@@ -322,36 +303,51 @@ impl SchedulingQueue {
         (old, new): (&Arc<Pod>, &Arc<Pod>),
         events: &[ClusterEvent],
     ) {
-        let mut waits = true;
-        let (old_object, new_object) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+        let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+        let change = Change {
+            old: Some(&before),
+            new: Some(&after),
+        };
+        let place = self.places.get(id).and_then(|entry| entry.place);
+        let mut waits = place.is_some_and(QueuedIn::is_unschedulable_pool);
+        if !waits {
+            return;
+        }
         for event in events {
-            let matched = self.places.profiles.matched(event);
-            let Some(entry) = self.places.get(id) else {
+            let Some(strategy) = self.strategy_for(cx, id, event, change) else {
                 return;
             };
-            let question = EventQuestion {
-                cluster: cx.cluster,
-                matched: &matched,
-                change: Change {
-                    old: Some(&old_object),
-                    new: Some(&new_object),
-                },
-                profile: self.places.profiles.get(entry.profile),
-                matching: entry.profile.map_or(&[], |profile| matched.of(profile)),
-                narrowed: &[],
-            };
-            let mut tally = HintTally::new(self.out.stopwatch.clone());
-            let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.out.log);
-            tally.record(&matched.label, &mut self.out.metrics);
             // A pod that one event moved to backoff can become active only by another event.
             if !waits && strategy != MoveStrategy::Immediately {
                 continue;
             }
-            let place = self.requeue(cx, id, strategy, &matched.label);
+            let label = self.places.profiles.matched(event).label.clone();
+            let place = self.requeue(cx, id, strategy, &label);
             if self.places.is_poppable(place) {
                 return;
             }
             waits = place.is_unschedulable_pool();
+        }
+    }
+
+    /// An update of a member of a gated group can end its own reason.
+    fn reconsider_member(
+        &mut self,
+        cx: &Context<'_>,
+        (old, new): (&Arc<Pod>, &Arc<Pod>),
+        events: &[ClusterEvent],
+    ) {
+        let Some(id) = self.places.member_entry(new.uid()) else {
+            return;
+        };
+        let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+        let change = Change {
+            old: Some(&before),
+            new: Some(&after),
+        };
+        let helps = |event| self.strategy_for(cx, id, event, change) != Some(MoveStrategy::Skip);
+        if events.iter().any(helps) {
+            self.ask_about_member(cx, new.uid());
         }
     }
 
@@ -396,7 +392,7 @@ impl SchedulingQueue {
         info.attempts = info.attempts.saturating_add(1);
         info.initial_attempt_timestamp.get_or_insert(now);
         self.out.metrics.count_rejectors(&info, -1.0);
-        take_off_members(self, &mut info, now);
+        self.take_off_members(&mut info, now);
         if self.in_flight.contains(info.pod.uid()) {
             let line = LogLine::error(
                 "Discarding the popped pod: the same pod is tracked in multiple places in the scheduler",
@@ -426,9 +422,9 @@ impl SchedulingQueue {
         mut info: QueuedPodInfo,
     ) -> Result<QueuedIn, AlreadyQueued> {
         let uid = info.pod.uid().clone();
-        let is_member = group_of(self, &info.pod).is_some();
+        let is_member = self.group_of(&info.pod).is_some();
         let queued = if is_member {
-            place_of_member(self, &uid)
+            self.places.member(&uid).map(|(place, _)| place)
         } else {
             let id = self.places.id_of(info.pod.namespace(), info.pod.name());
             id.and_then(|id| self.places.get(id)?.place)
@@ -440,15 +436,15 @@ impl SchedulingQueue {
                 place,
             });
         }
-        if is_member {
-            return Ok(return_member(self, cx, info));
-        }
         info.was_flushed_from_unschedulable = false;
         if !std::mem::take(&mut info.own.is_rejected_as_before) {
             info.count_failure(cx.now);
         }
         self.out.metrics.count_rejectors(&info, 1.0);
-        let strategy = strategy_after_flight(self, cx, &info);
+        if is_member {
+            return Ok(self.return_member(cx, info));
+        }
+        let strategy = self.strategy_after_flight(cx, &info);
         // The pod can have changed since its evaluation.
         let evaluated = info.own.template.take();
         info.own.template = evaluated.filter(|template| template.is_of(&info.pod));
@@ -498,6 +494,64 @@ impl SchedulingQueue {
         }
         self.in_flight.done_all(&mut self.out.metrics);
     }
+
+    /// Logs an event for the pods in flight.
+    fn remember(&mut self, event: &ClusterEvent, change: Change<'_>) {
+        if self.in_flight.is_empty() {
+            return;
+        }
+        let profiles = &mut self.places.profiles;
+        let matched = profiles.matched(event);
+        let anything = || profiles.matched(&ClusterEvent::wildcard(label::EVENT_LOG_OVERFLOW));
+        let QueueOutputs { metrics, log, .. } = &mut self.out;
+        self.in_flight
+            .remember(&matched, change, anything, metrics, log);
+    }
+
+    /// The effect of an event on the pod of an entry. Narrowing does not apply.
+    fn strategy_for(
+        &mut self,
+        cx: &Context<'_>,
+        id: EntryId,
+        event: &ClusterEvent,
+        change: Change<'_>,
+    ) -> Option<MoveStrategy> {
+        let matched = self.places.profiles.matched(event);
+        let entry = self.places.get(id)?;
+        let profile = self.places.profiles.known(entry.profile);
+        let question = EventQuestion::about(cx, &matched, change, profile);
+        Some(question.put_once(&entry.info, &mut self.out))
+    }
+
+    /// An event during the flight can be the event that the pod waits for. Narrowing does not apply, because the
+    /// hint could not name the pod in flight.
+    fn strategy_after_flight(&mut self, cx: &Context<'_>, info: &QueuedPodInfo) -> MoveStrategy {
+        if !info.has_rejectors() {
+            return MoveStrategy::AfterBackoff;
+        }
+        let Some(events) = self.in_flight.events_for(info.pod.uid()) else {
+            let line = LogLine::error(
+                "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler",
+            );
+            self.out.log.push(line.with("pod", &*info.pod));
+            return MoveStrategy::AfterBackoff;
+        };
+        let profiles = &self.places.profiles;
+        let profile = profiles.known(profiles.by_name(&info.pod.spec.scheduler_name));
+        // The strongest result of all events applies, because the pod moves once.
+        let mut strategy = MoveStrategy::Skip;
+        for event in events {
+            let question = EventQuestion::about(cx, &event.matched, event.change(), profile);
+            match question.put_once(info, &mut self.out) {
+                MoveStrategy::Skip => {}
+                MoveStrategy::AfterBackoff if !info.pending_plugins.is_empty() => {
+                    strategy = MoveStrategy::AfterBackoff;
+                }
+                decided => return decided,
+            }
+        }
+        strategy
+    }
 }
 
 /// The profiles as the queue keeps them. Registrations that match no event are logged.
@@ -512,89 +566,6 @@ fn profiles_of(config: &QueueConfig, hooks: Vec<ProfileHooks>, log: &mut Log) ->
         log.push(line.with("plugin", &plugin).with("err", error));
     }
     profiles
-}
-
-/// Logs an event for the pods in flight.
-fn remember(queue: &mut SchedulingQueue, event: &ClusterEvent, change: Change<'_>) {
-    if queue.in_flight.is_empty() {
-        return;
-    }
-    let matched = queue.places.profiles.matched(event);
-    let profiles = &mut queue.places.profiles;
-    queue.in_flight.remember(
-        &matched,
-        change,
-        || profiles.matched(&ClusterEvent::wildcard(label::EVENT_LOG_OVERFLOW)),
-        &mut queue.out.metrics,
-        &mut queue.out.log,
-    );
-}
-
-/// The handling of a waiting pod after an event about it. Narrowing does not apply.
-fn strategy_of(
-    queue: &mut SchedulingQueue,
-    cx: &Context<'_>,
-    info: &QueuedPodInfo,
-    event: &ClusterEvent,
-    change: Change<'_>,
-) -> MoveStrategy {
-    let matched = queue.places.profiles.matched(event);
-    let id = queue.places.profiles.by_name(&info.pod.spec.scheduler_name);
-    let question = EventQuestion {
-        cluster: cx.cluster,
-        matched: &matched,
-        change,
-        profile: queue.places.profiles.get(id),
-        matching: id.map_or(&[], |id| matched.of(id)),
-        narrowed: &[],
-    };
-    let mut tally = HintTally::new(queue.out.stopwatch.clone());
-    let strategy = question.put_to(info, None, &mut tally, &mut queue.out.log);
-    tally.record(&matched.label, &mut queue.out.metrics);
-    strategy
-}
-
-/// An event during the flight can be the event that the pod waits for. Narrowing does not apply, because the
-/// hint could not name the pod in flight.
-fn strategy_after_flight(
-    queue: &mut SchedulingQueue,
-    cx: &Context<'_>,
-    info: &QueuedPodInfo,
-) -> MoveStrategy {
-    if !info.has_rejectors() {
-        return MoveStrategy::AfterBackoff;
-    }
-    let Some(events) = queue.in_flight.events_for(info.pod.uid()) else {
-        let line = LogLine::error(
-            "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler",
-        );
-        queue.out.log.push(line.with("pod", &*info.pod));
-        return MoveStrategy::AfterBackoff;
-    };
-    let id = queue.places.profiles.by_name(&info.pod.spec.scheduler_name);
-    let profile = queue.places.profiles.get(id);
-    // The strongest result of all events applies, because the pod moves once.
-    let mut strategy = MoveStrategy::Skip;
-    for event in events {
-        let question = EventQuestion {
-            cluster: cx.cluster,
-            matched: &event.matched,
-            change: event.change(),
-            profile,
-            matching: id.map_or(&[], |id| event.matched.of(id)),
-            narrowed: &[],
-        };
-        let mut tally = HintTally::new(queue.out.stopwatch.clone());
-        let answer = question.put_to(info, None, &mut tally, &mut queue.out.log);
-        tally.record(&event.matched.label, &mut queue.out.metrics);
-        match answer {
-            MoveStrategy::Skip => {}
-            MoveStrategy::Immediately => return answer,
-            MoveStrategy::AfterBackoff if info.pending_plugins.is_empty() => return answer,
-            MoveStrategy::AfterBackoff => strategy = answer,
-        }
-    }
-    strategy
 }
 
 impl fmt::Debug for SchedulingQueue {

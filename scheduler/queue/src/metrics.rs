@@ -11,24 +11,6 @@ const PRE_ENQUEUE: &str = "PreEnqueue";
 /// The label of `inflight_events` that counts the pods in flight.
 pub const POD_POPPED: &str = "PodPopped";
 
-/// The result of a PreQueueingHint, as in the `result` label of its metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NarrowingResult {
-    /// All pods.
-    AllPods,
-    /// The listed pods.
-    Narrowed,
-}
-
-impl NarrowingResult {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::AllPods => "all_pods",
-            Self::Narrowed => "narrowed",
-        }
-    }
-}
-
 /// The metrics of the queue, except `pending_pods`, which is in [`super::QueueCounts`]. Durations are zero without a
 /// stopwatch.
 #[derive(Debug, Clone, Default)]
@@ -75,9 +57,9 @@ impl QueueMetrics {
     }
 
     /// `pre_queueing_hint_evaluations_total`.
-    pub(super) fn narrowing(&mut self, plugin: &str, result: NarrowingResult) {
-        let labels = [plugin, result.label()];
-        self.0.count(Metric::PreQueueingHintEvaluations, &labels);
+    pub(super) fn narrowing(&mut self, plugin: &str, result: &str) {
+        let metric = Metric::PreQueueingHintEvaluations;
+        self.0.count(metric, &[plugin, result]);
     }
 
     /// one run of PreEnqueue, with the code that it ended with.

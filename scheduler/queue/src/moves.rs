@@ -1,7 +1,6 @@
 //! The moves of a single pod: past PreEnqueue into the active queue, into backoff, or back to waiting.
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
-use super::gating::{ask_about_group, ask_about_member};
 use super::hints::MoveStrategy;
 use super::outputs::AskedAs;
 use super::{SchedulingQueue, label};
@@ -64,7 +63,7 @@ impl SchedulingQueue {
             self.run_pre_enqueue(cx, id);
         }
         if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
-            return gate(self, id, before, event);
+            return self.attach_gated(id, before, event);
         }
         self.enter_active(cx, id, event)
     }
@@ -96,7 +95,7 @@ impl SchedulingQueue {
         if was_gated || self.places.pops_from_backoff() {
             self.run_pre_enqueue(cx, id);
             if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
-                return gate(self, id, before, event);
+                return self.attach_gated(id, before, event);
             }
         }
         let place = match self.places.get(id) {
@@ -142,7 +141,7 @@ impl SchedulingQueue {
             return;
         };
         if info.own.group.is_some() {
-            ask_about_group(self, cx, id, true);
+            self.ask_about_group(cx, id, true);
             return;
         }
         let asked = (&info.pod, AskedAs::Pod(info.own.gate.as_ref()));
@@ -162,7 +161,7 @@ impl SchedulingQueue {
                 let strategy = MoveStrategy::AfterBackoff;
                 self.requeue(cx, id, strategy, label::ADMISSION_WITHDRAWN);
                 // A group that stays gated by another member asks none of the others.
-                ask_about_member(self, cx, pod.uid());
+                self.ask_about_member(cx, pod.uid());
             }
             Some(place) => {
                 self.places.detach(id);
@@ -172,7 +171,7 @@ impl SchedulingQueue {
                     .get(id)
                     .is_some_and(|entry| entry.info.is_gated())
                 {
-                    gate(self, id, Some(place), label::ADMISSION_WITHDRAWN);
+                    self.attach_gated(id, Some(place), label::ADMISSION_WITHDRAWN);
                 } else {
                     self.places.attach(id, place);
                 }
@@ -193,14 +192,9 @@ impl SchedulingQueue {
                 activated += 1;
             } else if self.in_flight.contains(pod.uid()) {
                 let target = Object::Pod(pod.clone());
-                super::remember(
-                    self,
-                    &ClusterEvent::wildcard(label::FORCE_ACTIVATE),
-                    Change {
-                        old: None,
-                        new: Some(&target),
-                    },
-                );
+                let new = Some(&target);
+                let event = ClusterEvent::wildcard(label::FORCE_ACTIVATE);
+                self.remember(&event, Change { old: None, new });
             }
         }
         activated
@@ -227,23 +221,23 @@ impl SchedulingQueue {
         }
         self.take_off(id, cx.now)
     }
-}
 
-/// Attaches a detached pod as gated. A pod that already waited for events is not counted again.
-pub(super) fn gate(
-    queue: &mut SchedulingQueue,
-    id: EntryId,
-    before: Option<QueuedIn>,
-    event: &str,
-) -> QueuedIn {
-    if let Some(entry) = queue.places.get_mut(id) {
-        entry.info.own.template = None;
-        let uid = entry.info.pod.uid().clone();
-        queue.places.release(&uid);
+    /// Attaches a detached pod as gated. A pod that already waited for events is not counted again.
+    pub(super) fn attach_gated(
+        &mut self,
+        id: EntryId,
+        before: Option<QueuedIn>,
+        event: &str,
+    ) -> QueuedIn {
+        if let Some(entry) = self.places.get_mut(id) {
+            entry.info.own.template = None;
+            let uid = entry.info.pod.uid().clone();
+            self.places.release(&uid);
+        }
+        self.places.attach(id, QueuedIn::Gated);
+        if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
+            self.arrived(id, QueuedIn::Gated, event);
+        }
+        QueuedIn::Gated
     }
-    queue.places.attach(id, QueuedIn::Gated);
-    if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
-        queue.arrived(id, QueuedIn::Gated, event);
-    }
-    QueuedIn::Gated
 }

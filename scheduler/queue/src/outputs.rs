@@ -95,6 +95,14 @@ impl QueueOutputs {
         Some(Gate::of(name, &**plugin, &status, is_stated))
     }
 
+    /// Replaces a pod by its new version. A rejection that its status states no more is reported again.
+    pub(super) fn replace_pod(&mut self, info: &mut QueuedPodInfo, new: &Arc<Pod>, now: Time) {
+        if self.reports_wanted {
+            self.reports.shown(info, new, now);
+        }
+        info.pod = new.clone();
+    }
+
     /// Sets or clears the gate of a pod after a run. The plugin becomes a rejector of the pod, and the result is
     /// reported.
     pub(super) fn set_gate(&mut self, info: &mut QueuedPodInfo, gate: Option<Gate>, now: Time) {

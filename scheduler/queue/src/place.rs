@@ -3,64 +3,19 @@
 use super::QueueConfig;
 use super::backoff::Backoff;
 use super::counts::QueueCounts;
-use super::entry::{Entry, EntryId, PodTemplateKey, QueueEntries, QueuedIn, QueuedPodInfo};
-use super::group::{GroupStore, RootPlace};
+use super::entry::{Entry, EntryId, Gate, PodTemplateKey, QueueEntries, QueuedIn, QueuedPodInfo};
+use super::groups::Groups;
 use super::heap::{Heap, HeapItem, Key, Positions};
 use super::hooks::{Profiles, QueueProfile};
 use super::names::{self, Names};
-use super::pool::Pool;
-use super::templates::PodTemplates;
-use berth_api::{Str, Time};
+use super::sort_order::SortOrder;
+use super::waiting::{Turn, WaitingPods};
+use berth_api::{Pod, Str, Time};
 use berth_framework::Feature;
-use berth_framework::plugin::{QueueSort, QueuedPod, SortKey};
-use rustc_hash::FxHashSet;
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use berth_framework::plugin::QueueSort;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// The order of one heap.
-struct Order<'a> {
-    entries: &'a QueueEntries,
-    /// The queue sort, if this heap uses it and it has no keys.
-    sort: Option<&'a dyn QueueSort>,
-}
-
-impl Order<'_> {
-    fn less(&self, a: &HeapItem, b: &HeapItem) -> bool {
-        let Some(sort) = self.sort else {
-            return a.key < b.key;
-        };
-        match a.key.at.cmp(&b.key.at) {
-            Ordering::Less => true,
-            Ordering::Greater => false,
-            Ordering::Equal => {
-                let (Some(first), Some(second)) = (self.entries.get(a.id), self.entries.get(b.id))
-                else {
-                    return a.key < b.key;
-                };
-                let (first, second) = (view(&first.info), view(&second.info));
-                sort.less(first, second)
-                    || (!sort.less(second, first) && a.key.arrival < b.key.arrival)
-            }
-        }
-    }
-}
-
-fn view(info: &QueuedPodInfo) -> QueuedPod<'_> {
-    QueuedPod {
-        pod: &info.pod,
-        timestamp: info.timestamp,
-    }
-}
-
-/// Returns whether a place is ordered by the queue sort.
-fn follows_sort(place: QueuedIn, windowed: bool) -> bool {
-    match place {
-        QueuedIn::Active => true,
-        QueuedIn::Backoff => windowed,
-        QueuedIn::ErrorBackoff | QueuedIn::Unschedulable | QueuedIn::Gated => false,
-    }
-}
 
 /// The pods of an entry: the pod, or the members of a group.
 fn members_of(info: &QueuedPodInfo) -> impl Iterator<Item = &QueuedPodInfo> {
@@ -71,46 +26,6 @@ fn members_of(info: &QueuedPodInfo) -> impl Iterator<Item = &QueuedPodInfo> {
 
 /// The maximum number of pods whose backoff is checked before one of them is woken for its template.
 const LOOKED_AT_MAX: usize = 16;
-
-/// The template group of a pod in this place, and its order, as in the active queue. A queue sort without keys can
-/// compare any field, so pods are not grouped in this case.
-fn group(
-    entry: &Entry,
-    place: QueuedIn,
-    sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
-) -> Option<(&Arc<PodTemplateKey>, Key)> {
-    let template = entry.info.own.template.as_ref();
-    let template = template.filter(|_| place == QueuedIn::Unschedulable)?;
-    let key = Key {
-        at: Time::EPOCH,
-        sort: sort_key?(view(&entry.info)),
-        arrival: entry.arrival,
-    };
-    Some((template, key))
-}
-
-/// The order of the queue sort.
-struct SortOrder {
-    /// The plugin, if it has no keys.
-    plugin: Option<Arc<dyn QueueSort>>,
-    /// The key of a pod.
-    key: Option<fn(QueuedPod<'_>) -> SortKey>,
-}
-
-impl SortOrder {
-    /// The order of a plugin; without one, by how long pods wait.
-    fn of(sort: Option<Arc<dyn QueueSort>>) -> Self {
-        let by_timestamp: fn(QueuedPod<'_>) -> SortKey = |pod| SortKey(pod.timestamp.as_nanos(), 0);
-        let key = match &sort {
-            Some(sort) => sort.sort_key(),
-            None => Some(by_timestamp),
-        };
-        Self {
-            plugin: sort.filter(|_| key.is_none()),
-            key,
-        }
-    }
-}
 
 /// All queued pods. Each pod is in exactly one place.
 pub struct QueuePlaces {
@@ -123,14 +38,13 @@ pub struct QueuePlaces {
     names: Names,
     heaps: [Heap; QueuedIn::ALL.len()],
     positions: Positions,
-    /// The pods that every event can examine.
-    pool: Pool,
-    /// The pods that another pod of their template represents.
-    represented: Pool,
-    templates: PodTemplates,
+    /// The pods that wait for events, and the members of gated groups that wait for their own events.
+    waiting: WaitingPods,
+    /// The index entries of members of gated groups, by UID.
+    members: FxHashMap<Str, EntryId>,
     arrivals: u64,
     /// The groups, and members without an entry.
-    pub(super) groups: GroupStore,
+    pub(super) groups: Groups,
     /// The number of gated pods whose plugins a flush ran again.
     long_gated: usize,
 }
@@ -142,20 +56,20 @@ impl QueuePlaces {
         sort: Option<Arc<dyn QueueSort>>,
         profiles: Profiles,
     ) -> Self {
+        let pops_from_backoff = config.features.enabled(Feature::SchedulerPopFromBackoffQ);
         Self {
-            sort: SortOrder::of(sort),
-            pops_from_backoff: config.features.enabled(Feature::SchedulerPopFromBackoffQ),
+            sort: SortOrder::of(sort, pops_from_backoff),
+            pops_from_backoff,
             backoff: Backoff::new(config),
             profiles,
             entries: QueueEntries::default(),
             names: Names::default(),
             heaps: Default::default(),
             positions: Positions::default(),
-            pool: Pool::default(),
-            represented: Pool::default(),
-            templates: PodTemplates::default(),
+            waiting: WaitingPods::default(),
+            members: FxHashMap::default(),
             arrivals: 0,
-            groups: GroupStore::default(),
+            groups: Groups::default(),
             long_gated: 0,
         }
     }
@@ -172,11 +86,27 @@ impl QueuePlaces {
         &self.backoff
     }
 
-    /// The indexes of waiting pods: the pods that every event can examine; then, unless only representatives are
-    /// examined, the others.
-    pub(super) fn pools(&self, only_representatives: bool) -> impl Iterator<Item = &Pool> {
-        let others = (!only_representatives).then_some(&self.represented);
-        std::iter::once(&self.pool).chain(others)
+    /// The indexes of the pods that wait for events.
+    pub(super) fn waiting(&self) -> &WaitingPods {
+        &self.waiting
+    }
+
+    /// A waiting pod, or a member of a gated group with its own reason.
+    pub(super) fn waiting_entry(&self, id: EntryId) -> Option<&Entry> {
+        let waits = |entry: &&Entry| entry.place.is_some_and(QueuedIn::is_unschedulable_pool);
+        self.entries.get(id).filter(waits)
+    }
+
+    /// The entries that an event about the pod of this name can help: its own, or those of its group and of the member.
+    pub(super) fn named(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = EntryId> + use<> {
+        let entry = self.entry_of(namespace, name);
+        let uid = self.groups.uid_of(namespace, name);
+        let member = uid.and_then(|uid| self.members.get(uid).copied());
+        entry.into_iter().chain(member)
     }
 
     /// The heap of a place.
@@ -192,7 +122,7 @@ impl QueuePlaces {
     /// The entry of a queued pod, or the entry of its group.
     pub(super) fn entry_of(&self, namespace: &str, name: &str) -> Option<EntryId> {
         let alone = self.id_of(namespace, name);
-        alone.or_else(|| self.groups.entry_of(namespace, name))
+        alone.or_else(|| self.groups.entry_of(self.groups.uid_of(namespace, name)?))
     }
 
     pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
@@ -202,6 +132,12 @@ impl QueuePlaces {
     /// A mutable entry. Fields that its indexes depend on may change only while it is detached.
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
         self.entries.get_mut(id)
+    }
+
+    /// The profile of a pod; `None` for pods of other schedulers.
+    pub(super) fn profile_of(&self, pod: &Pod) -> Option<&QueueProfile> {
+        self.profiles
+            .get(self.profiles.by_name(&pod.spec.scheduler_name))
     }
 
     /// A detached entry, with the plugins of its profile.
@@ -217,28 +153,33 @@ impl QueuePlaces {
     /// The number of waiting pods by place.
     pub fn counts(&self) -> QueueCounts {
         let len = |place| self.heap(place).len() + self.groups.further_members[place as usize];
+        let outside = |place| self.groups.outside().filter(|(of, _)| *of == place).count();
         QueueCounts {
             active: len(QueuedIn::Active),
             backoff: len(QueuedIn::Backoff) + len(QueuedIn::ErrorBackoff),
             unschedulable: len(QueuedIn::Unschedulable),
             gated: len(QueuedIn::Gated),
-            incomplete: self.groups.incomplete_len(),
-            pending: self.groups.pending().count(),
+            incomplete: outside(QueuedIn::Gated),
+            pending: outside(QueuedIn::Active),
         }
     }
 
     /// Every queued pod, in no particular order.
     pub fn pods(&self) -> impl Iterator<Item = (QueuedIn, &QueuedPodInfo)> {
-        let queued = self.entries.iter().filter_map(|(_, entry)| {
+        let queued = self.entries.queued().filter_map(|(_, entry)| {
             let place = entry.place?;
             Some(members_of(&entry.info).map(move |info| (place, info)))
         });
-        let incomplete = self.groups.incomplete.values().flat_map(|m| m.values());
-        let pending = self.groups.pending();
-        queued
-            .flatten()
-            .chain(incomplete.map(|info| (QueuedIn::Gated, info)))
-            .chain(pending.map(|info| (QueuedIn::Active, info)))
+        queued.flatten().chain(self.groups.outside())
+    }
+
+    /// The place of a member of a group, and the member as it is queued, pending or incomplete.
+    pub(super) fn member(&self, uid: &str) -> Option<(QueuedIn, &QueuedPodInfo)> {
+        let queued = || {
+            let entry = self.entries.get(self.groups.entry_of(uid)?)?;
+            Some((entry.place?, entry.info.group()?.members.get(uid)?))
+        };
+        self.groups.find_outside(uid).or_else(queued)
     }
 
     /// The number of entries by queue and type, with the names of the metrics.
@@ -268,11 +209,7 @@ impl QueuePlaces {
 
     /// The queued groups, in no particular order.
     pub fn groups(&self) -> impl Iterator<Item = (QueuedIn, &QueuedPodInfo)> {
-        let queued = self.groups.roots.values().filter_map(|place| match place {
-            RootPlace::Queued(id) => Some(*id),
-            RootPlace::InFlight(_) => None,
-        });
-        queued.filter_map(|id| {
+        self.groups.entries().filter_map(|id| {
             let entry = self.entries.get(id)?;
             Some((entry.place?, &entry.info))
         })
@@ -281,15 +218,9 @@ impl QueuePlaces {
     /// The pods of a place: active pods and pods in backoff in the order of pops, waiting pods by waiting time. Sorts;
     /// for explanations and tests.
     pub fn pods_in(&self, place: QueuedIn) -> Vec<&QueuedPodInfo> {
-        let order = self.order(place);
+        let less = self.sort.less(place, &self.entries);
         let mut items = self.heap(place).items().to_vec();
-        items.sort_by(|a, b| {
-            if order.less(a, b) {
-                Ordering::Less
-            } else {
-                Ordering::Greater
-            }
-        });
+        items.sort_by(|a, b| less(b, a).cmp(&less(a, b)));
         items
             .iter()
             .filter_map(|item| Some(members_of(&self.entries.get(item.id)?.info)))
@@ -301,10 +232,10 @@ impl QueuePlaces {
     pub fn ahead_of(&self, namespace: &str, name: &str) -> Option<usize> {
         let id = self.entry_of(namespace, name)?;
         let place = self.entries.get(id)?.place?;
-        let order = self.order(place);
+        let less = self.sort.less(place, &self.entries);
         let items = self.heap(place).items();
         let own = items.iter().find(|item| item.id == id)?;
-        let ahead = items.iter().filter(|item| order.less(item, own));
+        let ahead = items.iter().filter(|item| less(item, own));
         let pods = |item: &HeapItem| self.entries.get(item.id).map_or(1, |e| e.info.pods_len());
         Some(ahead.map(pods).sum())
     }
@@ -340,14 +271,6 @@ impl QueuePlaces {
             .find_map(|place| Some((self.heap(*place).first()?.id, *place)))
     }
 
-    fn order(&self, place: QueuedIn) -> Order<'_> {
-        let follows_sort = follows_sort(place, self.pops_from_backoff);
-        Order {
-            entries: &self.entries,
-            sort: self.sort.plugin.as_deref().filter(|_| follows_sort),
-        }
-    }
-
     // --- in and out ----------------------------------------------------------------------------------------
 
     /// Adds a pod to the queue without a place; the caller attaches it. No pod with its name is queued.
@@ -362,6 +285,7 @@ impl QueuePlaces {
             place: None,
             name_hash,
             arrival: self.arrivals,
+            is_of_member: false,
         });
         self.names.insert(id, name_hash, &self.entries);
         id
@@ -380,33 +304,17 @@ impl QueuePlaces {
 
     /// Removes a pod from its place. It stays in the queue and must be attached again.
     pub(super) fn detach(&mut self, id: EntryId) -> Option<QueuedIn> {
-        let entry = self.entries.get_mut(id)?;
-        let place = entry.place.take()?;
+        let place = self.entries.get_mut(id)?.place.take()?;
         let entry = self.entries.get(id)?;
         self.groups.further_members[place as usize] -= entry.info.pods_len() - 1;
         if place.is_unschedulable_pool() {
-            let mut pool = &mut self.pool;
-            if let Some((template, turn)) = group(entry, place, self.sort.key) {
-                if !self.templates.represents(template, id) {
-                    pool = &mut self.represented;
-                }
-                self.templates
-                    .leave(template, entry.info.pod.uid(), (turn, id));
-            }
-            pool.remove(id, entry.profile, &entry.info);
+            let turn = turn_of(&self.sort, entry, place);
+            self.waiting.remove((id, entry), turn);
         }
-        let follows_sort = follows_sort(place, self.pops_from_backoff);
-        let order = Order {
-            entries: &self.entries,
-            sort: self.sort.plugin.as_deref().filter(|_| follows_sort),
-        };
-        let removed =
-            self.heaps[place as usize].remove(id, &mut self.positions, |a, b| order.less(a, b));
+        let less = self.sort.less(place, &self.entries);
+        let removed = self.heaps[place as usize].remove(id, &mut self.positions, less);
         debug_assert!(removed.is_some(), "a pod is found where it was put");
-        if place == QueuedIn::Gated
-            && let (Some(item), Some(entry)) = (removed, self.entries.get(id))
-            && item.key.at != entry.info.timestamp
-        {
+        if place == QueuedIn::Gated && removed?.key.at != entry.info.timestamp {
             self.long_gated -= 1;
         }
         Some(place)
@@ -414,11 +322,8 @@ impl QueuePlaces {
 
     /// Takes every pod out of its place, in the order of arrival. Each must be attached again.
     pub(super) fn detach_all(&mut self) -> Vec<(EntryId, QueuedIn)> {
-        let mut ids: Vec<(u64, EntryId)> = self
-            .entries
-            .iter()
-            .map(|(id, entry)| (entry.arrival, id))
-            .collect();
+        let ids = self.entries.queued();
+        let mut ids: Vec<(u64, EntryId)> = ids.map(|(id, entry)| (entry.arrival, id)).collect();
         ids.sort_unstable();
         let detached = ids
             .into_iter()
@@ -429,7 +334,7 @@ impl QueuePlaces {
     /// Follows another order, other backoffs and other profiles. Every pod is detached.
     pub(super) fn follow(&mut self, config: &QueueConfig, sort: Option<Arc<dyn QueueSort>>) {
         debug_assert!(self.heaps.iter().all(|heap| heap.len() == 0));
-        self.sort = SortOrder::of(sort);
+        self.sort = SortOrder::of(sort, self.pops_from_backoff);
         self.backoff = Backoff::new(config);
         for entry in self.entries.iter_mut() {
             entry.profile = self.profiles.by_name(&entry.info.pod.spec.scheduler_name);
@@ -451,7 +356,6 @@ impl QueuePlaces {
         entry.place = Some(place);
         let info = &entry.info;
         self.groups.further_members[place as usize] += info.pods_len() - 1;
-        let follows_sort = follows_sort(place, self.pops_from_backoff);
         let key = Key {
             at: match place {
                 QueuedIn::Active => Time::EPOCH,
@@ -463,32 +367,18 @@ impl QueuePlaces {
                     .timestamp
                     .max(info.own.gate_flushed.unwrap_or(Time::EPOCH)),
             },
-            sort: match self.sort.key {
-                Some(sort_key) if follows_sort => sort_key(view(info)),
-                _ => SortKey::default(),
-            },
+            sort: self.sort.key(place, info),
             arrival: entry.arrival,
         };
         if place.is_unschedulable_pool() {
-            let profile = entry.profile.zip(self.profiles.get(entry.profile));
-            let mut pool = &mut self.pool;
-            if let Some((template, turn)) = group(entry, place, self.sort.key)
-                && !self.templates.join(template, info.pod.uid(), (turn, id))
-            {
-                pool = &mut self.represented;
-            }
-            pool.insert(id, profile, info);
+            let turn = turn_of(&self.sort, entry, place);
+            self.waiting.insert((id, entry), turn, &self.profiles);
         }
         if place == QueuedIn::Gated && key.at != info.timestamp {
             self.long_gated += 1;
         }
-        let order = Order {
-            entries: &self.entries,
-            sort: self.sort.plugin.as_deref().filter(|_| follows_sort),
-        };
-        self.heaps[place as usize].push(HeapItem { key, id }, &mut self.positions, |a, b| {
-            order.less(a, b)
-        });
+        let less = self.sort.less(place, &self.entries);
+        self.heaps[place as usize].push(HeapItem { key, id }, &mut self.positions, less);
     }
 
     // --- templates -----------------------------------------------------------------------------------------
@@ -497,7 +387,8 @@ impl QueuePlaces {
     pub(super) fn next_for(&mut self, id: EntryId, now: Time) -> EntryId {
         let represented = self.entries.get(id).and_then(|entry| {
             let template = entry.info.own.template.as_ref()?;
-            self.templates
+            self.waiting
+                .templates
                 .represents(template, id)
                 .then(|| template.clone())
         });
@@ -507,13 +398,13 @@ impl QueuePlaces {
 
     /// A pod of a due group, to be woken.
     pub(super) fn next_due(&mut self, now: Time) -> Option<EntryId> {
-        let template = self.templates.take_due()?;
+        let template = self.waiting.templates.take_due()?;
         self.appoint_next(&template, now)
     }
 
     /// An away representative has ended otherwise than by waiting again.
     pub(super) fn release(&mut self, uid: &str) {
-        self.templates.release(uid);
+        self.waiting.templates.release(uid);
     }
 
     /// Returns whether a pod is away on behalf of its template.
@@ -522,7 +413,7 @@ impl QueuePlaces {
         uid: &str,
         template: Option<&Arc<PodTemplateKey>>,
     ) -> bool {
-        let represented = self.templates.represented_by(uid);
+        let represented = self.waiting.templates.represented_by(uid);
         represented.is_some() && represented == template
     }
 
@@ -532,32 +423,87 @@ impl QueuePlaces {
             let entry = self.entries.get(*id);
             entry.is_some_and(|entry| !self.backoff.is_backing_off(&entry.info, now))
         };
-        let members = || self.templates.members(template);
+        let members = || self.waiting.templates.members(template);
         let next = members().take(LOOKED_AT_MAX).find(is_ready);
         let next = next.or_else(|| members().next())?;
-        let before = self.templates.appoint(template, next);
-        if before == Some(next) {
-            return before;
-        }
-        let Self {
-            pool,
-            represented,
-            profiles,
-            entries,
-            ..
-        } = self;
-        let refile = |id: EntryId, from: &mut Pool, to: &mut Pool| {
-            if let Some(entry) = entries.get(id) {
-                let profile = entry.profile.zip(profiles.get(entry.profile));
-                from.remove(id, entry.profile, &entry.info);
-                to.insert(id, profile, &entry.info);
-            }
-        };
-        if let Some(before) = before {
-            refile(before, pool, represented);
-        }
-        refile(next, represented, pool);
+        let (entries, profiles) = (&self.entries, &self.profiles);
+        self.waiting.appoint(template, next, entries, profiles);
         Some(next)
+    }
+
+    // --- members of gated groups ---------------------------------------------------------------------------
+
+    /// Returns whether a member of a gated group is indexed.
+    pub(super) fn has_member(&self, uid: &str) -> bool {
+        self.members.contains_key(uid)
+    }
+
+    /// The index entry of a member of a gated group.
+    pub(super) fn member_entry(&self, uid: &str) -> Option<EntryId> {
+        self.members.get(uid).copied()
+    }
+
+    /// Indexes a member of a group in its current state, if it waits for events of its own.
+    pub(super) fn file_member(&mut self, group: EntryId, uid: &Str) {
+        let Some(of_group) = self.entries.get(group).map(|entry| &entry.info) else {
+            return;
+        };
+        let member = of_group.group().and_then(|group| group.members.get(uid));
+        let member = member.filter(|member| of_group.has_own_reason(member));
+        let known = self.members.get(uid).and_then(|id| self.entries.get(*id));
+        let is_as_before = match known.zip(member) {
+            Some((known, member)) => waits_for_the_same(&known.info, member),
+            None => known.is_none() && member.is_none(),
+        };
+        if is_as_before {
+            return;
+        }
+        let member = member.cloned();
+        self.remove_member(uid);
+        let gate = member.as_ref().and_then(|member| member.own.gate.as_ref());
+        let is_of_group = gate.is_some_and(Gate::is_of_group);
+        if let Some(entry) = self.entries.get_mut(group)
+            && let Some(group) = entry.info.own.group.as_mut()
+        {
+            if is_of_group {
+                group.with_reason_of_group.insert(uid.clone());
+            } else {
+                group.with_reason_of_group.remove(uid);
+            }
+        }
+        if let Some(info) = member {
+            self.insert_member(info);
+        }
+    }
+
+    fn insert_member(&mut self, info: QueuedPodInfo) {
+        let uid = info.pod.uid().clone();
+        let id = self.entries.insert(Entry {
+            profile: self.profiles.by_name(&info.pod.spec.scheduler_name),
+            info,
+            place: Some(QueuedIn::Gated),
+            name_hash: 0,
+            arrival: 0,
+            is_of_member: true,
+        });
+        self.members.insert(uid, id);
+        if let Some(entry) = self.entries.get(id) {
+            self.waiting.insert((id, entry), None, &self.profiles);
+        }
+    }
+
+    /// Removes a member that is in no gated group, or has no reason of its own. Does nothing for other pods.
+    pub(super) fn remove_member(&mut self, uid: &str) {
+        let id = self.members.remove(uid);
+        if let Some((id, entry)) = id.and_then(|id| Some((id, self.entries.remove(id)?))) {
+            self.waiting.remove((id, &entry), None);
+        }
+    }
+
+    /// Removes every member of a gated group, before the profiles are replaced.
+    pub(super) fn remove_members(&mut self) {
+        let uids: Vec<Str> = self.members.keys().cloned().collect();
+        uids.iter().for_each(|uid| self.remove_member(uid));
     }
 
     /// Checks the consistency of the records: each pod is in exactly one place, in the heap and the indexes of that
@@ -566,8 +512,7 @@ impl QueuePlaces {
     /// # Errors
     /// The first disagreement.
     pub(super) fn check(&self, is_in_flight: impl Fn(&str) -> bool) -> Result<(), String> {
-        let (mut links, mut filed, mut grouped) = (0, 0, 0);
-        for (id, entry) in self.entries.iter() {
+        for (id, entry) in self.entries.queued() {
             let pod = entry.info.pod.key();
             let Some(place) = entry.place else {
                 return Err(format!("{pod} is in no place"));
@@ -589,55 +534,77 @@ impl QueuePlaces {
             {
                 return Err(format!("{pod} is in {place:?}; gated: {gated}"));
             }
-            if place.is_unschedulable_pool() {
-                let mut pool = &self.pool;
-                if let Some((template, _)) = group(entry, place, self.sort.key) {
-                    grouped += 1;
-                    if !self.templates.represents(template, id) {
-                        pool = &self.represented;
-                    }
-                }
-                links += entry.info.rejectors().count().max(1);
-                let gate = entry.info.gating_plugin().map(Str::as_str);
-                let no_plugin = (!entry.info.has_rejectors()).then_some("");
-                for plugin in entry.info.rejectors().map(Str::as_str).chain(no_plugin) {
-                    if !pool.contains(gate, entry.profile, plugin, id) {
-                        return Err(format!("{pod} is not indexed under {plugin:?}"));
-                    }
-                }
-                let profile = entry.profile.zip(self.profiles.get(entry.profile));
-                let checked = pool.by_wait.check(id, profile, &entry.info);
-                filed += checked.map_err(|problem| format!("{pod} {problem}"))?;
-            }
         }
-        let places: usize = QueuedIn::ALL.iter().map(|p| self.heap(*p).len()).sum();
-        for (what, count, expected) in [
-            ("names", self.names.len(), self.entries.len()),
-            ("places", places, self.entries.len()),
-            ("pods in groups", self.templates.len(), grouped),
-            (
-                "index links",
-                self.pools(false).map(Pool::links).sum(),
-                links,
-            ),
-            (
-                "places in the index",
-                self.pools(false).map(|pool| pool.by_wait.len()).sum(),
-                filed,
-            ),
-        ] {
-            if count != expected {
-                return Err(format!("{count} {what}, expected {expected}"));
-            }
+        let queued = self.entries.queued().count();
+        let heaps: usize = QueuedIn::ALL.iter().map(|p| self.heap(*p).len()).sum();
+        if [self.names.len(), heaps] != [queued; 2] {
+            let names = self.names.len();
+            return Err(format!("{queued} entries, {names} names, {heaps} in heaps"));
         }
-        let to_try = self.entries.iter().filter(|(_, entry)| {
+        self.check_members()?;
+        self.waiting.check(&self.entries, &self.profiles, |entry| {
+            let place = entry.place;
+            place.is_some_and(|place| turn_of(&self.sort, entry, place).is_some())
+        })?;
+        let to_try = self.entries.queued().filter(|(_, entry)| {
             let place = entry.place;
             place.is_some_and(|place| place == QueuedIn::Active || place.is_backoff())
         });
         let to_try: FxHashSet<&Str> = to_try.map(|(_, entry)| entry.info.pod.uid()).collect();
-        self.groups
-            .check(|id| self.entries.get(id)?.info.own.group.as_deref())?;
-        self.templates
-            .check(|uid| to_try.contains(uid) || is_in_flight(uid))
+        self.groups.check(|id| self.entries.get(id)?.info.group())?;
+        self.waiting
+            .templates
+            .check(|uid| to_try.contains(&uid) || is_in_flight(uid))
     }
+
+    /// Checks that exactly the members of gated groups with their own reasons are indexed, in their current state.
+    fn check_members(&self) -> Result<(), String> {
+        let mut expected = 0;
+        for (_, entry) in self.entries.queued() {
+            let Some(group) = entry.info.group() else {
+                continue;
+            };
+            let mut of_group = BTreeSet::new();
+            for member in group.members().filter(|m| entry.info.has_own_reason(m)) {
+                expected += 1;
+                if member.own.gate.as_ref().is_some_and(Gate::is_of_group) {
+                    of_group.insert(member.pod.uid());
+                }
+                let id = self.members.get(member.pod.uid());
+                let known = id.and_then(|id| self.entries.get(*id));
+                if !known.is_some_and(|known| waits_for_the_same(&known.info, member)) {
+                    let pod = member.pod.key();
+                    return Err(format!("the gated member {pod} is not indexed as it is"));
+                }
+            }
+            if !group.with_reason_of_group.iter().eq(of_group) {
+                let (key, stating) = (group.key(), &group.with_reason_of_group);
+                return Err(format!("{key} has members with its reasons: {stating:?}"));
+            }
+        }
+        if self.members.len() != expected {
+            let len = self.members.len();
+            return Err(format!("{len} gated members, expected {expected}"));
+        }
+        Ok(())
+    }
+}
+
+/// The turn of a pod in this place among the waiting pods of its template.
+fn turn_of<'a>(sort: &SortOrder, entry: &'a Entry, place: QueuedIn) -> Option<Turn<'a>> {
+    let template = entry.info.own.template.as_ref();
+    let template = template.filter(|_| place == QueuedIn::Unschedulable)?;
+    let key = Key {
+        at: Time::EPOCH,
+        sort: sort.turn(&entry.info)?,
+        arrival: entry.arrival,
+    };
+    Some((template, key))
+}
+
+/// Returns whether a member waits for the same as in its index entry.
+fn waits_for_the_same(known: &QueuedPodInfo, now: &QueuedPodInfo) -> bool {
+    Arc::ptr_eq(&known.pod, &now.pod)
+        && known.own.gate == now.own.gate
+        && known.rejectors().eq(now.rejectors())
 }

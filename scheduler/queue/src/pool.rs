@@ -8,6 +8,7 @@ use super::wait_index::WaitIndex;
 use berth_api::Str;
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::collections::BTreeSet;
 
 type Ids = IndexSet<EntryId, FxBuildHasher>;
 
@@ -124,19 +125,6 @@ impl Pool {
             .is_some_and(|by_rejector| !by_rejector.0.is_empty())
     }
 
-    /// Returns whether a pod is among those of [`Self::rejected_by`].
-    pub(super) fn contains(
-        &self,
-        gate: Option<&str>,
-        profile: Option<ProfileId>,
-        plugin: &str,
-        id: EntryId,
-    ) -> bool {
-        self.of(gate, profile)
-            .and_then(|by_rejector| by_rejector.0.get(plugin))
-            .is_some_and(|ids| ids.contains(&id))
-    }
-
     fn of(&self, gate: Option<&str>, profile: Option<ProfileId>) -> Option<&ByRejector> {
         let by_profile = match gate {
             None => &self.waiting,
@@ -145,13 +133,30 @@ impl Pool {
         by_profile.get(&profile)
     }
 
-    /// The number of index entries of pods, over all sets.
-    pub(super) fn links(&self) -> usize {
-        std::iter::once(&self.waiting)
-            .chain(self.gated.values())
-            .flat_map(FxHashMap::values)
-            .flat_map(|by_rejector| by_rejector.0.values())
-            .map(IndexSet::len)
-            .sum()
+    /// Every index entry of a pod.
+    fn links(&self) -> BTreeSet<(Option<&Str>, Option<ProfileId>, &Str, EntryId)> {
+        let gated = self.gated.iter().map(|(gate, of)| (Some(gate), of));
+        let mut links = BTreeSet::new();
+        for (gate, by_profile) in gated.chain([(None, &self.waiting)]) {
+            for (profile, by_rejector) in by_profile {
+                for (plugin, ids) in &by_rejector.0 {
+                    links.extend(ids.iter().map(|id| (gate, *profile, plugin, *id)));
+                }
+            }
+        }
+        links
+    }
+
+    /// Checks that the index contains the same as a new index of the same pods.
+    ///
+    /// # Errors
+    /// The first disagreement.
+    pub(super) fn check(&self, expected: &Self) -> Result<(), String> {
+        let (links, expected_links) = (self.links(), expected.links());
+        if let Some(link) = links.symmetric_difference(&expected_links).next() {
+            let is_indexed = links.contains(link);
+            return Err(format!("index entry {link:?} exists: {is_indexed}"));
+        }
+        self.by_wait.check(&expected.by_wait)
     }
 }

@@ -6,7 +6,6 @@
 
 use super::entry::{EntryId, QueuedIn};
 use super::hooks::ProfileHooks;
-use super::moves::gate;
 use super::{SchedulingQueue, label, profiles_of};
 use berth_api::Duration;
 use berth_framework::ClusterEvent;
@@ -27,11 +26,11 @@ impl SchedulingQueue {
         let sort = hooks.first().map(|profile| profile.queue_sort.clone());
         // With the former order and profiles, by which the pods are found.
         let detached = self.places.detach_all();
+        self.places.remove_members();
         self.config.pod_initial_backoff = initial;
         self.config.pod_max_backoff = max;
         self.places.profiles = profiles_of(&self.config, hooks, &mut self.out.log);
         self.places.follow(&self.config, sort);
-        self.gated_members.refile(&self.places.profiles);
         // Events in the log refer to registrations of the former profiles.
         if !self.in_flight.is_empty() {
             let anything = ClusterEvent::wildcard(label::CONFIGURATION_CHANGE);
@@ -61,7 +60,7 @@ impl SchedulingQueue {
         };
         let event = label::CONFIGURATION_CHANGE;
         if entry.info.is_gated() {
-            gate(self, id, Some(before), event);
+            self.attach_gated(id, Some(before), event);
             return;
         }
         let place = match before {

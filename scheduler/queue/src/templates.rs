@@ -73,23 +73,25 @@ impl PodTemplates {
         is_back || is_new
     }
 
-    /// Removes a waiting pod. A representative is away from now on.
+    /// Removes a waiting pod. A representative is away from now on. Returns whether the pod was the representative.
     pub(super) fn leave(
         &mut self,
         template: &Arc<PodTemplateKey>,
         uid: &Str,
         (key, id): (Key, EntryId),
-    ) {
+    ) -> bool {
         let Some(group) = self.groups.get_mut(template) else {
             debug_assert!(false, "a waiting pod is in the group of its template");
-            return;
+            return true;
         };
         let removed = group.members.remove(&(key, id));
         debug_assert!(removed, "a waiting pod is found where it was put");
-        if group.representative == Representative::Waits(id) {
+        let represents = group.representative == Representative::Waits(id);
+        if represents {
             group.representative = Representative::IsAway;
             self.away.insert(uid.clone(), template.clone());
         }
+        represents
     }
 
     /// Returns whether the pod waits for events on behalf of its group.

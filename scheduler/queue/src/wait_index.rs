@@ -97,30 +97,27 @@ impl WaitIndex {
         }
     }
 
-    /// The number of index entries.
-    pub(super) fn len(&self) -> usize {
-        self.filed.len()
-    }
-
-    /// Checks that the index entries of a pod equal those of its current plugins, and that it is found in each.
-    pub(super) fn check(
-        &self,
-        id: EntryId,
-        profile: Option<(ProfileId, &QueueProfile)>,
-        info: &QueuedPodInfo,
-    ) -> Result<usize, String> {
-        let expected = places(profile, info);
-        let known = self.places.get(id.index()).and_then(Option::as_deref);
-        if known.unwrap_or_default() != &expected[..] {
-            return Err(format!("is filed under {known:?}, not under {expected:?}"));
+    /// Checks that the index contains the same as a new index of the same pods.
+    ///
+    /// # Errors
+    /// The first disagreement.
+    pub(super) fn check(&self, expected: &Self) -> Result<(), String> {
+        if let Some(place) = self.filed.symmetric_difference(&expected.filed).next() {
+            let is_filed = self.filed.contains(place);
+            return Err(format!(
+                "entry {place:?} of the wait index exists: {is_filed}"
+            ));
         }
-        match expected
-            .iter()
-            .find(|(number, amount)| !self.filed.contains(&(*number, *amount, id)))
-        {
-            Some(place) => Err(format!("is not found under {place:?}")),
-            None => Ok(expected.len()),
+        let places = |of: &Self| -> Vec<(usize, Box<[Place]>)> {
+            let places = of.places.iter().cloned().enumerate();
+            places
+                .filter_map(|(at, places)| Some((at, places?)))
+                .collect()
+        };
+        if places(self) != places(expected) {
+            return Err("a pod is not found again in the wait index".to_owned());
         }
+        Ok(())
     }
 }
 

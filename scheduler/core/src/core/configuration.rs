@@ -7,7 +7,7 @@ use berth_framework::Cluster;
 use berth_framework::cluster::{QUOTA_GATE_PLUGIN, RejectionPolicy};
 use berth_framework::extender::Extenders;
 use berth_profile::Profiles;
-use berth_queue::{SchedulingQueue, remove_pod};
+use berth_queue::SchedulingQueue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Core {
     /// A waiting pod is left to another scheduler: with its nomination, its reports and the statuses that are to be written.
     pub(crate) fn leave_to_others(&mut self, pod: &Pod) {
         let (queue, cx) = self.queue_with_context();
-        remove_pod(queue, &cx, pod);
+        queue.remove(&cx, pod);
         self.explanations.forget(pod.uid());
         self.leave_status(pod.uid());
     }

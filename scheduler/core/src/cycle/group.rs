@@ -29,9 +29,7 @@ use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupProgress, Nominating};
 use berth_framework::{Cluster, Code, Feature, Slot, Status};
 use berth_profile::{Point, Profile};
-use berth_queue::{
-    GroupEnd, PluginSet, QueuedPodInfo, group_ended, group_untried, is_rejected_now,
-};
+use berth_queue::{GroupEnd, PluginSet, QueuedPodInfo};
 use berth_telemetry::metrics::Metric;
 use post_filter::GroupNominations;
 use rustc_hash::FxHashMap;
@@ -96,8 +94,8 @@ impl Cycle {
             results: Vec::new(),
         };
         let (queue, cx) = core.queue_with_context();
-        if is_rejected_now(queue, &cx, &info) {
-            group_untried(queue, &cx, info);
+        if queue.is_rejected_now(&cx, &info) {
+            queue.group_untried(&cx, info);
             return ended;
         }
         let Some(group) = info.take_group() else {
@@ -108,7 +106,7 @@ impl Cycle {
         let members = begin_members(core, group.into_ordered(), &mut ended.results);
         let Some(profile) = members.first().map(|member| member.attempt.profile.clone()) else {
             let (queue, cx) = core.queue_with_context();
-            group_ended(queue, &cx, info, &root, &GroupEnd::Success);
+            queue.group_ended(&cx, info, &root, &GroupEnd::Success);
             return ended;
         };
         core.outbound
@@ -176,7 +174,7 @@ impl Cycle {
         let (log, metrics) = (&mut core.outbound.log, &mut core.metrics);
         group_status::attempt_ended(log, metrics, &attempt, &ended.results);
         let (queue, cx) = core.queue_with_context();
-        group_ended(queue, &cx, info, &root, &end);
+        queue.group_ended(&cx, info, &root, &end);
         ended
     }
 

@@ -11,7 +11,6 @@ use berth_api::{Kind, Node, Object, Str};
 use berth_framework::call::ObjectName;
 use berth_framework::cluster::GroupKey;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
-use berth_queue::group_changed;
 use berth_telemetry::Stopwatch;
 use berth_telemetry::metrics::Metric;
 use rustc_hash::FxHashMap;
@@ -206,7 +205,7 @@ impl Intake<'_> {
     fn group_changed(&mut self, object: &Object) {
         if let Some(key) = GroupKey::of_object(object) {
             let (queue, cx) = self.core.queue_with_context();
-            group_changed(queue, &cx, &key);
+            queue.group_changed(&cx, &key);
         }
     }
 

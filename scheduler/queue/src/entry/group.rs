@@ -9,6 +9,7 @@ use berth_framework::cluster::GroupKey;
 use indexmap::IndexMap;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Members by UID.
@@ -28,6 +29,8 @@ pub struct QueuedGroup {
     pub(crate) blocker: Option<Str>,
     /// The members for which PreEnqueue plugins did not run.
     pub(crate) unasked: Vec<Str>,
+    /// The members with a reason of the whole group that is not the reason of the blocker.
+    pub(crate) with_reason_of_group: BTreeSet<Str>,
     /// The members that are evaluated for an event on behalf of all, by UID.
     representatives: Vec<Str>,
     /// Whether the number of different members exceeds the limit.
@@ -41,6 +44,7 @@ impl QueuedGroup {
             members: Members::default(),
             blocker: None,
             unasked: Vec::new(),
+            with_reason_of_group: BTreeSet::new(),
             representatives: Vec::new(),
             has_too_many: false,
         }
@@ -108,6 +112,16 @@ impl QueuedGroup {
     /// All members are evaluated again the next time.
     pub(crate) fn forget_answers(&mut self) {
         self.unasked = self.members.keys().cloned().collect();
+    }
+
+    /// Forgets the answers about removed members. Returns whether the blocker was removed.
+    pub(crate) fn forget_removed(&mut self) -> bool {
+        let members = &self.members;
+        self.unasked.retain(|uid| members.contains_key(uid));
+        self.with_reason_of_group
+            .retain(|uid| members.contains_key(uid));
+        let blocker = self.blocker.take_if(|uid| !members.contains_key(uid));
+        blocker.is_some()
     }
 
     /// Selects the members that are evaluated from now on.

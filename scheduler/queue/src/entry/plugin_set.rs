@@ -45,6 +45,13 @@ impl PluginSet {
         );
         true
     }
+
+    /// Adds plugins.
+    pub(crate) fn extend<'a>(&mut self, plugins: impl IntoIterator<Item = &'a Str>) {
+        for plugin in plugins {
+            self.insert(plugin);
+        }
+    }
 }
 
 impl<S: Into<Str>> FromIterator<S> for PluginSet {

@@ -1,7 +1,7 @@
 //! Groups in the queue, while one of them is in flight. The tests of the default profile check everything else.
 
 use super::{fields, setup};
-use crate::{GroupEnd, QueuedIn, group_ended};
+use crate::{GroupEnd, QueuedIn};
 use berth_api::{Kind, Object, Pod};
 use berth_framework::Feature;
 use berth_framework::testing::pod;
@@ -57,7 +57,7 @@ fn a_member_that_comes_meanwhile_is_pending() {
     let end = GroupEnd::Rejected(Vec::new());
     // The new member may be what the group lacked, so the group is tried again.
     assert_eq!(
-        group_ended(queue, &cx, popped, &key, &end),
+        queue.group_ended(&cx, popped, &key, &end),
         Some(QueuedIn::Backoff)
     );
     queue.check().expect("the records agree");
@@ -75,7 +75,7 @@ fn a_group_without_members_is_forgotten() {
     let mut popped = queue.pop(cx.now).expect("the group");
     let group = popped.own.group.take().expect("it is a group");
     queue.done("uid-a");
-    let ended = group_ended(queue, &cx, popped, group.key(), &GroupEnd::Success);
+    let ended = queue.group_ended(&cx, popped, group.key(), &GroupEnd::Success);
     assert_eq!(ended, None);
     assert_eq!(queue.places().counts().total(), 0);
     queue.add(&cx, member("b"));
@@ -111,7 +111,7 @@ fn a_member_that_comes_back_late_wakes_its_group() {
                 ),
             }
         }
-        let ended = group_ended(queue, &cx, popped, &key, &end);
+        let ended = queue.group_ended(&cx, popped, &key, &end);
         assert_eq!(ended, Some(QueuedIn::Unschedulable), "attempt {attempt}");
         if attempt == 0 {
             // A pod is activated, and its group with it.

@@ -8,7 +8,7 @@ use crate::preemptions::{admit, is_victim, seen_terminating, wake_nominees};
 use crate::rejections::pod_gone;
 use berth_api::{Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
-use berth_queue::{pod_update_events, remove_pod};
+use berth_queue::pod_update_events;
 use std::sync::Arc;
 
 const ASSIGNED_POD_ADD: ClusterEvent =
@@ -117,7 +117,7 @@ impl Intake<'_> {
                     nominations::end_at(self.core, old, &nominated_to, &placed);
                 }
                 let (queue, cx) = self.core.queue_with_context();
-                remove_pod(queue, &cx, old);
+                queue.remove(&cx, old);
                 self.core.explanations.forget(new.uid());
                 self.handled_unassigned(ActionType::DELETE, leaving);
             }
@@ -230,7 +230,7 @@ impl Intake<'_> {
             // A member of a group is nominated after a failed binding, before its status has the nomination.
             let room = self.core.queue.nominator().node_of(uid).cloned();
             let (queue, cx) = self.core.queue_with_context();
-            remove_pod(queue, &cx, &pod);
+            queue.remove(&cx, &pod);
             let nominee = effective.and_then(|pod| {
                 let stated = &pod.status.nominated_node_name;
                 let node = Some(stated)
