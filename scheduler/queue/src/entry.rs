@@ -230,6 +230,15 @@ impl QueuedPodInfo {
         !(self.unschedulable_plugins.is_empty() && self.pending_plugins.is_empty())
     }
 
+    /// The place of the pod in backoff.
+    pub(super) fn backoff_place(&self) -> QueuedIn {
+        if self.has_rejectors() {
+            QueuedIn::Backoff
+        } else {
+            QueuedIn::ErrorBackoff
+        }
+    }
+
     /// Clears both plugin sets: the first step of handling a failure.
     pub fn clear_rejectors(&mut self) {
         self.unschedulable_plugins = PluginSet::default();

@@ -82,21 +82,14 @@ mod label {
     use super::Behaviour;
     use berth_framework::FeatureGates;
 
-    /// A pod without a node was created. The labels of these events are constant text, without allocation.
-    pub(super) fn of_new_pod(features: &FeatureGates) -> &'static str {
-        if features.has(Behaviour::PodEventsNameTheTarget) {
-            "UnscheduledPodAdd"
-        } else {
-            "UnschedulablePodAdd"
-        }
-    }
-
-    /// A pod without a node that the queue does not know was updated.
-    pub(super) fn of_updated_pod(features: &FeatureGates) -> &'static str {
-        if features.has(Behaviour::PodEventsNameTheTarget) {
-            "UnscheduledPodUpdate"
-        } else {
-            "UnschedulablePodUpdate"
+    /// A pod without a node was created, or a pod that the queue does not know was updated. The labels of these events
+    /// are constant text, without allocation.
+    pub(super) fn of_pod(features: &FeatureGates, is_new: bool) -> &'static str {
+        match (features.has(Behaviour::PodEventsNameTheTarget), is_new) {
+            (true, true) => "UnscheduledPodAdd",
+            (true, false) => "UnscheduledPodUpdate",
+            (false, true) => "UnschedulablePodAdd",
+            (false, false) => "UnschedulablePodUpdate",
         }
     }
 
@@ -196,8 +189,8 @@ impl SchedulingQueue {
             self.update(cx, &pod, &pod);
             return;
         }
+        let event = label::of_pod(&self.config.features, true);
         if self.group_of(&pod).is_some() {
-            let event = label::of_new_pod(&self.config.features);
             self.add_member(cx, pod, event);
             return;
         }
@@ -211,7 +204,7 @@ impl SchedulingQueue {
             }
             self.delete(&queued);
         }
-        self.enter(cx, pod, label::of_new_pod(&self.config.features));
+        self.enter(cx, pod, event);
     }
 
     /// A pod enters the queue. Since 1.37, the nominated node in its status takes effect before PreEnqueue.
@@ -229,38 +222,46 @@ impl SchedulingQueue {
     /// Returns the events of the update.
     pub fn update(&mut self, cx: &Context<'_>, old: &Arc<Pod>, new: &Arc<Pod>) -> PodEvents {
         let events = pod_update_events(old, new, &self.config.features);
+        let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+        let change = Change {
+            old: Some(&before),
+            new: Some(&after),
+        };
         if self.in_flight.contains(new.uid()) {
-            let (old, new) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
             for event in &events {
-                let (old, new) = (Some(&old), Some(&new));
-                self.remember(event, Change { old, new });
+                self.remember(event, change);
             }
             return events;
         }
+        let added = label::of_pod(&self.config.features, false);
         if self.group_of(new).is_some() {
             if self.places.groups.place_of(new.uid()).is_some() {
-                self.update_member(cx, (old, new), &events);
-                return events;
+                self.nominator.update(cx.cluster, old, new);
+                self.update_member(cx, new, (change, &events));
+            } else {
+                self.add_member(cx, new.clone(), added);
             }
-            let event = label::of_updated_pod(&self.config.features);
-            self.add_member(cx, new.clone(), event);
-            return events;
+        } else if let Some(id) = self.places.id_of(new.namespace(), new.name()) {
+            self.replace(cx, id, new);
+            // Also for a gated pod: an autoscaler can reserve resources for it.
+            self.nominator.update(cx.cluster, old, new);
+            self.reconsider_updated(cx, id, (change, &events));
+        } else {
+            self.enter(cx, new.clone(), added);
         }
-        let Some(id) = self.places.id_of(new.namespace(), new.name()) else {
-            self.enter(
-                cx,
-                new.clone(),
-                label::of_updated_pod(&self.config.features),
-            );
-            return events;
-        };
+        events
+    }
+
+    /// Replaces a queued pod by its new version, or by another pod with its name.
+    fn replace(&mut self, cx: &Context<'_>, id: EntryId, new: &Arc<Pod>) {
         let place = self.places.detach(id);
         let profile = self.places.profiles.by_name(&new.spec.scheduler_name);
         let Some((entry, place)) = self.places.get_mut(id).zip(place) else {
-            return events;
+            return;
         };
-        if entry.info.pod.uid() != new.uid() {
-            self.out.reports.forget(entry.info.pod.uid());
+        let uid = entry.info.pod.uid().clone();
+        if uid != *new.uid() {
+            self.out.reports.forget(&uid);
             entry.info.own.gate = entry.info.own.gate.take().map(Gate::of_another_pod);
         }
         let (before, after) = (&entry.info.pod.spec, &new.spec);
@@ -273,25 +274,15 @@ impl SchedulingQueue {
             }
         }
         self.out.replace_pod(&mut entry.info, new, cx.now);
-        let template = entry.info.own.template.as_ref();
-        if !template.is_some_and(|template| template.is_of(new)) {
-            entry.info.own.template = None;
-        }
-        let ended = entry
-            .info
-            .own
-            .template
-            .is_none()
-            .then(|| entry.info.pod.uid().clone());
+        let own = &mut entry.info.own;
+        own.template.take_if(|template| !template.is_of(new));
+        let is_alone = own.template.is_none();
         entry.profile = profile;
         self.places.attach(id, place);
-        if let Some(uid) = ended {
+        // A pod that does not read as before represents its former template no more.
+        if is_alone {
             self.places.release(&uid);
         }
-        // Also for a gated pod: an autoscaler can reserve resources for it.
-        self.nominator.update(cx.cluster, old, new);
-        self.reconsider_updated(cx, id, (old, new), &events);
-        events
     }
 
     /// Q-62, step 4: an update can be the event that the pod waits for. Its events are evaluated for the pod one after
@@ -300,14 +291,8 @@ impl SchedulingQueue {
         &mut self,
         cx: &Context<'_>,
         id: EntryId,
-        (old, new): (&Arc<Pod>, &Arc<Pod>),
-        events: &[ClusterEvent],
+        (change, events): (Change<'_>, &[ClusterEvent]),
     ) {
-        let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
-        let change = Change {
-            old: Some(&before),
-            new: Some(&after),
-        };
         let place = self.places.get(id).and_then(|entry| entry.place);
         let mut waits = place.is_some_and(QueuedIn::is_unschedulable_pool);
         if !waits {
@@ -327,27 +312,6 @@ impl SchedulingQueue {
                 return;
             }
             waits = place.is_unschedulable_pool();
-        }
-    }
-
-    /// An update of a member of a gated group can end its own reason.
-    fn reconsider_member(
-        &mut self,
-        cx: &Context<'_>,
-        (old, new): (&Arc<Pod>, &Arc<Pod>),
-        events: &[ClusterEvent],
-    ) {
-        let Some(id) = self.places.member_entry(new.uid()) else {
-            return;
-        };
-        let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
-        let change = Change {
-            old: Some(&before),
-            new: Some(&after),
-        };
-        let helps = |event| self.strategy_for(cx, id, event, change) != Some(MoveStrategy::Skip);
-        if events.iter().any(helps) {
-            self.ask_about_member(cx, new.uid());
         }
     }
 

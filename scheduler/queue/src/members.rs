@@ -10,6 +10,7 @@ use super::{SchedulingQueue, label};
 use berth_api::{Pod, Str};
 use berth_framework::cluster::{GROUP_GATE_PLUGIN, GroupKey, GroupKind, NoRoot};
 use berth_framework::condition::NOT_READY_FOR_SCHEDULING;
+use berth_framework::event::Change;
 use berth_framework::plugin::{Context, Nominating};
 use berth_framework::{ClusterEvent, Feature, ReasonCode};
 use std::sync::Arc;
@@ -290,10 +291,9 @@ impl SchedulingQueue {
     pub(super) fn update_member(
         &mut self,
         cx: &Context<'_>,
-        (old, new): (&Arc<Pod>, &Arc<Pod>),
-        events: &[ClusterEvent],
+        new: &Arc<Pod>,
+        (change, events): (Change<'_>, &[ClusterEvent]),
     ) {
-        self.nominator.update(cx.cluster, old, new);
         let Some(place) = self.places.groups.place_of(new.uid()).cloned() else {
             return;
         };
@@ -313,8 +313,15 @@ impl SchedulingQueue {
             }
         });
         self.file_members(id, std::slice::from_ref(new.uid()));
-        self.reconsider_updated(cx, id, (old, new), events);
-        self.reconsider_member(cx, (old, new), events);
+        self.reconsider_updated(cx, id, (change, events));
+        // The update can also end the member's own reason, behind the member that gates the group.
+        if let Some(id) = self.places.member_entry(new.uid()) {
+            let effect = |event| self.strategy_for(cx, id, event, change);
+            let mut effects = events.iter().map(effect);
+            if effects.any(|effect| effect != Some(MoveStrategy::Skip)) {
+                self.ask_about_member(cx, new.uid());
+            }
+        }
     }
 
     /// The pod was deleted, or has a node. As [`SchedulingQueue::delete`], for members of groups, too.

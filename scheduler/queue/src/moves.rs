@@ -59,10 +59,8 @@ impl SchedulingQueue {
         from_backoff: bool,
     ) -> QueuedIn {
         let before = self.places.detach(id);
-        if !(from_backoff && self.places.pops_from_backoff()) {
-            self.run_pre_enqueue(cx, id);
-        }
-        if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
+        let is_checked = from_backoff && self.places.pops_from_backoff();
+        if !is_checked && !self.is_admitted(cx, id) {
             return self.attach_gated(id, before, event);
         }
         self.enter_active(cx, id, event)
@@ -74,11 +72,9 @@ impl SchedulingQueue {
             return QueuedIn::Active;
         };
         if entry.info.initial_attempt_timestamp.is_none() {
-            entry.info.initial_attempt_timestamp = Some(cx.now);
-            let members = entry.info.own.group.iter_mut();
-            for member in members.flat_map(|group| group.members.values_mut()) {
-                member.initial_attempt_timestamp.get_or_insert(cx.now);
-            }
+            entry.info.for_each_pod(|info| {
+                info.initial_attempt_timestamp.get_or_insert(cx.now);
+            });
             self.nominator
                 .add(cx.cluster, &entry.info.pod, &Nominating::Keep);
         }
@@ -92,16 +88,12 @@ impl SchedulingQueue {
         let before = self.places.detach(id);
         // A gated pod that was tried before: its report ends when it passes, not when its backoff ends.
         let was_gated = self.places.get(id).is_some_and(|e| e.info.is_gated());
-        if was_gated || self.places.pops_from_backoff() {
-            self.run_pre_enqueue(cx, id);
-            if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
-                return self.attach_gated(id, before, event);
-            }
+        let is_checked = was_gated || self.places.pops_from_backoff();
+        if is_checked && !self.is_admitted(cx, id) {
+            return self.attach_gated(id, before, event);
         }
-        let place = match self.places.get(id) {
-            Some(entry) if entry.info.has_rejectors() => QueuedIn::Backoff,
-            _ => QueuedIn::ErrorBackoff,
-        };
+        let entry = self.places.get(id);
+        let place = entry.map_or(QueuedIn::Backoff, |entry| entry.info.backoff_place());
         self.places.attach(id, place);
         self.arrived(id, place, event);
         place
@@ -133,20 +125,20 @@ impl SchedulingQueue {
         }
     }
 
-    /// Runs the PreEnqueue plugins of the pod's profile: the currently rejecting plugin first, then the others in their
-    /// order. The first result other than Success rejects the pod. The pod is detached, because its
-    /// plugins can change.
-    pub(super) fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
+    /// Runs the PreEnqueue plugins for a detached entry. Returns whether they admit it.
+    pub(super) fn is_admitted(&mut self, cx: &Context<'_>, id: EntryId) -> bool {
         let Some((info, profile)) = self.places.with_profile(id) else {
-            return;
+            return true;
         };
         if info.own.group.is_some() {
             self.ask_about_group(cx, id, true);
-            return;
+        } else {
+            let asked = (&info.pod, AskedAs::Pod(info.own.gate.as_ref()));
+            let gate = self.out.rejection(cx, profile, asked);
+            self.out.set_gate(info, gate, cx.now);
         }
-        let asked = (&info.pod, AskedAs::Pod(info.own.gate.as_ref()));
-        let gate = self.out.rejection(cx, profile, asked);
-        self.out.set_gate(info, gate, cx.now);
+        let entry = self.places.get(id);
+        entry.is_none_or(|entry| !entry.info.is_gated())
     }
 
     /// Runs the PreEnqueue plugins again for a pod that waits in any place. One that they reject is held back; a gated pod
@@ -165,15 +157,10 @@ impl SchedulingQueue {
             }
             Some(place) => {
                 self.places.detach(id);
-                self.run_pre_enqueue(cx, id);
-                if self
-                    .places
-                    .get(id)
-                    .is_some_and(|entry| entry.info.is_gated())
-                {
-                    self.attach_gated(id, Some(place), label::ADMISSION_WITHDRAWN);
-                } else {
+                if self.is_admitted(cx, id) {
                     self.places.attach(id, place);
+                } else {
+                    self.attach_gated(id, Some(place), label::ADMISSION_WITHDRAWN);
                 }
             }
         }

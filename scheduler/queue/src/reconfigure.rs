@@ -54,20 +54,18 @@ impl SchedulingQueue {
         }
         // The template is of the former plugins.
         entry.info.own.template = None;
-        self.run_pre_enqueue(cx, id);
-        let Some(entry) = self.places.get(id) else {
-            return;
-        };
         let event = label::CONFIGURATION_CHANGE;
-        if entry.info.is_gated() {
+        if !self.is_admitted(cx, id) {
             self.attach_gated(id, Some(before), event);
             return;
         }
+        let Some(entry) = self.places.get(id) else {
+            return;
+        };
         let place = match before {
             QueuedIn::Active | QueuedIn::Backoff | QueuedIn::ErrorBackoff => before,
             _ if !self.places.backoff().is_backing_off(&entry.info, cx.now) => QueuedIn::Active,
-            _ if entry.info.has_rejectors() => QueuedIn::Backoff,
-            _ => QueuedIn::ErrorBackoff,
+            _ => entry.info.backoff_place(),
         };
         if place == before {
             self.places.attach(id, place);
