@@ -135,6 +135,7 @@ impl SchedulingQueue {
         };
         let hints = Feature::SchedulerPreQueueingHints;
         let is_enabled = self.config.features.enabled(hints) && !matched.is_wildcard;
+        // A function of a plugin can cost more than the hints that it saves, so it runs only if a pod waits for the plugin.
         let narrow = |at: &usize| {
             let Registration { plugin, on } = known.registrations.get(*at)?;
             let narrows = is_enabled || on.always_narrows && !matched.is_wildcard;

@@ -165,6 +165,7 @@ impl Groups {
         of_entry: impl Fn(EntryId) -> Option<&'e QueuedGroup>,
     ) -> Result<(), String> {
         let mut found = 0;
+        // Each member must be noted under its place and name, and no other member may be noted.
         for (place, placed) in &self.placed {
             let members = match (place, placed) {
                 (_, PlacedMembers::Outside(members)) => members,

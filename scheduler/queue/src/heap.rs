@@ -143,6 +143,7 @@ impl Heap {
         less: &impl Fn(&HeapItem, &HeapItem) -> bool,
     ) {
         let item = self.items[at];
+        // The item is written once, at its last position: its children move up until none is smaller.
         loop {
             let first = at * ARITY + 1;
             let Some(children) = self
@@ -190,9 +191,9 @@ mod tests {
         a.key < b.key
     }
 
-    /// For all additions and removals, the rest comes out in order, and nothing else.
+    /// After any additions and removals, exactly the remaining entries are removed in order.
     #[test]
-    fn comes_out_in_order_after_random_adds_and_removes() {
+    fn the_order_holds_after_random_adds_and_removes() {
         for seed in 0..50 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut heap, mut positions) = (Heap::default(), Positions::default());

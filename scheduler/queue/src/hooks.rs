@@ -219,6 +219,7 @@ impl Profiles {
                         r.event.resource == EventResource::Node && r.event.action.intersects(action)
                     })
                 };
+                // until 1.36, a pre-check ignores new nodes with taints. Such a node can help without its taints.
                 let implicit = (implicit_node_taint
                     && node(ActionType::ADD)
                     && !node(ActionType::UPDATE_NODE_TAINT))
@@ -318,6 +319,7 @@ impl Profiles {
             by_profile,
             plugins,
         });
+        // Events differ by kind and action only, so the table is small unless many custom kinds are watched.
         if self.matched.len() >= MATCHED_MAX {
             self.matched.clear();
         }

@@ -154,6 +154,7 @@ impl SchedulingQueue {
         mut info: QueuedPodInfo,
         why: &NoRoot,
     ) {
+        // No plugin ran: the member states the reason of the missing group, and no rejector wakes it. The group does.
         let before = info.own.gate.take();
         if self.out.reports_wanted {
             let message = match why {
@@ -193,6 +194,7 @@ impl SchedulingQueue {
                 }
             }
         }
+        // A changed leaf that is no root can only have changed the root of a composite group.
         let is_leaf = key.kind == GroupKind::PodGroup;
         let is_affected = |root: &GroupKey| root == key || root.kind != key.kind || !is_leaf;
         let (mut roots, mut incomplete) = (Vec::new(), Vec::new());

@@ -24,6 +24,7 @@ impl SchedulingQueue {
             return QueuedIn::Unschedulable;
         };
         match strategy {
+            // A returned pod has no place yet. A waiting pod stays, and is not counted again.
             MoveStrategy::Skip => {
                 let place = if entry.info.is_gated() {
                     QueuedIn::Gated

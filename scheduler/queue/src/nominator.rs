@@ -40,12 +40,6 @@ impl Nominator {
         nodes.into_iter()
     }
 
-    /// The nodes to which pods that use this claim are nominated.
-    pub fn nodes_with_claim(&self, namespace: &Str, name: &Str) -> impl Iterator<Item = &Str> {
-        let key = (namespace.clone(), name.clone());
-        self.by_claim.get(&key).into_iter().flatten()
-    }
-
     /// Returns whether no pod is nominated.
     pub fn is_empty(&self) -> bool {
         self.by_node.is_empty()
@@ -54,12 +48,6 @@ impl Nominator {
     /// The number of changes; increases with each change.
     pub fn changes_end(&self) -> u64 {
         self.first_change + self.changes.len() as u64
-    }
-
-    /// The nodes of the changes since `since`; `None` if these are no longer stored.
-    pub fn changes_since(&self, since: u64) -> Option<impl Iterator<Item = &Str>> {
-        let skipped = usize::try_from(since.checked_sub(self.first_change)?).ok()?;
-        (skipped <= self.changes.len()).then(|| self.changes.range(skipped..))
     }
 
     fn note_change(&mut self, node: Str) {
@@ -171,13 +159,19 @@ impl NominatedPods for Nominator {
     }
 
     fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool {
-        let changes = self.changes_since(since);
-        let is_known = changes.is_some();
-        changes.into_iter().flatten().for_each(each);
-        is_known
+        let skipped = since.checked_sub(self.first_change);
+        let skipped = skipped.and_then(|skipped| usize::try_from(skipped).ok());
+        let skipped = skipped.filter(|skipped| *skipped <= self.changes.len());
+        if let Some(skipped) = skipped {
+            self.changes.range(skipped..).for_each(each);
+        }
+        // Changes that are not stored any more are not known.
+        skipped.is_some()
     }
 
     fn with_claim(&self, namespace: &Str, name: &Str, each: &mut dyn FnMut(&Str)) {
-        self.nodes_with_claim(namespace, name).for_each(each);
+        let key = (namespace.clone(), name.clone());
+        let nodes = self.by_claim.get(&key).into_iter().flatten();
+        nodes.for_each(each);
     }
 }

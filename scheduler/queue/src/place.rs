@@ -356,6 +356,7 @@ impl QueuePlaces {
         entry.place = Some(place);
         let info = &entry.info;
         self.groups.further_members[place as usize] += info.pods_len() - 1;
+        // The key does not change while the entry is in its place: the flushes read the first item of each heap only.
         let key = Key {
             at: match place {
                 QueuedIn::Active => Time::EPOCH,
@@ -448,6 +449,7 @@ impl QueuePlaces {
         let Some(of_group) = self.entries.get(group).map(|entry| &entry.info) else {
             return;
         };
+        // Joins and events file the same members again and again: an unchanged index entry stays.
         let member = of_group.group().and_then(|group| group.members.get(uid));
         let member = member.filter(|member| of_group.has_own_reason(member));
         let known = self.members.get(uid).and_then(|id| self.entries.get(*id));
@@ -517,6 +519,7 @@ impl QueuePlaces {
             let Some(place) = entry.place else {
                 return Err(format!("{pod} is in no place"));
             };
+            // The heaps share one table of positions, so that a pod in two heaps would be lost in one of them.
             for other in QueuedIn::ALL {
                 let is_there = self.heap(other).contains(id, &self.positions);
                 if is_there != (other == place) {
@@ -564,6 +567,7 @@ impl QueuePlaces {
             let Some(group) = entry.info.group() else {
                 continue;
             };
+            // The set of members with a reason of the group is derived from their gates, and must agree with them.
             let mut of_group = BTreeSet::new();
             for member in group.members().filter(|m| entry.info.has_own_reason(m)) {
                 expected += 1;

@@ -17,6 +17,7 @@ pub fn pod_update_events(old: &Pod, new: &Pod, features: &FeatureGates) -> PodEv
     } else {
         EventResource::of_unassigned(features, true)
     };
+    // The order is kube-scheduler's: the hints are evaluated for one event after the other.
     let mut events: PodEvents = [
         (old.labels() != new.labels(), ActionType::UPDATE_POD_LABEL),
         (

@@ -1,8 +1,8 @@
 //! The queue takes over other profiles and backoffs.
 //!
 //! Everything that is computed from a profile is computed again: the order, the indexes by profile and rejecting plugin,
-//! the answers of PreEnqueue plugins. A pod that waits for an event is tried again: which events may help it depends on
-//! the plugins that rejected it, and the new ones may accept it.
+//! the answers of PreEnqueue plugins. A pod that waits for an event is tried again: the events that can help it depend on
+//! the plugins that rejected it, and the new plugins can accept it.
 
 use super::entry::{EntryId, QueuedIn};
 use super::hooks::ProfileHooks;

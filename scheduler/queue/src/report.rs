@@ -76,33 +76,24 @@ pub(super) struct Reports {
 impl Reports {
     fn put(&mut self, report: PreEnqueueReport, now: Time) {
         let uid = report.pod().uid().clone();
-        match self.by_uid.get_mut(&uid) {
-            Some(waiting) => {
-                let is_new_rejection = matches!(
-                    (&waiting.report, &report),
-                    (
-                        PreEnqueueReport::Passed { .. },
-                        PreEnqueueReport::Rejected { .. }
-                    )
-                );
-                if is_new_rejection {
-                    waiting.since = now;
-                    waiting.had_passed = true;
-                }
-                waiting.report = report;
-            }
-            None => {
-                self.line.insert(self.next, uid.clone());
-                let waiting = WaitingReport {
-                    place: self.next,
-                    report,
-                    since: now,
-                    had_passed: false,
-                };
-                self.by_uid.insert(uid, waiting);
-                self.next += 1;
-            }
+        let Some(waiting) = self.by_uid.get_mut(&uid) else {
+            let waiting = WaitingReport {
+                place: self.next,
+                report,
+                since: now,
+                had_passed: false,
+            };
+            self.line.insert(self.next, uid.clone());
+            self.by_uid.insert(uid, waiting);
+            self.next += 1;
+            return;
+        };
+        // The delay of a report counts from the rejection, which an admission ended.
+        if waiting.report.reason().is_none() && report.reason().is_some() {
+            waiting.since = now;
+            waiting.had_passed = true;
         }
+        waiting.report = report;
     }
 
     /// A plugin rejects the pod. No report if the pod's status states it and no other report is pending.

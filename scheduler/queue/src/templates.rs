@@ -3,7 +3,7 @@
 //! ```text
 //! 10,000 pods of a Deployment wait for room, and a pod is deleted
 //!     → the event wakes one of them, the **representative**
-//!     → it is placed: the next one is woken. It does not fit: the others go on waiting, and were not asked
+//!     → it is placed: the next pod is woken. It does not fit: the others continue to wait without an evaluation
 //! ```
 //!
 //! Pods of a [`PodTemplateKey`] get equal answers from all plugins: if the representative is rejected, every other pod

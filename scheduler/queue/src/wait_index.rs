@@ -130,6 +130,7 @@ fn places(
     let Some((profile, known)) = profile else {
         return places;
     };
+    // A group is found by what any of its evaluated members waits for.
     for plugin in info.rejectors() {
         for (registration, waits) in known.indexed(plugin) {
             let drawer = Drawer {
