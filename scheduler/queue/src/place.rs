@@ -1,9 +1,12 @@
 //! The queued pods, each in its place. No other code changes the heaps and the indexes.
 
+mod check;
+mod contents;
+mod gated_members;
+
 use super::QueueConfig;
 use super::backoff::Backoff;
-use super::counts::QueueCounts;
-use super::entry::{Entry, EntryId, Gate, PodTemplateKey, QueueEntries, QueuedIn, QueuedPodInfo};
+use super::entry::{Entry, EntryId, PodTemplateKey, QueueEntries, QueuedIn, QueuedPodInfo};
 use super::groups::Groups;
 use super::heap::{Heap, HeapItem, Key, Positions};
 use super::hooks::{Profiles, QueueProfile};
@@ -13,16 +16,8 @@ use super::waiting::{Turn, WaitingPods};
 use berth_api::{Pod, Str, Time};
 use berth_framework::Feature;
 use berth_framework::plugin::QueueSort;
-use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::{BTreeMap, BTreeSet};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
-
-/// The pods of an entry: the pod, or the members of a group.
-fn members_of(info: &QueuedPodInfo) -> impl Iterator<Item = &QueuedPodInfo> {
-    let alone = info.own.group.is_none().then_some(info);
-    let members = info.own.group.iter().flat_map(|group| group.members());
-    alone.into_iter().chain(members)
-}
 
 /// The maximum number of pods whose backoff is checked before one of them is woken for its template.
 const LOOKED_AT_MAX: usize = 16;
@@ -74,7 +69,7 @@ impl QueuePlaces {
         }
     }
 
-    // --- to look at ----------------------------------------------------------------------------------------
+    // --- entries ----------------------------------------------------------------------------------------------
 
     /// Returns whether a flush ran the plugins of any gated pod again.
     pub(super) fn has_long_gated(&self) -> bool {
@@ -150,29 +145,6 @@ impl QueuePlaces {
         Some((&mut entry.info, self.profiles.get(entry.profile)))
     }
 
-    /// The number of waiting pods by place.
-    pub fn counts(&self) -> QueueCounts {
-        let len = |place| self.heap(place).len() + self.groups.further_members[place as usize];
-        let outside = |place| self.groups.outside().filter(|(of, _)| *of == place).count();
-        QueueCounts {
-            active: len(QueuedIn::Active),
-            backoff: len(QueuedIn::Backoff) + len(QueuedIn::ErrorBackoff),
-            unschedulable: len(QueuedIn::Unschedulable),
-            gated: len(QueuedIn::Gated),
-            incomplete: outside(QueuedIn::Gated),
-            pending: outside(QueuedIn::Active),
-        }
-    }
-
-    /// Every queued pod, in no particular order.
-    pub fn pods(&self) -> impl Iterator<Item = (QueuedIn, &QueuedPodInfo)> {
-        let queued = self.entries.queued().filter_map(|(_, entry)| {
-            let place = entry.place?;
-            Some(members_of(&entry.info).map(move |info| (place, info)))
-        });
-        queued.flatten().chain(self.groups.outside())
-    }
-
     /// The place of a member of a group, and the member as it is queued, pending or incomplete.
     pub(super) fn member(&self, uid: &str) -> Option<(QueuedIn, &QueuedPodInfo)> {
         let queued = || {
@@ -180,69 +152,6 @@ impl QueuePlaces {
             Some((entry.place?, entry.info.group()?.members.get(uid)?))
         };
         self.groups.find_outside(uid).or_else(queued)
-    }
-
-    /// The number of entries by queue and type, with the names of the metrics.
-    pub fn entities(&self) -> BTreeMap<(&'static str, &'static str), usize> {
-        let name = |place| match place {
-            QueuedIn::Active => "active",
-            QueuedIn::Backoff | QueuedIn::ErrorBackoff => "backoff",
-            QueuedIn::Unschedulable => "unschedulable",
-            QueuedIn::Gated => "gated",
-        };
-        let mut entities: BTreeMap<(&'static str, &'static str), usize> = BTreeMap::new();
-        for place in QueuedIn::ALL {
-            *entities.entry((name(place), "pod")).or_default() += self.heap(place).len();
-        }
-        for (place, info) in self.groups() {
-            let Some(group) = &info.own.group else {
-                continue;
-            };
-            let word = group.key().kind.as_str();
-            *entities.entry((name(place), word)).or_default() += 1;
-            if let Some(pods) = entities.get_mut(&(name(place), "pod")) {
-                *pods = pods.saturating_sub(1);
-            }
-        }
-        entities
-    }
-
-    /// The queued groups, in no particular order.
-    pub fn groups(&self) -> impl Iterator<Item = (QueuedIn, &QueuedPodInfo)> {
-        self.groups.entries().filter_map(|id| {
-            let entry = self.entries.get(id)?;
-            Some((entry.place?, &entry.info))
-        })
-    }
-
-    /// The pods of a place: active pods and pods in backoff in the order of pops, waiting pods by waiting time. Sorts;
-    /// for explanations and tests.
-    pub fn pods_in(&self, place: QueuedIn) -> Vec<&QueuedPodInfo> {
-        let less = self.sort.less(place, &self.entries);
-        let mut items = self.heap(place).items().to_vec();
-        items.sort_by(|a, b| less(b, a).cmp(&less(a, b)));
-        items
-            .iter()
-            .filter_map(|item| Some(members_of(&self.entries.get(item.id)?.info)))
-            .flatten()
-            .collect()
-    }
-
-    /// The number of pods that precede a queued pod in its place, in the order of [`QueuePlaces::pods_in`].
-    pub fn ahead_of(&self, namespace: &str, name: &str) -> Option<usize> {
-        let id = self.entry_of(namespace, name)?;
-        let place = self.entries.get(id)?.place?;
-        let less = self.sort.less(place, &self.entries);
-        let items = self.heap(place).items();
-        let own = items.iter().find(|item| item.id == id)?;
-        let ahead = items.iter().filter(|item| less(item, own));
-        let pods = |item: &HeapItem| self.entries.get(item.id).map_or(1, |e| e.info.pods_len());
-        Some(ahead.map(pods).sum())
-    }
-
-    /// The time at which the backoff of a pod ends, rounded down to the ordering window; `None` without one.
-    pub fn backoff_expiry(&self, info: &QueuedPodInfo) -> Option<Time> {
-        self.backoff.expiry(info)
     }
 
     /// Returns whether pods in backoff are popped if no pod is active.
@@ -271,7 +180,7 @@ impl QueuePlaces {
             .find_map(|place| Some((self.heap(*place).first()?.id, *place)))
     }
 
-    // --- in and out ----------------------------------------------------------------------------------------
+    // --- moves ------------------------------------------------------------------------------------------------
 
     /// Adds a pod to the queue without a place; the caller attaches it. No pod with its name is queued.
     pub(super) fn enter(&mut self, info: QueuedPodInfo) -> EntryId {
@@ -431,167 +340,6 @@ impl QueuePlaces {
         self.waiting.appoint(template, next, entries, profiles);
         Some(next)
     }
-
-    // --- members of gated groups ---------------------------------------------------------------------------
-
-    /// Returns whether a member of a gated group is indexed.
-    pub(super) fn has_member(&self, uid: &str) -> bool {
-        self.members.contains_key(uid)
-    }
-
-    /// The index entry of a member of a gated group.
-    pub(super) fn member_entry(&self, uid: &str) -> Option<EntryId> {
-        self.members.get(uid).copied()
-    }
-
-    /// Indexes a member of a group in its current state, if it waits for events of its own.
-    pub(super) fn file_member(&mut self, group: EntryId, uid: &Str) {
-        let Some(of_group) = self.entries.get(group).map(|entry| &entry.info) else {
-            return;
-        };
-        // Joins and events file the same members again and again: an unchanged index entry stays.
-        let member = of_group.group().and_then(|group| group.members.get(uid));
-        let member = member.filter(|member| of_group.has_own_reason(member));
-        let known = self.members.get(uid).and_then(|id| self.entries.get(*id));
-        let is_as_before = match known.zip(member) {
-            Some((known, member)) => waits_for_the_same(&known.info, member),
-            None => known.is_none() && member.is_none(),
-        };
-        if is_as_before {
-            return;
-        }
-        let member = member.cloned();
-        self.remove_member(uid);
-        let gate = member.as_ref().and_then(|member| member.own.gate.as_ref());
-        let is_of_group = gate.is_some_and(Gate::is_of_group);
-        if let Some(entry) = self.entries.get_mut(group)
-            && let Some(group) = entry.info.own.group.as_mut()
-        {
-            if is_of_group {
-                group.with_reason_of_group.insert(uid.clone());
-            } else {
-                group.with_reason_of_group.remove(uid);
-            }
-        }
-        if let Some(info) = member {
-            self.insert_member(info);
-        }
-    }
-
-    fn insert_member(&mut self, info: QueuedPodInfo) {
-        let uid = info.pod.uid().clone();
-        let id = self.entries.insert(Entry {
-            profile: self.profiles.by_name(&info.pod.spec.scheduler_name),
-            info,
-            place: Some(QueuedIn::Gated),
-            name_hash: 0,
-            arrival: 0,
-            is_of_member: true,
-        });
-        self.members.insert(uid, id);
-        if let Some(entry) = self.entries.get(id) {
-            self.waiting.insert((id, entry), None, &self.profiles);
-        }
-    }
-
-    /// Removes a member that is in no gated group, or has no reason of its own. Does nothing for other pods.
-    pub(super) fn remove_member(&mut self, uid: &str) {
-        let id = self.members.remove(uid);
-        if let Some((id, entry)) = id.and_then(|id| Some((id, self.entries.remove(id)?))) {
-            self.waiting.remove((id, &entry), None);
-        }
-    }
-
-    /// Removes every member of a gated group, before the profiles are replaced.
-    pub(super) fn remove_members(&mut self) {
-        let uids: Vec<Str> = self.members.keys().cloned().collect();
-        uids.iter().for_each(|uid| self.remove_member(uid));
-    }
-
-    /// Checks the consistency of the records: each pod is in exactly one place, in the heap and the indexes of that
-    /// place only, and known by its name. Walks everything; for tests and the simulator.
-    ///
-    /// # Errors
-    /// The first disagreement.
-    pub(super) fn check(&self, is_in_flight: impl Fn(&str) -> bool) -> Result<(), String> {
-        for (id, entry) in self.entries.queued() {
-            let pod = entry.info.pod.key();
-            let Some(place) = entry.place else {
-                return Err(format!("{pod} is in no place"));
-            };
-            // The heaps share one table of positions, so that a pod in two heaps would be lost in one of them.
-            for other in QueuedIn::ALL {
-                let is_there = self.heap(other).contains(id, &self.positions);
-                if is_there != (other == place) {
-                    return Err(format!(
-                        "{pod} is in {place:?}; in the heap of {other:?}: {is_there}"
-                    ));
-                }
-            }
-            if self.id_of(entry.info.pod.namespace(), entry.info.pod.name()) != Some(id) {
-                return Err(format!("{pod} is not known by its name"));
-            }
-            let gated = entry.info.is_gated();
-            if gated && place == QueuedIn::Active
-                || gated != (place == QueuedIn::Gated) && !place.is_backoff()
-            {
-                return Err(format!("{pod} is in {place:?}; gated: {gated}"));
-            }
-        }
-        let queued = self.entries.queued().count();
-        let heaps: usize = QueuedIn::ALL.iter().map(|p| self.heap(*p).len()).sum();
-        if [self.names.len(), heaps] != [queued; 2] {
-            let names = self.names.len();
-            return Err(format!("{queued} entries, {names} names, {heaps} in heaps"));
-        }
-        self.check_members()?;
-        self.waiting.check(&self.entries, &self.profiles, |entry| {
-            let place = entry.place;
-            place.is_some_and(|place| turn_of(&self.sort, entry, place).is_some())
-        })?;
-        let to_try = self.entries.queued().filter(|(_, entry)| {
-            let place = entry.place;
-            place.is_some_and(|place| place == QueuedIn::Active || place.is_backoff())
-        });
-        let to_try: FxHashSet<&Str> = to_try.map(|(_, entry)| entry.info.pod.uid()).collect();
-        self.groups.check(|id| self.entries.get(id)?.info.group())?;
-        self.waiting
-            .templates
-            .check(|uid| to_try.contains(&uid) || is_in_flight(uid))
-    }
-
-    /// Checks that exactly the members of gated groups with their own reasons are indexed, in their current state.
-    fn check_members(&self) -> Result<(), String> {
-        let mut expected = 0;
-        for (_, entry) in self.entries.queued() {
-            let Some(group) = entry.info.group() else {
-                continue;
-            };
-            // The set of members with a reason of the group is derived from their gates, and must agree with them.
-            let mut of_group = BTreeSet::new();
-            for member in group.members().filter(|m| entry.info.has_own_reason(m)) {
-                expected += 1;
-                if member.own.gate.as_ref().is_some_and(Gate::is_of_group) {
-                    of_group.insert(member.pod.uid());
-                }
-                let id = self.members.get(member.pod.uid());
-                let known = id.and_then(|id| self.entries.get(*id));
-                if !known.is_some_and(|known| waits_for_the_same(&known.info, member)) {
-                    let pod = member.pod.key();
-                    return Err(format!("the gated member {pod} is not indexed as it is"));
-                }
-            }
-            if !group.with_reason_of_group.iter().eq(of_group) {
-                let (key, stating) = (group.key(), &group.with_reason_of_group);
-                return Err(format!("{key} has members with its reasons: {stating:?}"));
-            }
-        }
-        if self.members.len() != expected {
-            let len = self.members.len();
-            return Err(format!("{len} gated members, expected {expected}"));
-        }
-        Ok(())
-    }
 }
 
 /// The turn of a pod in this place among the waiting pods of its template.
@@ -604,11 +352,4 @@ fn turn_of<'a>(sort: &SortOrder, entry: &'a Entry, place: QueuedIn) -> Option<Tu
         arrival: entry.arrival,
     };
     Some((template, key))
-}
-
-/// Returns whether a member waits for the same as in its index entry.
-fn waits_for_the_same(known: &QueuedPodInfo, now: &QueuedPodInfo) -> bool {
-    Arc::ptr_eq(&known.pod, &now.pod)
-        && known.own.gate == now.own.gate
-        && known.rejectors().eq(now.rejectors())
 }
