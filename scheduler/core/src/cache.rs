@@ -181,7 +181,7 @@ impl Cache {
     }
 
     /// The pod of that name as the API shows it.
-    pub fn stored_by_name(&self, namespace: &Str, name: &Str) -> Option<&Arc<Pod>> {
+    pub fn stored_by_name(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
         self.by_name.get(namespace, name)
     }
 

@@ -3,7 +3,6 @@
 mod edits;
 
 pub use edits::Edit;
-pub(crate) use edits::released;
 
 use crate::devices::taint_text;
 use berth_api::{Pod, Taint, TaintEffect};

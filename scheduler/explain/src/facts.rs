@@ -50,7 +50,7 @@ impl PodFacts {
     /// Takes the facts about a pod; `None` when the scheduler does not know the pod.
     pub fn take(scheduler: &Scheduler, namespace: &str, name: &str) -> Option<Self> {
         let cache = scheduler.cache();
-        let stored = cache.stored_by_name(&Str::new(namespace), &Str::new(name))?;
+        let stored = cache.stored_by_name(namespace, name)?;
         let uid = stored.uid();
         let pod = cache.effective(uid).unwrap_or(stored);
         let queue = scheduler.queue();

@@ -25,7 +25,7 @@
 //! | `owner` | the pod group or the controller of a pod |
 //! | `waiting` | the waiting pods by the codes of their reasons and by owner |
 //! | `spread` | the spread of each workload over its domains, without former revisions |
-//! | `stored` | objects as an API server stores them after a write |
+//! | `engine` | the core in virtual time with the API server that it meets, for what-if and simulations |
 //! | `what_if` | the core over a changed copy of a cluster |
 //! | `when` | when a waiting pod starts, by playing the core forward |
 //!
@@ -40,6 +40,7 @@ mod closest;
 mod copied;
 mod decision;
 mod devices;
+pub mod engine;
 mod examine;
 mod facts;
 mod gates;
@@ -56,7 +57,6 @@ mod quota;
 mod remedies;
 mod snapshot;
 pub mod spread;
-pub mod stored;
 pub mod text;
 mod waiting;
 pub mod what_if;

@@ -8,8 +8,8 @@
 //! | `drain` | draining nodes, and consolidation |
 //! | `queue` | which workloads of a queue fit |
 //!
-//! [`WhatIfWorld`] is a scheduler with an API server that carries out its calls at once: pods are bound, victims are
-//! deleted. Time is virtual. Nothing leaves the process.
+//! [`WhatIfWorld`] is the [`Engine`] whose calls are answered at once: pods are bound, victims are deleted. Time is virtual.
+//! Nothing leaves the process.
 
 mod balance;
 mod drain;
@@ -24,17 +24,13 @@ pub use report::{
     Usage, WhatIfReport, WorkloadFit,
 };
 
-use crate::change::{Edit, PodRef, released};
+use crate::engine::{Effect, Engine};
 use crate::queue::gate_text;
-use crate::stored::{set_version, written};
-use berth_api::pod::PodCondition;
 use berth_api::resources::{CPU, MEMORY};
-use berth_api::{Duration, Kind, Object, Pod, Str, Time};
-use berth_framework::ApiCall;
+use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::registry::Registry;
-use berth_framework::write::{Action, Write};
 use berth_scheduler::profile::ProfileErrors;
-use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -56,23 +52,12 @@ pub fn key_of(object: &Object) -> (Kind, String, String) {
 }
 
 /// A scheduler and the objects of its cluster.
+#[derive(Debug)]
 pub struct WhatIfWorld {
-    scheduler: Scheduler,
-    objects: CopiedObjects,
-    now: Time,
-    /// The resource version of the last change: the scheduler ignores versions that are not newer.
-    version: u128,
+    engine: Engine,
     placed: BTreeMap<String, String>,
     evicted: Vec<PlacedPod>,
     attempts: usize,
-}
-
-impl std::fmt::Debug for WhatIfWorld {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World")
-            .field("objects", &self.objects.len())
-            .finish_non_exhaustive()
-    }
 }
 
 /// The order in which a scheduler learns objects: pods last, because they name other objects.
@@ -82,10 +67,6 @@ fn place_of(object: &Object) -> u8 {
         Kind::Node => 1,
         _ => 0,
     }
-}
-
-fn pod_key(namespace: &str, name: &str) -> (Kind, String, String) {
-    (Kind::Pod, namespace.to_owned(), name.to_owned())
 }
 
 impl WhatIfWorld {
@@ -99,42 +80,28 @@ impl WhatIfWorld {
         objects: CopiedObjects,
         now: Time,
     ) -> Result<Self, ProfileErrors> {
-        let mut scheduler = Scheduler::new(options, registry, now)?;
-        let mut sorted: Vec<&Object> = objects.values().collect();
-        sorted.sort_by_key(|object| place_of(object));
-        for object in sorted {
-            scheduler.apply(ClusterChange::Applied(object.clone()), now);
-        }
-        Ok(Self::of(scheduler, objects, now))
+        let scheduler = Scheduler::new(options, registry, now)?;
+        let mut sorted: Vec<Object> = objects.into_values().collect();
+        sorted.sort_by_key(place_of);
+        Ok(Self::of(scheduler, sorted, now))
     }
 
     /// A world over a new scheduler, which learns these objects. Pods arrive in the order of their creation.
-    pub(crate) fn over(mut scheduler: Scheduler, objects: &[Object], now: Time) -> Self {
-        let mut sorted: Vec<&Object> = objects.iter().collect();
+    pub(crate) fn over(scheduler: Scheduler, objects: &[Object], now: Time) -> Self {
+        let mut sorted = objects.to_vec();
         sorted.sort_by_cached_key(|object| {
             let meta = object.metadata();
             let name = (meta.namespace.clone(), meta.name.clone());
             (place_of(object), meta.creation_timestamp, name)
         });
-        for object in sorted {
-            scheduler.apply(ClusterChange::Applied(object.clone()), now);
-        }
-        let objects = objects
-            .iter()
-            .map(|object| (key_of(object), object.clone()));
-        Self::of(scheduler, objects.collect(), now)
+        Self::of(scheduler, sorted, now)
     }
 
-    fn of(scheduler: Scheduler, objects: CopiedObjects, now: Time) -> Self {
-        let versions = objects.values().filter_map(|object| {
-            let version = &object.metadata().resource_version;
-            version.parse::<u128>().ok()
-        });
+    fn of(scheduler: Scheduler, objects: Vec<Object>, now: Time) -> Self {
+        let mut engine = Engine::new(scheduler, now);
+        engine.load(objects);
         Self {
-            scheduler,
-            version: versions.max().unwrap_or(0),
-            objects,
-            now,
+            engine,
             placed: BTreeMap::new(),
             evicted: Vec::new(),
             attempts: 0,
@@ -148,41 +115,42 @@ impl WhatIfWorld {
 
     /// The pods that were placed and still exist.
     pub(crate) fn placed_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.placed.keys().filter_map(|key| {
-            let (namespace, name) = key.split_once('/')?;
-            self.pod(namespace, name)
-        })
+        self.placed.keys().filter_map(|key| self.pod(key))
     }
 
     /// A pod, `namespace/name`, has ended, and its controller does not replace it.
     pub(crate) fn end(&mut self, pod: &str) {
-        if let Some((namespace, name)) = pod.split_once('/') {
-            self.delete(&pod_key(namespace, name));
+        if let Some(pod) = self.pod(pod).cloned() {
+            self.engine.delete_pod(pod.uid());
         }
     }
 
-    fn pod(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
-        self.objects.get(&pod_key(namespace, name))?.as_pod()
+    /// A pod, `namespace/name`.
+    pub fn pod(&self, pod: &str) -> Option<&Arc<Pod>> {
+        let (namespace, name) = pod.split_once('/')?;
+        self.scheduler().cache().stored_by_name(namespace, name)
     }
 
-    /// The objects as they are now.
-    pub fn objects(&self) -> &CopiedObjects {
-        &self.objects
+    /// The objects as they are now. Pods that have run to their end are left out.
+    pub fn objects(&self) -> CopiedObjects {
+        let objects = self.scheduler().cache().stored_objects();
+        let keyed = objects.into_iter().map(|object| (key_of(&object), object));
+        keyed.collect()
     }
 
     /// The scheduler.
     pub fn scheduler(&self) -> &Scheduler {
-        &self.scheduler
+        self.engine.scheduler()
     }
 
     /// The present virtual time.
     pub fn now(&self) -> Time {
-        self.now
+        self.engine.now()
     }
 
     /// Sets the virtual time if it is later than the present one.
     pub fn advance(&mut self, now: Time) {
-        self.now = self.now.max(now);
+        self.engine.advance(now);
     }
 
     /// The node that a pod, `namespace/name`, was given.
@@ -190,51 +158,24 @@ impl WhatIfWorld {
         self.placed.get(pod).map(String::as_str)
     }
 
-    fn set(&mut self, mut object: Object) {
-        self.version = self.version.saturating_add(1);
-        set_version(&mut object, self.version.to_string().into());
-        self.objects.insert(key_of(&object), object.clone());
-        self.scheduler
-            .apply(ClusterChange::Applied(object), self.now);
-    }
-
-    fn delete(&mut self, key: &(Kind, String, String)) {
-        let Some(object) = self.objects.remove(key) else {
-            return;
-        };
-        let released = match &object {
-            Object::Pod(pod) if !pod.spec.resource_claims.is_empty() => {
-                let cluster = self.scheduler.cache().cluster();
-                released(cluster, &[PodRef::of(pod)])
-            }
-            _ => Vec::new(),
-        };
-        self.scheduler
-            .apply(ClusterChange::Deleted(object), self.now);
-        // The claim controller releases the devices that no other pod uses.
-        for edit in released {
-            if let Edit::Set(claim) = edit {
-                self.set(claim);
-            }
-        }
-    }
-
-    fn edit_pod(&mut self, namespace: &str, name: &str, edit: impl FnOnce(&mut Pod)) {
-        let key = pod_key(namespace, name);
-        if let Some(Object::Pod(pod)) = self.objects.get(&key) {
-            let mut pod = Pod::clone(pod);
-            edit(&mut pod);
-            self.set(Object::Pod(Arc::new(pod)));
-        }
-    }
-
     /// Schedules until no pod can be tried.
     pub fn run(&mut self) {
-        let until = self.now + RUN_MAX;
-        let pods = self.objects.keys().filter(|key| key.0 == Kind::Pod).count();
-        for _ in 0..pods.saturating_add(10).saturating_mul(ATTEMPTS_PER_POD_MAX) {
-            let outcome = self.scheduler.schedule_one(self.now);
-            self.carry_out();
+        let until = self.now() + RUN_MAX;
+        let attempts_max = self.pods().count().saturating_add(10);
+        for _ in 0..attempts_max.saturating_mul(ATTEMPTS_PER_POD_MAX) {
+            let evicted = &mut self.evicted;
+            let outcome = self.engine.attempt(|engine, id, call| {
+                let Some(Effect::Deleted(victim)) = engine.answer(id, call) else {
+                    return;
+                };
+                if let Some(pod) = engine.pod(&victim.uid) {
+                    evicted.push(PlacedPod {
+                        pod: pod.key(),
+                        node: pod.spec.node_name.to_string(),
+                    });
+                }
+                engine.delete_pod(&victim.uid);
+            });
             match outcome {
                 ScheduleOutcome::Done { .. } | ScheduleOutcome::Group { .. } => {
                     self.attempts += 1;
@@ -246,12 +187,12 @@ impl WhatIfWorld {
                     }
                 }
                 ScheduleOutcome::Parked(wait) if wait.deadline > until => return,
-                ScheduleOutcome::Parked(wait) => self.now = wait.deadline.max(self.now),
+                ScheduleOutcome::Parked(wait) => self.advance(wait.deadline),
                 ScheduleOutcome::Idle { next_wake } => {
-                    let counts = self.scheduler.queue().places().counts();
+                    let counts = self.scheduler().queue().places().counts();
                     let is_over = counts.active == 0 && counts.backoff == 0;
                     match next_wake {
-                        Some(wake) if !is_over && wake <= until => self.now = wake.max(self.now),
+                        Some(wake) if !is_over && wake <= until => self.advance(wake),
                         _ => return,
                     }
                 }
@@ -259,92 +200,14 @@ impl WhatIfWorld {
         }
     }
 
-    /// Carries out the calls of the scheduler until there is none.
-    fn carry_out(&mut self) {
-        loop {
-            let outputs = self.scheduler.take_outputs(self.now);
-            if outputs.calls.is_empty() && outputs.jobs.is_empty() {
-                return;
-            }
-            for (id, _) in outputs.jobs {
-                let refused = Err("extenders are not asked".into());
-                self.scheduler.job_done(id, refused, self.now);
-            }
-            for (id, call) in outputs.calls {
-                self.scheduler.complete(id, Ok(()), self.now);
-                self.made(call);
-            }
-        }
-    }
-
-    fn made(&mut self, call: ApiCall) {
-        match call {
-            ApiCall::BindPod { pod, node } => {
-                self.edit_pod(&pod.namespace, &pod.name, |pod| {
-                    pod.spec.node_name = node;
-                    pod.status.nominated_node_name = Str::default();
-                    pod.status.phase = "Running".into();
-                });
-            }
-            ApiCall::PatchPodStatus {
-                pod,
-                conditions: new,
-                nominated_node,
-            } => self.edit_pod(&pod.namespace, &pod.name, |pod| {
-                if let Some(node) = nominated_node {
-                    pod.status.nominated_node_name = node;
-                }
-                for new in new {
-                    let conditions = &mut pod.status.conditions;
-                    conditions.retain(|known| known.kind != new.kind);
-                    conditions.push(PodCondition {
-                        kind: new.kind,
-                        status: new.status,
-                        reason: new.reason,
-                        message: new.message,
-                        observed_generation: new.observed_generation,
-                    });
-                }
-            }),
-            ApiCall::DeletePod { pod, .. } => {
-                let key = pod_key(&pod.namespace, &pod.name);
-                if let Some(Object::Pod(victim)) = self.objects.get(&key) {
-                    self.evicted.push(PlacedPod {
-                        pod: victim.key(),
-                        node: victim.spec.node_name.to_string(),
-                    });
-                }
-                self.delete(&key);
-            }
-            ApiCall::Write(write) => self.written(&write),
-            ApiCall::ClearPreEnqueueStatus { .. } => {}
-        }
-    }
-
-    /// Another object looks as the write states: an allocated claim, a bound volume.
-    fn written(&mut self, write: &Write) {
-        let object = write.object();
-        let (namespace, name) = (object.namespace.to_string(), object.name.to_string());
-        let key = (object.kind, namespace, name);
-        if matches!(write.action(), Action::Delete) {
-            return self.delete(&key);
-        }
-        let stored = self.objects.get(&key).or(write.created());
-        if let Some(stored) = stored.map(|stored| written(write, stored)) {
-            self.set(stored);
-        }
-    }
-
+    /// The pods that have not run to their end, in no particular order.
     fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.objects.values().filter_map(|object| match object {
-            Object::Pod(pod) if !pod.is_terminal() => Some(pod),
-            _ => None,
-        })
+        self.scheduler().cache().stored_pods()
     }
 
     /// The usage of the cluster.
     pub fn usage(&self) -> Usage {
-        let nodes = &self.scheduler.cache().cluster().nodes;
+        let nodes = &self.scheduler().cache().cluster().nodes;
         let percent = |resource: &str| {
             let sums = nodes.iter().fold((0_i64, 0_i64), |(used, has), view| {
                 (
@@ -371,7 +234,7 @@ impl WhatIfWorld {
         !pod.is_assigned()
             && !pod.is_terminating()
             && self
-                .scheduler
+                .scheduler()
                 .profiles()
                 .get(&pod.spec.scheduler_name)
                 .is_some()
@@ -383,23 +246,24 @@ impl WhatIfWorld {
         if !pod.spec.scheduling_gates.is_empty() {
             return "it has scheduling gates".to_owned();
         }
-        let queued = self.scheduler.queue().get(pod.namespace(), pod.name());
+        let queued = self.scheduler().queue().get(pod.namespace(), pod.name());
         if let Some((_, info)) = queued.filter(|(_, info)| info.is_gated()) {
             return gate_text(info);
         }
-        let explanation = self.scheduler.explanation(pod.uid());
+        let explanation = self.scheduler().explanation(pod.uid());
         explanation.map_or_else(String::new, |e| e.message.clone())
     }
 
     /// The pods of this scheduler that have no node.
     fn pending(&self) -> Vec<PendingPod> {
         let pending = self.pods().filter(|pod| self.waits(pod));
-        pending
-            .map(|pod| PendingPod {
-                pod: pod.key(),
-                reason: self.reason_for(pod),
-            })
-            .collect()
+        let mut pending: Vec<&Arc<Pod>> = pending.collect();
+        pending.sort_by_key(|pod| (pod.namespace(), pod.name()));
+        let pending = pending.into_iter().map(|pod| PendingPod {
+            pod: pod.key(),
+            reason: self.reason_for(pod),
+        });
+        pending.collect()
     }
 
     /// The events since the beginning. `before` is the cluster at that time, `displaced` are pods of nodes that were

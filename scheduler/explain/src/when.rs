@@ -6,7 +6,7 @@
 
 use crate::answer::when::{PlayedStart, RunningPods, WhenAnswer};
 use crate::what_if::WhatIfWorld;
-use berth_api::{Duration, Object, Pod, Str, Time};
+use berth_api::{Duration, Object, Pod, Time};
 use berth_scheduler::profile::Profiles;
 use berth_scheduler::{RunTimes, Scheduler, SchedulerOptions};
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ impl WhenFacts {
     /// reference for each.
     pub fn take(scheduler: &Scheduler, namespace: &str, name: &str, now: Time) -> Option<Self> {
         let cache = scheduler.cache();
-        let stored = cache.stored_by_name(&Str::new(namespace), &Str::new(name))?;
+        let stored = cache.stored_by_name(namespace, name)?;
         let pod = stored.clone();
         // Of a pod that does not wait, nothing is played.
         let waits = !pod.is_assigned() && pod.spec.scheduling_gates.is_empty();

@@ -194,11 +194,9 @@ fn explain(world: &WhatIfWorld) -> GroupAnswer {
 
 /// The number of members of the group that have a node.
 fn placed(world: &WhatIfWorld) -> usize {
-    let nodes = world.objects().values().filter(|object| match object {
-        Object::Pod(pod) => pod.pod_group_name().is_some() && pod.is_assigned(),
-        _ => false,
-    });
-    nodes.count()
+    let pods = world.scheduler().cache().stored_pods();
+    let placed = pods.filter(|pod| pod.pod_group_name().is_some() && pod.is_assigned());
+    placed.count()
 }
 
 fn gang(min: usize) -> Value {

@@ -13,11 +13,11 @@
 //! | `daemons` | the pods of DaemonSets |
 //! | `claims`, `volumes` | the controllers of resource claims and volumes |
 //! | `budgets` | disruption budgets |
-//! | `calls` | the API: carries out the calls of the scheduler |
+//! | `calls` | the calls of the scheduler: their latency, and the controllers and kubelets that follow them |
 //! | `measure` | integrals over time, and the course of the simulation |
 //! | `outcome` | the result |
 //!
-//! Time goes from event to event. Empty time costs nothing.
+//! Time goes from event to event. Empty time costs nothing. [`Engine`] of `berth-explain` carries out the calls of the scheduler.
 
 mod budgets;
 mod buffers;
@@ -39,11 +39,12 @@ mod volumes;
 
 use crate::report::Run;
 use crate::trace::Trace;
-use berth_api::{Duration, Kind, Namespace, Object, Str, Time};
+use berth_api::{Duration, Namespace, Object, Time};
 use berth_explain::Packing;
+use berth_explain::engine::Engine;
 use berth_framework::registry::Registry;
 use berth_scheduler::profile::ProfileErrors;
-use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use budgets::Budgets;
 use buffers::Buffers;
 use claims::ClaimTemplates;
@@ -55,7 +56,6 @@ use nodes::Nodes;
 use plan::Plan;
 use pods::Pods;
 use quotas::Quotas;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The time without any event after which a simulation ends: longer than every backoff.
@@ -144,14 +144,10 @@ pub enum SimulationError {
 
 /// A simulation that runs.
 pub struct Simulation {
-    scheduler: Scheduler,
+    engine: Engine,
     start: Time,
-    now: Time,
     /// The time of the last event that was not the scheduler's own.
     last_event: Time,
-    version: u64,
-    /// Whether the scheduler received an input since it worked last.
-    has_input: bool,
     rng: fastrand::Rng,
     plan: Plan,
     events: EventQueue,
@@ -165,15 +161,13 @@ pub struct Simulation {
     daemons: Daemons,
     claim_templates: ClaimTemplates,
     quotas: Quotas,
-    /// Objects other than pods and nodes, which plugins write.
-    objects: BTreeMap<(Kind, Str, Str), Object>,
     measure: Measure,
 }
 
 impl std::fmt::Debug for Simulation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Simulation")
-            .field("now", &self.now)
+            .field("now", &self.engine.now())
             .field("events", &self.events)
             .finish_non_exhaustive()
     }
@@ -222,12 +216,9 @@ impl Simulation {
         let plan = Plan::new(trace, seed)?;
         let measure = Measure::new(&plan, start);
         let mut simulation = Self {
-            scheduler: Scheduler::new(options, registry, start)?,
+            engine: Engine::new(Scheduler::new(options, registry, start)?, start),
             start,
-            now: start,
             last_event: start,
-            version: 0,
-            has_input: true,
             rng: fastrand::Rng::with_seed(seed ^ 0x5bd1_e995),
             events: EventQueue::default(),
             pods: Pods::new(trace, &plan)?,
@@ -239,7 +230,6 @@ impl Simulation {
             daemons: Daemons::new(trace, &plan),
             claim_templates: ClaimTemplates::new(trace),
             quotas: Quotas::new(trace, &plan),
-            objects: BTreeMap::new(),
             measure,
             plan,
         };
@@ -258,37 +248,11 @@ impl Simulation {
             namespace.metadata.labels =
                 berth_api::Labels::from_pairs([("kubernetes.io/metadata.name", name.clone())]);
             namespace.metadata.name = name;
-            self.set(Object::Namespace(Arc::new(namespace)));
+            self.engine.set(Object::Namespace(Arc::new(namespace)));
         }
-        // Versions grow, also those of objects that a cluster had.
-        let versions = trace.objects.iter().filter_map(|object| {
-            let version = &object.metadata().resource_version;
-            version.parse::<u64>().ok()
-        });
-        self.version = self.version.max(versions.max().unwrap_or(0));
-        for object in &trace.objects {
-            self.set(object.clone());
-        }
+        self.engine.load(trace.objects.iter().cloned());
         self.add_budgets();
         self.provision_at_once();
-    }
-
-    /// The next resource version.
-    fn next_version(&mut self) -> Str {
-        self.version += 1;
-        self.version.to_string().into()
-    }
-
-    fn apply(&mut self, object: Object) {
-        self.has_input = true;
-        self.scheduler
-            .apply(ClusterChange::Applied(object), self.now);
-    }
-
-    fn apply_deleted(&mut self, object: Object) {
-        self.has_input = true;
-        self.scheduler
-            .apply(ClusterChange::Deleted(object), self.now);
     }
 
     /// Plays until nothing happens any more, or until a time.
@@ -300,7 +264,7 @@ impl Simulation {
             // A scan of node groups follows from an attempt, and an attempt without a node from a backoff: alone, they would
             // go on for ever.
             let is_resting = !self.has_events();
-            if is_resting && self.now > self.last_event + REST_MAX {
+            if is_resting && self.engine.now() > self.last_event + REST_MAX {
                 break;
             }
             let wake_at = wake.filter(|at| *at <= self.last_event + REST_MAX || !is_resting);
@@ -319,10 +283,10 @@ impl Simulation {
                 self.happen();
             } else {
                 // An attempt alone changes nothing that is measured: if nothing follows, the simulation has ended.
-                self.now = next;
+                self.engine.advance(next);
             }
             // The start of a container, for example, is nothing that the scheduler reads.
-            if self.has_input || wake.is_some_and(|at| at <= self.now) {
+            if self.engine.has_input() || wake.is_some_and(|at| at <= self.engine.now()) {
                 wake = self.schedule();
             }
             steps += 1;
@@ -335,7 +299,7 @@ impl Simulation {
 
     fn progress(&self) -> Progress {
         Progress {
-            now: self.now,
+            now: self.engine.now(),
             arrived: self.pods.arrived(),
             pods: self.pods.len(),
         }
@@ -362,12 +326,12 @@ impl Simulation {
         }
         self.measure.advance(next);
         self.measure_buffers(next);
-        self.now = next;
+        self.engine.advance(next);
     }
 
     /// Everything that is due at the present time.
     fn happen(&mut self) {
-        while let Some(event) = self.events.pop_due(self.now) {
+        while let Some(event) = self.events.pop_due(self.engine.now()) {
             match event {
                 Event::Answer(answer) => self.answer(*answer),
                 Event::Start { pod, incarnation } => self.pod_starts(pod, incarnation),
@@ -389,24 +353,22 @@ impl Simulation {
                 Event::IdleCheck { node } => self.idle_check(node),
             }
         }
-        while let Some(pod) = self.pods.pop_arrival(self.now) {
+        while let Some(pod) = self.pods.pop_arrival(self.engine.now()) {
             self.pod_arrives(pod);
         }
     }
 
     /// Lets the scheduler work until it waits. Returns the time at which it wants to go on.
     fn schedule(&mut self) -> Option<Time> {
-        self.has_input = false;
         loop {
-            let outcome = self.scheduler.schedule_one(self.now);
+            let outcome = self.attempt();
             self.note_attempts(&outcome);
-            self.take_outputs();
             match outcome {
                 ScheduleOutcome::Idle { next_wake } => {
-                    return next_wake.map(|at| at.max(self.now + STEP_MIN));
+                    return next_wake.map(|at| at.max(self.engine.now() + STEP_MIN));
                 }
                 ScheduleOutcome::Parked(wait) => {
-                    return Some(wait.deadline.max(self.now + STEP_MIN));
+                    return Some(wait.deadline.max(self.engine.now() + STEP_MIN));
                 }
                 ScheduleOutcome::Done { .. } | ScheduleOutcome::Group { .. } => {}
             }

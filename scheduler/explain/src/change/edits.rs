@@ -260,7 +260,7 @@ fn requested<'c>(claim: &'c mut DeviceClaim, name: &str) -> Option<&'c mut Reque
 }
 
 /// The claims whose devices are released because these pods alone use them.
-pub(crate) fn released(cluster: &Cluster, pods: &[PodRef]) -> Vec<Edit> {
+fn released(cluster: &Cluster, pods: &[PodRef]) -> Vec<Edit> {
     let claims = cluster.devices().claims().iter();
     let released = claims.filter(|claim| {
         let users = &claim.status.reserved_for;

@@ -1,7 +1,6 @@
 //! Pods before and after the changes, counted: no pod disappears from a report.
 
-use super::{WhatIfWorld, pod_key};
-use berth_api::Object;
+use super::WhatIfWorld;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,7 +95,7 @@ impl Balance {
 impl WhatIfWorld {
     /// The places of all pods.
     pub fn places(&self) -> PodPlaces {
-        let nodes = &self.scheduler.cache().cluster().nodes;
+        let nodes = &self.scheduler().cache().cluster().nodes;
         let place = |pod: &berth_api::Pod| {
             if nodes.node(&pod.spec.node_name).is_some() {
                 Some(PodPlace::OnNode)
@@ -112,11 +111,7 @@ impl WhatIfWorld {
 
     /// The controller of a pod, `namespace/name`, as kind and name.
     pub fn owner_of(&self, pod: &str) -> Option<(String, String)> {
-        let (namespace, name) = pod.split_once('/')?;
-        let Object::Pod(pod) = self.objects.get(&pod_key(namespace, name))? else {
-            return None;
-        };
-        let owner = pod.metadata.controller()?;
+        let owner = self.pod(pod)?.metadata.controller()?;
         Some((owner.kind.to_string(), owner.name.to_string()))
     }
 }

@@ -1,11 +1,9 @@
 //! Draining nodes, and finding nodes that are not needed.
 
-use super::{
-    CopiedObjects, DisplacedPod, Fate, PlacedPod, Rebalance, WhatIfReport, WhatIfWorld, pod_key,
-};
+use super::{CopiedObjects, DisplacedPod, Fate, PlacedPod, Rebalance, WhatIfReport, WhatIfWorld};
 use crate::spread::{WorkloadSpread, spreads};
 use berth_api::resources::{CPU, MEMORY};
-use berth_api::{Kind, Node, Object, Pod, Selector, Str};
+use berth_api::{Node, Object, Pod, PodDisruptionBudget, Selector, Str};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,17 +16,14 @@ impl WhatIfWorld {
     /// it. A pod that was moved counts as available again once it has a node. Returns each pod of the node with its
     /// end.
     pub fn drain(&mut self, name: &str) -> Vec<DisplacedPod> {
-        let key = (Kind::Node, String::new(), name.to_owned());
-        if let Some(Object::Node(node)) = self.objects.get(&key) {
+        if let Some(node) = self.scheduler().cache().node(name) {
             let mut node = Node::clone(node);
             node.spec.unschedulable = true;
-            self.set(Object::Node(Arc::new(node)));
+            self.engine.set(Object::Node(Arc::new(node)));
         }
-        let on_node: Vec<Arc<Pod>> = self
-            .pods()
-            .filter(|pod| pod.spec.node_name == *name)
-            .cloned()
-            .collect();
+        let on_node = self.pods().filter(|pod| pod.spec.node_name == *name);
+        let mut on_node: Vec<Arc<Pod>> = on_node.cloned().collect();
+        on_node.sort_by_cached_key(|pod| (pod.namespace().clone(), pod.name().clone()));
         let pods = on_node.iter().map(|pod| self.move_away(pod, name));
         pods.collect()
     }
@@ -37,22 +32,21 @@ impl WhatIfWorld {
     /// Disruption budgets and pods without a controller are respected as in a drain. Returns the spreads of all workloads
     /// before it with the skews after it, and each deleted pod with its end.
     pub fn rebalance(&mut self) -> (Vec<Rebalance>, Vec<DisplacedPod>) {
-        let before = spreads(self.scheduler.cache().cluster());
+        let before = spreads(self.scheduler().cache().cluster());
         let mut displaced = Vec::new();
         for name in before.iter().flat_map(|spread| &spread.surplus) {
-            let (namespace, pod) = name.split_once('/').unwrap_or_default();
             // Another constraint of the same workload may have moved it already.
             let is_moved = displaced
                 .iter()
                 .any(|moved: &DisplacedPod| moved.pod == *name);
-            if let Some(Object::Pod(pod)) = self.objects.get(&pod_key(namespace, pod))
+            if let Some(pod) = self.pod(name).cloned()
                 && !is_moved
             {
-                let (pod, from) = (pod.clone(), pod.spec.node_name.to_string());
+                let from = pod.spec.node_name.to_string();
                 displaced.push(self.move_away(&pod, &from));
             }
         }
-        let after = spreads(self.scheduler.cache().cluster());
+        let after = spreads(self.scheduler().cache().cluster());
         let skew_of = |of: &WorkloadSpread| {
             let is_same = |other: &&WorkloadSpread| {
                 (&other.workload, &other.topology_key) == (&of.workload, &of.topology_key)
@@ -82,7 +76,7 @@ impl WhatIfWorld {
         let stays = |reason: &str, blocks| end(Fate::Stays, None, reason.to_owned(), blocks);
         if pod.is_terminating() {
             // Its controller has replaced it already, and the drain waits for its end.
-            self.delete(&pod_key(pod.namespace(), pod.name()));
+            self.engine.delete_pod(pod.uid());
             let reason = "it is being deleted, and its controller has replaced it".to_owned();
             return end(Fate::Lost, None, reason, false);
         }
@@ -98,14 +92,13 @@ impl WhatIfWorld {
             let reason = format!("PodDisruptionBudget {budget} allows no further disruption");
             return stays(&reason, true);
         }
-        let key = pod_key(pod.namespace(), pod.name());
-        self.delete(&key);
+        self.engine.delete_pod(pod.uid());
         let mut replacement = Pod::clone(pod);
         replacement.spec.node_name = Str::default();
         replacement.metadata.uid = format!("{}-moved", pod.uid()).into();
         replacement.status = Default::default();
         replacement.status.phase = "Pending".into();
-        self.set(Object::Pod(Arc::new(replacement)));
+        self.engine.set(Object::Pod(Arc::new(replacement)));
         self.placed.remove(&pod.key());
         self.run();
         match self.placed.remove(&pod.key()) {
@@ -121,8 +114,8 @@ impl WhatIfWorld {
 
     /// The reason why a pod waits.
     pub(crate) fn reason_of(&self, pod: &str) -> String {
-        let reason = self.pending().into_iter().find(|p| p.pod == pod);
-        reason.map_or_else(String::new, |p| p.reason)
+        let pod = self.pod(pod).filter(|pod| self.waits(pod));
+        pod.map_or_else(String::new, |pod| self.reason_for(pod))
     }
 
     /// Each pod once, from the node on which it was first, with its present end.
@@ -151,15 +144,11 @@ impl WhatIfWorld {
     }
 
     fn end_of(&self, displaced: &mut DisplacedPod) {
-        let (namespace, name) = displaced.pod.split_once('/').unwrap_or_default();
-        let pod = match self.objects.get(&pod_key(namespace, name)) {
-            Some(Object::Pod(pod)) => pod,
-            _ => {
-                displaced.fate = Fate::Evicted;
-                displaced.node = None;
-                displaced.reason = "a pod of a higher priority needs its place".to_owned();
-                return;
-            }
+        let Some(pod) = self.pod(&displaced.pod) else {
+            displaced.fate = Fate::Evicted;
+            displaced.node = None;
+            displaced.reason = "a pod of a higher priority needs its place".to_owned();
+            return;
         };
         match pod.spec.node_name.as_str() {
             "" => {
@@ -178,19 +167,16 @@ impl WhatIfWorld {
         }
     }
 
-    fn budgets_of(&self, pod: &Pod) -> Vec<Arc<berth_api::PodDisruptionBudget>> {
-        let budgets = self.objects.values().filter_map(|object| match object {
-            Object::PodDisruptionBudget(budget) => Some(budget),
-            _ => None,
+    /// The budgets of a pod, by name.
+    fn budgets_of(&self, pod: &Pod) -> Vec<Arc<PodDisruptionBudget>> {
+        let budgets = self.scheduler().cache().cluster().budgets();
+        let of_pod = budgets.of_namespace(pod.namespace()).filter(|budget| {
+            let selector = Selector::from_label_selector(budget.spec.selector.as_ref());
+            selector.is_ok_and(|selector| selector.matches(pod.labels()))
         });
-        budgets
-            .filter(|budget| {
-                let selector = Selector::from_label_selector(budget.spec.selector.as_ref());
-                budget.metadata.namespace == *pod.namespace()
-                    && selector.is_ok_and(|selector| selector.matches(pod.labels()))
-            })
-            .cloned()
-            .collect()
+        let mut of_pod: Vec<_> = of_pod.cloned().collect();
+        of_pod.sort_by_cached_key(|budget| budget.metadata.name.clone());
+        of_pod
     }
 
     fn exhausted_budget(&self, pod: &Pod) -> Option<String> {
@@ -202,27 +188,27 @@ impl WhatIfWorld {
     /// A pod was deleted and is not replaced: its budgets allow one disruption less.
     fn spend_budgets(&mut self, pod: &Pod) {
         for budget in self.budgets_of(pod) {
-            let mut budget = berth_api::PodDisruptionBudget::clone(&budget);
+            let mut budget = PodDisruptionBudget::clone(&budget);
             budget.status.disruptions_allowed -= 1;
-            self.set(Object::PodDisruptionBudget(Arc::new(budget)));
+            self.engine
+                .set(Object::PodDisruptionBudget(Arc::new(budget)));
         }
     }
 
     /// Deletes a node that is drained. The pods that a drain leaves there end with it.
     fn remove_drained(&mut self, node: &str, displaced: &mut [DisplacedPod]) {
         for pod in displaced.iter_mut().filter(|pod| pod.fate == Fate::Stays) {
-            let (namespace, name) = pod.pod.split_once('/').unwrap_or_default();
-            self.delete(&pod_key(namespace, name));
+            self.end(&pod.pod);
             pod.fate = Fate::Lost;
             pod.reason = "it ends with its node".to_owned();
         }
-        self.delete(&(Kind::Node, String::new(), node.to_owned()));
+        self.engine.delete_node(node);
     }
 
     /// The nodes by what their pods request, the least first; cordoned ones are left out.
     fn nodes_by_use(&self) -> Vec<String> {
         let mut nodes: Vec<(i64, i64, String)> = self
-            .scheduler
+            .scheduler()
             .cache()
             .cluster()
             .nodes
@@ -265,7 +251,7 @@ pub fn consolidate<E>(
         report.notes.push(text);
     }
     for node in nodes.into_iter().take(CONSOLIDATION_NODES_MAX) {
-        let mut tried = world(present.objects().clone())?;
+        let mut tried = world(present.objects())?;
         tried.run();
         let waited = tried.pending().len();
         let mut of_node = tried.drain(&node);

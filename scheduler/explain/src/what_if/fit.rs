@@ -1,6 +1,6 @@
 //! The number of further pods of a template that fit.
 
-use super::{Fit, NodeFit, WhatIfWorld, pod_key};
+use super::{Fit, NodeFit, WhatIfWorld};
 use crate::answer::Reason;
 use crate::examine::examine;
 use crate::snapshot::Snapshot;
@@ -38,9 +38,9 @@ impl WhatIfWorld {
                 let mut pod = copy(template, name);
                 for (entry, claim) in claims {
                     let claim = claim_of(&mut pod, entry, claim);
-                    self.set(Object::ResourceClaim(Arc::new(claim)));
+                    self.engine.set(Object::ResourceClaim(Arc::new(claim)));
                 }
-                self.set(Object::Pod(Arc::new(pod)));
+                self.engine.set(Object::Pod(Arc::new(pod)));
             }
             self.run();
             let mut waiting = None;
@@ -70,11 +70,10 @@ impl WhatIfWorld {
 
     /// The reason why a copy fits nowhere, the most frequent reason first.
     fn bottleneck(&self, template: &Pod, name: &str) -> Vec<Reason> {
-        let key = pod_key(template.namespace(), name);
-        let Some(Object::Pod(pod)) = self.objects.get(&key) else {
+        let Some(pod) = self.pod(&format!("{}/{name}", template.namespace())) else {
             return Vec::new();
         };
-        let mut snapshot = Snapshot::take(&self.scheduler, self.now);
+        let mut snapshot = Snapshot::take(self.scheduler(), self.now());
         let profile = snapshot.profiles.get(&pod.spec.scheduler_name).cloned();
         let Some(profile) = profile else {
             return Vec::new();

@@ -1,6 +1,6 @@
 //! The workloads of a queue that fit at present.
 
-use super::{PendingPod, PlacedPod, WhatIfWorld, WorkloadFit, key_of};
+use super::{PendingPod, PlacedPod, WhatIfWorld, WorkloadFit};
 use berth_api::{Object, Pod, Str};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl WhatIfWorld {
             pod.spec.scheduling_gates = Default::default();
             pod.spec.preemption_policy = Some("Never".into());
             pod.status.nominated_node_name = Str::default();
-            self.set(Object::Pod(Arc::new(pod)));
+            self.engine.set(Object::Pod(Arc::new(pod)));
         }
         self.run();
         let mut fit = WorkloadFit::default();
@@ -30,7 +30,7 @@ impl WhatIfWorld {
         }
         if !fit.pending.is_empty() {
             for pod in pods.iter().filter(|pod| !pod.is_assigned()) {
-                self.delete(&key_of(&Object::Pod(pod.clone())));
+                self.engine.delete_pod(pod.uid());
                 self.placed.remove(&pod.key());
             }
         }
@@ -40,13 +40,10 @@ impl WhatIfWorld {
     /// The reason why a pod waits, as it is in this world.
     fn reason_of_waiting(&self, pod: &Pod) -> String {
         let scheduler_name = &pod.spec.scheduler_name;
-        if self.scheduler.profiles().get(scheduler_name).is_none() {
+        if self.scheduler().profiles().get(scheduler_name).is_none() {
             return format!("no profile has the scheduler name {scheduler_name:?}");
         }
-        let key = super::pod_key(pod.namespace(), pod.name());
-        match self.objects.get(&key) {
-            Some(Object::Pod(pod)) => self.reason_for(pod),
-            _ => String::new(),
-        }
+        let pod = self.engine.pod(pod.uid());
+        pod.map_or_else(String::new, |pod| self.reason_for(pod))
     }
 }

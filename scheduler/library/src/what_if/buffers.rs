@@ -385,12 +385,7 @@ pub(crate) fn rooms(
     run: &WhatIfWorld,
     report: &WhatIfReport,
 ) -> Vec<BufferRoom> {
-    let has_room = |pod: &&String| {
-        let (namespace, name) = pod.split_once('/').unwrap_or_default();
-        let key = (Kind::Pod, namespace.to_owned(), name.to_owned());
-        let pod = run.objects().get(&key);
-        matches!(pod, Some(Object::Pod(pod)) if !pod.spec.node_name.is_empty())
-    };
+    let has_room = |pod: &&String| run.pod(pod).is_some_and(|pod| pod.is_assigned());
     let reason_of = |pod: &String| {
         let mut waiting = report.pending.iter().chain(&report.not_admitted);
         let found = waiting.find(|waiting| waiting.pod == *pod);

@@ -94,7 +94,7 @@ impl Simulation {
             .map(SimulatedBudget::object)
             .collect();
         for object in objects {
-            self.set(object);
+            self.engine.set(object);
         }
     }
 
@@ -120,7 +120,7 @@ impl Simulation {
             let allows_more = allowed > budget.allowed;
             budget.allowed = allowed;
             let object = budget.object();
-            self.set(object);
+            self.engine.set(object);
             if allows_more {
                 self.plan_drains();
             }
@@ -132,7 +132,7 @@ impl Simulation {
         for node in self.nodes.draining.clone() {
             if self.nodes.all[node as usize].drain_is_refused {
                 self.nodes.all[node as usize].drain_is_refused = false;
-                let at = self.now + DRAIN_RETRY;
+                let at = self.engine.now() + DRAIN_RETRY;
                 self.events.push(at, Event::RetryDrain { node });
             }
         }

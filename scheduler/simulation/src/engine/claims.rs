@@ -1,5 +1,5 @@
 //! Resource claims, as their controller keeps them: a claim for each entry of a pod that names a template, which ends with
-//! the pod; devices of other claims are released when their last pod has ended.
+//! the pod.
 
 use super::Simulation;
 use super::events::PodIndex;
@@ -46,7 +46,7 @@ impl Simulation {
             let mut claim = ResourceClaim::clone(template);
             claim.metadata.uid = format!("claim-{}-{}", pod.uid(), entry.name).into();
             claim.metadata.name = name.clone();
-            claim.metadata.creation_timestamp = Some(self.now);
+            claim.metadata.creation_timestamp = Some(self.engine.now());
             let owner = OwnerReference {
                 api_version: "v1".into(),
                 kind: "Pod".into(),
@@ -61,36 +61,26 @@ impl Simulation {
                     name: entry.name,
                     resource_claim_name: Some(name),
                 });
-            self.set(Object::ResourceClaim(Arc::new(claim)));
+            self.engine.set(Object::ResourceClaim(Arc::new(claim)));
         }
     }
 
-    /// Deletes or releases the claims of a pod that does not exist any more.
-    pub(super) fn release_claims(&mut self, pod: &Pod) {
-        for name in claim_names(pod) {
-            let key = (Kind::ResourceClaim, pod.namespace().clone(), name.clone());
-            let Some(Object::ResourceClaim(claim)) = self.objects.get(&key) else {
-                continue;
-            };
+    /// Deletes a pod with the claims that were created for it.
+    pub(super) fn end_pod(&mut self, uid: &str) {
+        let Some(pod) = self.engine.pod(uid).cloned() else {
+            return;
+        };
+        for name in claim_names(&pod) {
+            let claim = self
+                .engine
+                .object(Kind::ResourceClaim, pod.namespace(), name);
+            let owner = claim.and_then(|claim| claim.metadata().controller());
             // A pod of a cluster has another UID in the simulation.
-            let is_of_pod = |kind: &str, name: &Str| kind == "Pod" && name == pod.name();
-            let owner = claim.metadata.controller();
-            if owner.is_some_and(|owner| is_of_pod(&owner.kind, &owner.name)) {
-                let object = Object::ResourceClaim(claim.clone());
-                self.delete(object);
-                continue;
+            if owner.is_some_and(|owner| owner.kind == "Pod" && owner.name == *pod.name()) {
+                self.engine
+                    .delete(Kind::ResourceClaim, pod.namespace(), name);
             }
-            let mut claim = ResourceClaim::clone(claim);
-            let users = &mut claim.status.reserved_for;
-            let before = users.len();
-            users.retain(|user| user.name != *pod.name());
-            if users.len() == before {
-                continue;
-            }
-            if users.is_empty() {
-                claim.status.allocation = None;
-            }
-            self.set(Object::ResourceClaim(Arc::new(claim)));
         }
+        self.engine.delete_pod(uid);
     }
 }

@@ -34,7 +34,6 @@ pub(super) struct Daemons {
 struct DaemonPod {
     set: usize,
     node: NodeIndex,
-    object: Arc<Pod>,
 }
 
 impl Daemons {
@@ -104,25 +103,18 @@ impl Simulation {
     /// Creates the pods of DaemonSets on a node that has joined.
     pub(super) fn start_daemons(&mut self, index: NodeIndex) {
         let state = self.nodes.get(index);
-        let Some(node) = state.object.clone() else {
+        let Some(node) = self.engine.scheduler().cache().node(&state.name).cloned() else {
             return;
         };
         for (set, mut pod) in self.daemons.on_node(&node, &state.capacity) {
-            pod.metadata.resource_version = self.next_version();
-            pod.metadata.creation_timestamp = Some(self.now);
-            pod.status.start_time = Some(self.now);
-            let object = Arc::new(pod);
+            pod.metadata.creation_timestamp = Some(self.engine.now());
+            pod.status.start_time = Some(self.engine.now());
             self.count_daemon(set, index, 1);
-            let pod = DaemonPod {
-                set,
-                node: index,
-                object: object.clone(),
-            };
-            self.daemons.pods.insert(object.uid().clone(), pod);
-            self.nodes.all[index as usize]
-                .daemons
-                .push(object.uid().clone());
-            self.apply(Object::Pod(object));
+            let uid = pod.uid().clone();
+            let daemon = DaemonPod { set, node: index };
+            self.daemons.pods.insert(uid.clone(), daemon);
+            self.nodes.all[index as usize].daemons.push(uid);
+            self.engine.set(Object::Pod(Arc::new(pod)));
         }
     }
 
@@ -134,7 +126,7 @@ impl Simulation {
         let daemons = &mut self.nodes.all[pod.node as usize].daemons;
         daemons.retain(|known| known != uid);
         self.count_daemon(pod.set, pod.node, -1);
-        self.apply_deleted(Object::Pod(pod.object));
+        self.engine.delete_pod(uid);
     }
 
     fn count_daemon(&mut self, set: usize, node: NodeIndex, sign: i64) {

@@ -5,10 +5,9 @@
 
 use super::Simulation;
 use super::events::{Event, NodeIndex, PodIndex};
-use super::pods::Phase;
+use super::pods::{Phase, uid};
 use crate::trace::GRACE_PERIOD_ANNOTATION;
-use berth_api::{Duration, Object, Pod};
-use std::sync::Arc;
+use berth_api::{Duration, Pod};
 
 /// The grace period of a pod that does not state one.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
@@ -16,7 +15,6 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// A deleted pod whose containers run.
 #[derive(Debug)]
 pub(super) struct TerminatingPod {
-    object: Arc<Pod>,
     node: NodeIndex,
     is_counted_by_quota: bool,
 }
@@ -80,21 +78,18 @@ impl Simulation {
         let Some(since) = since.filter(|_| !grace.is_zero()) else {
             return self.pod_ends_early(index, is_preempted);
         };
-        let now = self.now;
+        let now = self.engine.now();
         self.note_early_end(index, is_preempted);
-        self.change_pod(index, |pod| {
+        self.engine.change_pod(&uid(index, incarnation), |pod| {
             pod.metadata.deletion_timestamp = Some(now + grace);
         });
         let state = self.pods.get_mut(index);
-        if let Some(object) = state.object.take() {
-            let terminating = TerminatingPod {
-                object,
-                node,
-                is_counted_by_quota: std::mem::take(&mut state.is_counted_by_quota),
-            };
-            let key = (index, incarnation);
-            self.pods.terminating.insert(key, terminating);
-        }
+        let terminating = TerminatingPod {
+            node,
+            is_counted_by_quota: std::mem::take(&mut state.is_counted_by_quota),
+        };
+        let key = (index, incarnation);
+        self.pods.terminating.insert(key, terminating);
         let end = duration.map_or(now + grace, |duration| {
             (now + grace).min(since + duration).max(now)
         });
@@ -113,8 +108,7 @@ impl Simulation {
         let shape = &self.plan.shapes[self.shape_of(index) as usize];
         self.measure.pod_leaves(shape);
         self.node_gives_back(pod.node, index);
-        self.release_claims(&pod.object);
-        self.apply_deleted(Object::Pod(pod.object));
+        self.end_pod(&uid(index, incarnation));
         if pod.is_counted_by_quota {
             self.release_quota(index, true);
         }
@@ -145,7 +139,7 @@ impl Simulation {
 
     fn note_early_end(&mut self, index: PodIndex, is_preempted: bool) {
         let shape = self.shape_of(index);
-        let (now, state) = (self.now, self.pods.get_mut(index));
+        let (now, state) = (self.engine.now(), self.pods.get_mut(index));
         state.evictions += 1;
         let worked = state.runs_since.take().map(|since| now.since(since));
         let was_healthy = i32::from(worked.is_some());
@@ -186,7 +180,7 @@ impl Simulation {
     fn ended_for_replacement(&mut self, index: PodIndex) {
         match self.pods.get(index).phase {
             Phase::Lost => {
-                self.pods.get_mut(index).ended = Some(self.now);
+                self.pods.get_mut(index).ended = Some(self.engine.now());
                 self.leave_group(self.shape_of(index));
             }
             Phase::Replacing if !self.pods.get(index).is_replacement_planned => {
@@ -199,7 +193,7 @@ impl Simulation {
     fn plan_replacement(&mut self, index: PodIndex) {
         self.pods.get_mut(index).is_replacement_planned = true;
         let latency = self.plan.world.recreate_latency.draw(&mut self.rng);
-        let at = self.now + latency;
+        let at = self.engine.now() + latency;
         self.events.push(at, Event::Replace { pod: index });
     }
 

@@ -89,7 +89,7 @@ impl Simulation {
         let groups = &mut self.node_groups;
         if !groups.groups.is_empty() && !groups.is_scan_planned {
             groups.is_scan_planned = true;
-            let since = self.now.since(self.start).as_nanos();
+            let since = self.engine.now().since(self.start).as_nanos();
             let interval = SCAN_INTERVAL.as_nanos();
             let next = (since / interval + 1) * interval;
             let next = self.start + Duration::from_nanos(u64::try_from(next).unwrap_or(u64::MAX));
@@ -105,7 +105,7 @@ impl Simulation {
     pub(super) fn plan_first_scan(&mut self) {
         if !self.node_groups.groups.is_empty() {
             self.node_groups.is_scan_planned = true;
-            self.events.push(self.now, Event::Scan);
+            self.events.push(self.engine.now(), Event::Scan);
         }
     }
 
@@ -128,10 +128,10 @@ impl Simulation {
     pub(super) fn take_packing(&mut self) -> Packing {
         match self.packing.take() {
             Some(mut packing) => {
-                packing.renew(&self.scheduler, self.now);
+                packing.renew(self.engine.scheduler(), self.engine.now());
                 packing
             }
-            None => Packing::new(&self.scheduler, self.now),
+            None => Packing::new(self.engine.scheduler(), self.engine.now()),
         }
     }
 
@@ -142,10 +142,10 @@ impl Simulation {
         let mut not_on_present: FxHashSet<u32> = FxHashSet::default();
         for index in self.node_groups.unschedulable.clone() {
             let shape = self.shape_of(index);
-            let Some(pod) = self.pods.get(index).object.clone() else {
+            let Some(pod) = self.engine.pod(&self.pods.uid(index)).cloned() else {
                 continue;
             };
-            let queue = self.scheduler.queue();
+            let queue = self.engine.scheduler().queue();
             // A pod that is not queued is being bound. A nominated one waits for the end of its victims.
             let Some((place, _)) = queue.get(pod.namespace(), pod.name()) else {
                 continue;
@@ -203,13 +203,15 @@ impl Simulation {
         let boot = boot.draw(&mut self.rng);
         self.node_groups.booting.insert(node);
         self.node_groups.added += 1;
-        self.events.push(self.now + boot, Event::NodeJoins { node });
+        self.events
+            .push(self.engine.now() + boot, Event::NodeJoins { node });
     }
 
     /// Adds a node that exists from the start on.
     pub(super) fn add_group_node(&mut self, group: u32) {
         let node = self.new_group_node(group);
-        self.events.push(self.now, Event::NodeJoins { node });
+        self.events
+            .push(self.engine.now(), Event::NodeJoins { node });
     }
 
     fn new_group_node(&mut self, group: u32) -> NodeIndex {
@@ -224,14 +226,18 @@ impl Simulation {
     /// A node of a group has joined: it is idle until it gets a pod, and may allow another one to be removed.
     pub(super) fn group_node_joined(&mut self, group: u32, joined: NodeIndex) {
         self.node_groups.booting.remove(&joined);
-        self.node_groups.empty_since.insert(joined, self.now);
+        self.node_groups
+            .empty_since
+            .insert(joined, self.engine.now());
         let idle = self.node_groups.groups[group as usize].of.idle;
-        let empty = self.nodes.all.iter().enumerate().filter(|(_, node)| {
-            node.group == Some(group) && node.object.is_some() && node.pods.is_empty()
-        });
+        let empty =
+            self.nodes.all.iter().enumerate().filter(|(_, node)| {
+                node.group == Some(group) && node.exists && node.pods.is_empty()
+            });
         let empty: Vec<NodeIndex> = empty.map(|(at, _)| at as NodeIndex).collect();
         for node in empty {
-            self.events.push(self.now + idle, Event::IdleCheck { node });
+            self.events
+                .push(self.engine.now() + idle, Event::IdleCheck { node });
         }
     }
 
@@ -239,8 +245,9 @@ impl Simulation {
     pub(super) fn node_is_empty(&mut self, node: NodeIndex) {
         if let Some(group) = self.nodes.get(node).group {
             let idle = self.node_groups.groups[group as usize].of.idle;
-            self.node_groups.empty_since.insert(node, self.now);
-            self.events.push(self.now + idle, Event::IdleCheck { node });
+            self.node_groups.empty_since.insert(node, self.engine.now());
+            self.events
+                .push(self.engine.now() + idle, Event::IdleCheck { node });
         }
     }
 
@@ -249,12 +256,12 @@ impl Simulation {
         let state = self.nodes.get(node);
         let Some(group) = state
             .group
-            .filter(|_| state.object.is_some() && state.pods.is_empty())
+            .filter(|_| state.exists && state.pods.is_empty())
         else {
             return;
         };
         // A pod may be on its way to the node.
-        let cluster = self.scheduler.cache().cluster();
+        let cluster = self.engine.scheduler().cache().cluster();
         let view = cluster.nodes.node(&state.name);
         if view.is_some_and(|view| view.pods().len() > state.daemons.len()) {
             return;
@@ -262,7 +269,7 @@ impl Simulation {
         let of = &self.node_groups.groups[group as usize];
         let since = self.node_groups.empty_since.get(&node);
         if of.count <= of.of.minimum
-            || since.is_some_and(|since| self.now.since(*since) < of.of.idle)
+            || since.is_some_and(|since| self.engine.now().since(*since) < of.of.idle)
         {
             return;
         }

@@ -18,8 +18,8 @@ pub(super) struct SimulatedNode {
     pub(super) name: Str,
     /// The node as it joins.
     pub(super) template: Arc<Node>,
-    /// The object in the API, while the node exists.
-    pub(super) object: Option<Arc<Node>>,
+    pub(super) exists: bool,
+    is_cordoned: bool,
     /// The allocatable resources, in the order of the plan.
     pub(super) capacity: Box<[i64]>,
     /// The requests of its pods.
@@ -31,6 +31,8 @@ pub(super) struct SimulatedNode {
     pub(super) price: i64,
     /// The node group.
     pub(super) group: Option<u32>,
+    /// The number of times that it joined.
+    joined: u32,
     /// Whether it left for good.
     pub(super) is_gone: bool,
     /// Whether its drain waits for a disruption budget.
@@ -40,9 +42,7 @@ pub(super) struct SimulatedNode {
 impl SimulatedNode {
     /// Returns whether pods may be placed on it.
     pub(super) fn is_open(&self) -> bool {
-        self.object
-            .as_ref()
-            .is_some_and(|node| !node.spec.unschedulable)
+        self.exists && !self.is_cordoned
     }
 
     /// Returns whether requests fit into the free resources.
@@ -124,13 +124,15 @@ impl Simulation {
         self.nodes.all.push(SimulatedNode {
             name,
             template: Arc::new(node),
-            object: None,
+            exists: false,
+            is_cordoned: false,
             used: vec![0; capacity.len()].into(),
             capacity,
             pods: Vec::new(),
             daemons: Vec::new(),
             price: (price_per_hour * 1e6).round() as i64,
             group,
+            joined: 0,
             is_gone: false,
             drain_is_refused: false,
         });
@@ -164,12 +166,12 @@ impl Simulation {
 
     /// The nodes that join at the start.
     fn happen_nodes(&mut self) {
-        while let Some(event) = self.events.pop_due(self.now) {
+        while let Some(event) = self.events.pop_due(self.engine.now()) {
             match event {
                 Event::NodeJoins { node } => self.node_joins(node),
                 // Whatever else happens at the start does so after the nodes have joined.
                 other => {
-                    self.events.push(self.now + super::STEP_MIN, other);
+                    self.events.push(self.engine.now() + super::STEP_MIN, other);
                 }
             }
         }
@@ -177,23 +179,22 @@ impl Simulation {
 
     /// A node joins, or returns after a failure.
     pub(super) fn node_joins(&mut self, node: NodeIndex) {
-        let version = self.next_version();
-        let now = self.now;
+        let now = self.engine.now();
         let state = &mut self.nodes.all[node as usize];
-        if state.object.is_some() || state.is_gone {
+        if state.exists || state.is_gone {
             return;
         }
+        state.joined += 1;
         let mut object = Node::clone(&state.template);
-        object.metadata.uid = format!("node-{node}-{version}").into();
-        object.metadata.resource_version = version;
+        object.metadata.uid = format!("node-{node}-{}", state.joined).into();
         object.metadata.creation_timestamp = Some(now);
-        let object = Arc::new(object);
-        state.object = Some(object.clone());
+        state.exists = true;
+        state.is_cordoned = object.spec.unschedulable;
         let group = state.group;
         self.buffers.note_change();
         self.nodes.by_name.insert(object.name().clone(), node);
         self.measure.node_joins(&state.capacity, state.price);
-        self.apply(Object::Node(object));
+        self.engine.set(Object::Node(Arc::new(object)));
         self.start_daemons(node);
         if let Some(group) = group {
             self.group_node_joined(group, node);
@@ -205,10 +206,11 @@ impl Simulation {
     /// A node leaves or fails: its pods end with it.
     pub(super) fn node_leaves(&mut self, node: NodeIndex) {
         let state = &mut self.nodes.all[node as usize];
-        let Some(object) = state.object.take() else {
+        if !std::mem::take(&mut state.exists) {
             return;
-        };
-        self.nodes.by_name.remove(object.name());
+        }
+        let name = state.name.clone();
+        self.nodes.by_name.remove(&name);
         self.buffers.note_change();
         // A group has removed the node only because no chunk needs it.
         if !state.is_gone {
@@ -221,20 +223,19 @@ impl Simulation {
         for uid in self.nodes.get(node).daemons.clone() {
             self.end_daemon(&uid);
         }
-        self.apply_deleted(Object::Node(object));
+        self.engine.delete_node(&name);
     }
 
     /// Cordons or uncordons a node. Returns whether it exists.
     pub(super) fn cordon(&mut self, node: NodeIndex, is_cordoned: bool) -> bool {
-        let version = self.next_version();
-        let Some(object) = self.nodes.all[node as usize].object.as_mut() else {
+        let state = &mut self.nodes.all[node as usize];
+        let Some(object) = self.engine.scheduler().cache().node(&state.name) else {
             return false;
         };
-        let changed = Arc::make_mut(object);
+        state.is_cordoned = is_cordoned;
+        let mut changed = Node::clone(object);
         changed.spec.unschedulable = is_cordoned;
-        changed.metadata.resource_version = version;
-        let object = Object::Node(object.clone());
-        self.apply(object);
+        self.engine.set(Object::Node(Arc::new(changed)));
         self.room_changed();
         true
     }

@@ -6,8 +6,8 @@ use super::plan::Plan;
 use super::{Simulation, SimulationError};
 use crate::trace::{Gate, GateRemoval, Trace, TraceGroup, scheduling_gates};
 use berth_api::groups::{GangPolicy, TopologyConstraint};
-use berth_api::pod::PodCondition;
-use berth_api::{Object, Pod, PodGroup, Str, Time};
+use berth_api::{Kind, Object, Pod, PodGroup, Str, Time};
+use berth_explain::engine::bind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +32,19 @@ pub(super) enum Phase {
     Lost,
 }
 
+impl Phase {
+    /// Returns whether the pod exists and is not being deleted.
+    pub(super) fn exists(self) -> bool {
+        matches!(self, Self::Pending | Self::OnNode)
+    }
+}
+
 /// A pod of the trace.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SimulatedPod {
     pub(super) phase: Phase,
     /// The number of times that it was created.
     pub(super) incarnation: u32,
-    /// The object in the API.
-    pub(super) object: Option<Arc<Pod>>,
     pub(super) node: NodeIndex,
     /// The first binding.
     pub(super) bound: Option<Time>,
@@ -58,7 +63,7 @@ pub(super) struct SimulatedPod {
 #[derive(Debug)]
 struct SimulatedGroup {
     trace: TraceGroup,
-    object: Option<Arc<PodGroup>>,
+    exists: bool,
     left: u32,
 }
 
@@ -96,7 +101,7 @@ impl Pods {
         }
         let groups = trace.groups.iter().map(|group| SimulatedGroup {
             trace: group.clone(),
-            object: None,
+            exists: false,
             left: 0,
         });
         let mut groups: Vec<SimulatedGroup> = groups.collect();
@@ -174,15 +179,28 @@ impl Pods {
         ((index as usize) < self.all.len()).then_some(index)
     }
 
-    /// The pod with this UID, if it exists with that identity.
-    pub(super) fn existing(&self, uid: &str) -> Option<(PodIndex, &Arc<Pod>)> {
+    /// The UID of a pod since it was created last.
+    pub(super) fn uid(&self, pod: PodIndex) -> Str {
+        uid(pod, self.get(pod).incarnation)
+    }
+
+    /// The pod with this UID, if it exists with that identity and is not being deleted.
+    pub(super) fn existing(&self, uid: &str) -> Option<PodIndex> {
         let index = self.index_of(uid)?;
-        let object = self.get(index).object.as_ref()?;
-        (object.uid().as_str() == uid).then_some((index, object))
+        let exists = self.get(index).phase.exists() && self.uid(index).as_str() == uid;
+        exists.then_some(index)
     }
 
     pub(super) fn note_attempt(&mut self, pod: PodIndex) {
         self.get_mut(pod).attempts += 1;
+    }
+}
+
+/// The UID of a pod that was created this number of times.
+pub(super) fn uid(pod: PodIndex, incarnation: u32) -> Str {
+    match incarnation {
+        1 => pod.to_string().into(),
+        _ => format!("{pod}.{incarnation}").into(),
     }
 }
 
@@ -273,12 +291,8 @@ impl Simulation {
         if incarnation > 1 && !self.waits_for_end(index) {
             pod.metadata.name = format!("{}.{incarnation}", pod.metadata.name).into();
         }
-        pod.metadata.uid = match incarnation {
-            1 => index.to_string().into(),
-            _ => format!("{index}.{incarnation}").into(),
-        };
-        pod.metadata.resource_version = self.next_version();
-        pod.metadata.creation_timestamp = Some(self.now);
+        pod.metadata.uid = uid(index, incarnation);
+        pod.metadata.creation_timestamp = Some(self.engine.now());
         pod.status = Default::default();
         pod.status.phase = "Pending".into();
         if !self.gates_of(index).is_empty() {
@@ -289,23 +303,18 @@ impl Simulation {
         if !pod.spec.resource_claims.is_empty() {
             self.create_claims(index, &mut pod);
         }
-        let node = if self.ran_before(index) {
-            pod.spec.node_name.clone()
-        } else {
-            Str::default()
-        };
-        pod.spec.node_name = Str::default();
-        let pod = Arc::new(pod);
+        let node = std::mem::take(&mut pod.spec.node_name);
+        let ran_before = self.ran_before(index);
+        if ran_before {
+            bind(&mut pod, &node, self.engine.now());
+        }
         let state = self.pods.get_mut(index);
-        state.object = Some(pod.clone());
         state.phase = Phase::Pending;
         state.runs_since = None;
-        if !node.is_empty() {
-            // It ran before the trace begins.
-            self.pod_bound(index, &node);
+        self.engine.set(Object::Pod(Arc::new(pod)));
+        if ran_before {
+            self.pod_bound(index);
             self.pod_starts(index, incarnation);
-        } else {
-            self.apply(Object::Pod(pod));
         }
     }
 
@@ -313,17 +322,15 @@ impl Simulation {
         let Some(group) = self.pods.group_of_shape[shape as usize] else {
             return;
         };
-        if self.pods.groups[group as usize].object.is_some() {
+        let known = &mut self.pods.groups[group as usize];
+        if std::mem::replace(&mut known.exists, true) {
             return;
         }
-        let version = self.next_version();
-        let known = &mut self.pods.groups[group as usize];
         let mut object = PodGroup::default();
         object.metadata.name = known.trace.name.clone();
         object.metadata.namespace = known.trace.namespace.clone();
         object.metadata.uid = format!("group-{group}").into();
-        object.metadata.resource_version = version;
-        object.metadata.creation_timestamp = Some(self.now);
+        object.metadata.creation_timestamp = Some(self.engine.now());
         object.spec.priority = known.trace.priority;
         object.spec.scheduling_policy.gang = Some(GangPolicy {
             min: i32::try_from(known.trace.minimum).unwrap_or(i32::MAX),
@@ -332,9 +339,7 @@ impl Simulation {
             let constraint = TopologyConstraint { key: key.clone() };
             object.spec.scheduling_constraints.topology.push(constraint);
         }
-        let object = Arc::new(object);
-        known.object = Some(object.clone());
-        self.set(Object::PodGroup(object));
+        self.engine.set(Object::PodGroup(Arc::new(object)));
     }
 
     /// A pod of a group has ended for good: the group ends with its last pod.
@@ -344,10 +349,9 @@ impl Simulation {
         };
         let known = &mut self.pods.groups[group as usize];
         known.left -= 1;
-        if known.left == 0
-            && let Some(object) = known.object.take()
-        {
-            self.delete(Object::PodGroup(object));
+        if known.left == 0 && std::mem::take(&mut known.exists) {
+            let of = &known.trace;
+            self.engine.delete(Kind::PodGroup, &of.namespace, &of.name);
         }
     }
 
@@ -359,9 +363,9 @@ impl Simulation {
                 continue;
             };
             let at = match of.removal {
-                GateRemoval::After(time) => self.now + time,
-                GateRemoval::At(offset) => (self.start + offset).max(self.now),
-                GateRemoval::Ended(pod) if self.pods.ended.contains(&pod) => self.now,
+                GateRemoval::After(time) => self.engine.now() + time,
+                GateRemoval::At(offset) => (self.start + offset).max(self.engine.now()),
+                GateRemoval::Ended(pod) if self.pods.ended.contains(&pod) => self.engine.now(),
                 GateRemoval::Ended(pod) => {
                     self.pods
                         .awaited
@@ -386,11 +390,9 @@ impl Simulation {
         let Some(name) = self.gates_of(index).get(gate).map(|gate| gate.name.clone()) else {
             return;
         };
-        if self.pods.get(index).incarnation == incarnation {
-            self.change_pod(index, |pod| {
-                pod.spec.scheduling_gates.retain(|gate| gate.name != name);
-            });
-        }
+        self.engine.change_pod(&uid(index, incarnation), |pod| {
+            pod.spec.scheduling_gates.retain(|gate| gate.name != name);
+        });
     }
 
     /// Pods whose gates wait for the end of this pod.
@@ -413,22 +415,9 @@ impl Simulation {
 
     // --- life ----------------------------------------------------------------------------------------------
 
-    /// Changes the object of a pod, and notifies the scheduler.
-    pub(super) fn change_pod(&mut self, index: PodIndex, change: impl FnOnce(&mut Pod)) {
-        let version = self.next_version();
-        let Some(object) = self.pods.get_mut(index).object.as_mut() else {
-            return;
-        };
-        let pod = Arc::make_mut(object);
-        change(pod);
-        pod.metadata.resource_version = version;
-        let object = Object::Pod(object.clone());
-        self.apply(object);
-    }
-
-    /// A pod without a node gets one.
-    pub(super) fn pod_bound(&mut self, index: PodIndex, node: &Str) {
-        let now = self.now;
+    /// A pod was bound.
+    pub(super) fn pod_bound(&mut self, index: PodIndex) {
+        let now = self.engine.now();
         let shape = self.shape_of(index);
         let state = self.pods.get_mut(index);
         state.phase = Phase::OnNode;
@@ -437,15 +426,9 @@ impl Simulation {
         self.measure
             .pod_bound(&self.plan.shapes[shape as usize], shape);
         self.no_longer_unschedulable(index);
-        self.change_pod(index, |pod| {
-            pod.spec.node_name = node.clone();
-            pod.status.nominated_node_name = Str::default();
-            pod.status.unscheduled_since = None;
-            set_condition(pod, "PodScheduled", "True", "", "");
-            // The kubelet acknowledges the pod. Its containers start later, which the scheduler does not read.
-            pod.status.start_time = Some(now);
-        });
-        let Some(at) = self.nodes.index_of(node) else {
+        let pod = self.engine.pod(&uid(index, incarnation));
+        let node = pod.and_then(|pod| self.nodes.index_of(&pod.spec.node_name));
+        let Some(at) = node else {
             // The node left while the pod was being bound: the pod is deleted with it.
             self.pods.get_mut(index).node = NodeIndex::MAX;
             return self.pod_ends_early(index, false);
@@ -458,7 +441,7 @@ impl Simulation {
                 pod: index,
                 incarnation,
             };
-            self.events.push(self.now + latency, start);
+            self.events.push(self.engine.now() + latency, start);
         }
     }
 
@@ -474,7 +457,7 @@ impl Simulation {
         if state.incarnation != incarnation || state.phase != Phase::OnNode {
             return;
         }
-        let now = self.now;
+        let now = self.engine.now();
         state.started.get_or_insert(now);
         state.runs_since = Some(now);
         self.budgets_change(index, 0, 1);
@@ -493,7 +476,7 @@ impl Simulation {
         if state.incarnation != incarnation || state.phase != Phase::OnNode {
             return;
         }
-        state.ended = Some(self.now);
+        state.ended = Some(self.engine.now());
         self.measure.note_finished();
         self.budgets_change(index, -1, -1);
         self.leave_node(index, Phase::Finished);
@@ -508,7 +491,6 @@ impl Simulation {
         let was_on_node = state.phase == Phase::OnNode;
         state.phase = to;
         let node = state.node;
-        let object = state.object.take();
         if was_on_node {
             self.measure.pod_leaves(&self.plan.shapes[shape as usize]);
             self.node_gives_back(node, index);
@@ -517,24 +499,9 @@ impl Simulation {
                 .pod_gives_up(&self.plan.shapes[shape as usize], shape);
             self.no_longer_unschedulable(index);
         }
-        if let Some(object) = object {
-            self.release_claims(&object);
-            self.apply_deleted(Object::Pod(object));
-        }
+        let uid = self.pods.uid(index);
+        self.end_pod(&uid);
         let was_counted = std::mem::take(&mut self.pods.get_mut(index).is_counted_by_quota);
         self.release_quota(index, was_counted);
     }
-}
-
-/// Sets a condition of a pod.
-pub(super) fn set_condition(pod: &mut Pod, kind: &str, status: &str, reason: &str, message: &str) {
-    let conditions = &mut pod.status.conditions;
-    conditions.retain(|known| known.kind != kind);
-    conditions.push(PodCondition {
-        kind: kind.into(),
-        status: status.into(),
-        reason: reason.into(),
-        message: message.into(),
-        observed_generation: None,
-    });
 }

@@ -87,7 +87,7 @@ impl Simulation {
 
     /// A pod that exists already has a gate that waits for the quota.
     fn admit_gate(&mut self, pod: PodIndex) {
-        if self.pods.get(pod).object.is_some() {
+        if self.pods.get(pod).phase.exists() {
             self.admitted_by_quota(pod);
         }
     }

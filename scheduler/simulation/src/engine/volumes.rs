@@ -20,26 +20,29 @@ const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
 impl Simulation {
     /// Provisions the volumes of claims that do not wait for a pod.
     pub(super) fn provision_at_once(&mut self) {
-        let claims = self.objects.values().filter_map(|object| match object {
-            Object::PersistentVolumeClaim(claim) if claim.spec.volume_name.is_empty() => {
-                Some(claim)
-            }
-            _ => None,
-        });
-        let claims: Vec<Arc<PersistentVolumeClaim>> = claims.cloned().collect();
-        for claim in claims {
-            if self.provisioner_of(&claim) == Some(false) {
+        let cache = self.engine.scheduler().cache();
+        for (namespace, name, _) in cache.identities(Kind::PersistentVolumeClaim) {
+            if let Some(claim) = self.claim(&namespace, &name)
+                && claim.spec.volume_name.is_empty()
+                && self.provisioner_of(&claim) == Some(false)
+            {
                 self.provision(&claim, None);
             }
         }
     }
 
+    fn claim(&self, namespace: &Str, name: &Str) -> Option<Arc<PersistentVolumeClaim>> {
+        let kind = Kind::PersistentVolumeClaim;
+        match self.engine.object(kind, namespace, name)? {
+            Object::PersistentVolumeClaim(claim) => Some(claim.clone()),
+            _ => None,
+        }
+    }
+
     /// Whether the class of a claim has a provisioner, and if so, whether it waits for the first pod.
     fn provisioner_of(&self, claim: &PersistentVolumeClaim) -> Option<bool> {
-        let key = (Kind::StorageClass, Str::default(), claim.class().into());
-        let Some(Object::StorageClass(class)) = self.objects.get(&key) else {
-            return None;
-        };
+        let storage = self.engine.scheduler().cache().cluster().storage();
+        let class = storage.classes().get(claim.class())?;
         let mode = class.volume_binding_mode.as_deref();
         (class.provisioner != NO_PROVISIONER).then_some(mode == Some(WAIT_FOR_FIRST_CONSUMER))
     }
@@ -58,29 +61,20 @@ impl Simulation {
             _ => return,
         };
         let latency = self.plan.world.api_latency.draw(&mut self.rng);
-        let at = self.now + latency;
+        let at = self.engine.now() + latency;
         self.events.push(at, Event::BindVolume(Box::new(claim)));
     }
 
     /// Binds a claim to the volume that is reserved for it, or provisions one for its selected node.
     pub(super) fn bind_volume(&mut self, (namespace, name): (Str, Str)) {
-        let key = (Kind::PersistentVolumeClaim, namespace, name);
-        let Some(Object::PersistentVolumeClaim(claim)) = self.objects.get(&key).cloned() else {
+        let Some(claim) = self.claim(&namespace, &name) else {
             return;
         };
         if claim.is_fully_bound() {
             return;
         }
-        let is_reserved = |volume: &PersistentVolume| {
-            let of = volume.spec.claim_ref.as_ref();
-            of.is_some_and(|of| of.namespace == key.1 && of.name == key.2)
-        };
-        let reserved = self.objects.values().find_map(|object| match object {
-            Object::PersistentVolume(volume) if is_reserved(volume) => Some(volume.clone()),
-            _ => None,
-        });
-        if let Some(volume) = reserved {
-            return self.bind(&claim, PersistentVolume::clone(&volume));
+        if let Some(volume) = self.reserved_volume(&claim) {
+            return self.bind(&claim, volume);
         }
         let annotations = &claim.metadata.annotations;
         let Some(node) = annotations.get(SELECTED_NODE_ANNOTATION) else {
@@ -98,9 +92,36 @@ impl Simulation {
                 let mut changed = PersistentVolumeClaim::clone(&claim);
                 let annotations = &mut changed.metadata.annotations;
                 *annotations = annotations.without(SELECTED_NODE_ANNOTATION);
-                self.set(Object::PersistentVolumeClaim(Arc::new(changed)));
+                self.engine
+                    .set(Object::PersistentVolumeClaim(Arc::new(changed)));
             }
         }
+    }
+
+    /// The first stored volume that is reserved for a claim.
+    fn reserved_volume(&self, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
+        let metadata = &claim.metadata;
+        let volumes = self
+            .engine
+            .scheduler()
+            .cache()
+            .cluster()
+            .storage()
+            .volumes();
+        let stored = volumes.given_to(metadata).filter_map(|volume| {
+            let name = &volume.metadata.name;
+            let stored = self
+                .engine
+                .object(Kind::PersistentVolume, &Str::default(), name)?;
+            stored.as_persistent_volume()
+        });
+        // The scheduler may have reserved a volume by a write that is not carried out yet.
+        let is_reserved = |volume: &&Arc<PersistentVolume>| {
+            let of = volume.spec.claim_ref.as_ref();
+            of.is_some_and(|of| (&of.namespace, &of.name) == (&metadata.namespace, &metadata.name))
+        };
+        let mut reserved = stored.filter(is_reserved);
+        Some(PersistentVolume::clone(reserved.next()?))
     }
 
     /// Creates a volume for a claim, in a zone if its node has one.
@@ -140,7 +161,8 @@ impl Simulation {
         *annotations = annotations.with(BIND_COMPLETED_ANNOTATION, "yes");
         changed.status.phase = "Bound".into();
         volume.status.phase = "Bound".into();
-        self.set(Object::PersistentVolume(Arc::new(volume)));
-        self.set(Object::PersistentVolumeClaim(Arc::new(changed)));
+        self.engine.set(Object::PersistentVolume(Arc::new(volume)));
+        self.engine
+            .set(Object::PersistentVolumeClaim(Arc::new(changed)));
     }
 }
