@@ -1,6 +1,7 @@
 //! The answers, as the HTTP endpoint returns them in JSON. Times are RFC 3339; durations are in seconds.
 
 use berth_framework::Lack;
+use berth_scheduler::queue::QueuedIn;
 use serde::{Deserialize, Serialize};
 
 /// A field that is left out when it has its default.
@@ -55,6 +56,17 @@ pub enum PodState {
     Finished,
     /// Another scheduler is responsible for it.
     OtherScheduler,
+}
+
+impl From<QueuedIn> for PodState {
+    fn from(place: QueuedIn) -> Self {
+        match place {
+            QueuedIn::Active => Self::Active,
+            QueuedIn::Backoff | QueuedIn::ErrorBackoff => Self::Backoff,
+            QueuedIn::Unschedulable => Self::Unschedulable,
+            QueuedIn::Gated => Self::Gated,
+        }
+    }
 }
 
 answers! {

@@ -4,7 +4,7 @@ mod edits;
 
 pub use edits::Edit;
 
-use crate::devices::taint_text;
+use crate::words::taint_text;
 use berth_api::{Pod, Taint, TaintEffect};
 use serde::{Deserialize, Serialize};
 

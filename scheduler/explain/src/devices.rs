@@ -3,6 +3,7 @@
 use crate::answer::{DeviceHolder, DeviceNode, DeviceRequest, NodeDevice};
 use crate::limits::{DEVICE_STEPS_MAX, EXAMPLES_MAX};
 use crate::snapshot::Snapshot;
+use crate::words::taint_text;
 use berth_api::Pod;
 use berth_api::devices::ResourceClaim;
 use berth_devices::{
@@ -208,14 +209,6 @@ fn summed(
             free,
             missing,
         }),
-    }
-}
-
-/// A taint of a device in words.
-pub(crate) fn taint_text(key: &str, value: &str) -> String {
-    match value {
-        "" => key.to_owned(),
-        value => format!("{key}={value}"),
     }
 }
 

@@ -1,6 +1,10 @@
-//! The facts of the queue, the dispatcher and the records of a scheduler about one pod.
+//! The facts of the queue, the dispatcher and the records of a scheduler about one pod, and about one group.
 
-use crate::group::GroupFacts;
+mod group;
+
+pub use group::GroupFacts;
+pub(crate) use group::{GroupFact, MemberFact};
+
 use berth_api::{Pod, Str, Time};
 use berth_framework::cluster::GroupKey;
 use berth_scheduler::dispatcher::{CallView, calls_about};
@@ -32,7 +36,7 @@ pub struct PodFacts {
 }
 
 /// The group with which a pod without a node is scheduled.
-fn group(scheduler: &Scheduler, pod: &Pod) -> Option<GroupFacts> {
+fn group_facts(scheduler: &Scheduler, pod: &Pod) -> Option<GroupFacts> {
     let key = GroupKey::of_pod(pod).filter(|_| !pod.is_assigned())?;
     GroupFacts::take(scheduler, key.kind, &key.namespace, &key.name)
 }
@@ -74,7 +78,7 @@ impl PodFacts {
             decision: scheduler.decision(uid).cloned(),
             is_assumed: cache.is_assumed(uid),
             removals: removals(scheduler, pod),
-            group: group(scheduler, pod),
+            group: group_facts(scheduler, pod),
         })
     }
 

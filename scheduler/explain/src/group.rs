@@ -1,23 +1,20 @@
 //! The explanation of a group of pods.
 
-mod facts;
 mod remedies;
 mod trial;
-
-pub use facts::GroupFacts;
 
 use crate::answer::{
     ChildGroup, GroupAnswer, GroupMember, GroupState, PodName, PodState, Preemption, QueuePlace,
 };
-use crate::pod::{ago, count, seconds, state_of};
+use crate::facts::{GroupFact, GroupFacts, MemberFact};
 use crate::snapshot::Snapshot;
+use crate::words::{ago, count, seconds};
 use berth_api::{Pod, Str, Time};
 use berth_framework::PodInfo;
 use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_scheduler::profile::Profile;
 use berth_scheduler::queue::QueuedIn;
-use facts::{GroupFact, MemberFact};
 use std::sync::Arc;
 use trial::{Findings, Trial, WaitingMember};
 
@@ -288,7 +285,7 @@ fn members(
         let gates = profile.filter(|_| !pod.is_assigned());
         let state = match (pod.is_assigned(), member.place) {
             (true, _) => PodState::Bound,
-            (false, Some(place)) => state_of(place),
+            (false, Some(place)) => PodState::from(place),
             (false, None) => PodState::Scheduling,
         };
         let rank = (pod.is_assigned(), place.is_some());

@@ -27,6 +27,7 @@
 //! | `spread` | the spread of each workload over its domains, without former revisions |
 //! | `engine` | the core in virtual time with the API server that it meets, for what-if and simulations |
 //! | `what_if` | the core over a changed copy of a cluster |
+//! | `words` | numbers, times and taints in words |
 //! | `when` | when a waiting pod starts, by playing the core forward |
 //!
 //! **Architecture invariants:** no I/O, no clock, no thread. The work for one answer is bounded by the constants in
@@ -61,13 +62,14 @@ pub mod text;
 mod waiting;
 pub mod what_if;
 mod when;
+mod words;
 
 pub use amounts::{free, wanted};
 pub use change::{Edit, TriedChange};
 pub use copied::{COPY_AGE_MAX, COPY_SHARE, Copied};
-pub use facts::PodFacts;
+pub use facts::{GroupFacts, PodFacts};
 pub use gates::gate_accounts;
-pub use group::{GroupFacts, explain_group};
+pub use group::explain_group;
 pub use node::explain_node;
 pub use owner::owner_of;
 pub use packing::Packing;

@@ -7,15 +7,16 @@ use crate::closest::{closest, complete_codes, listed};
 use crate::decision::decide_again;
 use crate::devices::device_requests;
 use crate::examine::examine;
-use crate::facts::PodFacts;
+use crate::facts::{GroupFacts, PodFacts};
 use crate::gates::{gated_since, is_orphaned, usage};
-use crate::group::{GroupFacts, explain_group};
+use crate::group::explain_group;
 use crate::limits::CLOSEST_MAX;
 use crate::preemption::{ExaminedPod, nomination, preemption};
 use crate::quota::quota_wait;
 use crate::remedies::{self, NODES_CONSIDERED_MAX};
 use crate::snapshot::Snapshot;
-use berth_api::{Duration, Pod, Time};
+use crate::words::{ago, count, seconds};
+use berth_api::{Pod, Time};
 use berth_framework::{ActionType, PodInfo};
 use berth_scheduler::dispatcher::{CallState, CallView};
 use berth_scheduler::profile::Profile;
@@ -109,22 +110,7 @@ fn state(snapshot: &Snapshot, facts: &PodFacts) -> PodState {
         return PodState::OtherScheduler;
     }
     let place = facts.queued.as_ref().map(|(place, _)| *place);
-    place.map_or(PodState::Unknown, state_of)
-}
-
-/// The state of a queued pod.
-pub(crate) fn state_of(place: QueuedIn) -> PodState {
-    match place {
-        QueuedIn::Active => PodState::Active,
-        QueuedIn::Backoff | QueuedIn::ErrorBackoff => PodState::Backoff,
-        QueuedIn::Unschedulable => PodState::Unschedulable,
-        QueuedIn::Gated => PodState::Gated,
-    }
-}
-
-/// Seconds between two times.
-pub(crate) fn seconds(since: Time, now: Time) -> f64 {
-    now.since(since).as_secs_f64()
+    place.map_or(PodState::Unknown, PodState::from)
 }
 
 fn queue_place(snapshot: &Snapshot, facts: &PodFacts) -> Option<QueuePlace> {
@@ -395,25 +381,6 @@ fn explain_waiting(
             answer.closest.len().min(CLOSEST_MAX)
         );
         answer.notes.push(text);
-    }
-}
-
-/// A number with its noun.
-pub(crate) fn count(number: impl Into<u64>, noun: &str) -> String {
-    match number.into() {
-        1 => format!("1 {noun}"),
-        number => format!("{number} {noun}s"),
-    }
-}
-
-/// A duration for people: `3m`, `12s`.
-pub(crate) fn ago(seconds: f64) -> String {
-    let duration = Duration::from_secs_f64(seconds.clamp(0.0, 1e9));
-    match duration.as_secs() {
-        secs if secs < 120 => format!("{secs}s"),
-        secs if secs < 2 * 3600 => format!("{}m", secs / 60),
-        secs if secs < 48 * 3600 => format!("{}h", secs / 3600),
-        secs => format!("{}d", secs / 86400),
     }
 }
 

@@ -1,12 +1,12 @@
 //! The waiting pods of the queue, grouped.
 
-use crate::answer::{GateAccount, QueueAnswer, QueueGroup, QuotaLine};
+use crate::answer::{GateAccount, PodState, QueueAnswer, QueueGroup, QuotaLine};
 use crate::devices::requests_text;
 use crate::gates::gate_accounts;
 use crate::limits::GROUPS_MAX;
 use crate::owner::owner_of;
-use crate::pod::{ago, seconds, state_of};
 use crate::quota::quota_lines;
+use crate::words::{ago, seconds};
 use berth_api::{Duration, Pod, Str, Time};
 use berth_scheduler::queue::{QueueCounts, QueuedIn, QueuedPodInfo};
 use berth_scheduler::{DECISIONS_MAX, Scheduler};
@@ -157,7 +157,7 @@ pub fn explain_queue(facts: &QueueFacts) -> QueueAnswer {
         let owner = group.key.owner.as_ref();
         let plugins: Vec<&str> = group.key.plugins.iter().map(Str::as_str).collect();
         QueueGroup {
-            place: state_of(group.key.place),
+            place: PodState::from(group.key.place),
             reason: if plugins.is_empty() {
                 match group.key.place {
                     QueuedIn::Active => String::new(),

@@ -3,8 +3,8 @@
 use crate::answer::{QuotaLine, QuotaWait};
 use crate::change::{PodRef, QuotaRaise, TriedChange};
 use crate::overlay::with_edits;
-use crate::pod::seconds;
 use crate::snapshot::Snapshot;
+use crate::words::seconds;
 use berth_api::{Pod, Str, Time};
 use berth_framework::cluster::{
     EntryKey, LackOf, QuotaLack, QuotaObstacle, QuotaOrder, QuotaView, Quotas,

@@ -1,7 +1,6 @@
 //! A copy of the cluster, to be examined and changed.
 
-use crate::facts::PodFacts;
-use crate::group::GroupFacts;
+use crate::facts::{GroupFacts, PodFacts};
 use berth_api::Time;
 use berth_api::groups::GroupSpec;
 use berth_framework::plugin::{

@@ -4,8 +4,8 @@ use crate::answer::{
     ClosestNode, DecisionTable, Gate, LackView, NodeAnswer, PodAnswer, PodName, Preemption,
     QueueAnswer, Reason,
 };
-use crate::pod::ago;
 use crate::spread::SpreadAnswer;
+use crate::words::ago;
 use berth_framework::quantity;
 use std::fmt::Write as _;
 

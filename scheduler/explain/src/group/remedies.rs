@@ -1,15 +1,15 @@
 //! Changes after which a group can start. Each is tried on the copy of the cluster.
 
-use super::facts::{GroupFacts, MemberFact};
 use super::trial::{Findings, Trial, WaitingMember};
 use super::{is_gated, pod_names, victims_of};
 use crate::answer::{GroupChange, GroupRemedy, PodName};
 use crate::change::{Edit, TriedChange};
+use crate::facts::{GroupFacts, MemberFact};
 use crate::limits::PRIORITIES_TRIED_MAX;
 use crate::overlay::with_edits;
-use crate::pod::count;
 use crate::quota;
 use crate::snapshot::Snapshot;
+use crate::words::count;
 use berth_api::groups::GroupSpec;
 use berth_api::{CompositePodGroup, Object, Pod, PodGroup};
 use berth_framework::PodInfo;

@@ -2,7 +2,7 @@
 
 use super::{headed, lacks, notes, pod_name, shortened, table};
 use crate::answer::{GroupAnswer, GroupMember};
-use crate::pod::ago;
+use crate::words::ago;
 use std::fmt::Write as _;
 
 /// The explanation of a group of pods.

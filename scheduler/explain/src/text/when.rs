@@ -2,7 +2,7 @@
 
 use super::table;
 use crate::answer::when::{PlayedStart, WhenAnswer};
-use crate::pod::ago;
+use crate::words::ago;
 use std::fmt::Write as _;
 
 /// The estimated start of a pod.

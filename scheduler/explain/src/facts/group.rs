@@ -1,5 +1,6 @@
 //! The facts about a group that the cluster does not show: what the queue knows of it and of its members.
 
+use crate::answer::GroupConditionView;
 use berth_api::groups::{COMPOSITE_INITIALLY_SCHEDULED, GroupSpec, POD_GROUP_INITIALLY_SCHEDULED};
 use berth_api::{Pod, Str, Time};
 use berth_framework::cluster::{GroupKey, GroupKind, NoRoot};
@@ -7,8 +8,6 @@ use berth_scheduler::Scheduler;
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
 use std::cmp::Reverse;
 use std::sync::Arc;
-
-use crate::answer::GroupConditionView;
 
 /// A group of a hierarchy.
 #[derive(Debug, Clone)]
