@@ -5,7 +5,7 @@
 //! | [`trace`] | the input: pods that arrive and end, nodes that join and leave, node groups, quotas, times of the world |
 //! | [`text`] | the input as CSV and YAML |
 //! | [`import`] | traces of other tools |
-//! | [`generate`] | pods that a seed draws: arrivals, sizes, durations |
+//! | [`trace::generate`] | pods that a seed draws: arrivals, sizes, durations |
 //! | [`engine`] | the simulation: a queue of events around [`berth_scheduler::Scheduler`] |
 //! | [`report`] | the result of a simulation, and of several beside each other; CSV |
 //!
@@ -13,7 +13,6 @@
 
 pub mod distribution;
 pub mod engine;
-pub mod generate;
 pub mod import;
 pub mod report;
 pub mod span;

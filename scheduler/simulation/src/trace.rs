@@ -4,13 +4,15 @@
 //! Times are offsets from [`Trace::start`], durations are virtual. The readers of [`crate::text`] and importers of other
 //! formats make a [`Trace`]; [`crate::simulate`] plays it.
 
+pub mod generate;
+
 use crate::distribution::Distribution;
-use crate::generate::Generator;
 use berth_api::pod::{Container, SchedulingGate};
 use berth_api::{
     Duration, Labels, Node, Object, Pod, PodDisruptionBudget, PodSchedulingGroup, ResourceClaim,
     ResourceList, Str, Time,
 };
+use generate::Generator;
 use std::sync::Arc;
 
 /// The virtual time at which a trace without absolute times begins: Monday, 5 January 2026, 00:00 UTC.

@@ -8,8 +8,8 @@ mod values;
 use super::fields::{Dates, GateText, GroupsOfPods, Names};
 use super::{LoadPod, TextError};
 use crate::distribution::Distribution;
-use crate::generate::{GENERATED_MAX, Generator};
 use crate::span::Moment;
+use crate::trace::generate::{GENERATED_MAX, Generator};
 use crate::trace::{
     CHUNKS_MAX, CapacityBuffer, NodeGroup, NodeShape, Outage, PodShape, Quota, Trace, TraceGroup,
     TraceNode, TracePod,

@@ -4,10 +4,10 @@ use super::values::{
     Amounts, BurstSize, Hour, Placed, Price, Rate, Resource, Share, Text, mistake,
 };
 use crate::distribution::Distribution;
-use crate::generate::{AmountDistribution, Arrivals};
 use crate::span::Moment;
 use crate::text::TextError;
 use crate::text::fields::Removal;
+use crate::trace::generate::{AmountDistribution, Arrivals};
 use berth_api::{Duration, Labels, ResourceList, Str, Taint, Time};
 use serde::Deserialize;
 use serde_saphyr::Spanned;

@@ -2,10 +2,10 @@
 //! mistakes that the YAML reader finds.
 
 use crate::distribution::Distribution;
-use crate::generate::AmountDistribution;
 use crate::span::{Moment, parse_span};
 use crate::text::TextError;
 use crate::text::fields::{Removal, amount, boolean, number, price, removal, resource, taint};
+use crate::trace::generate::AmountDistribution;
 use berth_api::{Duration, Quantity, ResourceList, Str, Taint, Time};
 use berth_scheduler::profile::closest;
 use serde::de::{Error as _, Visitor};

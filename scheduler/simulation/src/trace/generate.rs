@@ -1,7 +1,7 @@
 //! Pods drawn from a seed, for those who have no trace: arrivals, sizes and durations by distributions.
 
+use super::TracePod;
 use crate::distribution::{Distribution, normal, quotes};
-use crate::trace::TracePod;
 use berth_api::quantity::QuantityFormat;
 use berth_api::resources::{CPU, MEMORY};
 use berth_api::{Duration, Pod, Quantity, Str, Time};
