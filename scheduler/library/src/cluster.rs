@@ -1,20 +1,16 @@
-//! The objects of a cluster, as JSON.
+//! The objects of a cluster.
 
+use crate::changes::BufferRequest;
+use crate::changes::others::Others;
 use crate::documents::{Document, documents};
 use crate::error::InputError;
-use crate::what_if::BufferRequest;
-use crate::what_if::others::Others;
+use crate::json::{
+    ClusterJson, ObjectKey, decode, has_groups, known, set_defaults, shown_with_kind,
+};
 use berth_api::{Kind, Object, Release};
 use berth_explain::what_if::{CopiedObjects, key_of};
-use berth_framework::cluster::{DEFERRED_QUOTA, QuotaSpec};
-use berth_objects::offline;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// The objects that the scheduler reads, so that changes can name single fields.
-pub(crate) type ClusterJson = BTreeMap<ObjectKey, Value>;
-/// Kind, namespace and name of an object.
-pub(crate) type ObjectKey = (Kind, String, String);
 
 /// The objects of a cluster.
 ///
@@ -177,121 +173,6 @@ impl ClusterObjects {
     pub(crate) fn decoded(&self) -> Result<CopiedObjects, InputError> {
         decode(&self.raw)
     }
-}
-
-/// Returns whether there are groups of pods: they are scheduled as such then.
-pub(crate) fn has_groups(raw: &ClusterJson) -> bool {
-    raw.keys().any(|(kind, ..)| *kind == Kind::PodGroup)
-}
-
-/// The key of an object that the scheduler reads; `None` for an object of another kind.
-pub(crate) fn known(
-    place: &str,
-    mut object: Value,
-) -> Result<Option<(ObjectKey, Value)>, InputError> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    if kind.is_empty() || version.is_empty() {
-        return Err(InputError::object(
-            place,
-            "apiVersion or kind is missing; give objects as kubectl get -o yaml prints them",
-        ));
-    }
-    let known_kind = Kind::by_name(&version, &kind);
-    let quota = is_deferred_quota(&object).then_some(Kind::Custom(DEFERRED_QUOTA));
-    let Some(found) = known_kind.or(quota) else {
-        return Ok(None);
-    };
-    let name = text(&object["metadata"]["name"]);
-    if name.is_empty() {
-        return Err(InputError::object(place, "metadata.name is missing"));
-    }
-    let mut namespace = text(&object["metadata"]["namespace"]);
-    if namespace.is_empty() && is_namespaced(found) {
-        namespace = "default".to_owned();
-        object["metadata"]["namespace"] = "default".into();
-    }
-    Ok(Some(((found, namespace, name), object)))
-}
-
-/// Sets the defaults of the API server in an object.
-pub(crate) fn set_defaults(object: &mut Value) {
-    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    offline::set_defaults(&text("apiVersion"), &text("kind"), object);
-}
-
-/// Returns whether objects of a kind are in namespaces.
-fn is_namespaced(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Pod
-            | Kind::Service
-            | Kind::ReplicationController
-            | Kind::ReplicaSet
-            | Kind::StatefulSet
-            | Kind::PodDisruptionBudget
-            | Kind::PersistentVolumeClaim
-            | Kind::CsiStorageCapacity
-            | Kind::ResourceClaim
-            | Kind::Custom(DEFERRED_QUOTA)
-    )
-}
-
-/// Returns whether an object is a DeferredQuota: the only custom kind that the scheduler reads.
-pub(crate) fn is_deferred_quota(object: &Value) -> bool {
-    object["apiVersion"] == "scheduling.berth.dev/v1alpha1" && object["kind"] == "DeferredQuota"
-}
-
-/// `namespace/name`, or the name of an object outside of namespaces.
-pub(crate) fn shown(key: &ObjectKey) -> String {
-    match key.1.as_str() {
-        "" => key.2.clone(),
-        namespace => format!("{namespace}/{}", key.2),
-    }
-}
-
-fn shown_with_kind(key: &ObjectKey) -> String {
-    format!("{} {}", key.0.name(), shown(key))
-}
-
-/// The objects as the scheduler reads them.
-///
-/// # Errors
-/// When a field has a value of the wrong type.
-pub(crate) fn decode(raw: &ClusterJson) -> Result<CopiedObjects, InputError> {
-    let decoded = raw.iter().map(|(key, value)| {
-        let object = key.0.decode(value.to_string().as_bytes());
-        let object = object.map_err(|e| InputError::Field {
-            object: shown_with_kind(key),
-            reason: e.to_string(),
-        })?;
-        // The rules of the definition refuse such a quota.
-        if let Object::Custom(quota) = &object {
-            QuotaSpec::read(quota).map_err(|reason| InputError::Field {
-                object: shown_with_kind(key),
-                reason,
-            })?;
-        }
-        Ok((key_of(&object), object))
-    });
-    decoded.collect()
-}
-
-/// An object with its defaults as the scheduler reads it, or its kind if the scheduler does not read the kind.
-///
-/// # Errors
-/// When the object is malformed.
-pub fn decoded(document: Document) -> Result<Result<Object, String>, InputError> {
-    let Document { place, object } = document;
-    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    let Some((key, mut object)) = known(&place, object)? else {
-        return Ok(Err(kind));
-    };
-    set_defaults(&mut object);
-    let decoded = key.0.decode(object.to_string().as_bytes());
-    decoded
-        .map(Ok)
-        .map_err(|e| InputError::object(&place, format!("failed to decode {kind} {}: {e}", key.2)))
 }
 
 #[cfg(test)]

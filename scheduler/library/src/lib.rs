@@ -119,10 +119,12 @@
 #[doc = include_str!("../../../docs/use/library.md")]
 struct LibraryPage;
 
+mod changes;
 mod cluster;
 mod configuration;
 mod documents;
 mod error;
+mod json;
 mod session;
 mod what_if;
 
@@ -132,15 +134,14 @@ pub use berth_explain::what_if::{
     Usage, WhatIfReport, WorkloadFit,
 };
 pub use berth_explain::{answer, limits as explain_limits};
-pub use cluster::{ClusterObjects, decoded};
+pub use changes::{BufferRequest, is_read_by_buffers};
+pub use cluster::ClusterObjects;
 pub use configuration::{Configuration, GROUP_GATES, is_named, with_groups};
 pub use documents::{Document, documents, split};
 pub use error::InputError;
+pub use json::decoded;
 pub use session::{Session, fit_queue};
-pub use what_if::{
-    ADDED_NODES_MAX, BufferRequest, ChangedCluster, FIT_PODS_MAX, NodeShape, WhatIf,
-    is_read_by_buffers, what_if,
-};
+pub use what_if::{ADDED_NODES_MAX, ChangedCluster, FIT_PODS_MAX, NodeShape, WhatIf, what_if};
 
 /// Kubernetes objects as types, with the fields that scheduling reads.
 pub mod api {

@@ -1,7 +1,7 @@
 //! A scheduler with a cluster in memory.
 
+use crate::changes::strict::hint;
 use crate::error::InputError;
-use crate::what_if::hint;
 use crate::{ClusterObjects, Configuration};
 use berth_api::{Kind, Object, Pod, Time};
 use berth_explain::answer::{NodeAnswer, PodAnswer};

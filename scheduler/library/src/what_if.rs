@@ -1,34 +1,23 @@
 //! What the scheduler would do if the cluster or its configuration were changed.
 
-mod buffers;
-pub(crate) mod changes;
-mod claims;
-mod daemons;
 mod fit;
-mod nodes;
-pub(crate) mod others;
-mod priorities;
-mod quotas;
 mod shape;
-mod strict;
-mod workloads;
 
-pub use buffers::{BufferRequest, is_read_by_buffers};
 pub use shape::NodeShape;
-pub(crate) use strict::hint;
 
-use crate::cluster::{ClusterJson, ClusterObjects, decode, has_groups};
+use crate::changes::others::Others;
+use crate::changes::{Changed, buffers, change_all, strict};
+use crate::cluster::ClusterObjects;
 use crate::configuration::{CheckedSetup, Configuration};
 use crate::documents::{Document, documents};
 use crate::error::InputError;
+use crate::json::{ClusterJson, decode, has_groups};
 use berth_api::{Kind, Release, Time};
 use berth_explain::what_if::{
     Balance, CopiedObjects, DisplacedPod, Fate, PendingPod, PlacedPod, PodPlaces, Usage,
     WhatIfReport, WhatIfWorld, consolidate,
 };
 use berth_framework::FeatureGates;
-use changes::{Changed, change_all};
-use others::Others;
 use std::collections::BTreeSet;
 
 /// The most pods that are added to find out how many fit.

@@ -100,7 +100,7 @@ const OTHERS: [(&str, &str, &str); 26] = [
             timeout watch",
     ),
     (
-        "scheduler/library/src/what_if/buffers.rs",
+        "scheduler/library/src/changes/buffers.rs",
         "CapacityBuffer",
         "percentage podTemplateRef provisioningStrategy scalableRef",
     ),

@@ -1,12 +1,12 @@
 //! The template of the pods of which as many as fit are added.
 
-use super::changes::{Added, name_of, namespace_of};
-use super::others::Others;
-use super::strict;
-use super::workloads::new_pod;
 use crate::InputError;
-use crate::cluster::{ClusterJson, ObjectKey};
+use crate::changes::others::Others;
+use crate::changes::strict;
+use crate::changes::workloads::new_pod;
+use crate::changes::{Added, name_of, namespace_of};
 use crate::documents::Document;
+use crate::json::{ClusterJson, ObjectKey};
 use berth_api::{Kind, Object, Pod, ResourceClaim};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ pub(crate) fn template(document: &Document, others: &Others) -> Result<FitTempla
         Object::Pod(pod) => Ok(FitTemplate {
             pod,
             claims,
-            notes: super::claims::notes(missing),
+            notes: crate::changes::claims::notes(missing),
         }),
         _ => Err(InputError::object(place, "it is no pod")),
     }

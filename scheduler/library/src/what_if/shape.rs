@@ -1,11 +1,11 @@
 //! Nodes that are added: how many of a shape the waiting pods need.
 
-use super::changes::{Added, merge};
-use super::others::Others;
-use super::{daemons, strict};
 use crate::InputError;
-use crate::cluster::{ClusterJson, ObjectKey, known};
+use crate::changes::others::Others;
+use crate::changes::{Added, merge};
+use crate::changes::{daemons, strict};
 use crate::documents::Document;
+use crate::json::{ClusterJson, ObjectKey, known};
 use berth_api::{Kind, Quantity};
 use berth_explain::what_if::{AddedNodes, WhatIfReport};
 use serde_json::{Value, json};

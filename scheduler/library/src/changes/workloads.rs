@@ -2,10 +2,10 @@
 //!
 //! Present pods stay if they are as the template asks for; others are replaced. Pods without a node are deleted first.
 
-use super::changes::{Added, DELETE, name_of, namespace_of};
 use super::strict::{self, hint};
+use super::{Added, DELETE, name_of, namespace_of};
 use crate::InputError;
-use crate::cluster::{ClusterJson, ObjectKey};
+use crate::json::{ClusterJson, ObjectKey};
 use berth_api::Kind;
 use berth_objects::offline;
 use serde_json::{Value, json};

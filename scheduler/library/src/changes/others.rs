@@ -1,9 +1,9 @@
 //! The objects that the scheduler does not read and that decide about the pods of a change.
 
 use super::buffers::Buffers;
-use super::changes::{name_of, namespace_of};
 use super::priorities::{self, Priorities};
 use super::{claims, daemons, quotas};
+use super::{name_of, namespace_of};
 use crate::InputError;
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
 //! ResourceQuotas: which of the new pods are admitted.
 
-use super::changes::{Added, DELETE, merge, name_of, namespace_of};
 use super::strict::hint;
+use super::{Added, DELETE, merge, name_of, namespace_of};
 use crate::InputError;
-use crate::cluster::ClusterJson;
+use crate::json::ClusterJson;
 use berth_api::{Kind, Time};
 use berth_explain::what_if::PendingPod;
 use berth_objects::quota::PodQuota;

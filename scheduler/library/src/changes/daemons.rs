@@ -1,9 +1,9 @@
 //! DaemonSets: a pod for each node on which the DaemonSet controller would create one.
 
-use super::changes::{Added, DELETE, name_of, namespace_of};
 use super::workloads::{contains, new_pod, pods_of, remove};
+use super::{Added, DELETE, name_of, namespace_of};
 use crate::InputError;
-use crate::cluster::{ClusterJson, ObjectKey};
+use crate::json::{ClusterJson, ObjectKey};
 use berth_api::Kind;
 use berth_objects::daemon_set::{DaemonTemplate, assign, node_of};
 use serde_json::Value;

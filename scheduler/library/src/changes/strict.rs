@@ -1,8 +1,8 @@
 //! Changes are decoded as strictly as the API server decodes them: a typing error is no change that has no effect.
 
-use super::changes::DELETE;
+use super::DELETE;
 use crate::InputError;
-use crate::cluster::{ClusterJson, ObjectKey, is_deferred_quota, shown};
+use crate::json::{ClusterJson, ObjectKey, is_deferred_quota, shown};
 use berth_api::Kind;
 use berth_objects::offline;
 use berth_objects::offline::UnknownField;

@@ -1,6 +1,6 @@
 //! Nodes that are deleted: each of their pods is accounted for.
 
-use crate::cluster::{ClusterJson, shown};
+use crate::json::{ClusterJson, shown};
 use berth_api::Kind;
 use berth_explain::what_if::{DisplacedPod, Fate};
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
 //! PriorityClasses: the priority of new pods, as admission sets it.
 
-use super::changes::{Added, DELETE, merge, name_of};
 use super::strict::hint;
+use super::{Added, DELETE, merge, name_of};
 use crate::InputError;
-use crate::cluster::{ClusterJson, shown};
+use crate::json::{ClusterJson, shown};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

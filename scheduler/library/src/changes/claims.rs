@@ -1,9 +1,9 @@
 //! Resource claims of new pods, which a controller makes from ResourceClaimTemplates.
 
-use super::changes::{Added, DELETE, merge, name_of, namespace_of};
 use super::strict::hint;
+use super::{Added, DELETE, merge, name_of, namespace_of};
 use crate::InputError;
-use crate::cluster::{ClusterJson, set_defaults};
+use crate::json::{ClusterJson, set_defaults};
 use berth_api::{Kind, Object, ResourceClaim};
 use berth_objects::object::decoded;
 use serde::de::Error;

@@ -4,11 +4,11 @@
 //! The number of chunks is the least of `replicas`, the percentage of the workload's pods, rounded down, and the chunks
 //! within `limits`, as Cluster Autoscaler computes it.
 
-use super::changes::{Added, DELETE, merge, name_of, namespace_of};
 use super::strict::hint;
 use super::workloads::{new_pod, pods_of};
+use super::{Added, DELETE, merge, name_of, namespace_of};
 use crate::InputError;
-use crate::cluster::{ClusterJson, ObjectKey, set_defaults};
+use crate::json::{ClusterJson, ObjectKey, set_defaults};
 use berth_api::requests::{SumOptions, pod_requests};
 use berth_api::{Kind, Object, Pod, Quantity};
 use berth_explain::what_if::{BufferRoom, WhatIfReport, WhatIfWorld};

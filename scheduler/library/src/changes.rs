@@ -1,12 +1,23 @@
 //! Changes of a cluster: objects that are added, changed or deleted.
 
-use super::others::Others;
-use super::{buffers, daemons, nodes, quotas, strict, workloads};
+pub(crate) mod buffers;
+pub(crate) mod claims;
+pub(crate) mod daemons;
+mod nodes;
+pub(crate) mod others;
+mod priorities;
+mod quotas;
+pub(crate) mod strict;
+pub(crate) mod workloads;
+
+pub use buffers::{BufferRequest, is_read_by_buffers};
+
 use crate::InputError;
-use crate::cluster::{ClusterJson, ObjectKey, known, set_defaults, shown};
 use crate::documents::Document;
+use crate::json::{ClusterJson, ObjectKey, known, set_defaults, shown};
 use berth_api::{Kind, Time};
 use berth_explain::what_if::{DisplacedPod, PendingPod};
+use others::Others;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
