@@ -603,6 +603,62 @@ metadata: {name: one-gpu, namespace: default}
 spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}}
 ";
 
+/// A node group with two devices on each node, and pods with a claim for one each.
+const WITH_DEVICES: &str = "\
+nodeGroups:
+- name: gpus
+  resources: {cpu: 16, memory: 64Gi}
+  resourceSlices:
+  - driver: gpu.example.com
+    devices:
+    - {name: gpu-0, attributes: {model: {string: a100}}, capacity: {memory: {value: 40Gi}}}
+    - {name: gpu-1, attributes: {model: {string: a100}}, capacity: {memory: {value: 40Gi}}}
+  maximum: 4
+  boot: 90s
+  idle: 10m
+pods:
+- {name: train, namespace: default, count: 5, duration: 1h, template: gpu.yaml}
+";
+
+/// What a claim for a device of a model is about.
+const CLAIMS_FOR_DEVICES: &str = "\
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {selectors: [{cel: {expression: 'device.driver == \"gpu.example.com\"'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one-gpu, namespace: default}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: gpu
+        exactly:
+          deviceClassName: gpu
+          selectors: [{cel: {expression: 'device.attributes[\"gpu.example.com\"].model == \"MODEL\"'}}]
+";
+
+/// Pods with claims cause as many nodes as their devices need, and none if no device matches.
+#[test]
+fn node_groups_offer_devices() {
+    let scratch = Scratch::new("simulate-devices");
+    let gpu = "apiVersion: v1\nkind: Pod\nspec:\n  containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]\n  \
+               resourceClaims: [{name: gpu, resourceClaimTemplateName: one-gpu}]\n";
+    scratch.file("gpu.yaml", gpu);
+    let trace = shown(&scratch.file("trace.yaml", WITH_DEVICES));
+    for (model, nodes, finished) in [("a100", 3, 5), ("h100", 0, 0)] {
+        let objects = CLAIMS_FOR_DEVICES.replace("MODEL", model);
+        let objects = shown(&scratch.file("objects.yaml", &objects));
+        let report = simulated(&[&objects, &trace]);
+        let summary = &report["runs"][0]["summary"];
+        assert_eq!(summary["nodesAdded"], nodes, "{model}: {summary}");
+        assert_eq!(summary["nodesRemoved"], nodes, "{model}: {summary}");
+        assert_eq!(summary["finished"], finished, "{model}: {summary}");
+    }
+}
+
 /// Two nodes of which the first is drained, and pods for the second.
 const AROUND_THE_OBJECTS: &str = "\
 nodes:

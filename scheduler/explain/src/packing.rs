@@ -1,15 +1,17 @@
 //! Pods that are placed one by one on a copy of the cluster, with nodes that do not exist yet: whether a new node would
 //! help, judged by the filters of the pod's profile.
 //!
-//! As in a cluster autoscaler, a placed pod takes its room from the following ones, and nodes are not scored. A pod
-//! preempts no other pod.
+//! As in a cluster autoscaler, a placed pod takes its room and its devices from the following ones, and nodes are not scored.
+//! A pod preempts no other pod.
 
 use crate::examine::is_possible;
 use crate::snapshot::Snapshot;
-use berth_api::{Node, Object, Time};
+use berth_api::{Kind, Node, Object, Pod, Time};
 use berth_framework::plugin::DryRun;
-use berth_framework::{PodInfo, Slot};
+use berth_framework::stage::{DryRunOutbox, StageContext, Step};
+use berth_framework::{Cluster, PodInfo, Slot, Write};
 use berth_scheduler::Scheduler;
+use berth_scheduler::evaluator::Evaluator;
 use std::sync::Arc;
 
 /// A copy of the cluster on which pods are placed.
@@ -61,6 +63,11 @@ impl Packing {
         self.0.cluster.set(object);
     }
 
+    /// Removes an object that is neither a pod nor a node.
+    pub fn unset(&mut self, object: &Object) {
+        self.0.cluster.unset(object);
+    }
+
     /// Places pods alike, each on the first of these nodes that all filters accept, until one fits nowhere. Returns the number
     /// of placed pods.
     pub fn place(&mut self, pods: &[Arc<PodInfo>], nodes: &[Slot]) -> usize {
@@ -71,7 +78,7 @@ impl Packing {
             return 0;
         };
         let placed = self.0.evaluate(&profile, first, |evaluator| {
-            let mut placed = Vec::new();
+            let mut placed: Vec<(Slot, Arc<PodInfo>)> = Vec::new();
             let Ok(possible) = evaluator.pre_filter() else {
                 return placed;
             };
@@ -82,11 +89,14 @@ impl Packing {
                     is_possible(evaluator.cluster, &possible.nodes, *node)
                         && evaluator.filter_node(*node).is_success()
                 });
-                match found {
-                    Some(at) => {
-                        from += at;
-                        placed.push(nodes[from]);
-                        if !evaluator.add_pod(nodes[from], pod).is_success() {
+                let reserved = found.and_then(|at| {
+                    from += at;
+                    reserve(evaluator, pod, nodes[from])
+                });
+                match reserved {
+                    Some(pod) => {
+                        placed.push((nodes[from], pod.clone()));
+                        if !evaluator.add_pod(nodes[from], &pod).is_success() {
                             break;
                         }
                     }
@@ -100,9 +110,73 @@ impl Packing {
             evaluator.rollback();
             placed
         });
-        for (pod, node) in pods.iter().zip(&placed) {
-            self.0.cluster.nodes.add_pod_at(*node, pod.clone());
+        let count = placed.len();
+        for (node, pod) in placed {
+            self.0.cluster.nodes.add_pod_at(node, pod);
         }
-        placed.len()
+        count
+    }
+}
+
+/// Reserves what a pod will use on a node. The devices of its claims are allocated from then on. Returns the pod as it
+/// counts on the node; `None` if a plugin does not reserve it.
+fn reserve(evaluator: &mut Evaluator<'_>, pod: &Arc<PodInfo>, node: Slot) -> Option<Arc<PodInfo>> {
+    let name = evaluator.cluster.nodes.get(node)?.name().clone();
+    let (mut outbox, mut rejected) = (DryRunOutbox::default(), false);
+    for member in &evaluator.profile.reserve {
+        let cx = &mut StageContext {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+            outbox: &mut outbox,
+        };
+        let state = &mut evaluator.evaluation.state;
+        // A plugin that waits has not rejected the pod.
+        if let Step::Done(status) = member.plugin.reserve(cx, state, pod, &name, None)
+            && !status.is_success()
+        {
+            rejected = true;
+            break;
+        }
+    }
+    // A plugin may keep its own account of reservations: the reserved part is in the copy of the cluster from now on.
+    for member in &evaluator.profile.reserve {
+        let cx = &mut StageContext {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+            outbox: &mut DryRunOutbox::default(),
+        };
+        let state = &mut evaluator.evaluation.state;
+        member.plugin.unreserve(cx, state, pod, &name);
+    }
+    if rejected {
+        return None;
+    }
+    for write in &outbox.assumed {
+        assume(evaluator.cluster, write);
+    }
+    if outbox.edits.is_empty() {
+        return Some(pod.clone());
+    }
+    let mut counted = Pod::clone(&pod.pod);
+    outbox
+        .edits
+        .iter()
+        .for_each(|edit| edit.apply(&mut counted));
+    let footprint = evaluator.cluster.footprint;
+    Some(Arc::new(PodInfo::counting(Arc::new(counted), footprint)))
+}
+
+/// Shows a resource claim as if the write had been made.
+fn assume(cluster: &mut Cluster, write: &Write) {
+    let name = write.object();
+    if name.kind == Kind::ResourceClaim {
+        let claims = cluster.devices().claims();
+        let stored = claims.get(&name.namespace, &name.name);
+        let stored = stored.cloned().map(Object::ResourceClaim);
+        if let Some(stored) = stored.as_ref().or(write.created()) {
+            cluster.set(&write.applied_to(stored));
+        }
     }
 }

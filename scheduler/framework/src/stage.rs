@@ -388,12 +388,16 @@ pub trait Outbox {
     fn extenders(&self) -> Extenders;
 }
 
-/// An outbox that keeps the preemptions that plugins begin, and drops everything else: for plugins that are asked about
-/// a cluster that is not to be changed.
+/// An outbox that keeps the preemptions that plugins begin and what they reserve, and drops everything else: for plugins
+/// that are asked about a cluster that is not to be changed.
 #[derive(Default)]
 pub struct DryRunOutbox {
     /// The preemptions, in order.
     pub preemptions: Vec<Preemption>,
+    /// The writes to assume ([`Outbox::assume`]), in order.
+    pub assumed: Vec<Write>,
+    /// The edits with which the pod counts ([`Outbox::count`]), in order.
+    pub edits: Vec<PodEdit>,
 }
 
 impl Outbox for DryRunOutbox {
@@ -409,11 +413,17 @@ impl Outbox for DryRunOutbox {
         JobId(0)
     }
 
+    fn assume(&mut self, write: Write) {
+        self.assumed.push(write);
+    }
+
+    fn count(&mut self, edit: PodEdit) {
+        self.edits.push(edit);
+    }
+
     fn publish(&mut self, _event: PodEvent) {}
-    fn assume(&mut self, _write: Write) {}
     fn revert(&mut self, _write: Write) {}
     fn give_up(&mut self, _write: Write) {}
-    fn count(&mut self, _edit: PodEdit) {}
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}
     fn observe(&mut self, _observation: Observation) {}
     fn log(&mut self, _text: String) {}

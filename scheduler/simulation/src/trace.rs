@@ -10,7 +10,7 @@ use crate::distribution::Distribution;
 use berth_api::pod::{Container, SchedulingGate};
 use berth_api::{
     Duration, Labels, Node, Object, Pod, PodDisruptionBudget, PodSchedulingGroup, ResourceClaim,
-    ResourceList, Str, Time,
+    ResourceList, ResourceSlice, Str, Time,
 };
 use generate::Generator;
 use std::sync::Arc;
@@ -270,6 +270,9 @@ pub struct NodeGroup {
     pub name: Str,
     /// Labels, taints, allocatable resources.
     pub node: Arc<Node>,
+    /// The ResourceSlices that the drivers of devices publish for each node. Their names, nodes and pools are those of the
+    /// node.
+    pub slices: Vec<Arc<ResourceSlice>>,
     /// The number of nodes at the start, and the smallest number later.
     pub minimum: u32,
     /// The largest number of nodes.

@@ -9,7 +9,7 @@ use super::Simulation;
 use super::events::{Event, NodeIndex, PodIndex};
 use super::nodes::named;
 use crate::trace::{NodeGroup, Trace};
-use berth_api::{Duration, Str, Time};
+use berth_api::{Duration, Kind, Object, ResourceSlice, Str, Time};
 use berth_explain::Packing;
 use berth_framework::{PodInfo, Slot};
 use berth_scheduler::queue::QueuedIn;
@@ -33,6 +33,19 @@ struct SimulatedGroup {
 impl SimulatedGroup {
     fn next_name(&self) -> Str {
         format!("{}-{}", self.of.name, self.next).into()
+    }
+
+    /// The ResourceSlices of a node, each in the pool of the node.
+    fn slices(&self, node: &Str) -> impl Iterator<Item = Object> {
+        let slices = self.of.slices.iter().enumerate();
+        slices.map(move |(number, slice)| {
+            let mut slice = ResourceSlice::clone(slice);
+            slice.metadata.name = format!("{node}-{number}").into();
+            slice.metadata.uid = slice.metadata.name.clone();
+            slice.spec.node_name = Some(node.clone());
+            slice.spec.pool.name = node.clone();
+            Object::ResourceSlice(Arc::new(slice))
+        })
     }
 }
 
@@ -118,6 +131,8 @@ impl Simulation {
         for node in &self.node_groups.booting {
             let template = &self.nodes.get(*node).template;
             coming.push(packing.add_node(template.clone(), self.daemons_of(template)));
+            let slices = self.slices_of(*node);
+            slices.for_each(|slice| packing.set(&slice));
         }
         self.scan_pods(&mut packing, &present, &mut coming);
         self.scan_buffers(&mut packing, &present, coming);
@@ -187,13 +202,43 @@ impl Simulation {
             let node = named(&group.of.node, &name);
             let daemons = self.daemons_of(&node);
             let slot = packing.add_node(node.into(), daemons);
+            let slices: Vec<Object> = group.slices(&name).collect();
+            slices.iter().for_each(|slice| packing.set(slice));
             if packing.place(std::slice::from_ref(pod), &[slot]) > 0 {
                 self.boot_node(at as u32);
                 return Some(slot);
             }
             packing.remove_node(&name);
+            slices.iter().for_each(|slice| packing.unset(slice));
         }
         None
+    }
+
+    /// The ResourceSlices of a node of a group.
+    fn slices_of(&self, node: NodeIndex) -> impl Iterator<Item = Object> {
+        let node = self.nodes.get(node);
+        let group = node
+            .group
+            .map(|group| &self.node_groups.groups[group as usize]);
+        group
+            .into_iter()
+            .flat_map(move |group| group.slices(&node.name))
+    }
+
+    /// The drivers of devices publish the slices of a node that has joined.
+    pub(super) fn publish_slices(&mut self, node: NodeIndex) {
+        for slice in self.slices_of(node).collect::<Vec<_>>() {
+            self.engine.set(slice);
+        }
+    }
+
+    /// The slices of a node end with it.
+    pub(super) fn delete_slices(&mut self, node: NodeIndex) {
+        for slice in self.slices_of(node).collect::<Vec<_>>() {
+            let name = &slice.metadata().name;
+            self.engine
+                .delete(Kind::ResourceSlice, &Str::default(), name);
+        }
     }
 
     /// Adds a node that joins after its boot time.

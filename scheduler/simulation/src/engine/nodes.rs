@@ -195,6 +195,7 @@ impl Simulation {
         self.nodes.by_name.insert(object.name().clone(), node);
         self.measure.node_joins(&state.capacity, state.price);
         self.engine.set(Object::Node(Arc::new(object)));
+        self.publish_slices(node);
         self.start_daemons(node);
         if let Some(group) = group {
             self.group_node_joined(group, node);
@@ -223,6 +224,7 @@ impl Simulation {
         for uid in self.nodes.get(node).daemons.clone() {
             self.end_daemon(&uid);
         }
+        self.delete_slices(node);
         self.engine.delete_node(&name);
     }
 

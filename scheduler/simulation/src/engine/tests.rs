@@ -335,6 +335,7 @@ fn a_group_starts_when_all_its_pods_have_room() {
 
 fn group_of(minimum: u32, maximum: u32) -> NodeGroup {
     NodeGroup {
+        slices: Vec::new(),
         name: "pool".into(),
         node: node("2").into(),
         minimum,

@@ -14,9 +14,10 @@ use crate::trace::{
     CHUNKS_MAX, CapacityBuffer, NodeGroup, NodeShape, Outage, PodShape, Quota, Trace, TraceGroup,
     TraceNode, TracePod,
 };
-use berth_api::{Duration, Labels, Pod, Str, Taint};
+use berth_api::{Duration, Labels, Pod, ResourceSlice, Str, Taint};
 use document::{
-    BufferText, GeneratorText, GroupText, NodeGroupText, NodeText, PodText, TraceText, WorldText,
+    BufferText, GeneratorText, GroupText, NodeGroupText, NodeText, PodText, SliceText, TraceText,
+    WorldText,
 };
 use serde_saphyr::{Location, Spanned};
 use std::sync::Arc;
@@ -266,6 +267,22 @@ fn node(text: NodeText, dates: &Dates) -> Result<TraceNode, TextError> {
     })
 }
 
+/// The slices of a node, of which those of a driver are a pool.
+fn slices(texts: Vec<SliceText>) -> Vec<Arc<ResourceSlice>> {
+    let drivers: Vec<Str> = texts.iter().map(|text| text.driver.0.clone()).collect();
+    let slices = texts.into_iter().map(|text| {
+        let mut slice = ResourceSlice::default();
+        let of_pool = drivers.iter().filter(|driver| **driver == text.driver.0);
+        slice.spec.pool.generation = 1;
+        slice.spec.pool.resource_slice_count = i64::try_from(of_pool.count()).unwrap_or(i64::MAX);
+        slice.spec.driver = text.driver.0;
+        slice.spec.devices = text.devices;
+        slice.spec.shared_counters = text.shared_counters;
+        Arc::new(slice)
+    });
+    slices.collect()
+}
+
 fn node_group(text: NodeGroupText) -> Result<NodeGroup, TextError> {
     let maximum = text.maximum.0;
     let minimum = text.minimum.as_ref().map_or(0, |minimum| minimum.value.0);
@@ -280,6 +297,7 @@ fn node_group(text: NodeGroupText) -> Result<NodeGroup, TextError> {
     Ok(NodeGroup {
         name: text.name.0,
         node: Arc::new(shape.node()),
+        slices: slices(text.resource_slices),
         minimum,
         maximum,
         boot: text

@@ -2,7 +2,8 @@
 //! their prices.
 
 use super::*;
-use berth_api::{Kind, Object};
+use berth_api::devices::Device;
+use berth_api::{Kind, Object, ResourceSlice};
 use serde_json::{Value, json};
 
 pub(super) fn object(kind: Kind, value: &Value) -> Object {
@@ -104,12 +105,7 @@ fn the_filters_of_the_profile_decide_which_group_grows() {
         ("one host port", port, 3, [3, 0]),
         ("a volume of zone b", volume("b"), 1, [0, 1]),
         ("a claim that does not exist", volume("c"), 1, [0, 0]),
-        (
-            "a claim for devices, which groups do not offer",
-            claim,
-            1,
-            [0, 0],
-        ),
+        ("a claim for devices that no group offers", claim, 1, [0, 0]),
     ] {
         let pods = (0..pods).map(|number| TracePod::new(format!("p{number}"), web(spec.clone())));
         let mut of = two_zones(pods.collect());
@@ -200,4 +196,112 @@ fn pods_that_fit_on_a_present_node_or_wait_for_victims_cause_no_node() {
     let run = play(&of);
     assert_eq!((run.summary.nodes_added, run.summary.preempted), (0, 1));
     assert_eq!(row(&run, "high").node.as_deref(), Some("n0"));
+}
+
+/// The spec of a claim for one device.
+fn one_gpu() -> Value {
+    json!({"devices": {"requests": [
+        {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}})
+}
+
+/// A group of nodes with devices in two slices each, and pods with a claim of a template each.
+#[test]
+fn claims_cause_nodes_whose_slices_have_their_devices() {
+    let template =
+        json!({"metadata": {"namespace": "default", "name": "one-gpu"}, "spec": one_gpu()});
+    let slices = ["a", "b"].map(|name| {
+        let mut slice = ResourceSlice::default();
+        slice.spec.driver = "gpu.example.com".into();
+        (
+            slice.spec.pool.generation,
+            slice.spec.pool.resource_slice_count,
+        ) = (1, 2);
+        slice.spec.devices = vec![Device {
+            name: name.into(),
+            ..Device::default()
+        }];
+        Arc::new(slice)
+    });
+    let pods = |count: u32| TracePod {
+        count,
+        duration: Some(Distribution::Constant(Duration::from_secs(600))),
+        ..TracePod::new(
+            "p",
+            web(
+                json!({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}),
+            ),
+        )
+    };
+    // The CPU has room for 20 pods. The number of pods, the maximum of the group, and the nodes and pods that result.
+    for (count, maximum, nodes, finished) in
+        [(1, 5, 1, 1), (2, 5, 1, 2), (5, 5, 3, 5), (9, 2, 2, 9)]
+    {
+        let mut of = trace(&["2"], vec![pods(count)]);
+        of.objects = vec![object(
+            Kind::DeviceClass,
+            &json!({"metadata": {"name": "gpu"}}),
+        )];
+        if let Object::ResourceClaim(claim) = object(Kind::ResourceClaim, &template) {
+            of.claim_templates = vec![claim];
+        }
+        let without_devices = NodeGroup {
+            name: "cheap".into(),
+            price_per_hour: 0.1,
+            ..group_of(0, 5)
+        };
+        let with_devices = NodeGroup {
+            slices: slices.to_vec(),
+            ..group_of(0, maximum)
+        };
+        of.node_groups = vec![without_devices, with_devices];
+        let run = play(&of);
+        let summary = &run.summary;
+        assert_eq!(
+            (summary.nodes_added, summary.nodes_removed, summary.finished),
+            (nodes, nodes, finished),
+            "{count} pods, {maximum} nodes at most"
+        );
+        // The nodes of one scan boot together: the pods of all of them are bound within the scan interval.
+        let bound = run.pods.iter().filter_map(|pod| pod.bound);
+        let first = bound.filter(|bound| *bound < 100.0).count();
+        assert_eq!(first, finished.min(2 * nodes) as usize, "{count} pods");
+        let nodes = run.pods.iter().filter_map(|pod| pod.node.as_deref());
+        for node in nodes {
+            assert!(node.starts_with("pool-"), "{node}");
+        }
+    }
+}
+
+/// A pod on a node that boots has its devices, and a claim that two pods share is one device.
+#[test]
+fn pods_that_share_a_claim_cause_one_node() {
+    let claim = json!({"metadata": {"namespace": "default", "name": "shared", "uid": "shared"}, "spec": one_gpu()});
+    let pod = web(json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]}));
+    let pods = TracePod {
+        count: 3,
+        every: Duration::from_secs(20),
+        duration: Some(Distribution::Constant(Duration::from_secs(600))),
+        ..TracePod::new("p", pod)
+    };
+    let mut of = trace(&["2"], vec![pods]);
+    of.objects = vec![
+        object(Kind::DeviceClass, &json!({"metadata": {"name": "gpu"}})),
+        object(Kind::ResourceClaim, &claim),
+    ];
+    let mut slice = ResourceSlice::default();
+    slice.spec.driver = "gpu.example.com".into();
+    (
+        slice.spec.pool.generation,
+        slice.spec.pool.resource_slice_count,
+    ) = (1, 1);
+    slice.spec.devices = vec![Device {
+        name: "a".into(),
+        ..Device::default()
+    }];
+    of.node_groups = vec![NodeGroup {
+        slices: vec![slice.into()],
+        ..group_of(0, 5)
+    }];
+    let run = play(&of);
+    assert_eq!((run.summary.nodes_added, run.summary.finished), (1, 3));
 }

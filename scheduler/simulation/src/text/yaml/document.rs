@@ -8,6 +8,7 @@ use crate::span::Moment;
 use crate::text::TextError;
 use crate::text::fields::Removal;
 use crate::trace::generate::{AmountDistribution, Arrivals};
+use berth_api::devices::{CounterSet, Device};
 use berth_api::{Duration, Labels, ResourceList, Str, Taint, Time};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -190,11 +191,24 @@ pub(super) struct OutageText {
     pub(super) drain: Option<Text<bool>>,
 }
 
+/// The fields of a ResourceSlice that are the same for each node.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct SliceText {
+    pub(super) driver: Text<Str>,
+    #[serde(default)]
+    pub(super) devices: Vec<Device>,
+    #[serde(default)]
+    pub(super) shared_counters: Vec<CounterSet>,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct NodeGroupText {
     pub(super) name: Text<Str>,
     pub(super) resources: Amounts,
+    #[serde(default)]
+    pub(super) resource_slices: Vec<SliceText>,
     #[serde(default)]
     pub(super) labels: Labels,
     #[serde(default)]

@@ -36,6 +36,16 @@ nodes:
   outages: [{at: 2h, for: 10m, drain: true}]
 nodeGroups:
 - {name: pool, resources: {cpu: 4}, maximum: 10, boot: 90s, idle: 5m, pricePerHour: 0.5}
+- name: gpus
+  resources: {cpu: 4}
+  maximum: 10
+  resourceSlices:
+  - driver: gpu.example.com
+    devices:
+    - {name: gpu-0, attributes: {model: {string: a100}}, capacity: {memory: {value: 40Gi}}}
+    - name: gpu-1
+  - driver: gpu.example.com
+  - {driver: nic.example.com, devices: [{name: nic-0}]}
 capacityBuffers:
 - {name: headroom, namespace: shop, requests: {cpu: 500m}, labels: {app: web}, nodeSelector: {disk: ssd}, replicas: 4}
 quotas:
@@ -75,6 +85,24 @@ generate:
         trace.node_groups[0].boot,
         Distribution::Constant(Duration::from_secs(90))
     );
+    let slices = trace.node_groups[1].slices.iter().map(|slice| {
+        let spec = &slice.spec;
+        (
+            spec.driver.as_str(),
+            spec.devices.len(),
+            spec.pool.resource_slice_count,
+        )
+    });
+    assert_eq!(
+        slices.collect::<Vec<_>>(),
+        [
+            ("gpu.example.com", 2, 2),
+            ("gpu.example.com", 0, 2),
+            ("nic.example.com", 1, 1)
+        ]
+    );
+    let gpu = &trace.node_groups[1].slices[0].spec.devices[0];
+    assert_eq!(gpu.capacity["memory"].value.to_string(), "40Gi");
     let buffer = &trace.buffers[0];
     assert_eq!(
         (buffer.namespace.as_str(), &*buffer.name, buffer.chunks),
@@ -209,6 +237,14 @@ fn mistakes_have_a_place_and_a_way_out() {
         (
             "nodeGroups:\n- {name: a, resources: {}, minimum: 3, maximum: 2}\n",
             "line 2, column 37: the minimum 3 is above the maximum 2",
+        ),
+        (
+            "nodeGroups:\n- name: a\n  resources: {}\n  maximum: 2\n  resourceSlices:\n  - {driver: d, pool: {name: a}}\n",
+            "line 6, column 17: unknown field \"pool\"; the fields are driver, devices, sharedCounters",
+        ),
+        (
+            "nodeGroups:\n- name: a\n  resources: {}\n  maximum: 2\n  resourceSlices:\n  - devices: [{name: a}]\n",
+            "line 6, column 5: the item has no field \"driver\"; add it",
         ),
         (
             "capacityBuffers:\n- {name: a, replicas: 1}\n",
