@@ -10,6 +10,7 @@ use berth_api::{Kind, Object, Pod, ResourceClaim, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallId, ConditionPatch, PodRef, Response};
 use berth_framework::cluster::claim_names;
+use berth_framework::condition::POD_SCHEDULED;
 use berth_framework::write::{Action, Write};
 use berth_scheduler::cache::Cache;
 use berth_scheduler::{ClusterChange, ScheduleOutcome, Scheduler};
@@ -27,9 +28,13 @@ pub enum Effect {
     Written(Object),
 }
 
+/// The change of a pod by the kubelet of its node when the pod is bound.
+pub type Acknowledgement = fn(&mut Pod, Time);
+
 /// A scheduler in virtual time, with an API server.
 pub struct Engine {
     scheduler: Scheduler,
+    acknowledge: Acknowledgement,
     now: Time,
     /// The resource version of the last change: the scheduler ignores a change without a new version.
     version: u128,
@@ -46,9 +51,10 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     /// An engine without objects.
-    pub fn new(scheduler: Scheduler, now: Time) -> Self {
+    pub fn new(scheduler: Scheduler, now: Time, acknowledge: Acknowledgement) -> Self {
         Self {
             scheduler,
+            acknowledge,
             now,
             version: 0,
             has_input: true,
@@ -222,10 +228,13 @@ impl Engine {
     }
 
     fn carry_out(&mut self, call: ApiCall) -> Option<Effect> {
-        let now = self.now;
         match call {
             ApiCall::BindPod { pod, node } => {
-                self.change_pod(&pod.uid, |pod| bind(pod, &node, now));
+                let (acknowledge, now) = (self.acknowledge, self.now);
+                self.change_pod(&pod.uid, |pod| {
+                    bind(pod, &node);
+                    acknowledge(pod, now);
+                });
                 Some(Effect::Bound(pod))
             }
             ApiCall::PatchPodStatus {
@@ -301,14 +310,11 @@ impl Engine {
     }
 }
 
-const POD_SCHEDULED: &str = "PodScheduled";
-
-/// The binding of a pod, which its kubelet acknowledges at once. The containers start later, which the scheduler does not read.
-pub fn bind(pod: &mut Pod, node: &Str, now: Time) {
+/// Binds a pod to a node, as the API server does.
+pub fn bind(pod: &mut Pod, node: &Str) {
     pod.spec.node_name = node.clone();
     pod.status.nominated_node_name = Str::default();
     pod.status.unscheduled_since = None;
-    pod.status.start_time = Some(now);
     let bound = ConditionPatch::of(pod, POD_SCHEDULED, "True", "", "");
     set_condition(pod, bound);
 }
@@ -324,6 +330,7 @@ fn set_condition(pod: &mut Pod, new: ConditionPatch) {
         observed_generation: new.observed_generation,
     });
 }
+
 /// Sets the resource version of an object of a kind whose versions the scheduler compares.
 fn set_version(object: &mut Object, version: Str) {
     let metadata = match object {

@@ -98,7 +98,7 @@ impl WhatIfWorld {
     }
 
     fn of(scheduler: Scheduler, objects: Vec<Object>, now: Time) -> Self {
-        let mut engine = Engine::new(scheduler, now);
+        let mut engine = Engine::new(scheduler, now, |_, _| {});
         engine.load(objects);
         Self {
             engine,

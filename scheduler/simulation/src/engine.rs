@@ -54,7 +54,7 @@ use measure::Measure;
 use node_groups::NodeGroups;
 use nodes::Nodes;
 use plan::Plan;
-use pods::Pods;
+use pods::{Pods, acknowledge};
 use quotas::Quotas;
 use std::sync::Arc;
 
@@ -216,7 +216,11 @@ impl Simulation {
         let plan = Plan::new(trace, seed)?;
         let measure = Measure::new(&plan, start);
         let mut simulation = Self {
-            engine: Engine::new(Scheduler::new(options, registry, start)?, start),
+            engine: Engine::new(
+                Scheduler::new(options, registry, start)?,
+                start,
+                acknowledge,
+            ),
             start,
             last_event: start,
             rng: fastrand::Rng::with_seed(seed ^ 0x5bd1_e995),

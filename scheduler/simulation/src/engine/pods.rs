@@ -196,6 +196,11 @@ impl Pods {
     }
 }
 
+/// The kubelet acknowledges a pod. Its containers start later, which the scheduler does not read.
+pub(super) fn acknowledge(pod: &mut Pod, now: Time) {
+    pod.status.start_time = Some(now);
+}
+
 /// The UID of a pod that was created this number of times.
 pub(super) fn uid(pod: PodIndex, incarnation: u32) -> Str {
     match incarnation {
@@ -306,7 +311,8 @@ impl Simulation {
         let node = std::mem::take(&mut pod.spec.node_name);
         let ran_before = self.ran_before(index);
         if ran_before {
-            bind(&mut pod, &node, self.engine.now());
+            bind(&mut pod, &node);
+            acknowledge(&mut pod, self.engine.now());
         }
         let state = self.pods.get_mut(index);
         state.phase = Phase::Pending;
