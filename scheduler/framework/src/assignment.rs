@@ -10,6 +10,8 @@
 //! The labels are the only record: a scheduler that restarts, or a second one, finds every assignment in the pods. There is
 //! nothing to revert, because the labels of a pod count on its node alone.
 
+pub mod devices;
+
 use crate::plugin::{PreBind, Reserve};
 use crate::pod_info::PodInfo;
 use crate::stage::{StageContext, Step, Wake, WakeReason};

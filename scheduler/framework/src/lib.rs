@@ -1,7 +1,8 @@
 //! The plugin API of the scheduler.
 //!
 //! A plugin that judges nodes one by one states what a pod requires of them ([`requirement`]), and one that gives pods parts
-//! of nodes states which ([`assignment`]); other plugins implement one trait per extension point ([`plugin`]). It lists its extension points when it is registered ([`registry`]),
+//! of nodes states which ([`assignment`]; for devices, [`assignment::devices`]); other plugins implement one trait per
+//! extension point ([`plugin`]). It lists its extension points when it is registered ([`registry`]),
 //! reads nodes through [`table::NodeTable`] and everything else through [`cluster::Cluster`], keeps values of one pod
 //! in [`state::CycleState`], and registers the changes that may help a pod that it rejected ([`event`]).
 //!

@@ -1,6 +1,7 @@
 //! The registration of plugins: by name, with a factory that reads their arguments.
 
 use crate::assignment::Assignment;
+use crate::assignment::devices::{DeviceChoice, DeviceEvents};
 use crate::cluster::RejectionPolicy;
 use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, FragmentVersion, Keep};
@@ -142,6 +143,16 @@ macro_rules! points {
                 P: Assignment,
             {
                 self.reserve().pre_bind().calls(&[P::CALL])
+            }
+
+            /// Takes part in `Filter`, `Reserve` and `PreBind` as a [`DeviceChoice`], and registers its events.
+            #[must_use]
+            pub fn devices(mut self) -> Self
+            where
+                P: DeviceChoice,
+            {
+                self.extensions.events = Some(Arc::new(DeviceEvents));
+                self.node_filter().assignment()
             }
 
             fn keep_also(mut self, keep: Arc<dyn Keep>) -> Self {
