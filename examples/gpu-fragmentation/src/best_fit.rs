@@ -12,7 +12,6 @@
 
 use crate::devices::{Demand, Room};
 use crate::policy::Policy;
-use berth_api::Pod;
 
 /// The CPU of the largest node, in milli-CPU.
 const MILLI_CPU_MAX: f64 = 128_000.0;
@@ -26,72 +25,67 @@ pub struct BestFit;
 impl Policy for BestFit {
     const NAME: &'static str = "GpuBestFit";
 
-    fn rate(&self, demand: &Demand, room: &Room<'_>) -> i64 {
-        let milli_cpu = room.milli_cpu - demand.milli_cpu;
-        let gpu_milli = i64::from(room.free_in_all()) - i64::from(demand.milli * demand.count);
-        let rest = 0.5 * milli_cpu as f64 / MILLI_CPU_MAX + 0.5 * gpu_milli as f64 / GPU_MILLI_MAX;
-        (((1.0 - rest) * 100.0) as i64).clamp(0, 100)
-    }
-
-    fn choose(&self, demand: &Demand, room: &Room<'_>, _pod: &Pod) -> Option<usize> {
-        room.fitting(demand).min_by_key(|gpu| room.free()[*gpu])
+    fn place(&self, demand: &Demand, room: &Room<'_>) -> Option<(i64, Vec<usize>)> {
+        let choices = demand.gpus.choices(&room.free).into_iter();
+        let gpus = choices.min_by_key(|gpus| gpus.first().map(|gpu| room.free[*gpu]))?;
+        let left = room.after(demand, &gpus)?;
+        let gpu_milli: i64 = left.free.iter().sum();
+        let rest =
+            0.5 * left.milli_cpu as f64 / MILLI_CPU_MAX + 0.5 * gpu_milli as f64 / GPU_MILLI_MAX;
+        Some(((((1.0 - rest) * 100.0) as i64).clamp(0, 100), gpus))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::devices::DEVICES;
+
+    fn demand(milli_cpu: i64, gpu_milli: i64) -> Demand {
+        let gpus = DEVICES.split(gpu_milli).expect("a part or whole GPUs");
+        Demand { milli_cpu, gpus }
+    }
 
     #[test]
     fn the_least_rest_has_the_highest_rate() {
-        let one = |milli_cpu, milli, count| Demand {
-            milli_cpu,
-            milli,
-            count,
-        };
         for (case, demand, milli_cpu, free, rate) in [
             // ½ · 52/128 + ½ · 1/8 = 0.2656
             (
                 "a whole GPU",
-                one(12_000, 1_000, 1),
+                demand(12_000, 1_000),
                 64_000,
                 vec![1_000, 1_000],
                 73,
             ),
             // ½ · 2/128 + ½ · 0.2/8 = 0.0203
-            ("the last room", one(2_000, 300, 1), 4_000, vec![500, 0], 97),
+            ("the last room", demand(2_000, 300), 4_000, vec![500, 0], 97),
             // ½ · 120/128 + ½ · 8/8 = 0.96875
             (
                 "the largest node",
-                one(8_000, 0, 0),
+                demand(8_000, 0),
                 128_000,
                 vec![1_000; 8],
                 3,
             ),
         ] {
             let room = Room::new(milli_cpu, &free, "");
-            assert_eq!(BestFit.rate(&demand, &room), rate, "{case}");
+            let placed = BestFit.place(&demand, &room);
+            assert_eq!(placed.map(|(rate, _)| rate), Some(rate), "{case}");
         }
     }
 
     #[test]
     fn the_fullest_gpu_that_suffices_is_shared() {
-        let demand = Demand {
-            milli_cpu: 1_000,
-            milli: 300,
-            count: 1,
-        };
+        let demand = demand(1_000, 300);
         for (free, gpu) in [
-            (vec![1_000, 400, 300, 200], Some(2)),
-            (vec![1_000, 200], Some(0)),
+            (vec![1_000, 400, 300, 200], Some(vec![2])),
+            (vec![1_000, 200], Some(vec![0])),
             (vec![200], None),
         ] {
             let room = Room::new(8_000, &free, "");
-            assert_eq!(
-                BestFit.choose(&demand, &room, &Pod::default()),
-                gpu,
-                "{free:?}"
-            );
+            let placed = BestFit.place(&demand, &room);
+            let chosen = placed.map(|(_, gpus)| gpus);
+            assert_eq!(chosen, gpu, "{free:?}");
         }
     }
 }

@@ -8,7 +8,7 @@
 //! | [`best_fit`] | the fullest node and GPU |
 //! | [`fgd`] | least growth of the fragmentation that a target workload would see |
 //!
-//! [`devices`] has the bookkeeping of GPUs and [`policy`] the extension points, which all policies share.
+//! [`devices`] describes the GPUs, and [`policy`] has the score that policies share.
 //!
 //! [`experiment`] plays the experiment of *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
 //! Gradient Descent* (Weng et al., USENIX ATC 2023) with the scheduling core of Berth, and [`claims`] the same with
@@ -24,7 +24,7 @@ pub mod policy;
 pub mod random;
 pub mod results;
 
-use berth_framework::registry::{AlreadyRegistered, FactoryContext, Registry};
+use berth_framework::registry::{AlreadyRegistered, Extensions, FactoryContext, Registry};
 use policy::{GpuPlugin, Policy};
 
 /// The in-tree plugins, and the policies of this crate.
@@ -38,7 +38,8 @@ pub fn registry() -> Result<Registry, AlreadyRegistered> {
     })?;
     registry.register(random::Random::NAME, |cx: &FactoryContext<'_>| {
         let args: random::RandomArgs = cx.decode_args("GpuRandomArgs")?;
-        Ok(GpuPlugin::extensions(random::Random { seed: args.seed }))
+        let random = random::Random { seed: args.seed };
+        Ok(Extensions::of(random).devices().node_score().build())
     })?;
     registry.register(fgd::Fgd::NAME, |cx: &FactoryContext<'_>| {
         let args: fgd::FgdArgs = cx.decode_args("GpuFragmentationArgs")?;
