@@ -14,6 +14,7 @@
 pub mod distribution;
 pub mod engine;
 pub mod import;
+mod names;
 pub mod report;
 pub mod span;
 pub mod text;

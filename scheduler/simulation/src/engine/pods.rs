@@ -4,6 +4,7 @@ use super::events::{Event, NodeIndex, PodIndex};
 use super::evictions::TerminatingPod;
 use super::plan::Plan;
 use super::{Simulation, SimulationError};
+use crate::names::Names;
 use crate::trace::{Gate, GateRemoval, Trace, TraceGroup, scheduling_gates};
 use berth_api::groups::{GangPolicy, TopologyConstraint};
 use berth_api::{Kind, Object, Pod, PodGroup, Str, Time};
@@ -89,15 +90,14 @@ impl Pods {
     /// # Errors
     /// When a pod names a group that does not exist, or two pods have one name.
     pub(super) fn new(trace: &Trace, plan: &Plan) -> Result<Self, SimulationError> {
-        let mut names = FxHashSet::default();
+        let mut names = Names::default();
         for source in &trace.pods {
-            let name = (source.pod.namespace(), &source.name);
-            if !names.insert(name) {
-                return Err(SimulationError::SameName {
-                    kind: "pods",
-                    name: format!("{}/{}", name.0, name.1),
-                });
-            }
+            let namespace = source.pod.namespace();
+            let added = names.add(namespace, &source.name, source.count, 0);
+            added.map_err(|same| SimulationError::SameName {
+                kind: "pods",
+                name: format!("{namespace}/{}", same.name),
+            })?;
         }
         let groups = trace.groups.iter().map(|group| SimulatedGroup {
             trace: group.clone(),

@@ -5,11 +5,12 @@ mod records;
 mod tests;
 
 use super::fields::{
-    Dates, GateText, GroupsOfPods, Names, RESOURCES, SharedPods, Whole, amount, boolean,
+    Dates, GateText, GroupsOfPods, RESOURCES, SharedPods, Whole, amount, boolean, count,
     is_resource, labels, number, parts, price, removal, taint,
 };
 use super::{LoadPod, TextError};
 use crate::distribution::Distribution;
+use crate::names::Names;
 use crate::span::{Moment, parse_span};
 use crate::trace::{NodeShape, Outage, PodShape, Trace, TraceNode, TracePod};
 use berth_api::{Duration, Pod, Str};
@@ -243,8 +244,13 @@ fn read_pods(
         dates.note_gates(&text.gates);
         let at = row.text("name").map_or(0, |(at, _)| at);
         names_of_pods
-            .add(text.pod.pod.namespace(), &text.pod.name, record.line)
-            .map_err(|e| row.error(at, e))?;
+            .add(
+                text.pod.pod.namespace(),
+                &text.pod.name,
+                text.pod.count,
+                record.line,
+            )
+            .map_err(|e| row.error(at, e.to_string()))?;
         if let Some(name) = text.pod.pod.pod_group_name() {
             let minimum = row.number("group-minimum")?;
             let at = row.text("group").map_or(0, |(at, _)| at);
@@ -315,7 +321,7 @@ fn pod_text(
         pod: TracePod {
             every: row.read("every", parse_span)?.unwrap_or_default(),
             duration: row.read("duration", Distribution::parse)?,
-            count: row.number("count")?.unwrap_or(1),
+            count: row.read("count", count)?.unwrap_or(1),
             recreated: row.read("recreated", boolean)?.unwrap_or(false),
             ..TracePod::new(name, pod)
         },
@@ -386,8 +392,13 @@ fn read_nodes(
         let text = node_text(&row, texts.len())?;
         let at = row.text("name").map_or(0, |(at, _)| at);
         names_of_nodes
-            .add(&Str::default(), &text.node.name, record.line)
-            .map_err(|e| row.error(at, e))?;
+            .add(
+                &Str::default(),
+                &text.node.name,
+                text.node.count,
+                record.line,
+            )
+            .map_err(|e| row.error(at, e.to_string()))?;
         let outages = text.outages.iter().map(|(at, ..)| *at);
         for moment in text.joins.into_iter().chain(text.leaves).chain(outages) {
             dates.note(moment);
@@ -444,7 +455,7 @@ fn node_text(row: &Row<'_>, number: usize) -> Result<NodeText, TextError> {
         leaves: row.read("leaves", Moment::parse)?,
         outages,
         node: TraceNode {
-            count: row.number("count")?.unwrap_or(1),
+            count: row.read("count", count)?.unwrap_or(1),
             price_per_hour: price.unwrap_or(0.0),
             ..TraceNode::new(name, Arc::new(shape.node()))
         },

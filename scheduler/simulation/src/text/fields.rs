@@ -81,19 +81,11 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The names of pods or nodes, with the lines in which they are given.
-#[derive(Debug, Default)]
-pub(super) struct Names(FxHashMap<(Str, Str), u64>);
-
-impl Names {
-    /// Adds a name; nodes have no namespace.
-    pub(super) fn add(&mut self, namespace: &Str, name: &Str, line: u64) -> Result<(), String> {
-        match self.0.insert((namespace.clone(), name.clone()), line) {
-            Some(before) => Err(format!(
-                "the name {name:?} is given in line {before} already; give each a name of its own"
-            )),
-            None => Ok(()),
-        }
+/// Reads the number of pods or nodes of an item.
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    match number(text)? {
+        0 => Err("the count is 0; write at least 1, or remove the item".to_owned()),
+        count => Ok(count),
     }
 }
 

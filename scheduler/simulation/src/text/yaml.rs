@@ -5,9 +5,10 @@ mod document;
 mod tests;
 mod values;
 
-use super::fields::{Dates, GateText, GroupsOfPods, Names};
+use super::fields::{Dates, GateText, GroupsOfPods};
 use super::{LoadPod, TextError};
 use crate::distribution::Distribution;
+use crate::names::Names;
 use crate::span::Moment;
 use crate::trace::generate::{GENERATED_MAX, Generator};
 use crate::trace::{
@@ -61,9 +62,10 @@ pub fn read_yaml(text: &str, load: &mut LoadPod<'_>) -> Result<Trace, TextError>
     let mut names = Names::default();
     for text in read.nodes {
         let place = text.name.referenced;
-        let added = names.add(&Str::default(), &text.name.value.0, place.line());
-        added.map_err(|e| mistake(place, e))?;
-        trace.nodes.push(node(text, &dates)?);
+        let node = node(text, &dates)?;
+        let added = names.add(&Str::default(), &node.name, node.count, place.line());
+        added.map_err(|e| mistake(place, e.to_string()))?;
+        trace.nodes.push(node);
     }
     for text in read.node_groups {
         trace.node_groups.push(node_group(text)?);
@@ -116,8 +118,8 @@ fn pods(
         dates.note_gates(&gates);
         let made = trace_pod(text, load)?;
         let namespace = made.pod.namespace();
-        let added = names.add(namespace, &made.name, place.line());
-        added.map_err(|e| mistake(place, e))?;
+        let added = names.add(namespace, &made.name, made.count, place.line());
+        added.map_err(|e| mistake(place, e.to_string()))?;
         if let Some(name) = made.pod.pod_group_name() {
             let group = (namespace, name);
             let added = groups.add(group, None, None, made.pod.spec.priority, made.count);
@@ -170,7 +172,7 @@ fn trace_pod(text: PodText, load: &mut LoadPod<'_>) -> Result<TracePod, TextErro
     Ok(TracePod {
         every: text.every.map(|every| every.0).unwrap_or_default(),
         duration: text.duration.map(|duration| duration.0),
-        count: text.count.map_or(1, |count| count.0),
+        count: text.count.map_or(1, |count| count.0.0),
         recreated: text.recreated.is_some_and(|recreated| recreated.0),
         ..TracePod::new(text.name.value.0, pod)
     })
@@ -258,7 +260,7 @@ fn node(text: NodeText, dates: &Dates) -> Result<TraceNode, TextError> {
     });
     let shape = shape_of_node(text.resources, text.labels, text.taints);
     Ok(TraceNode {
-        count: text.count.map_or(1, |count| count.0),
+        count: text.count.map_or(1, |count| count.0.0),
         joins,
         leaves,
         outages: outages.collect(),

@@ -114,6 +114,18 @@ fn mistakes_have_a_place_and_a_way_out() {
             "line 4, column 1, name: the name \"a\" is given in line 2 already; give each a name of its own",
         ),
         (
+            "name,arrival,count\na,0,0\n",
+            "line 2, column 5, count: the count is 0; write at least 1, or remove the item",
+        ),
+        (
+            "name,count\nn,0\n",
+            "line 2, column 3, count: the count is 0; write at least 1, or remove the item",
+        ),
+        (
+            "name,arrival,count\na,0,3\na-2,0,\n",
+            "line 3, column 1, name: the name \"a-2\" is one of the 3 names of \"a\" in line 2; give each a name of its own",
+        ),
+        (
             "name,joins,leaves\nn,2h,1h\n",
             "line 2, column 6, leaves: the node leaves no later than it joins, 2h after the start; write a later time",
         ),

@@ -1,7 +1,7 @@
 //! The document of a trace as YAML.
 
 use super::values::{
-    Amounts, BurstSize, Hour, Placed, Price, Rate, Resource, Share, Text, mistake,
+    Amounts, BurstSize, Count, Hour, Placed, Price, Rate, Resource, Share, Text, mistake,
 };
 use crate::distribution::Distribution;
 use crate::span::Moment;
@@ -55,7 +55,7 @@ pub(super) struct PodText {
     #[serde(default)]
     pub(super) priority: Option<Text<i32>>,
     #[serde(default)]
-    pub(super) count: Option<Text<u32>>,
+    pub(super) count: Option<Text<Count>>,
     #[serde(default)]
     pub(super) template: Option<Spanned<String>>,
     #[serde(default)]
@@ -164,7 +164,7 @@ pub(super) struct GroupText {
 pub(super) struct NodeText {
     pub(super) name: Placed<Str>,
     #[serde(default)]
-    pub(super) count: Option<Text<u32>>,
+    pub(super) count: Option<Text<Count>>,
     #[serde(default)]
     pub(super) resources: Amounts,
     #[serde(default)]

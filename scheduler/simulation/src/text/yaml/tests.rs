@@ -189,6 +189,27 @@ fn mistakes_have_a_place_and_a_way_out() {
             "line 4, column 9: the name \"a\" is given in line 2 already; give each a name of its own",
         ),
         (
+            "pods:\n- {name: a, count: 0}\n",
+            "line 2, column 20: the count is 0; write at least 1, or remove the item",
+        ),
+        (
+            "nodes:\n- {name: a, count: 0}\n",
+            "line 2, column 20: the count is 0; write at least 1, or remove the item",
+        ),
+        (
+            "pods:\n- {name: a, count: 2}\n- {name: a-2}\n- {name: a-01}\n- {name: a-1}\n",
+            "line 5, column 10: the name \"a-1\" is one of the 2 names of \"a\" in line 2; give each a name of its own",
+        ),
+        (
+            "pods:\n- {name: a-1}\n- {name: a, namespace: b, count: 2}\n- {name: a, count: 2}\n",
+            "line 4, column 10: the name \"a-1\", one of the 2 names of \"a\", is given in line 2 already; give each a \
+             name of its own",
+        ),
+        (
+            "nodes:\n- {name: a, count: 3}\n- {name: a-0}\n",
+            "line 3, column 10: the name \"a-0\" is one of the 3 names of \"a\" in line 2; give each a name of its own",
+        ),
+        (
             "start: yesterday\n",
             "line 1, column 8: \"yesterday\" is no date; write one such as 2026-01-31T12:00:00Z",
         ),
