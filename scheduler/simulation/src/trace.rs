@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub const DEFAULT_START: Time = Time::from_secs(1_767_571_200);
 
 /// The annotation of a pod with its `terminationGracePeriodSeconds`, which [`Pod`] does not have because the scheduler does not
-/// read it. 30 unless stated.
+/// read it. 30 unless stated. Traces state it as [`PodShape::grace_period`].
 pub const GRACE_PERIOD_ANNOTATION: &str = "simulation.berth.dev/termination-grace-period-seconds";
 
 /// Everything that happens in a simulation from outside of the scheduler.
@@ -364,6 +364,8 @@ pub struct PodShape {
     pub scheduler_name: Str,
     /// Labels that the node must have.
     pub node_selector: Labels,
+    /// The time that the containers of a deleted pod have to end, in whole seconds.
+    pub grace_period: Option<Duration>,
 }
 
 impl PodShape {
@@ -393,6 +395,11 @@ impl PodShape {
         }
         if !self.node_selector.is_empty() {
             pod.spec.node_selector = Some(self.node_selector);
+        }
+        if let Some(grace) = self.grace_period {
+            let annotations = &mut pod.metadata.annotations;
+            let seconds = grace.as_secs().to_string();
+            *annotations = annotations.with(GRACE_PERIOD_ANNOTATION, &seconds);
         }
         if let Some(group) = self.group {
             pod.spec.scheduling_group = Some(PodSchedulingGroup {

@@ -6,7 +6,7 @@ mod tests;
 
 use super::fields::{
     Dates, GateText, GroupsOfPods, RESOURCES, SharedPods, Whole, amount, boolean, count,
-    is_resource, labels, number, parts, price, removal, taint,
+    grace_period, is_resource, labels, number, parts, price, removal, taint,
 };
 use super::{LoadPod, TextError};
 use crate::distribution::Distribution;
@@ -37,6 +37,7 @@ const POD_COLUMNS: &[&str] = &[
     "scheduler",
     "node-selector",
     "node",
+    "grace-period",
 ];
 /// The columns of nodes. Allocatable amounts have the name of their resource.
 const NODE_COLUMNS: &[&str] = &[
@@ -360,6 +361,7 @@ fn shape_of(row: &Row<'_>, load: &mut LoadPod<'_>) -> Result<Pod, TextError> {
         group: row.name("group"),
         scheduler_name: row.name("scheduler").unwrap_or_default(),
         node_selector: row.read("node-selector", labels)?.unwrap_or_default(),
+        grace_period: row.read("grace-period", grace_period)?,
     };
     let mut pod = shape.over(template.unwrap_or_default());
     if let Some(node) = row.name("node") {

@@ -1,6 +1,6 @@
 //! Values that CSV and YAML have in common, and what becomes of them.
 
-use crate::span::{Moment, show_span};
+use crate::span::{Moment, parse_span, show_span};
 use crate::trace::{Gate, GateRemoval, Trace, TraceGroup};
 use berth_api::{Duration, Labels, Pod, Quantity, Str, Taint, TaintEffect, Time};
 use berth_scheduler::profile::closest;
@@ -87,6 +87,17 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
         0 => Err("the count is 0; write at least 1, or remove the item".to_owned()),
         count => Ok(count),
     }
+}
+
+/// Reads a grace period.
+pub(super) fn grace_period(text: &str) -> Result<Duration, String> {
+    let grace = parse_span(text)?;
+    if grace.subsec_nanos() > 0 {
+        return Err(format!(
+            "the grace period {text:?} is no whole number of seconds; write one such as 90s"
+        ));
+    }
+    Ok(grace)
 }
 
 /// Reads labels: `app=web;tier=front`.

@@ -164,6 +164,7 @@ fn trace_pod(text: PodText, load: &mut LoadPod<'_>) -> Result<TracePod, TextErro
         group: text.group,
         scheduler_name: text.scheduler,
         node_selector: text.node_selector,
+        grace_period: text.grace_period.map(|grace| grace.0.0),
     };
     let mut pod = shape.over(template(text.template, load)?);
     if !text.node.is_empty() {
@@ -211,6 +212,7 @@ fn generator(text: GeneratorText, load: &mut LoadPod<'_>) -> Result<Generator, T
         priority: text.priority.map(|priority| priority.0),
         scheduler_name: text.scheduler,
         node_selector: text.node_selector,
+        grace_period: text.grace_period.map(|grace| grace.0.0),
         ..PodShape::default()
     };
     let pod = shape.over(template(text.template, load)?);

@@ -1,7 +1,7 @@
 //! Traces as CSV, and mistakes in them.
 
 use super::*;
-use crate::trace::GateRemoval;
+use crate::trace::{GRACE_PERIOD_ANNOTATION, GateRemoval};
 use berth_api::resources::CPU;
 
 fn read(text: &str) -> Result<Trace, TextError> {
@@ -19,8 +19,8 @@ fn read(text: &str) -> Result<Trace, TextError> {
 fn pods_are_read_with_all_columns() {
     let text = "\
 # the pods of a day
-name,namespace,arrival,every,duration,cpu,memory,example.com/gpu,labels,priority,count,group,group_minimum,template,gates,recreated
-web,shop,10m,5s,lognormal(1h;1),500m,1Gi,,tier=front;a=b,7,3,,,web.yaml,,yes
+name,namespace,arrival,every,duration,cpu,memory,example.com/gpu,labels,priority,count,group,group_minimum,template,gates,recreated,grace_period
+web,shop,10m,5s,lognormal(1h;1),500m,1Gi,,tier=front;a=b,7,3,,,web.yaml,,yes,0
 ring,,0,,90,2,,1,,,4,ring,3,,\"x@10m;y@end:shop/web-0;z@quota\",
 ring-b,,0,,90,2,,1,,,1,ring,,,,
 ";
@@ -35,6 +35,10 @@ ring-b,,0,,90,2,,1,,,1,ring,,,,
     assert_eq!(
         web.duration,
         Some(Distribution::Lognormal(Duration::from_secs(3600), 1.0))
+    );
+    assert_eq!(
+        web.pod.metadata.annotations.get(GRACE_PERIOD_ANNOTATION),
+        Some("0")
     );
     let labels = web.pod.labels();
     assert_eq!(

@@ -1,7 +1,8 @@
 //! The document of a trace as YAML.
 
 use super::values::{
-    Amounts, BurstSize, Count, Hour, Placed, Price, Rate, Resource, Share, Text, mistake,
+    Amounts, BurstSize, Count, GracePeriod, Hour, Placed, Price, Rate, Resource, Share, Text,
+    mistake,
 };
 use crate::distribution::Distribution;
 use crate::span::Moment;
@@ -70,6 +71,8 @@ pub(super) struct PodText {
     pub(super) node_selector: Labels,
     #[serde(default)]
     pub(super) node: Str,
+    #[serde(default)]
+    pub(super) grace_period: Option<Text<GracePeriod>>,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +103,8 @@ pub(super) struct GeneratorText {
     pub(super) scheduler: Str,
     #[serde(default)]
     pub(super) node_selector: Labels,
+    #[serde(default)]
+    pub(super) grace_period: Option<Text<GracePeriod>>,
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! Traces as YAML, and mistakes in them.
 
 use super::*;
-use crate::trace::GateRemoval;
+use crate::trace::{GRACE_PERIOD_ANNOTATION, GateRemoval};
 
 fn read(text: &str) -> Result<Trace, TextError> {
     read_yaml(text, &mut |path| Err(format!("there is no file {path}")))
@@ -25,6 +25,7 @@ pods:
   count: 3
   gates: {x: 10m, y: 'end:job', z: quota}
   recreated: true
+  gracePeriod: 2m
 - {name: ring, group: ring, count: 4}
 groups:
 - {name: other, minimum: 2, topology: zone}
@@ -63,6 +64,10 @@ generate:
     assert_eq!(
         (web.arrival.as_secs(), web.count, web.every.as_secs()),
         (600, 3, 5)
+    );
+    assert_eq!(
+        web.pod.metadata.annotations.get(GRACE_PERIOD_ANNOTATION),
+        Some("120")
     );
     assert_eq!(
         web.gates[1].removal,
@@ -137,6 +142,10 @@ fn mistakes_have_a_place_and_a_way_out() {
         (
             "pods:\n- {name: a, count: -1}\n",
             "line 2, column 20: \"-1\" is no whole number from 0 to 4294967295",
+        ),
+        (
+            "pods:\n- {name: a, gracePeriod: 500ms}\n",
+            "line 2, column 26: the grace period \"500ms\" is no whole number of seconds; write one such as 90s",
         ),
         (
             "pods:\n- {name: a, recreated: maybe}\n",

@@ -5,7 +5,7 @@ use crate::distribution::Distribution;
 use crate::span::{Moment, parse_span};
 use crate::text::TextError;
 use crate::text::fields::{
-    Removal, amount, boolean, count, number, price, removal, resource, taint,
+    Removal, amount, boolean, count, grace_period, number, price, removal, resource, taint,
 };
 use crate::trace::generate::AmountDistribution;
 use berth_api::{Duration, Quantity, ResourceList, Str, Taint, Time};
@@ -55,6 +55,7 @@ from_text! {
     Resource: |text| resource(text).map(Self);
     Price: |text| price(text).map(Self);
     Count: |text| count(text).map(Self);
+    GracePeriod: |text| grace_period(text).map(Self);
     Rate: |text| real(text, "a rate above 0", |rate| rate > 0.0).map(Self);
     Hour: |text| real(text, "an hour from 0 to 24", |hour| (0.0..=24.0).contains(&hour)).map(Self);
     Share: |text| real(text, "a share from 0 to 1", |share| (0.0..=1.0).contains(&share)).map(Self);
@@ -66,6 +67,8 @@ from_text! {
 pub(super) struct Resource(pub(super) Str);
 /// The number of pods or nodes of an item.
 pub(super) struct Count(pub(super) u32);
+/// The time that the containers of a deleted pod have to end.
+pub(super) struct GracePeriod(pub(super) Duration);
 /// A price for an hour.
 pub(super) struct Price(pub(super) f64);
 /// A mean number of pods for an hour.
