@@ -11,6 +11,7 @@ pub(crate) mod strict;
 pub(crate) mod workloads;
 
 pub use buffers::{BufferRequest, is_read_by_buffers};
+pub use priorities::{ClassPriority, PriorityClasses, is_priority_class};
 
 use crate::InputError;
 use crate::documents::Document;

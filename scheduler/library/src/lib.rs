@@ -134,7 +134,9 @@ pub use berth_explain::what_if::{
     Usage, WhatIfReport, WorkloadFit,
 };
 pub use berth_explain::{answer, limits as explain_limits};
-pub use changes::{BufferRequest, is_read_by_buffers};
+pub use changes::{
+    BufferRequest, ClassPriority, PriorityClasses, is_priority_class, is_read_by_buffers,
+};
 pub use cluster::ClusterObjects;
 pub use configuration::{Configuration, GROUP_GATES, is_named, with_groups};
 pub use documents::{Document, documents, split};

@@ -1,7 +1,7 @@
 //! The objects that the scheduler does not read and that decide about the pods of a change.
 
 use super::buffers::Buffers;
-use super::priorities::{self, Priorities};
+use super::priorities::{PriorityClasses, is_priority_class};
 use super::{claims, daemons, quotas};
 use super::{name_of, namespace_of};
 use crate::InputError;
@@ -11,7 +11,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Others {
     pub(crate) quotas: quotas::Quotas,
-    pub(crate) priorities: Priorities,
+    pub(crate) priorities: PriorityClasses,
     pub(crate) claims: claims::ClaimTemplates,
     pub(crate) buffers: Buffers,
     /// DaemonSets with the places where they were read.
@@ -40,7 +40,7 @@ impl Others {
             return Ok(None);
         }
         // Priority classes have no namespace.
-        let is_in_namespace = !priorities::is_one(&object);
+        let is_in_namespace = !is_priority_class(&object);
         let is_one = quotas::is_one(&object) || claims::is_one(&object) || !is_in_namespace;
         if is_one {
             let kind = object["kind"].as_str().unwrap_or_default();

@@ -14,20 +14,29 @@ const OF_THE_SYSTEM: [(&str, i64); 2] = [
 ];
 
 /// Returns whether an object is a PriorityClass.
-pub(crate) fn is_one(object: &Value) -> bool {
+pub fn is_priority_class(object: &Value) -> bool {
     object["apiVersion"] == "scheduling.k8s.io/v1" && object["kind"] == "PriorityClass"
 }
 
 /// PriorityClasses by name.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Priorities(BTreeMap<String, Value>);
+pub struct PriorityClasses(BTreeMap<String, Value>);
 
-impl Priorities {
+/// The values that a pod gets from its class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassPriority<'c> {
+    /// The priority.
+    pub value: i64,
+    /// The preemption policy, if the class states one.
+    pub preemption_policy: Option<&'c str>,
+}
+
+impl PriorityClasses {
     /// Adds, changes or deletes a class.
     ///
     /// # Errors
     /// When it has no name, or a class that does not exist is deleted.
-    pub(crate) fn change(&mut self, place: &str, object: Value) -> Result<(), InputError> {
+    pub fn change(&mut self, place: &str, object: Value) -> Result<(), InputError> {
         let wrong = |what: String| InputError::object(place, format!("PriorityClass: {what}"));
         let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
         if object["metadata"]["annotations"][DELETE] == "delete" {
@@ -39,6 +48,37 @@ impl Priorities {
         }
         merge(self.0.entry(name).or_default(), object);
         Ok(())
+    }
+
+    /// The values for a pod that names this class, or the default class for an empty name; `None` for a pod without a class
+    /// in a cluster without a default.
+    ///
+    /// # Errors
+    /// The message of the API server, when the class does not exist.
+    pub fn find(&self, name: &str) -> Result<Option<ClassPriority<'_>>, String> {
+        let class = match name {
+            "" => self.0.values().find(|class| class["globalDefault"] == true),
+            name => self.0.get(name),
+        };
+        if let Some(class) = class {
+            return Ok(Some(ClassPriority {
+                value: class["value"].as_i64().unwrap_or_default(),
+                preemption_policy: class["preemptionPolicy"].as_str(),
+            }));
+        }
+        let mut of_system = OF_THE_SYSTEM.iter();
+        match of_system.find(|(known, _)| *known == name) {
+            Some((_, value)) => Ok(Some(ClassPriority {
+                value: *value,
+                preemption_policy: None,
+            })),
+            // Without a class and a default, the priority is zero.
+            None if name.is_empty() => Ok(None),
+            None => {
+                let hint = hint(name, self.0.keys().map(String::as_str));
+                Err(format!("no PriorityClass with name {name} was found{hint}"))
+            }
+        }
     }
 
     /// Sets the priority of new pods that do not state it.
@@ -57,33 +97,16 @@ impl Priorities {
             let name = pod["spec"]["priorityClassName"]
                 .as_str()
                 .unwrap_or_default();
-            let class = match name {
-                "" => self.0.values().find(|class| class["globalDefault"] == true),
-                name => self.0.get(name),
+            let found = self.find(name);
+            let found = found.map_err(|e| InputError::object(&format!("Pod {}", shown(key)), e))?;
+            let Some(class) = found else {
+                continue;
             };
-            let of_system = OF_THE_SYSTEM.iter().find(|(known, _)| *known == name);
-            let priority = match (class, of_system) {
-                (Some(class), _) => class["value"].as_i64().unwrap_or_default(),
-                (None, Some((_, value))) => *value,
-                // Without a class and a default, the priority is zero.
-                (None, None) if name.is_empty() => continue,
-                (None, None) => {
-                    let known = self.0.keys().map(String::as_str);
-                    return Err(InputError::object(
-                        &format!("Pod {}", shown(key)),
-                        format!(
-                            "no PriorityClass with name {name} was found{}",
-                            hint(name, known)
-                        ),
-                    ));
-                }
-            };
-            let policy = class.map(|class| class["preemptionPolicy"].clone());
-            pod["spec"]["priority"] = priority.into();
-            if let Some(policy) = policy.filter(|policy| !policy.is_null())
+            pod["spec"]["priority"] = class.value.into();
+            if let Some(policy) = class.preemption_policy
                 && pod["spec"]["preemptionPolicy"].is_null()
             {
-                pod["spec"]["preemptionPolicy"] = policy;
+                pod["spec"]["preemptionPolicy"] = policy.into();
             }
         }
         Ok(())
