@@ -2,13 +2,14 @@
 
 mod cluster;
 mod input;
+mod priorities;
 mod recording;
 mod text;
 
 use crate::cli::{SimulateArgs, SimulateOutput};
 use berth_api::{Duration, Release, Time};
 use berth_config::Config;
-use berth_core::with_groups;
+use berth_core::{PriorityClasses, with_groups};
 use berth_edge::exit::CommandFailure;
 use berth_edge::print;
 use berth_edge::record::{options_with, recorded_gates, versions_of};
@@ -39,6 +40,8 @@ pub(crate) struct Input {
     pub(crate) recorded: Option<Box<Start>>,
     /// The parts that the trace lacks.
     pub(crate) notes: Vec<String>,
+    /// The PriorityClasses of all files.
+    pub(crate) priority_classes: PriorityClasses,
     /// The end of the simulations as an offset from the start of the trace, if they do not end before.
     pub(crate) until: Option<Duration>,
 }

@@ -1,8 +1,11 @@
 //! The objects of a cluster, as `kubectl get -A -o yaml` prints them: the pods that run now, those that wait, the nodes.
 
+use super::Input;
 use super::input::trace_node;
 use berth_api::{Object, Pod, Quantity, ResourceClaim, ResourceList};
-use berth_core::{ClusterObjects, Document, decoded, documents, is_read_by_buffers};
+use berth_core::{
+    ClusterObjects, Document, decoded, documents, is_priority_class, is_read_by_buffers,
+};
 use berth_edge::exit::CommandFailure;
 use berth_objects::daemon_set::assign;
 use berth_simulation::Trace;
@@ -10,8 +13,9 @@ use berth_simulation::trace::{
     BudgetBound, CapacityBuffer, DaemonSet, DisruptionBudget, GRACE_PERIOD_ANNOTATION, PodShare,
     Quota, TraceGroup, TracePod,
 };
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,10 +24,21 @@ const DEVICES: &str = "resource.k8s.io/";
 /// The controllers that replace pods.
 const REPLACING: [&str; 4] = ["ReplicaSet", "StatefulSet", "Job", "ReplicationController"];
 
+/// The field by which a JSON text is an object of Kubernetes.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(rename = "apiVersion")]
+    api_version: Option<IgnoredAny>,
+}
+
 /// Returns whether a text has objects of Kubernetes: they state their API version and kind.
 pub(super) fn is_objects(text: &str) -> bool {
     if text.trim_start().starts_with('{') {
-        return text.contains("\"apiVersion\"");
+        // A trace has objects in its list `objects`.
+        let mut documents = serde_json::Deserializer::from_str(text).into_iter::<Head>();
+        return documents
+            .next()
+            .is_some_and(|head| head.is_ok_and(|head| head.api_version.is_some()));
     }
     text.lines()
         .any(|line| line.starts_with("apiVersion:") || line.starts_with("kind:"))
@@ -33,16 +48,24 @@ pub(super) fn is_objects(text: &str) -> bool {
 ///
 /// # Errors
 /// When an object is malformed.
-pub(super) fn read(
-    file: &Path,
-    text: &str,
-    notes: &mut Vec<String>,
+pub(super) fn read(file: &Path, text: &str, input: &mut Input) -> Result<Trace, CommandFailure> {
+    let shown = file.display().to_string();
+    let documents = documents(&shown, text).map_err(CommandFailure::usage)?;
+    objects(&shown, documents, input)
+}
+
+/// The objects of a file as a trace.
+///
+/// # Errors
+/// When an object is malformed.
+pub(super) fn objects(
+    file: &str,
+    documents: Vec<Document>,
+    input: &mut Input,
 ) -> Result<Trace, CommandFailure> {
     let mut trace = Trace::default();
     let mut left_out = std::collections::BTreeSet::new();
-    let documents = documents(&file.display().to_string(), text).map_err(CommandFailure::usage)?;
-    let has_buffers = buffers(&documents, &mut trace, notes)?;
-    let priorities = priorities(&documents);
+    let has_buffers = buffers(&documents, &mut trace, &mut input.notes)?;
     for Document { place, object } in documents {
         if has_buffers && is_read_by_buffers(&object) {
             continue;
@@ -51,13 +74,17 @@ pub(super) fn read(
             trace.quotas.extend(quota(&object));
             continue;
         }
+        if is_priority_class(&object) {
+            let classes = &mut input.priority_classes;
+            classes
+                .change(&place, object)
+                .map_err(CommandFailure::usage)?;
+            continue;
+        }
         let spec = object["spec"].clone();
         match (object["apiVersion"].as_str(), object["kind"].as_str()) {
             (Some("apps/v1"), Some("DaemonSet")) => {
-                let priority = |class: &str| priorities.get(class).copied();
-                trace
-                    .daemon_sets
-                    .push(daemon_set(place, &object, priority)?);
+                trace.daemon_sets.push(daemon_set(place, &object)?);
                 continue;
             }
             (Some(version), Some("ResourceClaimTemplate")) if version.starts_with(DEVICES) => {
@@ -97,9 +124,8 @@ pub(super) fn read(
     trace.pods.sort_by_key(|pod| !pod.pod.is_assigned());
     if !left_out.is_empty() {
         let kinds: Vec<String> = left_out.into_iter().collect();
-        notes.push(format!(
-            "{}: kinds that the scheduler does not read are left out: {}",
-            file.display(),
+        input.notes.push(format!(
+            "{file}: kinds that the scheduler does not read are left out: {}",
             kinds.join(", ")
         ));
     }
@@ -108,9 +134,8 @@ pub(super) fn read(
         .iter()
         .any(|pod| pod.pod.is_assigned() && pod.duration.is_none())
     {
-        notes.push(format!(
-            "{}: its pods do not end unless --durations states how long they run",
-            file.display()
+        input.notes.push(format!(
+            "{file}: its pods do not end unless --durations states how long they run"
         ));
     }
     Ok(trace)
@@ -180,27 +205,8 @@ fn budget_bound(spec: &Value) -> Result<BudgetBound, String> {
     }
 }
 
-/// The values of the priority classes.
-fn priorities(documents: &[Document]) -> BTreeMap<String, i64> {
-    let system = [
-        ("system-cluster-critical".to_owned(), 2_000_000_000),
-        ("system-node-critical".to_owned(), 2_000_001_000),
-    ];
-    let classes = documents.iter().map(|document| &document.object);
-    let classes = classes.filter(|object| object["kind"] == "PriorityClass");
-    let classes = classes.filter_map(|class| {
-        let name = class["metadata"]["name"].as_str()?;
-        Some((name.to_owned(), class["value"].as_i64()?))
-    });
-    system.into_iter().chain(classes).collect()
-}
-
 /// A DaemonSet with the pod that its controller creates.
-fn daemon_set(
-    place: String,
-    object: &Value,
-    priority: impl Fn(&str) -> Option<i64>,
-) -> Result<DaemonSet, CommandFailure> {
+fn daemon_set(place: String, object: &Value) -> Result<DaemonSet, CommandFailure> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let mut pod = object["spec"]["template"].clone();
     if name.is_empty() || !pod["spec"].is_object() {
@@ -210,10 +216,6 @@ fn daemon_set(
     let mut directed = pod.clone();
     assign(&mut directed, "");
     pod["spec"]["tolerations"] = directed["spec"]["tolerations"].take();
-    let class = pod["spec"]["priorityClassName"].as_str().and_then(priority);
-    if let Some(class) = class {
-        pod["spec"]["priority"] = class.into();
-    }
     pod["apiVersion"] = "v1".into();
     pod["kind"] = "Pod".into();
     pod["metadata"]["name"] = name.into();

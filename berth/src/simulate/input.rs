@@ -1,8 +1,9 @@
 //! The files of the command line: traces, nodes, and what is added and removed.
 
-use super::{Input, cluster, recording};
+use super::{Input, cluster, priorities, recording};
 use crate::cli::SimulateArgs;
 use berth_api::{Duration, Kind, Node, Object, Pod, Quantity, ResourceList};
+use berth_core::{Document, PriorityClasses};
 use berth_edge::exit::CommandFailure;
 use berth_simulation::Trace;
 use berth_simulation::import::{is_openb, read_openb, read_simkube};
@@ -29,6 +30,7 @@ pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
         trace: Trace::default(),
         recorded: None,
         notes: Vec::new(),
+        priority_classes: PriorityClasses::default(),
         until: None,
     };
     for file in &args.trace {
@@ -40,12 +42,12 @@ pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
             }
             recording::read(file, &mut input)?;
         } else {
-            let trace = trace_of(file, &mut input.notes)?;
+            let trace = trace_of(file, &mut input)?;
             input.trace.merge(trace);
         }
     }
     for nodes in &args.nodes {
-        let trace = nodes_of(nodes, &mut input.notes)?;
+        let trace = nodes_of(nodes, &mut input)?;
         input.trace.merge(trace);
     }
     let trace = &input.trace;
@@ -54,6 +56,7 @@ pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
             "the trace has no pods; a CSV file of pods has the column arrival, a YAML file the list pods or generate",
         ));
     }
+    priorities::resolve(&mut input.trace, &input.priority_classes)?;
     if let Some(removed) = &args.remove_nodes {
         remove_nodes(&mut input.trace, removed)?;
     }
@@ -131,11 +134,11 @@ fn bytes_of(file: &Path) -> Result<Vec<u8>, CommandFailure> {
 }
 
 /// A trace as CSV or YAML, the objects of a cluster, or the trace of another tool.
-fn trace_of(file: &Path, notes: &mut Vec<String>) -> Result<Trace, CommandFailure> {
+fn trace_of(file: &Path, input: &mut Input) -> Result<Trace, CommandFailure> {
     let name = file.to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     if name.ends_with(".sktrace") {
-        return simkube(file, notes);
+        return simkube(file, &mut input.notes);
     }
     let text = text_of(file)?;
     let placed = |error: TextError| CommandFailure::Usage(format!("{}: {error}", file.display()));
@@ -149,9 +152,17 @@ fn trace_of(file: &Path, notes: &mut Vec<String>) -> Result<Trace, CommandFailur
         return read_csv(&text, &mut load).map_err(placed);
     }
     if cluster::is_objects(&text) {
-        return cluster::read(file, &text, notes);
+        return cluster::read(file, &text, input);
     }
-    read_yaml(&text, &mut load).map_err(placed)
+    let read = read_yaml(&text, &mut load).map_err(placed)?;
+    let shown = file.display().to_string();
+    let objects = read.objects.into_iter().map(|object| Document {
+        place: format!("{shown}: line {}, column {}", object.line, object.column),
+        object: object.object,
+    });
+    let mut trace = read.trace;
+    trace.merge(cluster::objects(&shown, objects.collect(), input)?);
+    Ok(trace)
 }
 
 /// Returns whether the first line of a text has the names of columns, and is no YAML.
@@ -200,7 +211,7 @@ fn template(file: &Path) -> Result<Pod, String> {
 }
 
 /// The nodes of `--nodes`: a file, a number, or a number and a shape.
-fn nodes_of(text: &str, notes: &mut Vec<String>) -> Result<Trace, CommandFailure> {
+fn nodes_of(text: &str, input: &mut Input) -> Result<Trace, CommandFailure> {
     let (count, shape) = text.split_once(':').unwrap_or((text, ""));
     let Ok(count) = count.parse::<u32>() else {
         if !Path::new(text).is_file() {
@@ -209,7 +220,7 @@ fn nodes_of(text: &str, notes: &mut Vec<String>) -> Result<Trace, CommandFailure
                  10:cpu=16,memory=64Gi"
             )));
         }
-        let mut trace = trace_of(Path::new(text), notes)?;
+        let mut trace = trace_of(Path::new(text), input)?;
         if trace.nodes.is_empty() && trace.node_groups.is_empty() {
             return Err(CommandFailure::Usage(format!(
                 "--nodes {text}: the file has no nodes"

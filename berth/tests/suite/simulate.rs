@@ -669,6 +669,142 @@ pods:
 - {name: large, requests: {cpu: 3500m}}
 ";
 
+/// Documents as the list `objects` of a trace.
+fn listed(documents: &str) -> String {
+    let item = |document: &str| {
+        let lines = document.trim().lines();
+        let lines: Vec<String> = lines.map(|line| format!("  {line}\n")).collect();
+        lines.concat().replacen("  ", "- ", 1)
+    };
+    let items: Vec<String> = documents.split("---\n").map(item).collect();
+    format!("objects:\n{}", items.concat())
+}
+
+/// A trace has objects in a list of its own, with the same result as in a further file. Mistakes have the line and the
+/// column of the object.
+#[test]
+fn objects_are_a_part_of_a_trace() {
+    let scratch = Scratch::new("simulate-objects");
+    let gpu = "apiVersion: v1\nkind: Pod\nspec:\n  containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]\n  \
+               resourceClaims: [{name: gpu, resourceClaimTemplateName: one-gpu}]\n";
+    scratch.file("gpu.yaml", gpu);
+    let trace = shown(&scratch.file("trace.yaml", AROUND_THE_OBJECTS));
+    let objects = OF_CONTROLLERS.replace("BOUND", "maxUnavailable: 1");
+    let beside = shown(&scratch.file("objects.yaml", &objects));
+    let both = format!("{AROUND_THE_OBJECTS}{}", listed(&objects));
+    let both = shown(&scratch.file("both.yaml", &both));
+    let pods = |args: &[&str]| simulated(args)["runs"][0]["pods"].clone();
+    assert_eq!(pods(&[&both]), pods(&[&trace, &beside]));
+    // As JSON.
+    let class = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    let json = json!({"pods": [{"name": "a", "requests": {"cpu": 1}}], "objects": [class]});
+    let json = shown(&scratch.file("trace.json", &json.to_string()));
+    let report = simulated(&[&json, "--nodes", "1"]);
+    assert_eq!(report["runs"][0]["summary"]["bound"], 1);
+    for (object, wanted) in [
+        (
+            "- kind: Namespace\n",
+            "line 5, column 3: apiVersion or kind is missing; give objects as kubectl get -o yaml prints them",
+        ),
+        (
+            "- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n- apiVersion: policy/v1\n  kind: PodDisruptionBudget\n  \
+             metadata: {name: a, namespace: b}\n  spec: {minAvailable: many}\n",
+            "line 6, column 3: spec.minAvailable is \"many\"; write a number of pods or a percentage such as 50%",
+        ),
+        (
+            "- {apiVersion: storage.k8s.io/v1, kind: StorageClass}\n",
+            "line 5, column 3: metadata.name is missing",
+        ),
+        (
+            "- {apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: a}, provisioner: [b]}\n",
+            "line 5, column 3: failed to decode StorageClass a",
+        ),
+        (
+            "- {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: default}, spec: {containers: [{name: c}]}}\n",
+            "two pods of the trace have the name default/a; give each a name of its own",
+        ),
+    ] {
+        let trace = format!(
+            "nodes: [{{name: n, resources: {{cpu: 4}}}}]\npods:\n- name: a\nobjects:\n{object}"
+        );
+        let trace = shown(&scratch.file("wrong.yaml", &trace));
+        let output = berth(&["simulate", &trace]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(wanted), "{object}: {error}");
+    }
+}
+
+/// The pod of a class preempts the pod of a lower class; pods without a class have the default one. An unknown class is
+/// refused as by the API server.
+#[test]
+fn pods_have_the_priority_of_their_class() {
+    let scratch = Scratch::new("simulate-classes");
+    let classes = "\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 100
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: waiting}
+value: 200
+preemptionPolicy: Never
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: usual}
+value: 7
+globalDefault: true
+";
+    scratch.file(
+        "waiting.yaml",
+        "kind: Pod\nspec: {priorityClassName: waiting, containers: [{name: c, image: i}]}\n",
+    );
+    let trace = |high: &str| {
+        format!(
+            "nodes: [{{name: n, resources: {{cpu: 4}}}}]\npods:\n- {{name: low, requests: {{cpu: 4}}}}\n\
+             - {{name: waiting, arrival: 1m, requests: {{cpu: 4}}, template: waiting.yaml}}\n\
+             - {{name: high, arrival: 2m, requests: {{cpu: 4}}, priorityClassName: {high}}}\n{}",
+            listed(classes)
+        )
+    };
+    let good = shown(&scratch.file("good.yaml", &trace("high")));
+    let report = simulated(&[&good]);
+    let run = &report["runs"][0];
+    let pods = run["pods"].as_array().expect("a list").iter();
+    let priorities: BTreeMap<&str, i64> = pods
+        .filter_map(|pod| Some((pod["name"].as_str()?, pod["priority"].as_i64()?)))
+        .collect();
+    let wanted = BTreeMap::from([("low", 7), ("waiting", 200), ("high", 100)]);
+    assert_eq!(priorities, wanted);
+    // The class of the pod with the highest priority lets it wait, until the last pod preempts the first one.
+    assert_eq!(run["summary"]["preempted"], 1, "{run}");
+    let mut pods = run["pods"].as_array().expect("a list").iter();
+    let waiting = pods.find(|pod| pod["name"] == "waiting").expect("a pod");
+    assert!(waiting["bound"].as_f64() > Some(120.0), "{waiting}");
+    let bad = shown(&scratch.file("bad.yaml", &trace("hihg")));
+    let csv = "name,arrival,cpu,priority_class_name\na,0,1,system-node-critical\nb,0,1,none\n";
+    let csv = shown(&scratch.file("bad.csv", csv));
+    for (args, wanted) in [
+        (
+            vec!["simulate", &bad],
+            "failed to create pod default/high: pods \"high\" is forbidden: no PriorityClass with name hihg was found; \
+             did you mean \"high\"?",
+        ),
+        (
+            vec!["simulate", &csv, "--nodes", "1"],
+            "failed to create pod default/b: pods \"b\" is forbidden: no PriorityClass with name none was found",
+        ),
+    ] {
+        let output = berth(&args);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(wanted), "{error}");
+    }
+}
+
 /// Budgets, DaemonSets, templates of claims and grace periods are read from objects.
 #[test]
 fn objects_of_controllers_are_simulated() {

@@ -1,7 +1,7 @@
 //! Traces as text: CSV for pods or nodes, YAML for everything.
 //!
 //! Errors name the line, the column and what to write instead. Files that a trace names, templates of pods, are read by
-//! the caller.
+//! the caller, and so are objects of Kubernetes.
 
 mod csv;
 mod fields;
@@ -10,11 +10,33 @@ mod yaml;
 pub use csv::read_csv;
 pub use yaml::read_yaml;
 
+use crate::trace::Trace;
 use berth_api::Pod;
+use serde_json::Value;
 use std::fmt;
 
 /// Reads the template of a pod: gets the path as the trace has it.
 pub type LoadPod<'a> = dyn FnMut(&str) -> Result<Pod, String> + 'a;
+
+/// A trace as YAML.
+#[derive(Debug, Clone, PartialEq)]
+pub struct YamlTrace {
+    /// The trace without its objects.
+    pub trace: Trace,
+    /// The objects of Kubernetes in the trace, which the caller adds to it.
+    pub objects: Vec<PlacedObject>,
+}
+
+/// An object of Kubernetes in a trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlacedObject {
+    /// The line, from 1.
+    pub line: u64,
+    /// The column in characters, from 1.
+    pub column: u64,
+    /// The object.
+    pub object: Value,
+}
 
 /// A mistake in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]

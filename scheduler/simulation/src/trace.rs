@@ -356,6 +356,8 @@ pub struct PodShape {
     pub labels: Labels,
     /// The priority.
     pub priority: Option<i32>,
+    /// The name of the priority class; empty for none. Without a priority, it replaces a priority of the pod under the shape.
+    pub priority_class: Str,
     /// The requests.
     pub requests: ResourceList,
     /// The group, in the namespace of the pod.
@@ -384,6 +386,10 @@ impl PodShape {
         }
         let labels = pod.metadata.labels.iter().chain(self.labels.iter());
         pod.metadata.labels = Labels::from_pairs(labels.map(|(k, v)| (k.clone(), v.clone())));
+        if !self.priority_class.is_empty() {
+            pod.spec.priority_class_name = self.priority_class;
+            pod.spec.priority = None;
+        }
         if self.priority.is_some() {
             pod.spec.priority = self.priority;
         }

@@ -6,7 +6,7 @@ mod tests;
 mod values;
 
 use super::fields::{Dates, GateText, GroupsOfPods};
-use super::{LoadPod, TextError};
+use super::{LoadPod, PlacedObject, TextError, YamlTrace};
 use crate::distribution::Distribution;
 use crate::names::Names;
 use crate::span::Moment;
@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(10 * 60);
 ///
 /// # Errors
 /// The first mistake.
-pub fn read_yaml(text: &str, load: &mut LoadPod<'_>) -> Result<Trace, TextError> {
+pub fn read_yaml(text: &str, load: &mut LoadPod<'_>) -> Result<YamlTrace, TextError> {
     let read: TraceText = serde_saphyr::from_str(text).map_err(|error| unreadable(&error))?;
     let mut trace = Trace::default();
     set_world(&mut trace, read.world);
@@ -78,7 +78,15 @@ pub fn read_yaml(text: &str, load: &mut LoadPod<'_>) -> Result<Trace, TextError>
         hard: text.amounts(),
     });
     trace.quotas = quotas.collect();
-    Ok(trace)
+    let objects = read.objects.into_iter().map(|object| PlacedObject {
+        line: object.referenced.line(),
+        column: object.referenced.column(),
+        object: object.value,
+    });
+    Ok(YamlTrace {
+        trace,
+        objects: objects.collect(),
+    })
 }
 
 fn set_world(trace: &mut Trace, text: WorldText) {
@@ -160,6 +168,7 @@ fn trace_pod(text: PodText, load: &mut LoadPod<'_>) -> Result<TracePod, TextErro
         namespace: text.namespace,
         labels: text.labels,
         priority: text.priority.map(|priority| priority.0),
+        priority_class: text.priority_class_name,
         requests: text.requests.list(),
         group: text.group,
         scheduler_name: text.scheduler,
@@ -210,6 +219,7 @@ fn generator(text: GeneratorText, load: &mut LoadPod<'_>) -> Result<Generator, T
         namespace: text.namespace,
         labels: text.labels,
         priority: text.priority.map(|priority| priority.0),
+        priority_class: text.priority_class_name,
         scheduler_name: text.scheduler,
         node_selector: text.node_selector,
         grace_period: text.grace_period.map(|grace| grace.0.0),

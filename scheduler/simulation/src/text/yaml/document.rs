@@ -12,6 +12,7 @@ use crate::trace::generate::{AmountDistribution, Arrivals};
 use berth_api::devices::{CounterSet, Device};
 use berth_api::{Duration, Labels, ResourceList, Str, Taint, Time};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
@@ -27,6 +28,7 @@ pub(super) struct TraceText {
     pub(super) node_groups: Vec<NodeGroupText>,
     pub(super) capacity_buffers: Vec<BufferText>,
     pub(super) quotas: Vec<QuotaText>,
+    pub(super) objects: Vec<Spanned<Value>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -55,6 +57,8 @@ pub(super) struct PodText {
     pub(super) labels: Labels,
     #[serde(default)]
     pub(super) priority: Option<Text<i32>>,
+    #[serde(default)]
+    pub(super) priority_class_name: Str,
     #[serde(default)]
     pub(super) count: Option<Text<Count>>,
     #[serde(default)]
@@ -95,6 +99,8 @@ pub(super) struct GeneratorText {
     pub(super) labels: Labels,
     #[serde(default)]
     pub(super) priority: Option<Text<i32>>,
+    #[serde(default)]
+    pub(super) priority_class_name: Str,
     #[serde(default)]
     pub(super) template: Option<Spanned<String>>,
     #[serde(default)]

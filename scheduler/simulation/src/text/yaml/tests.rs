@@ -2,9 +2,37 @@
 
 use super::*;
 use crate::trace::{GRACE_PERIOD_ANNOTATION, GateRemoval};
+use serde_json::json;
+
+fn read_with_objects(text: &str) -> Result<YamlTrace, TextError> {
+    read_yaml(text, &mut |path| Err(format!("there is no file {path}")))
+}
 
 fn read(text: &str) -> Result<Trace, TextError> {
-    read_yaml(text, &mut |path| Err(format!("there is no file {path}")))
+    read_with_objects(text).map(|read| read.trace)
+}
+
+#[test]
+fn objects_have_places() {
+    let read = read_with_objects(
+        "pods: [{name: a}]\nobjects:\n- apiVersion: v1\n  kind: Namespace\n- {kind: Pod, spec: {cpu: '1', on: true}}\n",
+    );
+    let read = read.unwrap_or_else(|e| panic!("{e}"));
+    let of = |line, column, object| PlacedObject {
+        line,
+        column,
+        object,
+    };
+    let objects = [
+        of(3, 3, json!({"apiVersion": "v1", "kind": "Namespace"})),
+        of(
+            5,
+            3,
+            json!({"kind": "Pod", "spec": {"cpu": "1", "on": true}}),
+        ),
+    ];
+    assert_eq!(read.objects, objects);
+    assert_eq!(read.trace.pods.len(), 1);
 }
 
 #[test]
@@ -26,7 +54,7 @@ pods:
   gates: {x: 10m, y: 'end:job', z: quota}
   recreated: true
   gracePeriod: 2m
-- {name: ring, group: ring, count: 4}
+- {name: ring, group: ring, count: 4, priorityClassName: high}
 groups:
 - {name: other, minimum: 2, topology: zone}
 nodes:
@@ -77,6 +105,7 @@ generate:
         trace.world.start_latency,
         Distribution::Constant(Duration::from_secs(2))
     );
+    assert_eq!(trace.pods[1].pod.spec.priority_class_name, "high");
     assert_eq!(trace.groups.len(), 2);
     assert_eq!(
         (trace.groups[1].name.as_str(), trace.groups[1].minimum),
@@ -287,6 +316,10 @@ fn mistakes_have_a_place_and_a_way_out() {
         (
             "quotas:\n- {namespace: a}\n",
             "line 2, column 4: the item has no field \"hard\"; add it",
+        ),
+        (
+            "objects:\n- kind: Pod\n  kind: Node\n",
+            "line 3, column 3: the field \"kind\" is given twice; remove one",
         ),
         (
             "pods: []\n---\nnodes: []\n",
