@@ -2,7 +2,7 @@
 
 use super::Input;
 use super::input::trace_node;
-use berth_api::{Object, Pod, Quantity, ResourceClaim, ResourceList};
+use berth_api::{Kind, Object, Pod, Quantity, ResourceClaim, ResourceList};
 use berth_core::{
     ClusterObjects, Document, decoded, documents, is_priority_class, is_read_by_buffers,
 };
@@ -11,7 +11,7 @@ use berth_objects::daemon_set::assign;
 use berth_simulation::Trace;
 use berth_simulation::trace::{
     BudgetBound, CapacityBuffer, DaemonSet, DisruptionBudget, GRACE_PERIOD_ANNOTATION, PodShare,
-    Quota, TraceGroup, TracePod,
+    Quota, TraceGroup, TracePod, VOLUME_CLAIM_TEMPLATES_ANNOTATION,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -100,7 +100,8 @@ pub(super) fn objects(
                 trace.budgets.push(DisruptionBudget { object, bound });
             }
             Ok(Object::Pod(mut pod)) => {
-                note_grace_period(Arc::make_mut(&mut pod), &spec);
+                let noted = note_unread(Arc::make_mut(&mut pod), &spec);
+                noted.map_err(|e| malformed(&shown, &e))?;
                 add(&mut trace, Object::Pod(pod));
             }
             Ok(object) => add(&mut trace, object),
@@ -165,12 +166,32 @@ pub(super) fn add(trace: &mut Trace, object: Object) {
     }
 }
 
-/// Notes the grace period of a pod, which the scheduler does not read.
-pub(super) fn note_grace_period(pod: &mut Pod, spec: &Value) {
+/// Notes the parts of a pod's spec that controllers read and the scheduler does not.
+///
+/// # Errors
+/// The template of an ephemeral volume is malformed.
+pub(super) fn note_unread(pod: &mut Pod, spec: &Value) -> Result<(), String> {
+    let annotations = &mut pod.metadata.annotations;
     if let Some(seconds) = spec["terminationGracePeriodSeconds"].as_u64() {
-        let annotations = &mut pod.metadata.annotations;
         *annotations = annotations.with(GRACE_PERIOD_ANNOTATION, &seconds.to_string());
     }
+    let mut templates = serde_json::Map::new();
+    for (index, volume) in spec["volumes"].as_array().into_iter().flatten().enumerate() {
+        let template = &volume["ephemeral"]["volumeClaimTemplate"];
+        let Some(name) = volume["name"].as_str().filter(|_| !template.is_null()) else {
+            continue;
+        };
+        let decoded = Kind::PersistentVolumeClaim.decode(template.to_string().as_bytes());
+        decoded.map_err(|e| {
+            format!("failed to decode spec.volumes[{index}].ephemeral.volumeClaimTemplate: {e}")
+        })?;
+        templates.insert(name.to_owned(), template.clone());
+    }
+    if !templates.is_empty() {
+        let templates = Value::Object(templates).to_string();
+        *annotations = annotations.with(VOLUME_CLAIM_TEMPLATES_ANNOTATION, &templates);
+    }
+    Ok(())
 }
 
 fn malformed(place: &str, reason: &str) -> CommandFailure {

@@ -201,7 +201,8 @@ fn template(file: &Path) -> Result<Pod, String> {
     let pod = Kind::Pod.decode(of.to_string().as_bytes());
     match pod.map_err(|e| failed(&e))? {
         Object::Pod(mut pod) if !pod.spec.containers.is_empty() => {
-            cluster::note_grace_period(Arc::make_mut(&mut pod), &of["spec"]);
+            let noted = cluster::note_unread(Arc::make_mut(&mut pod), &of["spec"]);
+            noted.map_err(|e| failed(&e))?;
             Ok(Arc::unwrap_or_clone(pod))
         }
         _ => Err(failed(

@@ -735,6 +735,43 @@ fn objects_are_a_part_of_a_trace() {
     }
 }
 
+/// The ephemeral volume of a template needs a class with a provisioner.
+#[test]
+fn ephemeral_volumes_are_provisioned() {
+    let scratch = Scratch::new("simulate-ephemeral");
+    let pod = |template: &str| {
+        let pod = format!(
+            "kind: Pod\nspec:\n  containers: [{{name: c, image: i}}]\n  volumes: [{{name: scratch, ephemeral: {{volumeClaimTemplate: \
+             {template}}}}}]\n"
+        );
+        scratch.file("pod.yaml", &pod);
+    };
+    let trace = "\
+nodes: [{name: n, resources: {cpu: 4}}]
+pods: [{name: a, count: 2, duration: 60s, template: pod.yaml}]
+objects:
+- {apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: disks}, provisioner: example.com/disks, volumeBindingMode: WaitForFirstConsumer}
+";
+    let trace = shown(&scratch.file("trace.yaml", trace));
+    for (class, finished) in [("disks", 2), ("absent", 0)] {
+        pod(&format!(
+            "{{spec: {{storageClassName: {class}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}}}"
+        ));
+        let report = simulated(&[&trace]);
+        let summary = &report["runs"][0]["summary"];
+        assert_eq!(summary["finished"], finished, "{class}: {summary}");
+    }
+    pod("{spec: {accessModes: all}}");
+    let output = berth(&["simulate", &trace]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let wanted = "failed to decode spec.volumes[0].ephemeral.volumeClaimTemplate";
+    assert!(
+        error.contains("line 2, column") && error.contains(wanted),
+        "{error}"
+    );
+}
+
 /// The pod of a class preempts the pod of a lower class; pods without a class have the default one. An unknown class is
 /// refused as by the API server.
 #[test]

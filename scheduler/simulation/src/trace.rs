@@ -22,6 +22,10 @@ pub const DEFAULT_START: Time = Time::from_secs(1_767_571_200);
 /// read it. 30 unless stated. Traces state it as [`PodShape::grace_period`].
 pub const GRACE_PERIOD_ANNOTATION: &str = "simulation.berth.dev/termination-grace-period-seconds";
 
+/// The annotation of a pod with the templates of the claims of its ephemeral volumes, which [`Pod`] does not have either: a JSON
+/// object of PersistentVolumeClaims by the name of the volume.
+pub const VOLUME_CLAIM_TEMPLATES_ANNOTATION: &str = "simulation.berth.dev/volume-claim-templates";
+
 /// Everything that happens in a simulation from outside of the scheduler.
 #[derive(Default, Debug, Clone, PartialEq)]
 pub struct Trace {

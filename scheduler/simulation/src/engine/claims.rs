@@ -25,6 +25,17 @@ impl ClaimTemplates {
     }
 }
 
+/// The reference of a claim to the pod with which it ends.
+pub(super) fn owner(pod: &Pod) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        name: pod.name().clone(),
+        uid: pod.uid().clone(),
+        controller: Some(true),
+    }
+}
+
 impl Simulation {
     /// Creates the claims of a new pod. A pod whose template does not exist waits for its claim.
     pub(super) fn create_claims(&mut self, index: PodIndex, pod: &mut Pod) {
@@ -47,14 +58,7 @@ impl Simulation {
             claim.metadata.uid = format!("claim-{}-{}", pod.uid(), entry.name).into();
             claim.metadata.name = name.clone();
             claim.metadata.creation_timestamp = Some(self.engine.now());
-            let owner = OwnerReference {
-                api_version: "v1".into(),
-                kind: "Pod".into(),
-                name: pod.name().clone(),
-                uid: pod.uid().clone(),
-                controller: Some(true),
-            };
-            claim.metadata.owner_references = vec![owner].into();
+            claim.metadata.owner_references = vec![owner(pod)].into();
             pod.status
                 .resource_claim_statuses
                 .push(PodResourceClaimStatus {
@@ -70,6 +74,7 @@ impl Simulation {
         let Some(pod) = self.engine.pod(uid).cloned() else {
             return;
         };
+        self.delete_volume_claims(&pod);
         for name in claim_names(&pod) {
             let claim = self
                 .engine

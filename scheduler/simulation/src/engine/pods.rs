@@ -308,6 +308,7 @@ impl Simulation {
         if !pod.spec.resource_claims.is_empty() {
             self.create_claims(index, &mut pod);
         }
+        self.create_volume_claims(&pod);
         let node = std::mem::take(&mut pod.spec.node_name);
         let ran_before = self.ran_before(index);
         if ran_before {

@@ -1,21 +1,35 @@
 //! Volumes, as their controllers bind and provision them.
 //!
 //! A claim with a selected node gets a volume that the zone of the node can reach. A volume that the scheduler has reserved
-//! for a claim is bound to it. A claim of a class with immediate binding gets a volume when the simulation begins.
+//! for a claim is bound to it. A claim of a class with immediate binding gets a volume when the simulation begins. The claims
+//! of ephemeral volumes are created with their pod, and deleted with it together with their volumes.
 
 use super::Simulation;
+use super::claims::owner;
 use super::events::Event;
+use crate::trace::VOLUME_CLAIM_TEMPLATES_ANNOTATION;
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use berth_api::storage::{
     BIND_COMPLETED_ANNOTATION, ClaimRef, SELECTED_NODE_ANNOTATION, VolumeNodeAffinity,
 };
-use berth_api::{Kind, Object, PersistentVolume, PersistentVolumeClaim, Str};
+use berth_api::volumes::claims;
+use berth_api::{Kind, Object, PersistentVolume, PersistentVolumeClaim, Pod, Str};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The provisioner of classes whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+/// The annotation of the default class.
+const DEFAULT_CLASS_ANNOTATION: &str = "storageclass.kubernetes.io/is-default-class";
 const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
+
+/// The name of the volume that is provisioned for a claim.
+fn provisioned(claim: &PersistentVolumeClaim) -> Str {
+    let metadata = &claim.metadata;
+    format!("pvc-{}-{}", metadata.namespace, metadata.name).into()
+}
 
 impl Simulation {
     /// Provisions the volumes of claims that do not wait for a pod.
@@ -37,6 +51,58 @@ impl Simulation {
             Object::PersistentVolumeClaim(claim) => Some(claim.clone()),
             _ => None,
         }
+    }
+
+    /// Creates the claims of the ephemeral volumes of a pod, except those that are objects of the trace.
+    pub(super) fn create_volume_claims(&mut self, pod: &Pod) {
+        let annotations = &pod.metadata.annotations;
+        let templates = annotations.get(VOLUME_CLAIM_TEMPLATES_ANNOTATION);
+        let templates = templates.and_then(|text| serde_json::from_str(text).ok());
+        let templates: BTreeMap<Str, PersistentVolumeClaim> = templates.unwrap_or_default();
+        for (volume, mut claim) in templates {
+            let name: Str = format!("{}-{volume}", pod.name()).into();
+            let namespace = pod.namespace().clone();
+            if self.claim(&namespace, &name).is_some() {
+                continue;
+            }
+            let metadata = &mut claim.metadata;
+            metadata.uid = format!("claim-{}-{volume}", pod.uid()).into();
+            (metadata.namespace, metadata.name) = (namespace, name);
+            metadata.creation_timestamp = Some(self.engine.now());
+            metadata.owner_references = vec![owner(pod)].into();
+            if claim.spec.storage_class_name.is_none() {
+                claim.spec.storage_class_name = self.default_class();
+            }
+            let object = Object::PersistentVolumeClaim(Arc::new(claim.clone()));
+            self.engine.set(object);
+            if self.provisioner_of(&claim) == Some(false) {
+                self.provision(&claim, None);
+            }
+        }
+    }
+
+    /// Deletes the claims of the ephemeral volumes of a pod that does not exist any more, and their provisioned volumes.
+    pub(super) fn delete_volume_claims(&mut self, pod: &Pod) {
+        for used in claims(pod).filter(|used| used.is_ephemeral) {
+            let namespace = pod.namespace();
+            let Some(claim) = self.claim(namespace, &used.name) else {
+                continue;
+            };
+            let kind = Kind::PersistentVolumeClaim;
+            self.engine.delete(kind, namespace, &used.name);
+            let (kind, volume) = (Kind::PersistentVolume, provisioned(&claim));
+            self.engine.delete(kind, &Str::default(), &volume);
+        }
+    }
+
+    /// The name of the default class: of several the newest, then the first by name.
+    fn default_class(&self) -> Option<Str> {
+        let storage = self.engine.scheduler().cache().cluster().storage();
+        let all = storage.classes().values().map(|class| &class.metadata);
+        let default =
+            all.filter(|class| class.annotations.get(DEFAULT_CLASS_ANNOTATION) == Some("true"));
+        let default = default.max_by_key(|class| (class.creation_timestamp, Reverse(&class.name)));
+        default.map(|class| class.name.clone())
     }
 
     /// Whether the class of a claim has a provisioner, and if so, whether it waits for the first pod.
@@ -128,7 +194,7 @@ impl Simulation {
     fn provision(&mut self, claim: &PersistentVolumeClaim, zone: Option<Str>) {
         let mut volume = PersistentVolume::default();
         let metadata = &claim.metadata;
-        volume.metadata.name = format!("pvc-{}-{}", metadata.namespace, metadata.name).into();
+        volume.metadata.name = provisioned(claim);
         volume.metadata.uid = volume.metadata.name.clone();
         volume.spec.access_modes = claim.spec.access_modes.clone();
         volume.spec.storage_class_name = Some(claim.class().into());

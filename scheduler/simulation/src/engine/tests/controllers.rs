@@ -2,7 +2,7 @@
 
 use super::node_groups::{object, web, zoned};
 use super::*;
-use crate::trace::DaemonSet;
+use crate::trace::{DaemonSet, VOLUME_CLAIM_TEMPLATES_ANNOTATION};
 use berth_api::{Kind, Object};
 use serde_json::{Value, json};
 
@@ -250,5 +250,83 @@ fn volumes_are_provisioned_where_the_first_pod_runs() {
         let run = play(&of);
         let used = ["p0", "p1"].map(|name| row(&run, name).node.as_deref());
         assert_eq!(used, nodes, "{situation}");
+    }
+}
+
+/// A pod with an ephemeral volume has a claim of its own, whose zone does not bind the next pod. The claim and its volume end
+/// with the pod.
+#[test]
+fn ephemeral_volumes_end_with_their_pod() {
+    let wait = "WaitForFirstConsumer";
+    for (situation, stated, mode, is_default, nodes) in [
+        (
+            "after the decision",
+            true,
+            wait,
+            "false",
+            [Some("n-b"), Some("n-a")],
+        ),
+        (
+            "at once",
+            true,
+            "Immediate",
+            "false",
+            [Some("n-b"), Some("n-a")],
+        ),
+        (
+            "the default class",
+            false,
+            wait,
+            "true",
+            [Some("n-b"), Some("n-a")],
+        ),
+        ("no class", false, wait, "false", [None, None]),
+    ] {
+        let mut claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        if stated {
+            claim["storageClassName"] = "disks".into();
+        }
+        let templates =
+            json!({"scratch": {"metadata": {"labels": {"a": "b"}}, "spec": claim}}).to_string();
+        let ephemeral = |of: TracePod| {
+            let mut of = with(
+                of,
+                json!({"volumes": [{"name": "scratch", "ephemeral": {}}]}),
+            );
+            let mut pod = Pod::clone(&of.pod);
+            let annotations = &mut pod.metadata.annotations;
+            *annotations = annotations.with(VOLUME_CLAIM_TEMPLATES_ANNOTATION, &templates);
+            of.pod = pod.into();
+            of
+        };
+        let mut of = Trace {
+            nodes: ["a", "b"]
+                .map(|zone| TraceNode::new(format!("n-{zone}"), zoned("4", zone)))
+                .into(),
+            pods: vec![
+                ephemeral(pod("p0", "1", 0, 60)),
+                pod("filler", "1", 0, 600),
+                ephemeral(pod("p1", "1", 100, 60)),
+            ],
+            ..Trace::default()
+        };
+        of.nodes[0].joins = Duration::from_secs(50);
+        let class = json!({"metadata": {"name": "disks", "uid": "disks",
+                "annotations": {"storageclass.kubernetes.io/is-default-class": is_default}},
+            "provisioner": "example.com/disks", "volumeBindingMode": mode});
+        of.objects = vec![object(Kind::StorageClass, &class)];
+        let run = play(&of);
+        let used = ["p0", "p1"].map(|name| row(&run, name).node.as_deref());
+        assert_eq!(used, nodes, "{situation}");
+        let SimulationOptions { scheduler, .. } = options(1);
+        let simulation = Simulation::new(&of, scheduler, 1, false, &berth_plugins::in_tree());
+        let mut simulation = simulation.unwrap_or_else(|e| panic!("{e}"));
+        simulation.run(END_MAX, &mut |_| {});
+        let volumes = simulation.objects.keys().filter(|(kind, ..)| {
+            matches!(kind, Kind::PersistentVolumeClaim | Kind::PersistentVolume)
+        });
+        // Pods that wait for ever keep their claims.
+        let left = if nodes[0].is_some() { 0 } else { 2 };
+        assert_eq!(volumes.count(), left, "{situation}");
     }
 }
