@@ -152,15 +152,6 @@ fn pods_are_created_at_a_rate_and_gates_are_compared() {
         durations.iter().all(|seconds| *seconds >= 11.0 / 24.0),
         "{durations:?}"
     );
-
-    let plotted = Command::new(BINARY)
-        .args(["perf", "plot", &shown, "--directory"])
-        .arg(scratch.0.path())
-        .output()
-        .expect("berth runs");
-    assert!(plotted.status.success(), "{}", text(&plotted.stderr));
-    let svg = std::fs::read_to_string(scratch.0.path().join("cpu-per-pod.svg")).expect("the plot");
-    assert!(svg.contains(">all in one process</text>"), "{svg}");
 }
 
 #[test]

@@ -15,10 +15,10 @@ pub use args::PerfArgs;
 
 use crate::core::{self, Row, Sides};
 use crate::workload::RunError;
-use crate::{dispatcher, groups, memory, plot, queue};
+use crate::{dispatcher, groups, memory, queue};
 use args::{
-    PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfGroupsArgs, PerfMemoryArgs, PerfPlotArgs,
-    PerfQueueArgs, PerfSides,
+    PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfGroupsArgs, PerfMemoryArgs, PerfQueueArgs,
+    PerfSides,
 };
 use berth_api::Release;
 use berth_client::Transport;
@@ -32,7 +32,6 @@ use berth_framework::registry::Registry;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -65,7 +64,6 @@ pub fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFailure> {
             print_as(args.output, &dashboard::run(args, registry)?)
         }
         Some(PerfCommand::Explain(args)) => print_as(args.output, &explain::run(args, registry)?),
-        Some(PerfCommand::Plot(args)) => run_plot(args),
         Some(PerfCommand::Api(args)) => api::run(args),
     }
 }
@@ -255,27 +253,6 @@ fn run_memory(args: &PerfMemoryArgs) -> Result<(), CommandFailure> {
     let report = memory::run(&options, || bar.inc(1)).map_err(CommandFailure::environment)?;
     bar.finish_and_clear();
     print_as(args.output, &report)
-}
-
-fn run_plot(args: &PerfPlotArgs) -> Result<(), CommandFailure> {
-    let read = |path: &PathBuf| {
-        let shown = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok((shown, text)),
-            Err(error) => Err(CommandFailure::Environment(format!(
-                "failed to read {shown}: {error}"
-            ))),
-        }
-    };
-    let files = args.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    for plot in plot::plots(&files).map_err(CommandFailure::usage)? {
-        let path = args.directory.join(plot.file);
-        std::fs::write(&path, plot.svg).map_err(|error| {
-            CommandFailure::Environment(format!("failed to write {}: {error}", path.display()))
-        })?;
-        print_line!("{}", path.display())?;
-    }
-    Ok(())
 }
 
 fn step_bar(steps: usize) -> ProgressBar {

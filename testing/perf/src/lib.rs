@@ -15,6 +15,5 @@ pub mod dispatcher;
 mod generate;
 pub mod groups;
 pub mod memory;
-pub mod plot;
 pub mod queue;
 pub mod workload;

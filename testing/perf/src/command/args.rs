@@ -128,11 +128,6 @@ pub(crate) enum PerfCommand {
     /// Measure explanations: latency, and the effect on the rate of decisions
     #[command(after_help = "Example: berth perf explain --nodes 5000 --pods 10000")]
     Explain(PerfExplainArgs),
-    /// Plot results as SVG: throughput of the core over nodes, and CPU time per pod by part
-    #[command(
-        after_help = "Example: berth perf plot core.json workloads.json --directory docs/images"
-    )]
-    Plot(PerfPlotArgs),
     /// Measure an API server with a data directory over HTTPS: writes, watches, lists and memory, with verification
     #[command(after_help = "Example: berth perf api --parts creates,writes --pods 20000")]
     Api(PerfApiArgs),
@@ -225,17 +220,6 @@ pub(crate) struct PerfExplainArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
-}
-
-/// `berth perf plot`.
-#[derive(Debug, Args)]
-pub(crate) struct PerfPlotArgs {
-    /// Results of `berth perf core --output json` and of `berth perf --out`
-    #[arg(required = true, value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
-    /// The directory of the plots
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) directory: PathBuf,
 }
 
 /// The measured evaluators.
