@@ -8,7 +8,8 @@ mod history;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{WaitingFilter, answer};
+pub use answer::WaitingFilter;
+pub(crate) use answer::answer;
 pub(crate) use history::{SAMPLE_EVERY, Sample, SampleHistory};
 
 use serde_json::Value;
@@ -31,10 +32,6 @@ pub(crate) const PAGE: &str = concat!(
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src \
     'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The interval at which an open page asks for counts and pods. The page has this number, too.
-pub const REFRESH: Duration = Duration::from_secs(2);
-/// After how many of these times it asks for the heat map, too.
-pub const HEAT_EVERY: u32 = 3;
 /// The most rows of a list.
 const ROWS_MAX: usize = 100;
 /// The most cells of the heat map. With more nodes, a cell represents several nodes.

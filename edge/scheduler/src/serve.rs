@@ -246,7 +246,7 @@ pub(crate) fn compressible(
 }
 
 /// Data of the dashboard.
-pub fn data(answer: Option<Value>, headers: &HeaderMap) -> Response<Full<Bytes>> {
+pub(crate) fn data(answer: Option<Value>, headers: &HeaderMap) -> Response<Full<Bytes>> {
     match answer {
         Some(answer) => compressible("application/json", answer.to_string(), headers),
         None => text(

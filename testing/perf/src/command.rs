@@ -3,7 +3,6 @@
 mod api;
 mod args;
 mod child;
-mod dashboard;
 mod embedded;
 mod explain;
 mod external;
@@ -60,9 +59,6 @@ pub fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFailure> {
         Some(PerfCommand::Groups(args)) => run_groups(args),
         Some(PerfCommand::Dispatcher(args)) => run_dispatcher(args),
         Some(PerfCommand::Memory(args)) => run_memory(args),
-        Some(PerfCommand::Dashboard(args)) => {
-            print_as(args.output, &dashboard::run(args, registry)?)
-        }
         Some(PerfCommand::Explain(args)) => print_as(args.output, &explain::run(args, registry)?),
         Some(PerfCommand::Api(args)) => api::run(args),
     }

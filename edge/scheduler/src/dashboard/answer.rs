@@ -21,7 +21,7 @@ use waiting::{age, owner_text};
 const NOMINATIONS_MAX: usize = 50;
 
 /// Answers a question.
-pub fn answer(scheduler: &Scheduler, question: &PageQuestion, now: Time) -> Value {
+pub(crate) fn answer(scheduler: &Scheduler, question: &PageQuestion, now: Time) -> Value {
     match question {
         PageQuestion::State => state(scheduler, now),
         PageQuestion::Heat(resource) => nodes::heat(scheduler, resource),

@@ -70,16 +70,6 @@ fn paths_are_questions() {
     }
 }
 
-/// `berth perf dashboard` counts the questions of an open page with the numbers of the page.
-#[test]
-fn the_page_asks_as_often_as_the_constants_state() {
-    let asks = format!(
-        "const EVERY = {}, HEAT_EVERY = {HEAT_EVERY};",
-        REFRESH.as_millis()
-    );
-    assert!(PAGE.contains(&asks), "{asks}");
-}
-
 #[test]
 fn pods_are_counted_by_queue_and_the_oldest_is_named() {
     let (mut scheduler, now) = scheduler(3, 5);

@@ -122,9 +122,6 @@ pub(crate) enum PerfCommand {
     /// Measure the memory of nodes and bound pods
     #[command(after_help = "Example: berth perf memory --nodes 100000 --pods 1000000")]
     Memory(PerfMemoryArgs),
-    /// Measure the dashboard: cost of an open page for the scheduler, and received bytes
-    #[command(after_help = "Example: berth perf dashboard --nodes 5000 --pods 50000")]
-    Dashboard(PerfDashboardArgs),
     /// Measure explanations: latency, and the effect on the rate of decisions
     #[command(after_help = "Example: berth perf explain --nodes 5000 --pods 10000")]
     Explain(PerfExplainArgs),
@@ -174,26 +171,6 @@ pub(crate) struct PerfMemoryArgs {
     /// Number of bound pods
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(crate) pods: usize,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
-/// `berth perf dashboard`.
-#[derive(Debug, Args)]
-pub(crate) struct PerfDashboardArgs {
-    /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 5_000)]
-    pub(crate) nodes: usize,
-    /// Number of pods that fit on no node or are gated
-    #[arg(long, value_name = "N", default_value_t = 50_000)]
-    pub(crate) pods: usize,
-    /// Number of bound pods
-    #[arg(long, value_name = "N", default_value_t = 50_000)]
-    pub(crate) bound: usize,
-    /// Number of answers to each request
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    pub(crate) rounds: usize,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
