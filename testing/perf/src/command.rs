@@ -14,10 +14,9 @@ pub use args::PerfArgs;
 
 use crate::core::{self, Row, Sides};
 use crate::workload::RunError;
-use crate::{dispatcher, groups, memory, queue};
+use crate::{dispatcher, memory, queue};
 use args::{
-    PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfGroupsArgs, PerfMemoryArgs, PerfQueueArgs,
-    PerfSides,
+    PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfMemoryArgs, PerfQueueArgs, PerfSides,
 };
 use berth_api::Release;
 use berth_client::Transport;
@@ -56,7 +55,6 @@ pub fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFailure> {
         None => workloads::workloads(&args.workloads, registry),
         Some(PerfCommand::Core(args)) => run_core(args),
         Some(PerfCommand::Queue(args)) => run_queue(args),
-        Some(PerfCommand::Groups(args)) => run_groups(args),
         Some(PerfCommand::Dispatcher(args)) => run_dispatcher(args),
         Some(PerfCommand::Memory(args)) => run_memory(args),
         Some(PerfCommand::Explain(args)) => print_as(args.output, &explain::run(args, registry)?),
@@ -166,27 +164,6 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
             running = Some((row, nodes));
             bar.set_message(format!("{row}, {nodes} nodes"));
         }
-        bar.inc(1);
-    })
-    .map_err(CommandFailure::environment)?;
-    bar.finish_and_clear();
-    print_as(args.output, &report)
-}
-
-fn run_groups(args: &PerfGroupsArgs) -> Result<(), CommandFailure> {
-    if args.repeats == 0 || args.divide == 0 {
-        return Err(CommandFailure::Usage(
-            "--repeats and --divide must be at least 1: there is nothing to measure".to_owned(),
-        ));
-    }
-    let options = groups::Options {
-        repeats: args.repeats,
-        divide: args.divide,
-        seed: args.seed,
-    };
-    let bar = step_bar(groups::steps(&options));
-    let report = groups::run(&options, |step| {
-        bar.set_message(step);
         bar.inc(1);
     })
     .map_err(CommandFailure::environment)?;

@@ -21,8 +21,7 @@ use berth_config::Config;
 use berth_framework::FeatureGates;
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::evaluator::EvaluatorKind;
-use world::CoreRun;
-pub(crate) use world::CoreWorld;
+use world::{CoreRun, CoreWorld};
 
 /// The approximate number of nodes that the plain evaluator examines, pod by pod, when no sample is asked for.
 const PLAIN_NODES_SEEN: usize = 5_000_000;

@@ -13,7 +13,6 @@ pub mod command;
 pub mod core;
 pub mod dispatcher;
 mod generate;
-pub mod groups;
 pub mod memory;
 pub mod queue;
 pub mod workload;

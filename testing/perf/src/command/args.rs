@@ -112,9 +112,6 @@ pub(crate) enum PerfCommand {
     /// Measure the scheduling queue: cost of events with many waiting pods, rate of added and popped pods
     #[command(after_help = "Example: berth perf queue --waiting 100,1000000")]
     Queue(PerfQueueArgs),
-    /// Measure groups of pods: attempts of gangs, searches over racks, evictions, and the cost of waiting gangs
-    #[command(after_help = "Example: berth perf groups --repeats 5")]
-    Groups(PerfGroupsArgs),
     /// Measure the API dispatcher: throughput, wait of bindings behind status patches, and the cost of a slow API
     /// server
     #[command(after_help = "Example: berth perf dispatcher --patches 100000")]
@@ -231,23 +228,6 @@ pub(crate) struct PerfQueueArgs {
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     pub(crate) pairs: usize,
     /// Seed of the pods' priorities
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
-/// `berth perf groups`.
-#[derive(Debug, Args)]
-pub(crate) struct PerfGroupsArgs {
-    /// Number of measurements of each row; 40 times as many for small groups
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub(crate) repeats: usize,
-    /// Divisor for the sizes of clusters and groups, for a shorter run
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) divide: usize,
-    /// Seed of the scheduler
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Output format

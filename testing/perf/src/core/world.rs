@@ -34,7 +34,7 @@ impl Stopwatch for SinceStart {
 }
 
 /// A scheduler in a generated cluster.
-pub(crate) struct CoreWorld {
+pub(super) struct CoreWorld {
     scheduler: Scheduler,
     now: Time,
     pods: HashMap<Str, Arc<Pod>>,
@@ -73,7 +73,7 @@ pub(super) struct CoreRun {
 
 impl CoreWorld {
     /// Sets up a cluster with pods that wait.
-    pub(crate) fn new(
+    pub(super) fn new(
         row: Row,
         scale: &ClusterScale,
         options: SchedulerOptions,
@@ -139,7 +139,7 @@ impl CoreWorld {
     }
 
     /// Adds a pod.
-    pub(crate) fn add(&mut self, pod: Arc<Pod>) {
+    pub(super) fn add(&mut self, pod: Arc<Pod>) {
         self.remember(&pod);
         self.show_object(Object::Pod(pod));
     }
@@ -155,14 +155,14 @@ impl CoreWorld {
     }
 
     /// Stores objects and shows them.
-    pub(crate) fn show_stored(&mut self, objects: Vec<(Kind, Value)>) {
+    pub(super) fn show_stored(&mut self, objects: Vec<(Kind, Value)>) {
         for (kind, object) in objects {
             let change = self.store(kind, object);
             self.show(change);
         }
     }
 
-    pub(crate) fn show_object(&mut self, object: Object) {
+    pub(super) fn show_object(&mut self, object: Object) {
         self.show(ClusterChange::Applied(object));
     }
 
@@ -195,38 +195,8 @@ impl CoreWorld {
         outcome
     }
 
-    /// Lets the core take its next step, and answers its calls. Returns how long the step took, and how long with the calls,
-    /// in seconds.
-    pub(crate) fn timed_step(&mut self) -> (ScheduleOutcome, f64, f64) {
-        self.now = self.now + TICK;
-        let before = self.seconds;
-        let begun = Instant::now();
-        let outcome = self.scheduler.schedule_one(self.now);
-        let step = begun.elapsed().as_secs_f64();
-        self.seconds += step;
-        self.settle_calls();
-        let with_calls = self.seconds - before;
-        if let ScheduleOutcome::Idle {
-            next_wake: Some(wake),
-        } = &outcome
-        {
-            self.now = self.now.max(*wake);
-        }
-        (outcome, step, with_calls)
-    }
-
-    /// Time passes.
-    pub(crate) fn pass(&mut self, duration: Duration) {
-        self.now = self.now + duration;
-    }
-
-    /// The number of pods.
-    pub(crate) fn pods(&self) -> usize {
-        self.pods.len()
-    }
-
     /// Lets the core work until only time far ahead brings something.
-    pub(crate) fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         loop {
             if let ScheduleOutcome::Idle { next_wake } = self.step()
                 && next_wake.is_none_or(|wake| wake.since(self.now) >= QUIET_MAX)
