@@ -172,20 +172,15 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
 }
 
 fn run_queue(args: &PerfQueueArgs) -> Result<(), CommandFailure> {
-    let counts = [args.events, args.active, args.pairs];
-    if args.waiting.is_empty() || counts.contains(&0) {
+    if args.waiting.is_empty() || args.events == 0 {
         return Err(CommandFailure::Usage(
-            "--waiting needs a number, and --events, --active and --pairs must be at least 1: there is nothing to \
-             measure"
+            "--waiting needs a number, and --events must be at least 1: there is nothing to measure"
                 .to_owned(),
         ));
     }
     let options = queue::QueuePerfOptions {
         waiting: args.waiting.clone(),
         events: args.events,
-        active: args.active,
-        pairs: args.pairs,
-        seed: args.seed,
     };
     let bar = step_bar(options.steps());
     let report = queue::run(&options, |step| {
@@ -199,9 +194,6 @@ fn run_queue(args: &PerfQueueArgs) -> Result<(), CommandFailure> {
 
 fn run_dispatcher(args: &PerfDispatcherArgs) -> Result<(), CommandFailure> {
     let options = dispatcher::DispatcherPerfOptions {
-        calls: args.calls,
-        patches: args.patches,
-        bindings: args.bindings,
         latency_millis: args.latency_millis,
         pods: args.pods,
         rejected: args.rejected,

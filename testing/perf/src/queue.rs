@@ -1,4 +1,4 @@
-//! The scheduling queue alone: what an event costs when many pods wait for other things, and how fast pods come and go.
+//! The scheduling queue alone: what an event costs when many pods wait for other things.
 //!
 //! The queue has the in-tree plugins of the default profile. An event is raised again and again; each time it helps a
 //! few pods, which are then tried and rejected once more. Beside them wait as many pods as requested, rejected for
@@ -11,7 +11,7 @@ mod crowd;
 mod report;
 mod scene;
 
-pub use report::{EventFigures, PairFigures, QueueReport};
+pub use report::{EventFigures, QueueReport};
 
 use crate::core::PerfError;
 use bench::Bench;
@@ -28,12 +28,6 @@ pub struct QueuePerfOptions {
     pub waiting: Vec<usize>,
     /// The number of times that each event is raised.
     pub events: usize,
-    /// The number of pods that are in the active queue while pods come and go.
-    pub active: usize,
-    /// The number of pods that come and go.
-    pub pairs: usize,
-    /// The seed of all random values.
-    pub seed: u64,
 }
 
 impl Default for QueuePerfOptions {
@@ -41,9 +35,6 @@ impl Default for QueuePerfOptions {
         Self {
             waiting: vec![100, 10_000, 1_000_000],
             events: 400,
-            active: 1_000_000,
-            pairs: 500_000,
-            seed: 1,
         }
     }
 }
@@ -52,7 +43,7 @@ impl QueuePerfOptions {
     /// The number of times that `progress` will be called.
     pub fn steps(&self) -> usize {
         let crowds = self.waiting.iter().map(|waiting| gates(*waiting).len());
-        crowds.sum::<usize>() * Crowd::ALL.len() + 1
+        crowds.sum::<usize>() * Crowd::ALL.len()
     }
 }
 
@@ -73,11 +64,7 @@ pub fn run(
     options: &QueuePerfOptions,
     mut progress: impl FnMut(String),
 ) -> Result<QueueReport, PerfError> {
-    let mut report = QueueReport {
-        seed: options.seed,
-        events: Vec::new(),
-        pairs: None,
-    };
+    let mut report = QueueReport { events: Vec::new() };
     for waiting in &options.waiting {
         for crowd in Crowd::ALL {
             for gate in gates(*waiting) {
@@ -95,8 +82,6 @@ pub fn run(
             }
         }
     }
-    progress(format!("{} active pods", options.active));
-    report.pairs = Some(Bench::new(true)?.come_and_go(options));
     report.sort();
     Ok(report)
 }
@@ -112,9 +97,6 @@ mod tests {
         let options = QueuePerfOptions {
             waiting: vec![100, 20_000],
             events: 3,
-            active: 1_000,
-            pairs: 1_000,
-            seed: 7,
         };
         let mut received = 0;
         let report = run(&options, |_| received += 1).expect("the profile is built");
@@ -133,8 +115,6 @@ mod tests {
                 "{case:?}"
             );
         }
-        let pairs = report.pairs.expect("measured");
-        assert_eq!((pairs.active, pairs.pairs), (1_000, 1_000));
     }
 
     /// KEP-6132: with the gate, an event about a claim calls the hint for the pods that use the claim. Without it, the
@@ -144,9 +124,6 @@ mod tests {
         let options = QueuePerfOptions {
             waiting: vec![100, 2_000],
             events: 2,
-            active: 1,
-            pairs: 1,
-            seed: 7,
         };
         let report = run(&options, |_| {}).expect("the profile is built");
         let of = |gate: &str, waiting: usize| {

@@ -109,12 +109,11 @@ pub(crate) enum PerfCommand {
         after_help = "Example: berth perf core --nodes 5000 --rows unconstrained,hard-spread"
     )]
     Core(PerfCoreArgs),
-    /// Measure the scheduling queue: cost of events with many waiting pods, rate of added and popped pods
+    /// Measure the scheduling queue: cost of events with many waiting pods
     #[command(after_help = "Example: berth perf queue --waiting 100,1000000")]
     Queue(PerfQueueArgs),
-    /// Measure the API dispatcher: throughput, wait of bindings behind status patches, and the cost of a slow API
-    /// server
-    #[command(after_help = "Example: berth perf dispatcher --patches 100000")]
+    /// Measure the cost of a slow API server for the scheduling loop, in virtual time
+    #[command(after_help = "Example: berth perf dispatcher --latency-millis 20")]
     Dispatcher(PerfDispatcherArgs),
     /// Measure the memory of nodes and bound pods
     #[command(after_help = "Example: berth perf memory --nodes 100000 --pods 1000000")]
@@ -221,15 +220,6 @@ pub(crate) struct PerfQueueArgs {
     /// Number of repetitions of each event
     #[arg(long, value_name = "N", default_value_t = 400)]
     pub(crate) events: usize,
-    /// Number of active pods during the measurement of added and popped pods
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    pub(crate) active: usize,
-    /// Number of added and popped pods
-    #[arg(long, value_name = "N", default_value_t = 500_000)]
-    pub(crate) pairs: usize,
-    /// Seed of the pods' priorities
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
@@ -238,15 +228,6 @@ pub(crate) struct PerfQueueArgs {
 /// `berth perf dispatcher`.
 #[derive(Debug, Args)]
 pub(crate) struct PerfDispatcherArgs {
-    /// Number of calls for the throughput; the dispatcher stores at most 131072 status patches
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    pub(crate) calls: usize,
-    /// Number of pending status patches during the bindings
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    pub(crate) patches: usize,
-    /// Number of bindings
-    #[arg(long, value_name = "N", default_value_t = 5_000)]
-    pub(crate) bindings: usize,
     /// Latency of a call to the slow API server, in milliseconds of virtual time
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pub(crate) latency_millis: u64,

@@ -1,8 +1,7 @@
 //! A queue with the plugins of the default profile, and the clock.
 
-use super::QueuePerfOptions;
 use super::crowd::{Crowd, Mould};
-use super::report::{EventFigures, PairFigures};
+use super::report::EventFigures;
 use super::scene::Scene;
 use crate::core::PerfError;
 use berth_api::{Duration, Object, Pod, ResourceClaim, Time};
@@ -11,7 +10,6 @@ use berth_framework::plugin::Context;
 use berth_framework::{Cluster, Feature, FeatureGates};
 use berth_scheduler::profile::{Profile, ProfileSpec};
 use berth_scheduler::queue::{ProfileHooks, QueueConfig, SchedulingQueue};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -173,83 +171,5 @@ impl Bench {
             self.cluster.pods.remove(pod.uid());
         }
         played
-    }
-
-    /// Fills the active queue, lets pods come and go, and empties it.
-    pub(super) fn come_and_go(&mut self, options: &QueuePerfOptions) -> PairFigures {
-        // A template for each priority: pods of one share what they have in common.
-        let templates: Vec<Mould> = (0..10)
-            .map(|priority| Mould::new(|pod| pod["spec"]["priority"] = json!(priority)))
-            .collect();
-        let mut rng = fastrand::Rng::with_seed(options.seed);
-        // Pods stay known, as they do in the cache: giving their memory back is not what is measured.
-        let pods: Vec<Arc<Pod>> = (0..options.active + options.pairs)
-            .map(|n| templates[rng.usize(0..templates.len())].cast(&format!("pod-{n}")))
-            .collect();
-        let (first, later) = pods.split_at(options.active);
-        let filling = timed(first, |pod| {
-            self.now = self.now + Duration::from_micros(1);
-            self.add(pod.clone());
-        });
-        let pairs = timed(later, |pod| {
-            self.now = self.now + Duration::from_micros(1);
-            self.add(pod.clone());
-            self.pop_one();
-        });
-        let draining = timed(first, |_| self.pop_one());
-        PairFigures {
-            active: options.active,
-            pairs: options.pairs,
-            pairs_per_second: pairs.median(),
-            pairs_per_second_overall: pairs.overall(),
-            filled_per_second: filling.median(),
-            drained_per_second: draining.median(),
-        }
-    }
-
-    fn pop_one(&mut self) {
-        if let Some(info) = self.queue.pop(self.now) {
-            self.queue.done(info.pod.uid());
-        }
-    }
-}
-
-/// The number of pods that are timed together. A slice is short enough that other processes of the machine do not
-/// interrupt most slices, so the median measures this work alone.
-const SLICE: usize = 500;
-
-/// The rates of slices, per second, and the time of all.
-struct Rates {
-    pods: usize,
-    seconds: f64,
-    slices: Vec<f64>,
-}
-
-/// Does something with each pod, slice by slice.
-fn timed(pods: &[Arc<Pod>], mut each: impl FnMut(&Arc<Pod>)) -> Rates {
-    let mut rates = Rates {
-        pods: pods.len(),
-        seconds: 0.0,
-        slices: Vec::with_capacity(pods.len().div_ceil(SLICE)),
-    };
-    for slice in pods.chunks(SLICE) {
-        let began = Instant::now();
-        slice.iter().for_each(&mut each);
-        let seconds = began.elapsed().as_secs_f64().max(f64::EPSILON);
-        rates.seconds += seconds;
-        rates.slices.push(slice.len() as f64 / seconds);
-    }
-    rates
-}
-
-impl Rates {
-    fn median(&self) -> f64 {
-        let mut slices = self.slices.clone();
-        slices.sort_by(f64::total_cmp);
-        slices.get(slices.len() / 2).copied().unwrap_or(0.0)
-    }
-
-    fn overall(&self) -> f64 {
-        self.pods as f64 / self.seconds.max(f64::EPSILON)
     }
 }

@@ -7,12 +7,8 @@ use std::fmt;
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueReport {
-    /// The seed of all random values.
-    pub seed: u64,
     /// Each event with each crowd, by size.
     pub events: Vec<EventFigures>,
-    /// Pods that come and go.
-    pub pairs: Option<PairFigures>,
 }
 
 /// One event with one crowd.
@@ -37,24 +33,6 @@ pub struct EventFigures {
     pub gate: &'static str,
     /// The median time that it took, in microseconds.
     pub micros_median: f64,
-}
-
-/// Pods that come and go while many are active.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PairFigures {
-    /// Active pods.
-    pub active: usize,
-    /// Pods that came, and that went.
-    pub pairs: usize,
-    /// Pods added, and popped and done, per second while the queue stays as long as it is: the median of short slices.
-    pub pairs_per_second: f64,
-    /// The same over the whole time, with whatever else ran on the machine.
-    pub pairs_per_second_overall: f64,
-    /// Pods added per second to a queue that was empty, the median of slices.
-    pub filled_per_second: f64,
-    /// Pods popped and done per second until it is empty, the median of slices.
-    pub drained_per_second: f64,
 }
 
 impl QueueReport {
@@ -84,17 +62,6 @@ impl fmt::Display for QueueReport {
                 row.moved_per_event,
                 row.hints_per_event,
                 row.micros_median
-            )?;
-        }
-        if let Some(pairs) = &self.pairs {
-            writeln!(
-                f,
-                "\n{} active pods: {:.0} enqueue + pop pairs/s (overall {:.0}/s); filled {:.0}/s, drained {:.0}/s",
-                pairs.active,
-                pairs.pairs_per_second,
-                pairs.pairs_per_second_overall,
-                pairs.filled_per_second,
-                pairs.drained_per_second
             )?;
         }
         Ok(())
