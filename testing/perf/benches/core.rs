@@ -34,7 +34,6 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<CorePerfOptions, St
         bound: 0,
         gated: 0,
         unschedulable: 0,
-        events: false,
         features: FeatureGates::default(),
         config: None,
     };

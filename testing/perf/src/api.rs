@@ -23,19 +23,12 @@ use report::Cpu;
 use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
-use tokio::time::sleep;
+use std::time::Instant;
 
 /// Objects in a page of a list that is read to verify writes.
 const PAGE: usize = 5_000;
 /// Connections that write while watchers receive.
 const WATCHED_WRITERS: usize = 8;
-/// Pods that are created and deleted to see what memory remains.
-const TRANSIENT: usize = 5_000;
-/// The interval at which memory is read while the history expires, and how long that may take: the server keeps 75 s of
-/// it.
-const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
-const RECOVERY_LIMIT: Duration = Duration::from_secs(100);
 /// The number of repetitions of a list.
 const LISTS: usize = 3;
 
@@ -50,8 +43,6 @@ pub enum ApiPart {
     Watches,
     /// Pods take memory and are listed.
     Lists,
-    /// Memory is free again after pods were deleted.
-    Recovery,
 }
 
 /// The measurement options.
@@ -126,13 +117,7 @@ pub trait Server: Sized {
 
 impl ApiPart {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Creates,
-        Self::Writes,
-        Self::Watches,
-        Self::Lists,
-        Self::Recovery,
-    ];
+    pub const ALL: [Self; 4] = [Self::Creates, Self::Writes, Self::Watches, Self::Lists];
 
     fn name(self) -> &'static str {
         match self {
@@ -140,7 +125,6 @@ impl ApiPart {
             Self::Writes => "writes",
             Self::Watches => "watches",
             Self::Lists => "lists",
-            Self::Recovery => "recovery",
         }
     }
 }
@@ -183,7 +167,6 @@ pub async fn run(
             }
             ApiPart::Watches => watches(&server, options, &mut report).await?,
             ApiPart::Lists => lists(&server, options, &mut report).await?,
-            ApiPart::Recovery => recovery(&server, options, &mut report).await?,
         }
     }
     Ok(report)
@@ -381,44 +364,4 @@ fn names_match(bytes: &[u8], pods: LoadedPods) -> bool {
     };
     items.len() == pods.count
         && (items.iter().enumerate()).all(|(i, item)| item.metadata.name == name_of(pods.prefix, i))
-}
-
-async fn recovery(
-    server: &impl Server,
-    options: &ApiPerfOptions,
-    report: &mut ApiReport,
-) -> Result<(), ApiPerfError> {
-    let pods = LoadedPods {
-        prefix: "transient",
-        count: TRANSIENT,
-    };
-    // The memory of connections and first requests is no part of the pods.
-    let warm = LoadedPods {
-        prefix: "warm",
-        count: options.connections,
-    };
-    for job in [LoadJob::Create, LoadJob::Delete] {
-        load::write(server.endpoint(), options, job, warm).await?;
-    }
-    let before = resident(server);
-    load::write(server.endpoint(), options, LoadJob::Create, pods).await?;
-    let full = resident(server);
-    load::write(server.endpoint(), options, LoadJob::Delete, pods).await?;
-    let deleted = resident(server);
-    let begun = Instant::now();
-    let mut last = deleted;
-    while begun.elapsed() < RECOVERY_LIMIT {
-        sleep(RECOVERY_INTERVAL).await;
-        last = resident(server);
-    }
-    for (what, bytes) in [
-        ("before", before),
-        ("after creating 5,000 pods", full),
-        ("after deleting them", deleted),
-        ("after the history of them has expired", last),
-    ] {
-        let what = format!("resident memory {what}");
-        report.memory.push(MemoryAmount { what, bytes });
-    }
-    Ok(())
 }

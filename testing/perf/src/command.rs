@@ -149,7 +149,6 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
         bound: args.bound,
         gated: args.gated,
         unschedulable: args.unschedulable,
-        events: args.events,
         features,
         config,
     };

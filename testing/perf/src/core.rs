@@ -6,14 +6,12 @@
 mod changes;
 mod crowd;
 mod devices;
-mod events;
 mod report;
 mod row;
 mod volumes;
 mod world;
 
 pub use crowd::ClusterScale;
-pub use events::EventCost;
 pub use report::{CorePerfReport, Figures, MeasuredRow};
 pub use row::{Row, UnknownRow};
 
@@ -52,8 +50,6 @@ pub struct CorePerfOptions {
     pub gated: usize,
     /// Pods that no node accepts that wait.
     pub unschedulable: usize,
-    /// Whether the cost of events is measured after the decisions.
-    pub events: bool,
     /// The feature gates.
     pub features: FeatureGates,
     /// The profiles and the other settings of the scheduler; the default ones when absent.
@@ -167,7 +163,6 @@ pub fn run(
             }
             let progress = &mut || progress(row, nodes);
             let scale = options.scale(nodes, pods);
-            let events = options.events && kind == EvaluatorKind::Incremental;
             let mut scheduler = SchedulerOptions {
                 evaluator: kind,
                 seed: options.seed,
@@ -177,7 +172,7 @@ pub fn run(
             if let Some(config) = &options.config {
                 config.set_options(&mut scheduler);
             }
-            measure(row, &scale, scheduler, events, progress).map(Some)
+            measure(row, &scale, scheduler, progress).map(Some)
         };
         let plain = side(EvaluatorKind::Plain, options.plain_pods(nodes))?;
         let incremental = side(EvaluatorKind::Incremental, options.pods)?;
@@ -205,7 +200,7 @@ fn calibrate(seed: u64) -> Result<f64, PerfError> {
         seed,
         ..SchedulerOptions::default()
     };
-    let run = measure(Row::Unconstrained, &scale, plain, false, &mut || {})?;
+    let run = measure(Row::Unconstrained, &scale, plain, &mut || {})?;
     Ok(run.micros.len() as f64 / run.seconds.max(f64::EPSILON))
 }
 
@@ -213,11 +208,10 @@ fn measure(
     row: Row,
     scale: &ClusterScale,
     options: SchedulerOptions,
-    events: bool,
     progress: &mut impl FnMut(),
 ) -> Result<CoreRun, PerfError> {
     let world = CoreWorld::new(row, scale, options).map_err(PerfError::Setup)?;
-    let run = world.run(row, scale, events, |_| progress());
+    let run = world.run(row, scale, |_| progress());
     if run.left > 0 {
         return Err(PerfError::Stuck {
             row,
@@ -245,7 +239,6 @@ mod tests {
             bound: 0,
             gated: 0,
             unschedulable: 0,
-            events: false,
             features: FeatureGates::default(),
             config: None,
         }
@@ -305,13 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn crowds_wait_beside_the_pods_and_events_are_raised_after_them() {
+    fn crowds_wait_beside_the_pods() {
         let options = CorePerfOptions {
             sides: Sides::Incremental,
             bound: 40,
             gated: 20,
             unschedulable: 10,
-            events: true,
             ..options(&[Row::Unconstrained], &[20], 30)
         };
         let mut received = 0;
@@ -321,10 +313,6 @@ mod tests {
         // The crowd was attempted before anything was measured.
         assert_eq!((received, row.existing, figures.scheduled), (30, 40, 30));
         assert!(row.calibration > 0.0, "{report}");
-        let events: Vec<&str> = figures.events.iter().map(|cost| cost.event).collect();
-        assert_eq!(events.len(), 9, "{report}");
-        let text = report.to_string();
-        assert!(events.iter().all(|event| text.contains(event)), "{text}");
     }
 
     /// Running pods stay on their nodes, whatever the number of pods that are scheduled: the sample of the plain evaluator has

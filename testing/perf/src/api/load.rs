@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 pub(super) enum LoadJob {
     Create,
     CreateBindEvent,
-    Delete,
 }
 
 /// The pods that are written.
@@ -123,6 +122,5 @@ fn requests(job: LoadJob, name: &str, node: &str) -> Vec<(Method, String, Vec<u8
                 201,
             ),
         ],
-        LoadJob::Delete => vec![(Method::DELETE, format!("{PODS}/{name}"), Vec::new(), 200)],
     }
 }

@@ -129,7 +129,7 @@ pub(crate) enum PerfCommand {
 /// `berth perf api`.
 #[derive(Debug, Args)]
 pub(crate) struct PerfApiArgs {
-    /// Operations, each on a separate server: creates, writes, watches, lists, recovery [default: all]
+    /// Operations, each on a separate server: creates, writes, watches, lists [default: all]
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) parts: Vec<ApiPart>,
     /// Number of concurrent connections that write
@@ -271,9 +271,6 @@ pub(crate) struct PerfCoreArgs {
     /// Number of waiting pods that no node accepts
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) unschedulable: usize,
-    /// After scheduling, measure the cost of events and of the decision after each event
-    #[arg(long)]
-    pub(crate) events: bool,
     /// Evaluator
     #[arg(long, value_enum, default_value_t = PerfSides::Both)]
     pub(crate) evaluator: PerfSides,

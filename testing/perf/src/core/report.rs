@@ -1,7 +1,7 @@
 //! The measurements, and their output.
 
+use super::Row;
 use super::world::CoreRun;
-use super::{EventCost, Row};
 use serde::Serialize;
 use std::fmt;
 
@@ -94,9 +94,6 @@ pub struct Figures {
     /// The resident memory of the process at the end, all kept answers included, in MiB. Rows of one run share a
     /// process: ask for one row to know its memory.
     pub resident_mebibytes: Option<f64>,
-    /// The cost of events after that, if it was asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub events: Vec<EventCost>,
     /// The median time of a decision with all that follows from it, in microseconds.
     pub decision_micros_median: f64,
     /// The time that 99 of 100 of them stay under, in microseconds.
@@ -132,7 +129,6 @@ impl Figures {
                 .map(|share| decisions_per_second / share),
             first_decision_millis,
             resident_mebibytes: run.resident.map(|bytes| bytes as f64 / f64::from(1 << 20)),
-            events: run.events,
             decision_micros_median: at(0.5),
             decision_micros_p99: at(0.99),
         }
@@ -176,9 +172,6 @@ impl fmt::Display for CorePerfReport {
                         write!(f, " {ratio:>8.1}")?;
                     }
                     writeln!(f)?;
-                    for cost in &figures.events {
-                        writeln!(f, "  {cost}")?;
-                    }
                 }
             }
             if let Some(differing @ 1..) = row.differing {

@@ -169,12 +169,7 @@ impl Row {
 
     /// A node.
     pub(super) fn node(self, index: usize) -> Arc<Node> {
-        generate::node(index, |node| self.shape_node(index, node))
-    }
-
-    /// Gives the JSON of a node what nodes of the row have.
-    pub(super) fn shape_node(self, index: usize, node: &mut Value) {
-        match self {
+        generate::node(index, |node| match self {
             Self::Overhead => {
                 node["status"]["allocatable"] =
                     json!({"cpu": "1000000", "memory": "1000Ti", "pods": "1000000"});
@@ -184,7 +179,7 @@ impl Row {
                     json!([{"key": "dedicated", "value": "infra", "effect": "NoSchedule"}]);
             }
             _ => {}
-        }
+        })
     }
 
     /// The number of pods on `nodes` nodes before `pods` are scheduled.

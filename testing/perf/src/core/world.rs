@@ -2,7 +2,6 @@
 
 use super::changes::Changes;
 use super::crowd::ClusterScale;
-use super::events::{self, EventCost};
 use super::{Row, volumes};
 use crate::{generate, memory};
 use berth_api::pod::PodCondition;
@@ -67,8 +66,6 @@ pub(super) struct CoreRun {
     pub(super) hint_calls: u64,
     /// The memory of this process at the end, in bytes; absent where the operating system does not report it.
     pub(super) resident: Option<u64>,
-    /// The cost of events after that, if it was asked for.
-    pub(super) events: Vec<EventCost>,
 }
 
 impl CoreWorld {
@@ -226,7 +223,6 @@ impl CoreWorld {
         mut self,
         row: Row,
         scale: &ClusterScale,
-        with_events: bool,
         mut progress: impl FnMut(usize),
     ) -> CoreRun {
         let pods = scale.pods;
@@ -239,7 +235,6 @@ impl CoreWorld {
             left: 0,
             hint_calls: 0,
             resident: None,
-            events: Vec::new(),
         };
         let mut changed = 0;
         let (begun, cpu_before) = (Instant::now(), cpu_seconds());
@@ -294,9 +289,6 @@ impl CoreWorld {
             .filter(|share| *share > 0.0);
         run.hint_calls = hint_calls(&self.scheduler);
         run.resident = memory::resident().ok();
-        if with_events {
-            run.events = events::costs(&mut self, row, scale.nodes);
-        }
         run
     }
 
