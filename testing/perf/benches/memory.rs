@@ -10,7 +10,7 @@ fn main() -> ExitCode {
         nodes: numbers.next().unwrap_or(100_000),
         pods: numbers.next().unwrap_or(1_000_000),
     };
-    match memory::run(&options, || {}) {
+    match memory::run(&options) {
         Ok(report) => {
             print!("{report}");
             ExitCode::SUCCESS

@@ -9,20 +9,23 @@ mod connection;
 mod load;
 mod objects;
 mod report;
+mod server;
 mod watchers;
 
-pub use connection::ApiEndpoint;
 pub use report::{ApiReport, MemoryAmount, Rate};
 
-use crate::workload::Process;
+use crate::options::at_least_one;
+use berth_edge::tasks;
 use berth_protobuf::envelope::Envelope;
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
 use connection::{Connection, JSON, PROTOBUF};
-use load::{Acknowledged, LoadJob, LoadedPods, name_of};
+use load::{Acknowledged, LoadJob, name_of};
 use objects::{EVENTS, Items, ListItem, PODS, node_of};
-use report::Cpu;
 use serde::Deserialize;
+use server::MeasuredServer;
 use std::fmt;
-use std::str::FromStr;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Objects in a page of a list that is read to verify writes.
@@ -33,33 +36,45 @@ const WATCHED_WRITERS: usize = 8;
 const LISTS: usize = 3;
 
 /// A part of the measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ApiPart {
-    /// Pods are created.
+    /// Pods are created
     Creates,
-    /// Pods are created and bound, and an event is written for each.
+    /// Pods are created and bound, and an event is written for each
     Writes,
-    /// Watchers receive creations.
+    /// Watchers receive creations
     Watches,
-    /// Pods take memory and are listed.
+    /// Pods take memory and are listed
     Lists,
 }
 
 /// The measurement options.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct ApiPerfOptions {
-    /// The parts.
+    /// Operations, each on a separate server [default: all]
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub parts: Vec<ApiPart>,
-    /// Connections that write at the same time.
+    /// Number of concurrent connections that write
+    #[arg(long, value_name = "N", default_value = "64", value_parser = at_least_one())]
     pub connections: usize,
-    /// Pods that are created, and pods that are created, bound and have an event.
+    /// Number of created pods, and of pods that are created and bound with an event
+    #[arg(long, value_name = "N", default_value = "40000", value_parser = at_least_one())]
     pub pods: usize,
-    /// Watchers.
+    /// Number of watchers, each with its own connection
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one())]
     pub watchers: usize,
-    /// Pods that are created while they watch.
+    /// Number of pods that are created for the watchers
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one())]
     pub watched: usize,
-    /// Pods that are listed.
+    /// Number of listed pods
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = at_least_one())]
     pub listed: usize,
+    /// Build of berth to measure [default: this program]
+    #[arg(long, value_name = "BINARY")]
+    pub server: Option<PathBuf>,
+    /// Parent directory of the data directories, which selects the disk [default: the temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
 }
 
 /// The reason why there are no figures.
@@ -86,64 +101,17 @@ pub enum ApiPerfError {
     Wrong(String),
 }
 
-/// Starts API servers with an empty data directory.
-pub trait Servers {
-    /// A server.
-    type MeasuredServer: Server;
-
-    /// Starts one.
-    ///
-    /// # Errors
-    /// [`ApiPerfError::Start`].
-    fn start(&self) -> impl Future<Output = Result<Self::MeasuredServer, ApiPerfError>>;
-}
-
-/// An API server.
-pub trait Server: Sized {
-    /// The endpoint.
-    fn endpoint(&self) -> &ApiEndpoint;
-
-    /// Its process.
-    fn process(&self) -> Option<Process>;
-
-    /// Kills it, and starts it again with the same data directory.
-    ///
-    /// # Errors
-    /// [`ApiPerfError::Start`].
-    fn killed_and_restarted(self) -> impl Future<Output = Result<Self, ApiPerfError>>;
-}
-
-// === impl Part ===
-
-impl ApiPart {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Creates, Self::Writes, Self::Watches, Self::Lists];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Creates => "creates",
-            Self::Writes => "writes",
-            Self::Watches => "watches",
-            Self::Lists => "lists",
-        }
+impl ApiPerfError {
+    fn start(error: impl fmt::Display) -> Self {
+        Self::Start(error.to_string())
     }
-}
 
-impl fmt::Display for ApiPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    fn connection(error: impl fmt::Display) -> Self {
+        Self::Connection(error.to_string())
     }
-}
 
-impl FromStr for ApiPart {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|part| part.name() == text);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("unknown part {text:?}; the parts are {names}")
-        })
+    fn wrong(error: impl fmt::Display) -> Self {
+        Self::Wrong(error.to_string())
     }
 }
 
@@ -151,15 +119,31 @@ impl FromStr for ApiPart {
 ///
 /// # Errors
 /// See [`ApiPerfError`].
-pub async fn run(
-    servers: &impl Servers,
+pub fn run(
     options: &ApiPerfOptions,
-    progress: impl Fn(ApiPart),
+    progress: impl FnMut(String),
 ) -> Result<ApiReport, ApiPerfError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(ApiPerfError::start)?;
+    let report = tasks::block_on(&runtime, measure(options, progress));
+    runtime.shutdown_background();
+    report
+}
+
+async fn measure(
+    options: &ApiPerfOptions,
+    mut progress: impl FnMut(String),
+) -> Result<ApiReport, ApiPerfError> {
+    let parts = match options.parts.as_slice() {
+        [] => ApiPart::value_variants(),
+        parts => parts,
+    };
     let mut report = ApiReport::default();
-    for part in &options.parts {
-        progress(*part);
-        let server = servers.start().await?;
+    for part in parts {
+        progress(format!("{part:?}"));
+        let server = MeasuredServer::start(options).await?;
         match part {
             ApiPart::Creates => writes(server, options, LoadJob::Create, &mut report).await?,
             ApiPart::Writes => {
@@ -172,32 +156,18 @@ pub async fn run(
     Ok(report)
 }
 
-fn cpu(server: &impl Server) -> Cpu {
-    let usage = server.process().and_then(|p| p.usage());
-    Cpu::of(usage, Process::runner().usage())
-}
-
-fn resident(server: &impl Server) -> u64 {
-    let usage = server.process().and_then(|p| p.usage());
-    usage.map_or(0, |u| u.resident_bytes)
-}
-
-async fn writes<S: Server>(
-    server: S,
+async fn writes(
+    server: MeasuredServer,
     options: &ApiPerfOptions,
     job: LoadJob,
     report: &mut ApiReport,
 ) -> Result<(), ApiPerfError> {
-    let pods = LoadedPods {
-        prefix: "load",
-        count: options.pods,
-    };
-    let before = cpu(&server);
-    let done = load::write(server.endpoint(), options, job, pods).await?;
-    let after = cpu(&server);
+    let before = server.cpu();
+    let done = load::write(&server.endpoint, options.connections, job, options.pods).await?;
+    let after = server.cpu();
     let requests = done.latencies.len();
     let server = server.killed_and_restarted().await?;
-    let mut connection = Connection::open(server.endpoint()).await?;
+    let mut connection = Connection::open(&server.endpoint).await?;
     let found = list(&mut connection, PODS).await?;
     verify(&done, &found, job == LoadJob::CreateBindEvent)?;
     let what = match job {
@@ -211,19 +181,20 @@ async fn writes<S: Server>(
             }
             "create, bind, event: writes"
         }
-        _ => "create: pods",
+        LoadJob::Create => "create: pods",
     };
-    let rate = Rate::new(what, requests, done.took, (before, after)).timed(done.latencies);
+    let rate = Rate::new(what, requests, done.took, (before, after)).timed(&done.latencies);
     report.rates.push(rate);
     Ok(())
 }
 
 /// Every acknowledged pod is stored as acknowledged, and no other.
 fn verify(done: &Acknowledged, found: &[ListItem], bound: bool) -> Result<(), ApiPerfError> {
-    let wrong = |what: String| Err(ApiPerfError::Wrong(what));
     if found.len() != done.pods.len() {
         let (found, written) = (found.len(), done.pods.len());
-        return wrong(format!("{found} of {written} acknowledged pods are stored"));
+        return Err(ApiPerfError::Wrong(format!(
+            "{found} of {written} acknowledged pods are stored"
+        )));
     }
     for (index, (item, (name, revision))) in found.iter().zip(&done.pods).enumerate() {
         let stored: u64 = item.metadata.resource_version.parse().unwrap_or(0);
@@ -234,9 +205,9 @@ fn verify(done: &Acknowledged, found: &[ListItem], bound: bool) -> Result<(), Ap
             stored == *revision
         };
         if item.metadata.name != *name || !is_version {
-            return wrong(format!(
+            return Err(ApiPerfError::Wrong(format!(
                 "{name} was acknowledged with revision {revision}, stored is {item:?}"
-            ));
+            )));
         }
     }
     Ok(())
@@ -247,9 +218,8 @@ async fn list(connection: &mut Connection, path: &str) -> Result<Vec<ListItem>, 
     let mut next = String::new();
     loop {
         let page = format!("{path}?limit={PAGE}&continue={next}");
-        let page = connection.read(&page, JSON).await?;
-        let mut page: Items =
-            serde_json::from_slice(&page).map_err(|e| ApiPerfError::Wrong(e.to_string()))?;
+        let page = connection.get(&page, JSON).await?;
+        let mut page: Items = serde_json::from_slice(&page).map_err(ApiPerfError::wrong)?;
         all.append(&mut page.items);
         next = page.metadata.next;
         if next.is_empty() {
@@ -259,43 +229,38 @@ async fn list(connection: &mut Connection, path: &str) -> Result<Vec<ListItem>, 
 }
 
 async fn watches(
-    server: &impl Server,
+    server: &MeasuredServer,
     options: &ApiPerfOptions,
     report: &mut ApiReport,
 ) -> Result<(), ApiPerfError> {
-    let mut connection = Connection::open(server.endpoint()).await?;
-    let first = connection.read(&format!("{PODS}?limit=1"), JSON).await?;
+    let mut connection = Connection::open(&server.endpoint).await?;
+    let first = connection.get(&format!("{PODS}?limit=1"), JSON).await?;
     let after = objects::revision(&first)
-        .ok_or_else(|| ApiPerfError::Wrong("a list has no resourceVersion".to_owned()))?;
-    let watched = watchers::open(server.endpoint(), options.watchers, after, options.watched);
+        .ok_or_else(|| ApiPerfError::wrong("a list has no resourceVersion"))?;
+    let watched = watchers::open(&server.endpoint, options.watchers, after, options.watched);
     let watched = watched.await?;
-    let writers = ApiPerfOptions {
-        connections: WATCHED_WRITERS,
-        ..options.clone()
-    };
-    let pods = LoadedPods {
-        prefix: "watched",
-        count: options.watched,
-    };
-    let (before, begun) = (cpu(server), Instant::now());
-    let done = load::write(server.endpoint(), &writers, LoadJob::Create, pods).await?;
-    let mut expected: Vec<u64> = done.pods.into_values().collect();
+    let (before, begun) = (server.cpu(), Instant::now());
+    let written = load::write(
+        &server.endpoint,
+        WATCHED_WRITERS,
+        LoadJob::Create,
+        options.watched,
+    );
+    let mut expected: Vec<u64> = written.await?.pods.into_values().collect();
     expected.sort_unstable();
     let mut last = begun;
     for watcher in watched {
-        let received = watcher
-            .await
-            .map_err(|e| ApiPerfError::Connection(e.to_string()))??;
+        let received = watcher.await.map_err(ApiPerfError::connection)??;
         if received.revisions != expected {
-            return Err(ApiPerfError::Wrong(
-                "a watcher did not receive each write once and in order".to_owned(),
+            return Err(ApiPerfError::wrong(
+                "a watcher did not receive each write once and in order",
             ));
         }
         last = last.max(received.last);
     }
     let what = format!("events to {} watchers", options.watchers);
     let count = options.watchers * options.watched;
-    let cpus = (before, cpu(server));
+    let cpus = (before, server.cpu());
     report
         .rates
         .push(Rate::new(what, count, last - begun, cpus));
@@ -303,36 +268,26 @@ async fn watches(
 }
 
 async fn lists(
-    server: &impl Server,
+    server: &MeasuredServer,
     options: &ApiPerfOptions,
     report: &mut ApiReport,
 ) -> Result<(), ApiPerfError> {
-    let pods = LoadedPods {
-        prefix: "listed",
-        count: options.listed,
-    };
-    let empty = resident(server);
-    let done = load::write(server.endpoint(), options, LoadJob::Create, pods).await?;
-    let full = resident(server);
-    let mut connection = Connection::open(server.endpoint()).await?;
+    let pods = options.listed;
+    let empty = server.resident();
+    let done = load::write(&server.endpoint, options.connections, LoadJob::Create, pods);
+    let done = done.await?;
+    let full = server.resident();
+    let mut connection = Connection::open(&server.endpoint).await?;
     let mut sizes = Vec::new();
     for (name, accept) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
         for attempt in 1..=LISTS {
-            let (before, begun) = (cpu(server), Instant::now());
-            let bytes = connection.read(PODS, accept.clone()).await?;
+            let (before, begun) = (server.cpu(), Instant::now());
+            let bytes = connection.get(PODS, accept.clone()).await?;
             let took = begun.elapsed();
             let what = format!("list in {name}, number {attempt}: pods");
-            let cpus = (before, cpu(server));
-            report.rates.push(Rate::new(what, pods.count, took, cpus));
-            let complete = match name {
-                "JSON" => {
-                    let list: Items = serde_json::from_slice(&bytes)
-                        .map_err(|e| ApiPerfError::Wrong(e.to_string()))?;
-                    verify(&done, &list.items, false).is_ok()
-                }
-                _ => names_match(&bytes, pods),
-            };
-            if !complete {
+            let cpus = (before, server.cpu());
+            report.rates.push(Rate::new(what, pods, took, cpus));
+            if !is_complete(&bytes, name, &done) {
                 return Err(ApiPerfError::Wrong(format!(
                     "the list in {name} is not complete"
                 )));
@@ -342,26 +297,29 @@ async fn lists(
             }
         }
     }
-    let each = |bytes: u64| bytes / pods.count.max(1) as u64;
+    let each = |bytes: u64| bytes / pods.max(1) as u64;
     let mut amount = |what: String, bytes| report.memory.push(MemoryAmount { what, bytes });
     for (name, bytes) in sizes {
-        amount(format!("one of {} pods in {name}", pods.count), each(bytes));
+        amount(format!("one of {pods} pods in {name}"), each(bytes));
     }
     let what = "resident memory of the server for one of them";
     amount(what.to_owned(), each(full.saturating_sub(empty)));
-    let listed = resident(server).saturating_sub(empty);
+    let listed = server.resident().saturating_sub(empty);
     amount(format!("{what}, after lists"), each(listed));
     Ok(())
 }
 
-fn names_match(bytes: &[u8], pods: LoadedPods) -> bool {
-    let list = Envelope::open(bytes).and_then(|envelope| {
-        let items: Result<Vec<ListItem>, _> = envelope.list()?.map(ListItem::deserialize).collect();
-        items
+fn is_complete(list: &Bytes, format: &str, done: &Acknowledged) -> bool {
+    if format == "JSON" {
+        let list = serde_json::from_slice::<Items>(list);
+        return list.is_ok_and(|list| verify(done, &list.items, false).is_ok());
+    }
+    let items = Envelope::open(list).and_then(|envelope| {
+        let items = envelope.list()?.map(ListItem::deserialize);
+        items.collect::<Result<Vec<ListItem>, _>>()
     });
-    let Ok(items) = list else {
-        return false;
-    };
-    items.len() == pods.count
-        && (items.iter().enumerate()).all(|(i, item)| item.metadata.name == name_of(pods.prefix, i))
+    items.is_ok_and(|items| {
+        let names = items.iter().map(|item| &item.metadata.name);
+        names.eq((0..done.pods.len()).map(name_of).collect::<Vec<_>>().iter())
+    })
 }

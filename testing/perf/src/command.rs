@@ -1,23 +1,17 @@
 //! `berth perf`: measures, and prints what was measured.
 
-mod api;
 mod args;
-mod child;
 mod embedded;
-mod explain;
 mod external;
 mod in_process;
-mod scratch;
 mod workloads;
 
 pub use args::PerfArgs;
 
-use crate::core::{self, Row, Sides};
+use crate::core::{self, CorePerfOptions};
 use crate::workload::RunError;
-use crate::{dispatcher, memory, queue};
-use args::{
-    PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfMemoryArgs, PerfQueueArgs, PerfSides,
-};
+use crate::{api, dispatcher, explain, memory, queue};
+use args::{Measurement, PerfCommand, PerfCoreArgs};
 use berth_api::Release;
 use berth_client::Transport;
 use berth_client::content::{ContentTypes, JSON};
@@ -27,6 +21,7 @@ use berth_edge::print::{self, Output, print_line};
 use berth_edge::settings::{self, parse_gates};
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
@@ -45,20 +40,26 @@ const ACCEPTED: &str = "application/vnd.kubernetes.protobuf, application/json";
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two looks whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The interval at which the spinner turns.
+const SPINNER_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Measures.
 ///
 /// # Errors
 /// When the core does not do its work, or a workload gives no result.
 pub fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFailure> {
-    match &args.what {
-        None => workloads::workloads(&args.workloads, registry),
-        Some(PerfCommand::Core(args)) => run_core(args),
-        Some(PerfCommand::Queue(args)) => run_queue(args),
-        Some(PerfCommand::Dispatcher(args)) => run_dispatcher(args),
-        Some(PerfCommand::Memory(args)) => run_memory(args),
-        Some(PerfCommand::Explain(args)) => print_as(args.output, &explain::run(args, registry)?),
-        Some(PerfCommand::Api(args)) => api::run(args),
+    let Some(command) = &args.what else {
+        return workloads::workloads(&args.workloads, registry);
+    };
+    match command {
+        PerfCommand::Core(core) => run_core(core),
+        PerfCommand::Queue(queue) => queue.run(|options, progress| queue::run(options, progress)),
+        PerfCommand::Dispatcher(dispatcher) => {
+            dispatcher.run(|options, progress| dispatcher::run(options, progress))
+        }
+        PerfCommand::Memory(memory) => memory.run(|options, _| memory::run(options)),
+        PerfCommand::Explain(explain) => explain.run(|options, _| explain::run(options, registry)),
+        PerfCommand::Api(api) => api.run(|options, progress| api::run(options, progress)),
     }
 }
 
@@ -101,141 +102,62 @@ async fn until_ready(port: &Transport) -> Result<(), RunError> {
     }
 }
 
-impl From<PerfSides> for Sides {
-    fn from(sides: PerfSides) -> Self {
-        match sides {
-            PerfSides::Plain => Self::Plain,
-            PerfSides::Incremental => Self::Incremental,
-            PerfSides::Both => Self::Both,
-        }
-    }
-}
-
-fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
-    if args.nodes.contains(&0) || args.pods == 0 || args.plain_pods == Some(0) {
-        return Err(CommandFailure::Usage(
-            "--nodes, --pods and --plain-pods must be at least 1: there is nothing to measure"
-                .to_owned(),
-        ));
-    }
+/// Measures the core with the feature gates and the configuration of the command line.
+fn run_core(measurement: &Measurement<PerfCoreArgs>) -> Result<(), CommandFailure> {
+    let args = &measurement.options;
     let mut warnings = Vec::new();
     let versions = Versions::of(Release::OLDEST);
     let features = parse_gates(&args.feature_gates, versions, &mut warnings)?;
-    for warning in warnings {
-        print::remark(format_args!("{warning}"));
-    }
     let config = match &args.config {
         Some(file) => {
-            let (config, warnings) =
+            let (config, more) =
                 settings::read_config(file, features, &berth_plugins::in_tree(), |_| {})?;
-            for warning in warnings {
-                print::remark(format_args!("{warning}"));
-            }
+            warnings.extend(more);
             Some(config)
         }
         None => None,
     };
-    let options = core::CorePerfOptions {
-        rows: if args.rows.is_empty() {
-            Row::ALL.to_vec()
-        } else {
-            args.rows.clone()
-        },
-        nodes: args.nodes.clone(),
-        pods: args.pods,
-        seed: args.seed,
-        plain_pods: args.plain_pods,
-        sides: args.evaluator.into(),
-        bound: args.bound,
-        gated: args.gated,
-        unschedulable: args.unschedulable,
-        features,
-        config,
-    };
-    let bar = ProgressBar::new(options.decisions() as u64);
-    // A template that does not parse leaves the bar in its default style.
-    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {elapsed}") {
-        bar.set_style(style);
+    for warning in warnings {
+        print::remark(format_args!("{warning}"));
     }
-    let mut running = None;
-    let report = core::run(&options, |row, nodes| {
-        if running != Some((row, nodes)) {
-            running = Some((row, nodes));
-            bar.set_message(format!("{row}, {nodes} nodes"));
+    measurement.run(|args, progress| {
+        let options = CorePerfOptions {
+            features,
+            config,
+            ..args.core.clone()
+        };
+        core::run(&options, progress)
+    })
+}
+
+impl<T: Args> Measurement<T> {
+    /// Measures and prints the report.
+    fn run<R: Serialize + fmt::Display, E: fmt::Display>(
+        &self,
+        measure: impl FnOnce(&T, &mut dyn FnMut(String)) -> Result<R, E>,
+    ) -> Result<(), CommandFailure> {
+        let bar = spinner("");
+        let report = measure(&self.options, &mut |step| bar.set_message(step));
+        bar.finish_and_clear();
+        let report = report.map_err(CommandFailure::environment)?;
+        match self.output {
+            Output::Json => {
+                let json =
+                    serde_json::to_string_pretty(&report).map_err(CommandFailure::environment)?;
+                print_line!("{json}")
+            }
+            Output::Text => print::text(report),
         }
-        bar.inc(1);
-    })
-    .map_err(CommandFailure::environment)?;
-    bar.finish_and_clear();
-    print_as(args.output, &report)
-}
-
-fn run_queue(args: &PerfQueueArgs) -> Result<(), CommandFailure> {
-    if args.waiting.is_empty() || args.events == 0 {
-        return Err(CommandFailure::Usage(
-            "--waiting needs a number, and --events must be at least 1: there is nothing to measure"
-                .to_owned(),
-        ));
     }
-    let options = queue::QueuePerfOptions {
-        waiting: args.waiting.clone(),
-        events: args.events,
-    };
-    let bar = step_bar(options.steps());
-    let report = queue::run(&options, |step| {
-        bar.set_message(step);
-        bar.inc(1);
-    })
-    .map_err(CommandFailure::environment)?;
-    bar.finish_and_clear();
-    print_as(args.output, &report)
 }
 
-fn run_dispatcher(args: &PerfDispatcherArgs) -> Result<(), CommandFailure> {
-    let options = dispatcher::DispatcherPerfOptions {
-        latency_millis: args.latency_millis,
-        pods: args.pods,
-        rejected: args.rejected,
-    };
-    options.check().map_err(CommandFailure::Usage)?;
-    let bar = step_bar(options.steps());
-    let report = dispatcher::run(&options, |step| {
-        bar.set_message(step);
-        bar.inc(1);
-    })
-    .map_err(CommandFailure::environment)?;
-    bar.finish_and_clear();
-    print_as(args.output, &report)
-}
-
-fn run_memory(args: &PerfMemoryArgs) -> Result<(), CommandFailure> {
-    let options = memory::MemoryPerfOptions {
-        nodes: args.nodes,
-        pods: args.pods,
-    };
-    let bar = step_bar(options.objects());
-    let report = memory::run(&options, || bar.inc(1)).map_err(CommandFailure::environment)?;
-    bar.finish_and_clear();
-    print_as(args.output, &report)
-}
-
-fn step_bar(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+fn spinner(name: &str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    // A template that does not parse leaves the default style.
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix}  {elapsed}  {msg}") {
         bar.set_style(style);
     }
+    bar.set_prefix(name.to_owned());
+    bar.enable_steady_tick(SPINNER_INTERVAL);
     bar
-}
-
-fn print_as(
-    output: Output,
-    report: &(impl Serialize + fmt::Display),
-) -> Result<(), CommandFailure> {
-    match output {
-        Output::Json => {
-            let json = serde_json::to_string_pretty(report).map_err(CommandFailure::environment)?;
-            print_line!("{json}")
-        }
-        Output::Text => print::text(report),
-    }
 }

@@ -13,12 +13,14 @@ mod world;
 
 pub use crowd::ClusterScale;
 pub use report::{CorePerfReport, Figures, MeasuredRow};
-pub use row::{Row, UnknownRow};
+pub use row::Row;
 
+use crate::options::at_least_one;
 use berth_config::Config;
 use berth_framework::FeatureGates;
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::evaluator::EvaluatorKind;
+use clap::{Args, ValueEnum};
 use world::{CoreRun, CoreWorld};
 
 /// The approximate number of nodes that the plain evaluator examines, pod by pod, when no sample is asked for.
@@ -30,41 +32,57 @@ const CALIBRATION_PODS: usize = 300;
 const PLAIN_PODS_MIN: usize = 20;
 
 /// The measurement options.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct CorePerfOptions {
-    /// The rows.
-    pub rows: Vec<Row>,
-    /// Nodes of each cluster; every row is run at each size.
+    /// Numbers of nodes, compared in one run
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1000,5000",
+        value_parser = at_least_one()
+    )]
     pub nodes: Vec<usize>,
-    /// Pods to schedule in each.
+    /// Number of scheduled pods at each size
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = at_least_one())]
     pub pods: usize,
-    /// The seed of all random values.
-    pub seed: u64,
-    /// The number of pods for the plain evaluator; by the size of the cluster when absent.
+    /// Rows to measure [default: all]
+    #[arg(long, value_name = "ROW", value_delimiter = ',')]
+    pub rows: Vec<Row>,
+    /// Number of pods for the slow plain evaluator [default: by the size of the cluster]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub plain_pods: Option<usize>,
-    /// The evaluators to run.
-    pub sides: Sides,
-    /// Running pods on the nodes, beside those of the row.
+    /// Number of running pods on the nodes before the measurement, in addition to the pods of the row
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub bound: usize,
-    /// Pods with scheduling gates that wait.
+    /// Number of waiting pods with scheduling gates
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub gated: usize,
-    /// Pods that no node accepts that wait.
+    /// Number of waiting pods that no node accepts
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub unschedulable: usize,
+    /// Evaluator
+    #[arg(long, value_enum, default_value_t = Sides::Both)]
+    pub evaluator: Sides,
+    /// Seed of the generated cluster
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// The feature gates.
+    #[arg(skip)]
     pub features: FeatureGates,
     /// The profiles and the other settings of the scheduler; the default ones when absent.
+    #[arg(skip)]
     pub config: Option<Config>,
 }
 
-/// The evaluators to run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The measured evaluators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Sides {
-    /// The plain one.
+    /// The plain evaluator
     Plain,
-    /// The incremental one.
+    /// The incremental evaluator
     Incremental,
-    /// Both, to compare.
-    #[default]
+    /// Both, with their ratio
     Both,
 }
 
@@ -81,9 +99,13 @@ impl Sides {
 impl CorePerfOptions {
     /// The clusters to measure, in order. A row whose size is fixed comes once.
     fn clusters(&self) -> Vec<(Row, usize)> {
+        let rows = match self.rows.as_slice() {
+            [] => Row::value_variants(),
+            rows => rows,
+        };
         let mut clusters = Vec::new();
         for asked in &self.nodes {
-            for row in &self.rows {
+            for row in rows {
                 let cluster = (*row, row.nodes(*asked));
                 if !clusters.contains(&cluster) {
                     clusters.push(cluster);
@@ -107,17 +129,7 @@ impl CorePerfOptions {
         let sample = self
             .plain_pods
             .unwrap_or((PLAIN_NODES_SEEN / nodes.max(1)).max(PLAIN_PODS_MIN));
-        sample.clamp(1, self.pods)
-    }
-
-    /// The least number of decisions.
-    pub fn decisions(&self) -> usize {
-        let of = |(_, nodes): (Row, usize)| {
-            let plain = usize::from(self.sides.has(EvaluatorKind::Plain));
-            let incremental = usize::from(self.sides.has(EvaluatorKind::Incremental));
-            plain * self.plain_pods(nodes) + incremental * self.pods
-        };
-        self.clusters().into_iter().map(of).sum()
+        sample.min(self.pods)
     }
 }
 
@@ -127,6 +139,15 @@ pub enum PerfError {
     /// The default profile cannot be built: a bug.
     #[error("failed to set up the scheduler: {0}")]
     Setup(String),
+    /// A pod of the generated cluster was not scheduled: a bug.
+    #[error("pod {0} of {1} was not scheduled")]
+    Unscheduled(usize, usize),
+    /// A pod or node of the generated cluster does not exist: a bug.
+    #[error("a generated pod or node is missing")]
+    Missing,
+    /// The operating system does not report the memory of processes.
+    #[error("failed to read the resident memory from /proc/self/status; this needs Linux")]
+    NoProc,
     /// The core stopped before all pods were dealt with: a bug.
     #[error(
         "{row}: the scheduler came to rest with {left} of {pods} pods undecided on {nodes} nodes"
@@ -143,25 +164,25 @@ pub enum PerfError {
     },
 }
 
-/// Measures each row at each size in turn; `progress` is called for every decision with (row, nodes).
+/// Measures each row at each size in turn; `progress` is called before each row.
 ///
 /// # Errors
 /// When the core does not do its work; an internal error.
 pub fn run(
     options: &CorePerfOptions,
-    mut progress: impl FnMut(Row, usize),
+    mut progress: impl FnMut(String),
 ) -> Result<CorePerfReport, PerfError> {
     let mut report = CorePerfReport {
         seed: options.seed,
         rows: Vec::new(),
     };
     for (row, nodes) in options.clusters() {
+        progress(format!("{row}, {nodes} nodes"));
         let before = calibrate(options.seed)?;
-        let mut side = |kind: EvaluatorKind, pods: usize| -> Result<Option<CoreRun>, PerfError> {
-            if !options.sides.has(kind) {
+        let side = |kind: EvaluatorKind, pods: usize| -> Result<Option<CoreRun>, PerfError> {
+            if !options.evaluator.has(kind) {
                 return Ok(None);
             }
-            let progress = &mut || progress(row, nodes);
             let scale = options.scale(nodes, pods);
             let mut scheduler = SchedulerOptions {
                 evaluator: kind,
@@ -172,7 +193,7 @@ pub fn run(
             if let Some(config) = &options.config {
                 config.set_options(&mut scheduler);
             }
-            measure(row, &scale, scheduler, progress).map(Some)
+            measure(row, &scale, scheduler).map(Some)
         };
         let plain = side(EvaluatorKind::Plain, options.plain_pods(nodes))?;
         let incremental = side(EvaluatorKind::Incremental, options.pods)?;
@@ -200,7 +221,7 @@ fn calibrate(seed: u64) -> Result<f64, PerfError> {
         seed,
         ..SchedulerOptions::default()
     };
-    let run = measure(Row::Unconstrained, &scale, plain, &mut || {})?;
+    let run = measure(Row::Unconstrained, &scale, plain)?;
     Ok(run.micros.len() as f64 / run.seconds.max(f64::EPSILON))
 }
 
@@ -208,10 +229,9 @@ fn measure(
     row: Row,
     scale: &ClusterScale,
     options: SchedulerOptions,
-    progress: &mut impl FnMut(),
 ) -> Result<CoreRun, PerfError> {
     let world = CoreWorld::new(row, scale, options).map_err(PerfError::Setup)?;
-    let run = world.run(row, scale, |_| progress());
+    let run = world.run(row, scale);
     if run.left > 0 {
         return Err(PerfError::Stuck {
             row,
@@ -235,7 +255,7 @@ mod tests {
             pods,
             seed: 7,
             plain_pods: Some(pods),
-            sides: Sides::Both,
+            evaluator: Sides::Both,
             bound: 0,
             gated: 0,
             unschedulable: 0,
@@ -247,9 +267,7 @@ mod tests {
     #[test]
     fn every_pod_is_decided_on_and_full_clusters_state_so() {
         let options = options(&[Row::Unconstrained], &[1, 20], 200);
-        let mut received = 0;
-        let report = run(&options, |_, _| received += 1).expect("the core does its work");
-        assert_eq!(received, options.decisions());
+        let report = run(&options, drop).expect("the core does its work");
         let scheduled = |at: usize| {
             let side = report.rows[at].incremental.as_ref();
             side.map_or(0, |figures| figures.scheduled)
@@ -267,23 +285,23 @@ mod tests {
         let (gates, plugins) = (FeatureGates::default(), berth_plugins::in_tree());
         let config = berth_config::parse(text, "test", gates, &plugins);
         let options = CorePerfOptions {
-            sides: Sides::Incremental,
+            evaluator: Sides::Incremental,
             config: Some(config.expect("it is valid")),
             ..options(&[Row::Unconstrained], &[1], 200)
         };
-        let report = run(&options, |_, _| {}).expect("the core does its work");
+        let report = run(&options, drop).expect("the core does its work");
         let figures = report.rows[0].incremental.as_ref().expect("was asked for");
         assert_eq!(figures.scheduled, 200, "{report}");
     }
 
     #[test]
     fn each_row_places_its_pods_with_both_evaluators() {
-        let report = run(&options(Row::ALL, &[60], 80), |_, _| {}).expect("the core does its work");
-        assert_eq!(report.rows.len(), Row::ALL.len());
+        let report = run(&options(&[], &[60], 80), drop).expect("the core does its work");
+        assert_eq!(report.rows.len(), Row::value_variants().len());
         for measured in &report.rows {
-            let expected = if measured.row == "unfit" { 0 } else { 80 };
+            let expected = if measured.row == Row::Unfit { 0 } else { 80 };
             // A pod that preempts is tried again.
-            let tries = if measured.row == "preemption" {
+            let tries = if measured.row == Row::Preemption {
                 160
             } else {
                 80
@@ -300,18 +318,20 @@ mod tests {
     #[test]
     fn crowds_wait_beside_the_pods() {
         let options = CorePerfOptions {
-            sides: Sides::Incremental,
+            evaluator: Sides::Incremental,
             bound: 40,
             gated: 20,
             unschedulable: 10,
             ..options(&[Row::Unconstrained], &[20], 30)
         };
-        let mut received = 0;
-        let report = run(&options, |_, _| received += 1).expect("the core does its work");
+        let report = run(&options, drop).expect("the core does its work");
         let row = &report.rows[0];
         let figures = row.incremental.as_ref().expect("was asked for");
         // The crowd was attempted before anything was measured.
-        assert_eq!((received, row.existing, figures.scheduled), (30, 40, 30));
+        assert_eq!(
+            (figures.decisions, row.existing, figures.scheduled),
+            (30, 40, 30)
+        );
         assert!(row.calibration > 0.0, "{report}");
     }
 
@@ -324,7 +344,7 @@ mod tests {
             bound: 60,
             ..options(&[Row::Unconstrained, Row::Different], &[20], 60)
         };
-        let report = run(&options, |_, _| {}).expect("the core does its work");
+        let report = run(&options, drop).expect("the core does its work");
         for row in &report.rows {
             assert_eq!(row.differing, Some(0), "{report}");
         }
@@ -334,11 +354,11 @@ mod tests {
     #[test]
     fn preemption_evicts_running_pods_of_the_crowd() {
         let options = CorePerfOptions {
-            sides: Sides::Incremental,
+            evaluator: Sides::Incremental,
             bound: 60,
             ..options(&[Row::Preemption], &[20], 20)
         };
-        let report = run(&options, |_, _| {}).expect("the core does its work");
+        let report = run(&options, drop).expect("the core does its work");
         let figures = report.rows[0].incremental.as_ref().expect("was asked for");
         assert_eq!(figures.scheduled, 20, "{report}");
     }
@@ -350,11 +370,11 @@ mod tests {
         let calls = |on: bool, pods: usize| {
             let gate = Feature::SchedulerPreQueueingHints;
             let options = CorePerfOptions {
-                sides: Sides::Incremental,
+                evaluator: Sides::Incremental,
                 features: FeatureGates::default().with(gate, on),
                 ..options(&[Row::ClaimTemplates], &[20], pods)
             };
-            let report = run(&options, |_, _| {}).expect("the core does its work");
+            let report = run(&options, drop).expect("the core does its work");
             let figures = report.rows[0].incremental.as_ref().expect("was asked for");
             assert_eq!((figures.decisions, figures.scheduled), (pods, pods));
             figures.hint_calls as usize
@@ -373,15 +393,13 @@ mod tests {
             (Sides::Both, true, true),
         ] {
             let options = CorePerfOptions {
-                sides,
+                evaluator: sides,
                 ..options(&[Row::Mixed], &[5], 10)
             };
-            let mut received = 0;
-            let report = run(&options, |_, _| received += 1).expect("the core does its work");
+            let report = run(&options, drop).expect("the core does its work");
             let row = &report.rows[0];
             let got = (row.plain.is_some(), row.incremental.is_some());
             assert_eq!(got, (plain, incremental), "{sides:?}");
-            assert_eq!(received, options.decisions(), "{sides:?}");
             assert_eq!(row.ratio.is_some(), sides == Sides::Both);
         }
     }

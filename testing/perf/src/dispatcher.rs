@@ -11,49 +11,27 @@ pub use report::{DispatcherReport, LoopFigures, ReportFigures};
 
 use crate::core::PerfError;
 use berth_api::Duration;
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use slow::Loop;
 
 /// The measurement options.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct DispatcherPerfOptions {
-    /// Latency of a call to the slow API server, in milliseconds.
+    /// Latency of a call to the slow API server, in milliseconds of virtual time
+    #[arg(long, value_name = "MS", default_value_t = 20)]
     pub latency_millis: u64,
-    /// The number of pods that are bound beside the writes of status: of those in loops, and of those beside reports.
+    /// Number of bound pods, in addition to writes of pod status
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "2000",
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..=slow::PODS_MAX as u64)
+    )]
     pub pods: usize,
-    /// The number of pods that a PreEnqueue plugin rejects.
+    /// Number of pods that a PreEnqueue plugin rejects
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub rejected: usize,
-}
-
-impl Default for DispatcherPerfOptions {
-    fn default() -> Self {
-        Self {
-            latency_millis: 20,
-            pods: 2_000,
-            rejected: 10_000,
-        }
-    }
-}
-
-impl DispatcherPerfOptions {
-    /// Checks the number of pods.
-    ///
-    /// # Errors
-    /// The option to change.
-    pub fn check(&self) -> Result<(), String> {
-        if self.pods == 0 || self.pods > slow::PODS_MAX {
-            return Err(format!(
-                "--pods {}: the nodes have room for {}; give 1 to {1}",
-                self.pods,
-                slow::PODS_MAX
-            ));
-        }
-        Ok(())
-    }
-
-    /// The number of times that `progress` will be called.
-    pub fn steps(&self) -> usize {
-        Loop::ALL.len() + REPORTS.len()
-    }
 }
 
 /// The runs with reports: whether pods are rejected, and whether that is reported.

@@ -9,10 +9,15 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod api;
+mod child;
 pub mod command;
 pub mod core;
 pub mod dispatcher;
+pub mod explain;
 mod generate;
 pub mod memory;
+mod options;
 pub mod queue;
+mod scratch;
+pub mod stats;
 pub mod workload;

@@ -4,9 +4,12 @@
 //! and are handed to the core as the first list of a watch would. What counts is what the process has resident, as the
 //! operating system sees it: unused room in tables and what the allocator adds are in it.
 
+use crate::core::PerfError;
 use crate::generate;
+use crate::workload::Process;
 use berth_api::{Kind, Object, Time};
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
+use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
@@ -23,24 +26,14 @@ const IMAGES_PER_NODE: usize = 25;
 const IMAGES_IN_ALL: usize = 400;
 
 /// The measurement options.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct MemoryPerfOptions {
-    /// Nodes.
+    /// Number of nodes
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub nodes: usize,
-    /// Pods that are bound to them.
+    /// Number of bound pods
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub pods: usize,
-}
-
-impl MemoryPerfOptions {
-    /// The number of objects that are handed to the core.
-    pub fn objects(&self) -> usize {
-        NAMESPACES + self.nodes + self.pods + self.scheduled()
-    }
-
-    /// The number of pods that are scheduled when all others are bound.
-    fn scheduled(&self) -> usize {
-        SCHEDULED.min(self.pods)
-    }
 }
 
 /// The resident memory, in bytes.
@@ -102,37 +95,19 @@ impl fmt::Display for MemoryReport {
     }
 }
 
-/// The reason why nothing could be measured.
-#[derive(Debug, thiserror::Error)]
-pub enum MemoryError {
-    /// The default profile cannot be built: a bug.
-    #[error("failed to set up the scheduler: {0}")]
-    Setup(String),
-    /// A pod of the generated cluster was not scheduled: a bug.
-    #[error("pod {0} of {1} was not scheduled")]
-    Unscheduled(usize, usize),
-    /// The operating system does not report it.
-    #[error("failed to read the resident memory from /proc/self/status: {0}; this needs Linux")]
-    Unknown(String),
-}
-
-/// Fills a core with nodes and bound pods; `progress` is called for every object.
+/// Fills a core with nodes and bound pods.
 ///
 /// # Errors
 /// When the operating system does not report how much memory is in use.
-pub fn run(
-    options: &MemoryPerfOptions,
-    mut progress: impl FnMut(),
-) -> Result<MemoryReport, MemoryError> {
+pub fn run(options: &MemoryPerfOptions) -> Result<MemoryReport, PerfError> {
     let now = Time::from_secs(1_800_000_000);
     let mut scheduler = Scheduler::new(SchedulerOptions::default(), &berth_plugins::in_tree(), now)
-        .map_err(|error| MemoryError::Setup(error.to_string()))?;
+        .map_err(|error| PerfError::Setup(error.to_string()))?;
     let templates = templates(options.pods);
     let mut apply = |object: Object| {
         scheduler.apply(ClusterChange::Applied(object), now);
         // There is no runner here that would take them.
         drop(scheduler.take_outputs(now));
-        progress();
     };
     namespaces().for_each(&mut apply);
     let base = resident()?;
@@ -148,7 +123,7 @@ pub fn run(
         ));
     }
     let with_pods = resident()?;
-    let scheduled = options.scheduled();
+    let scheduled = SCHEDULED.min(options.pods);
     for (at, template) in templates.iter().take(scheduled).enumerate() {
         apply(pending(template, options.pods + at));
     }
@@ -163,7 +138,7 @@ pub fn run(
             }
         );
         if !is_placed {
-            return Err(MemoryError::Unscheduled(at + 1, scheduled));
+            return Err(PerfError::Unscheduled(at + 1, scheduled));
         }
     }
     let with_answers = resident()?;
@@ -184,15 +159,11 @@ pub fn run(
 }
 
 /// The resident memory of this process, in bytes.
-pub(crate) fn resident() -> Result<u64, MemoryError> {
-    let status = std::fs::read_to_string("/proc/self/status")
-        .map_err(|error| MemoryError::Unknown(error.to_string()))?;
-    let kibi = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))
-        .and_then(|number| number.trim().parse::<u64>().ok())
-        .ok_or_else(|| MemoryError::Unknown("there is no VmRSS".to_owned()))?;
-    Ok(kibi * 1024)
+pub(crate) fn resident() -> Result<u64, PerfError> {
+    let usage = Process::runner().usage();
+    usage
+        .map(|usage| usage.resident_bytes)
+        .ok_or(PerfError::NoProc)
 }
 
 fn namespace(at: usize) -> String {

@@ -21,7 +21,6 @@ pub mod prometheus;
 pub mod report;
 mod run;
 pub mod select;
-pub mod stats;
 pub mod template;
 pub mod throughput;
 pub mod verify;

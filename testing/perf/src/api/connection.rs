@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
+use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -24,40 +24,10 @@ pub(super) const PROTOBUF: HeaderValue =
 
 /// The way in which an API server is reached.
 #[derive(Clone)]
-pub struct ApiEndpoint {
+pub(super) struct ApiEndpoint {
     address: SocketAddr,
     connector: TlsConnector,
     authorization: HeaderValue,
-    host: HeaderValue,
-}
-
-/// The parts of a kubeconfig that `berth apiserver` writes.
-#[derive(Deserialize)]
-struct Kubeconfig {
-    clusters: Vec<NamedCluster>,
-    users: Vec<NamedUser>,
-}
-
-#[derive(Deserialize)]
-struct NamedCluster {
-    cluster: ConnectionEntry,
-}
-
-#[derive(Deserialize)]
-struct ConnectionEntry {
-    server: String,
-    #[serde(rename = "certificate-authority-data")]
-    authority: String,
-}
-
-#[derive(Deserialize)]
-struct NamedUser {
-    user: PerfUserEntry,
-}
-
-#[derive(Deserialize)]
-struct PerfUserEntry {
-    token: String,
 }
 
 /// An open connection.
@@ -66,47 +36,41 @@ pub(super) struct Connection {
     endpoint: ApiEndpoint,
 }
 
-impl std::fmt::Debug for ApiEndpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
-
 impl ApiEndpoint {
     /// Reads the kubeconfig that `berth apiserver` writes.
     ///
     /// # Errors
     /// When it has no cluster with an authority, no token, or another address than one of this machine.
-    pub fn of_kubeconfig(text: &str) -> Result<Self, ApiPerfError> {
-        let fail = |e: String| ApiPerfError::Connection(format!("the kubeconfig: {e}"));
-        let config: Kubeconfig = serde_saphyr::from_str(text).map_err(|e| fail(e.to_string()))?;
-        let (Some(cluster), Some(user)) = (config.clusters.first(), config.users.first()) else {
-            return Err(fail("no cluster or no user".to_owned()));
+    pub(super) fn of_kubeconfig(text: &str) -> Result<Self, ApiPerfError> {
+        let config: Value = serde_saphyr::from_str(text).map_err(ApiPerfError::connection)?;
+        let field = |pointer: &str| {
+            let found = config.pointer(pointer).and_then(Value::as_str);
+            found
+                .ok_or_else(|| ApiPerfError::connection(format!("the kubeconfig has no {pointer}")))
         };
-        let host = cluster.cluster.server.trim_start_matches("https://");
+        let server = field("/clusters/0/cluster/server")?;
         let pem = base64::Engine::decode(
             &base64::engine::general_purpose::STANDARD,
-            &cluster.cluster.authority,
+            field("/clusters/0/cluster/certificate-authority-data")?,
         );
-        let pem = pem.map_err(|e| fail(e.to_string()))?;
-        let authority = CertificateDer::from_pem_slice(&pem).map_err(|e| fail(e.to_string()))?;
+        let pem = pem.map_err(ApiPerfError::connection)?;
+        let authority = CertificateDer::from_pem_slice(&pem).map_err(ApiPerfError::connection)?;
         let mut roots = RootCertStore::empty();
-        roots.add(authority).map_err(|e| fail(e.to_string()))?;
+        roots.add(authority).map_err(ApiPerfError::connection)?;
         let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|e| fail(e.to_string()))?
+            .map_err(ApiPerfError::connection)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let header = |text: &str| HeaderValue::from_str(text).map_err(|e| fail(e.to_string()));
+        let token = field("/users/0/user/token")?;
         Ok(Self {
-            address: host
+            address: server
+                .trim_start_matches("https://")
                 .parse()
-                .map_err(|_| fail(format!("address {host:?}")))?,
+                .map_err(|e| ApiPerfError::connection(format!("address {server:?}: {e}")))?,
             connector: TlsConnector::from(Arc::new(client)),
-            authorization: header(&format!("Bearer {}", user.user.token))?,
-            host: header(host)?,
+            authorization: HeaderValue::from_str(&format!("Bearer {token}"))
+                .map_err(ApiPerfError::connection)?,
         })
     }
 }
@@ -117,15 +81,16 @@ impl Connection {
     /// # Errors
     /// When the server does not accept it.
     pub(super) async fn open(endpoint: &ApiEndpoint) -> Result<Self, ApiPerfError> {
-        let fail = |e: &dyn std::fmt::Display| ApiPerfError::Connection(e.to_string());
         let stream = TcpStream::connect(endpoint.address)
             .await
-            .map_err(|e| fail(&e))?;
-        stream.set_nodelay(true).map_err(|e| fail(&e))?;
+            .map_err(ApiPerfError::connection)?;
+        stream.set_nodelay(true).map_err(ApiPerfError::connection)?;
         let name = ServerName::IpAddress(endpoint.address.ip().into());
         let stream = endpoint.connector.connect(name, stream).await;
-        let stream = TokioIo::new(stream.map_err(|e| fail(&e))?);
-        let (sender, connection) = http1::handshake(stream).await.map_err(|e| fail(&e))?;
+        let stream = TokioIo::new(stream.map_err(ApiPerfError::connection)?);
+        let (sender, connection) = http1::handshake(stream)
+            .await
+            .map_err(ApiPerfError::connection)?;
         // A request reports by itself that its connection broke.
         tokio::spawn(connection);
         Ok(Self {
@@ -137,36 +102,36 @@ impl Connection {
     /// Sends a request and leaves the body of the answer to be read as it arrives.
     ///
     /// # Errors
-    /// When there is no answer, or one of another code than the expected one.
+    /// When there is no answer, or one that reports a failure.
     pub(super) async fn stream(
         &mut self,
-        (method, path): (Method, &str),
-        (accept, content_type): (HeaderValue, HeaderValue),
+        method: Method,
+        path: &str,
+        accept: HeaderValue,
         body: Vec<u8>,
-        expected: u16,
     ) -> Result<Response<Incoming>, ApiPerfError> {
-        let fail = |e: &dyn std::fmt::Display| ApiPerfError::Connection(format!("{path}: {e}"));
+        let fail = |e: &dyn std::fmt::Display| ApiPerfError::connection(format!("{path}: {e}"));
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(HOST, &self.endpoint.host)
+            .header(HOST, self.endpoint.address.to_string())
             .header(AUTHORIZATION, &self.endpoint.authorization)
             .header(ACCEPT, accept)
-            .header(CONTENT_TYPE, content_type)
+            .header(CONTENT_TYPE, JSON)
             .body(Full::new(Bytes::from(body)))
             .map_err(|e| fail(&e))?;
         self.sender.ready().await.map_err(|e| fail(&e))?;
         let sent = self.sender.send_request(request).await;
         let response = sent.map_err(|e| fail(&e))?;
-        let code = response.status().as_u16();
-        if code == expected {
+        let status = response.status();
+        if status.is_success() {
             return Ok(response);
         }
         let body = response.into_body().collect().await;
         let text = body.map(|b| String::from_utf8_lossy(&b.to_bytes()).into_owned());
         Err(ApiPerfError::Answer {
             path: path.to_owned(),
-            code,
+            code: status.as_u16(),
             text: text.unwrap_or_default(),
         })
     }
@@ -175,36 +140,27 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::stream`].
-    pub(super) async fn send(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: Vec<u8>,
-        expected: u16,
-    ) -> Result<Bytes, ApiPerfError> {
-        let formats = (JSON, JSON);
-        let response = self.stream((method, path), formats, body, expected).await?;
-        let body = response.into_body().collect().await;
-        body.map(|b| b.to_bytes())
-            .map_err(|e| ApiPerfError::Connection(format!("{path}: {e}")))
+    pub(super) async fn post(&mut self, path: &str, body: Vec<u8>) -> Result<Bytes, ApiPerfError> {
+        let response = self.stream(Method::POST, path, JSON, body).await?;
+        read(response, path).await
     }
 
-    /// Reads a large answer.
+    /// Reads an answer.
     ///
     /// # Errors
     /// As [`Connection::stream`].
-    pub(super) async fn read(
+    pub(super) async fn get(
         &mut self,
         path: &str,
         accept: HeaderValue,
-    ) -> Result<Vec<u8>, ApiPerfError> {
-        let request = self.stream((Method::GET, path), (accept, JSON), Vec::new(), 200);
-        let mut body = request.await?.into_body();
-        let mut bytes = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| ApiPerfError::Connection(format!("{path}: {e}")))?;
-            bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-        }
-        Ok(bytes)
+    ) -> Result<Bytes, ApiPerfError> {
+        let response = self.stream(Method::GET, path, accept, Vec::new()).await?;
+        read(response, path).await
     }
+}
+
+async fn read(response: Response<Incoming>, path: &str) -> Result<Bytes, ApiPerfError> {
+    let body = response.into_body().collect().await;
+    body.map(|b| b.to_bytes())
+        .map_err(|e| ApiPerfError::connection(format!("{path}: {e}")))
 }

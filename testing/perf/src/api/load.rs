@@ -1,9 +1,9 @@
 //! Many connections that write at the same time, each as fast as it is answered.
 
+use super::ApiPerfError;
 use super::connection::{ApiEndpoint, Connection};
-use super::objects::{EVENTS, NAMESPACE, PODS, binding, event, node_of, pod, revision};
-use super::{ApiPerfError, ApiPerfOptions};
-use http::Method;
+use super::objects::{EVENTS, PODS, binding, event, node_of, pod, revision};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +16,6 @@ pub(super) enum LoadJob {
     CreateBindEvent,
 }
 
-/// The pods that are written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LoadedPods {
-    pub(super) prefix: &'static str,
-    pub(super) count: usize,
-}
-
 /// The acknowledged writes.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledged {
@@ -33,22 +26,22 @@ pub(super) struct Acknowledged {
     pub(super) took: Duration,
 }
 
-pub(super) fn name_of(prefix: &str, index: usize) -> String {
-    format!("{prefix}-{index:06}")
+pub(super) fn name_of(index: usize) -> String {
+    format!("load-{index:06}")
 }
 
-/// Writes the pods over `options.connections` connections, which are opened before.
+/// Writes `pods` pods over `count` connections, which are opened before.
 ///
 /// # Errors
 /// The first write that is not acknowledged.
 pub(super) async fn write(
     endpoint: &ApiEndpoint,
-    options: &ApiPerfOptions,
+    count: usize,
     job: LoadJob,
-    pods: LoadedPods,
+    pods: usize,
 ) -> Result<Acknowledged, ApiPerfError> {
     let mut connections = Vec::new();
-    for _ in 0..options.connections {
+    for _ in 0..count {
         connections.push(Connection::open(endpoint).await?);
     }
     let next = Arc::new(AtomicUsize::new(0));
@@ -60,9 +53,7 @@ pub(super) async fn write(
     }
     let mut all = Acknowledged::default();
     for task in tasks {
-        let mut one = task
-            .await
-            .map_err(|e| ApiPerfError::Connection(e.to_string()))??;
+        let mut one = task.await.map_err(ApiPerfError::connection)??;
         all.pods.append(&mut one.pods);
         all.latencies.append(&mut one.latencies);
     }
@@ -74,24 +65,26 @@ async fn work(
     mut connection: Connection,
     next: Arc<AtomicUsize>,
     job: LoadJob,
-    pods: LoadedPods,
+    pods: usize,
 ) -> Result<Acknowledged, ApiPerfError> {
     let mut done = Acknowledged::default();
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);
-        if index >= pods.count {
+        if index >= pods {
             return Ok(done);
         }
-        let name = name_of(pods.prefix, index);
+        let name = name_of(index);
         let node = node_of(index);
         let mut last = None;
-        for (method, path, body, code) in requests(job, &name, &node) {
+        for (path, body) in requests(job, &name, &node) {
             let sent = Instant::now();
-            let answer = connection.send(method, &path, body, code).await?;
+            let answer = connection
+                .post(&path, body.to_string().into_bytes())
+                .await?;
             done.latencies.push(sent.elapsed());
             if path == PODS {
                 let found = revision(&answer).ok_or_else(|| {
-                    ApiPerfError::Wrong(format!("the answer about {name} has no resourceVersion"))
+                    ApiPerfError::wrong(format!("the answer about {name} has no resourceVersion"))
                 })?;
                 last = Some(found);
             }
@@ -100,27 +93,14 @@ async fn work(
     }
 }
 
-fn requests(job: LoadJob, name: &str, node: &str) -> Vec<(Method, String, Vec<u8>, u16)> {
-    let create = || {
-        let body = pod(name).to_string().into_bytes();
-        (Method::POST, PODS.to_owned(), body, 201)
-    };
+fn requests(job: LoadJob, name: &str, node: &str) -> Vec<(String, Value)> {
+    let create = (PODS.to_owned(), pod(name));
     match job {
-        LoadJob::Create => vec![create()],
+        LoadJob::Create => vec![create],
         LoadJob::CreateBindEvent => vec![
-            create(),
-            (
-                Method::POST,
-                format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding"),
-                binding(name, node).to_string().into_bytes(),
-                201,
-            ),
-            (
-                Method::POST,
-                EVENTS.to_owned(),
-                event(name, node).to_string().into_bytes(),
-                201,
-            ),
+            create,
+            (format!("{PODS}/{name}/binding"), binding(name, node)),
+            (EVENTS.to_owned(), event(name, node)),
         ],
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(super) const NAMESPACE: &str = "default";
+const NAMESPACE: &str = "default";
 pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(super) const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 

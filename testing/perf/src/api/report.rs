@@ -1,5 +1,6 @@
 //! The measurements of an API server, and their output.
 
+use crate::stats::milliseconds;
 use crate::workload::Usage;
 use serde::Serialize;
 use std::fmt;
@@ -85,15 +86,10 @@ impl Rate {
         }
     }
 
-    pub(super) fn timed(mut self, mut latencies: Vec<Duration>) -> Self {
-        latencies.sort_unstable();
-        let at = |share: f64| {
-            let index = (latencies.len() as f64 * share) as usize;
-            let latency = latencies.get(index.min(latencies.len().saturating_sub(1)));
-            latency.map(|l| l.as_secs_f64() * 1e3)
-        };
-        self.latency_millis_median = at(0.5);
-        self.latency_millis_p99 = at(0.99);
+    pub(super) fn timed(mut self, latencies: &[Duration]) -> Self {
+        let buckets = milliseconds(latencies);
+        self.latency_millis_median = buckets.map(|b| b.perc50);
+        self.latency_millis_p99 = buckets.map(|b| b.perc99);
         self
     }
 }

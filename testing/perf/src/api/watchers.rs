@@ -35,8 +35,7 @@ pub(super) async fn open(
     let mut watchers = Vec::new();
     for _ in 0..count {
         let mut connection = Connection::open(endpoint).await?;
-        let formats = (JSON, JSON);
-        let opened = connection.stream((Method::GET, &path), formats, Vec::new(), 200);
+        let opened = connection.stream(Method::GET, &path, JSON, Vec::new());
         let body = opened.await?.into_body();
         watchers.push(tokio::spawn(async move {
             let _connection = connection;
@@ -59,7 +58,7 @@ async fn receive(mut body: Incoming, expected: usize) -> Result<Received, ApiPer
             ))
         };
         let frame = frame.map_err(|_| missing())?.ok_or_else(missing)?;
-        let frame = frame.map_err(|e| ApiPerfError::Connection(e.to_string()))?;
+        let frame = frame.map_err(ApiPerfError::connection)?;
         let mut rest = frame.data_ref().map_or(&[][..], |data| data);
         while let Some(end) = rest.iter().position(|b| *b == b'\n') {
             let (head, tail) = rest.split_at(end + 1);

@@ -1,9 +1,13 @@
 //! The options of `berth perf`.
 
-use crate::api::ApiPart;
-use crate::core::Row;
+use crate::api::ApiPerfOptions;
+use crate::core::CorePerfOptions;
+use crate::dispatcher::DispatcherPerfOptions;
+use crate::explain::ExplainPerfOptions;
+use crate::memory::MemoryPerfOptions;
+use crate::queue::QueuePerfOptions;
 use berth_edge::print::Output;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use regex::Regex;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -108,135 +112,29 @@ pub(crate) enum PerfCommand {
     #[command(
         after_help = "Example: berth perf core --nodes 5000 --rows unconstrained,hard-spread"
     )]
-    Core(PerfCoreArgs),
+    Core(Box<Measurement<PerfCoreArgs>>),
     /// Measure the scheduling queue: cost of events with many waiting pods
     #[command(after_help = "Example: berth perf queue --waiting 100,1000000")]
-    Queue(PerfQueueArgs),
+    Queue(Measurement<QueuePerfOptions>),
     /// Measure the cost of a slow API server for the scheduling loop, in virtual time
     #[command(after_help = "Example: berth perf dispatcher --latency-millis 20")]
-    Dispatcher(PerfDispatcherArgs),
+    Dispatcher(Measurement<DispatcherPerfOptions>),
     /// Measure the memory of nodes and bound pods
     #[command(after_help = "Example: berth perf memory --nodes 100000 --pods 1000000")]
-    Memory(PerfMemoryArgs),
+    Memory(Measurement<MemoryPerfOptions>),
     /// Measure explanations: latency, and the effect on the rate of decisions
     #[command(after_help = "Example: berth perf explain --nodes 5000 --pods 10000")]
-    Explain(PerfExplainArgs),
+    Explain(Measurement<ExplainPerfOptions>),
     /// Measure an API server with a data directory over HTTPS: writes, watches, lists and memory, with verification
     #[command(after_help = "Example: berth perf api --parts creates,writes --pods 20000")]
-    Api(PerfApiArgs),
+    Api(Measurement<ApiPerfOptions>),
 }
 
-/// `berth perf api`.
+/// A measurement with its options.
 #[derive(Debug, Args)]
-pub(crate) struct PerfApiArgs {
-    /// Operations, each on a separate server: creates, writes, watches, lists [default: all]
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    pub(crate) parts: Vec<ApiPart>,
-    /// Number of concurrent connections that write
-    #[arg(long, value_name = "N", default_value = "64")]
-    pub(crate) connections: NonZeroUsize,
-    /// Number of created pods, and of pods that are created and bound with an event
-    #[arg(long, value_name = "N", default_value = "40000")]
-    pub(crate) pods: NonZeroUsize,
-    /// Number of watchers, each with its own connection
-    #[arg(long, value_name = "N", default_value = "1000")]
-    pub(crate) watchers: NonZeroUsize,
-    /// Number of pods that are created for the watchers
-    #[arg(long, value_name = "N", default_value = "1000")]
-    pub(crate) watched: NonZeroUsize,
-    /// Number of listed pods
-    #[arg(long, value_name = "N", default_value = "100000")]
-    pub(crate) listed: NonZeroUsize,
-    /// Build of berth to measure [default: this program]
-    #[arg(long, value_name = "BINARY")]
-    pub(crate) server: Option<PathBuf>,
-    /// Parent directory of the data directories, which selects the disk [default: the temporary directory]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: Option<PathBuf>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
-/// `berth perf memory`.
-#[derive(Debug, Args)]
-pub(crate) struct PerfMemoryArgs {
-    /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    pub(crate) nodes: usize,
-    /// Number of bound pods
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    pub(crate) pods: usize,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
-/// `berth perf explain`.
-#[derive(Debug, Args)]
-pub(crate) struct PerfExplainArgs {
-    /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 5_000)]
-    pub(crate) nodes: usize,
-    /// Number of waiting pods
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub(crate) pods: usize,
-    /// Number of explanations without concurrent scheduling
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    pub(crate) rounds: usize,
-    /// Number of turns with and without questions
-    #[arg(long, value_name = "N", default_value_t = 24)]
-    pub(crate) turns: usize,
-    /// Duration of a turn in milliseconds
-    #[arg(long, value_name = "N", default_value_t = 500)]
-    pub(crate) turn_milliseconds: u64,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
-/// The measured evaluators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PerfSides {
-    /// The plain evaluator
-    Plain,
-    /// The incremental evaluator
-    Incremental,
-    /// Both, with their ratio
-    Both,
-}
-
-/// `berth perf queue`.
-#[derive(Debug, Args)]
-pub(crate) struct PerfQueueArgs {
-    /// Numbers of other waiting pods, compared in one run
-    #[arg(
-        long,
-        value_name = "N",
-        value_delimiter = ',',
-        default_value = "100,10000,1000000"
-    )]
-    pub(crate) waiting: Vec<usize>,
-    /// Number of repetitions of each event
-    #[arg(long, value_name = "N", default_value_t = 400)]
-    pub(crate) events: usize,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
-/// `berth perf dispatcher`.
-#[derive(Debug, Args)]
-pub(crate) struct PerfDispatcherArgs {
-    /// Latency of a call to the slow API server, in milliseconds of virtual time
-    #[arg(long, value_name = "MS", default_value_t = 20)]
-    pub(crate) latency_millis: u64,
-    /// Number of bound pods, in addition to writes of pod status
-    #[arg(long, value_name = "N", default_value_t = 2_000)]
-    pub(crate) pods: usize,
-    /// Number of pods that a PreEnqueue plugin rejects
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub(crate) rejected: usize,
+pub(crate) struct Measurement<T: Args> {
+    #[command(flatten)]
+    pub(crate) options: T,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
@@ -245,45 +143,12 @@ pub(crate) struct PerfDispatcherArgs {
 /// `berth perf core`.
 #[derive(Debug, Args)]
 pub(crate) struct PerfCoreArgs {
-    /// Numbers of nodes, compared in one run
-    #[arg(
-        long,
-        value_name = "N",
-        value_delimiter = ',',
-        default_value = "1000,5000"
-    )]
-    pub(crate) nodes: Vec<usize>,
-    /// Number of scheduled pods at each size
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub(crate) pods: usize,
-    /// Rows to measure [default: all]
-    #[arg(long, value_name = "ROW", value_delimiter = ',')]
-    pub(crate) rows: Vec<Row>,
-    /// Number of pods for the slow plain evaluator [default: by the size of the cluster]
-    #[arg(long, value_name = "N")]
-    pub(crate) plain_pods: Option<usize>,
-    /// Number of running pods on the nodes before the measurement, in addition to the pods of the row
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) bound: usize,
-    /// Number of waiting pods with scheduling gates
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) gated: usize,
-    /// Number of waiting pods that no node accepts
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) unschedulable: usize,
-    /// Evaluator
-    #[arg(long, value_enum, default_value_t = PerfSides::Both)]
-    pub(crate) evaluator: PerfSides,
+    #[command(flatten)]
+    pub(crate) core: CorePerfOptions,
     /// Feature gates of the scheduler, as Name=true,Other=false
     #[arg(long, value_name = "GATES", default_value = "")]
     pub(crate) feature_gates: String,
     /// File with a KubeSchedulerConfiguration: measure its profiles. Its extenders are not called
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Seed of the generated cluster
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
 }

@@ -1,9 +1,9 @@
 //! `--embedded`: the control plane and the scheduler as processes of their own, over HTTPS.
 
-use super::child::ChildProcess;
-use super::scratch::Scratch;
 use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
+use crate::child::ChildProcess;
+use crate::scratch::Scratch;
 use crate::workload::{
     ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
 };

@@ -1,10 +1,10 @@
 //! `--kubeconfig` and `--scheduler-command`: any scheduler on any API server.
 
 use super::args::PerfWorkloadArgs;
-use super::child::ChildProcess;
-use super::scratch::Scratch;
 use super::user_agent;
 use super::workloads::Named;
+use crate::child::ChildProcess;
+use crate::scratch::Scratch;
 use crate::workload::{
     ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
 };

@@ -1,8 +1,8 @@
 //! `--in-process`: scheduler and control plane in this process, without sockets.
 
-use super::scratch::NO_LIMIT;
 use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, user_agent};
+use crate::scratch::NO_LIMIT;
 use crate::workload::{
     ClusterFuture, Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget,
 };

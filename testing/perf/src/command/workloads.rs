@@ -4,6 +4,7 @@ use super::args::PerfWorkloadArgs;
 use super::embedded::Embedded;
 use super::external::External;
 use super::in_process::InProcess;
+use super::spinner;
 use crate::workload::report::{WorkloadReport, WorkloadRun, data_items};
 use crate::workload::{
     RunError, RunOptions, Selection, Workload, WorkloadProgress, WorkloadTarget, read_file, run,
@@ -15,13 +16,9 @@ use berth_edge::signal::{STOP_PATIENCE, StopSignals};
 use berth_edge::tasks;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::time::{Duration, Instant};
-
-/// The interval at which the spinner turns.
-const SPINNER_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the workloads.
 ///
@@ -140,7 +137,7 @@ async fn run_all(
             if targets.len() > 1 {
                 name += &format!(" with {}", target.build());
             }
-            let bar = spinner(&name, repetition);
+            let bar = spinner(&format!("{name} ({repetition})"));
             let begun = Instant::now();
             let options = RunOptions {
                 wait_limit: Duration::from_secs(args.wait_limit_seconds),
@@ -183,16 +180,6 @@ fn at_rate(rate: Option<NonZeroU32>) -> String {
     rate.map_or_else(String::new, |rate| {
         format!("; measured pods are created at {rate}/s")
     })
-}
-
-fn spinner(name: &str, repetition: usize) -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix}  {elapsed}  {msg}") {
-        bar.set_style(style);
-    }
-    bar.set_prefix(format!("{name} ({repetition})"));
-    bar.enable_steady_tick(SPINNER_INTERVAL);
-    bar
 }
 
 /// One line for a run that ended: a long command shows how far it is.

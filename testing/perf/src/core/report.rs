@@ -2,6 +2,7 @@
 
 use super::Row;
 use super::world::CoreRun;
+use crate::stats::buckets;
 use serde::Serialize;
 use std::fmt;
 
@@ -23,7 +24,7 @@ pub struct CorePerfReport {
 #[serde(rename_all = "camelCase")]
 pub struct MeasuredRow {
     /// The row.
-    pub row: &'static str,
+    pub row: Row,
     /// Nodes of the cluster.
     pub nodes: usize,
     /// Pods on them before.
@@ -60,7 +61,7 @@ impl MeasuredRow {
         let both = plain.as_ref().zip(incremental.as_ref());
         let ratio = both.map(|(a, b)| b.speed() / a.speed());
         Self {
-            row: row.name(),
+            row,
             nodes,
             existing,
             plain,
@@ -108,14 +109,9 @@ impl Figures {
     }
 
     pub(super) fn of(run: CoreRun) -> Self {
-        let mut micros = run.micros;
+        let micros = run.micros;
         let first_decision_millis = micros.first().copied().unwrap_or_default() / 1e3;
-        micros.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            let last = micros.len().saturating_sub(1);
-            let found = micros.get((last as f64 * share) as usize);
-            found.copied().unwrap_or_default()
-        };
+        let buckets = buckets(&micros);
         let decisions_per_second = micros.len() as f64 / run.seconds.max(f64::EPSILON);
         Self {
             decisions: micros.len(),
@@ -129,8 +125,8 @@ impl Figures {
                 .map(|share| decisions_per_second / share),
             first_decision_millis,
             resident_mebibytes: run.resident.map(|bytes| bytes as f64 / f64::from(1 << 20)),
-            decision_micros_median: at(0.5),
-            decision_micros_p99: at(0.99),
+            decision_micros_median: buckets.map_or(0.0, |b| b.perc50),
+            decision_micros_p99: buckets.map_or(0.0, |b| b.perc99),
         }
     }
 }

@@ -4,9 +4,10 @@
 use super::{devices, volumes};
 use crate::generate::{self, ZONES};
 use berth_api::{Kind, Node, Object, Pod};
+use clap::ValueEnum;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// The number of sets of pods that keep away from their own kind: 10,000 pods that each take a node of their own do not
@@ -21,85 +22,70 @@ const VICTIMS_PER_NODE: usize = 4;
 /// The nodes of [`Row::Overhead`], whatever was asked for.
 const FEW_NODES: usize = 10;
 
-macro_rules! rows {
-    ($($variant:ident: $name:literal, $doc:literal;)*) => {
-        /// The measured row.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Row {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl Row {
-            /// Every row, in the order in which they are printed.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The name on the command line.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-
-            /// The description of its pods.
-            pub fn about(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $doc,)*
-                }
-            }
-        }
-    };
-}
-
-rows! {
-    Unconstrained: "unconstrained", "Pods that fit anywhere.";
-    NodeAffinity: "node-affinity", "Pods that require one of two zones.";
-    HardSpread: "hard-spread", "Pods that must be spread over zones and nodes.";
-    SoftSpread: "soft-spread", "Pods that should be spread over zones and nodes.";
-    PodAffinity: "pod-affinity", "Pods that require to be in the zone of their like.";
-    AntiAffinity: "anti-affinity", "Pods that require a node without their like.";
-    PreferredAffinity: "preferred-affinity", "Pods that prefer the zone of some pods and nodes without others.";
-    NamespaceSelectors: "namespace-selectors", "Required affinity and anti-affinity to pods of selected namespaces.";
-    ManyShapes: "many-shapes", "The same from a hundred namespaces in turn: five hundred kinds of pods.";
-    Mixed: "mixed", "Pods of all these kinds in turn, in a cluster that has some of each.";
-    Different: "different", "Pods of which no two are alike: each has requests and labels of its own.";
-    DifferentConstraints: "different-constraints", "The same, and half of them are spread, or near and far from others, by selectors of their own.";
-    Preemption: "preemption", "Every node is full of less important pods: each pod must make room.";
-    Unfit: "unfit", "Pods that fit nowhere, for different reasons on different nodes.";
-    DaemonSet: "daemonset", "Pods of a DaemonSet: each names its node in a required node affinity.";
-    RollingUpdate: "rolling-update", "A Deployment is replaced: before each decision an old pod is deleted and a new one created.";
-    NodePool: "node-pool", "Half of the nodes are replaced one by one, with the pods on them, while pods are scheduled.";
-    Devices: "devices", "Pods with a claim for one device that a CEL expression selects.";
-    ClaimTemplates: "claim-templates", "Pods whose claim for one device is made from a template when they wait already.";
-    MatchingDevices: "matching-devices", "Pods with a claim for four devices of one PCIe root.";
-    DeviceLists: "device-lists", "Pods with a claim for the first of three alternatives that is available.";
-    Partitions: "partitions", "Pods with a claim for a partition of a device; partitions share counters.";
-    NetworkDevices: "network-devices", "Pods with a claim for one of the devices that all nodes can use.";
-    BoundClaims: "bound-claims", "Pods with a claim of their own that is bound to a CSI volume of a zone.";
-    LateClaims: "late-claims", "Pods with a claim of their own whose volume is provisioned for the node of the pod.";
-    Overhead: "overhead", "Pods that fit anywhere on ten large nodes: what a decision costs beside the evaluator.";
+/// The measured row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Row {
+    /// Pods that fit anywhere.
+    Unconstrained,
+    /// Pods that require one of two zones.
+    NodeAffinity,
+    /// Pods that must be spread over zones and nodes.
+    HardSpread,
+    /// Pods that should be spread over zones and nodes.
+    SoftSpread,
+    /// Pods that require to be in the zone of their like.
+    PodAffinity,
+    /// Pods that require a node without their like.
+    AntiAffinity,
+    /// Pods that prefer the zone of some pods and nodes without others.
+    PreferredAffinity,
+    /// Required affinity and anti-affinity to pods of selected namespaces.
+    NamespaceSelectors,
+    /// The same from a hundred namespaces in turn: five hundred kinds of pods.
+    ManyShapes,
+    /// Pods of all these kinds in turn, in a cluster that has some of each.
+    Mixed,
+    /// Pods of which no two are alike: each has requests and labels of its own.
+    Different,
+    /// The same, and half of them are spread, or near and far from others, by selectors of their own.
+    DifferentConstraints,
+    /// Every node is full of less important pods: each pod must make room.
+    Preemption,
+    /// Pods that fit nowhere, for different reasons on different nodes.
+    Unfit,
+    /// Pods of a DaemonSet: each names its node in a required node affinity.
+    Daemonset,
+    /// A Deployment is replaced: before each decision an old pod is deleted and a new one created.
+    RollingUpdate,
+    /// Half of the nodes are replaced one by one, with the pods on them, while pods are scheduled.
+    NodePool,
+    /// Pods with a claim for one device that a CEL expression selects.
+    Devices,
+    /// Pods whose claim for one device is made from a template when they wait already.
+    ClaimTemplates,
+    /// Pods with a claim for four devices of one PCIe root.
+    MatchingDevices,
+    /// Pods with a claim for the first of three alternatives that is available.
+    DeviceLists,
+    /// Pods with a claim for a partition of a device; partitions share counters.
+    Partitions,
+    /// Pods with a claim for one of the devices that all nodes can use.
+    NetworkDevices,
+    /// Pods with a claim of their own that is bound to a CSI volume of a zone.
+    BoundClaims,
+    /// Pods with a claim of their own whose volume is provisioned for the node of the pod.
+    LateClaims,
+    /// Pods that fit anywhere on ten large nodes: what a decision costs beside the evaluator.
+    Overhead,
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A row that does not exist.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown row {name:?}; there are {}", Row::ALL.iter().map(|row| row.name()).collect::<Vec<_>>().join(", "))]
-pub struct UnknownRow {
-    /// The requested name.
-    pub name: String,
-}
-
-impl FromStr for Row {
-    type Err = UnknownRow;
-    fn from_str(name: &str) -> Result<Self, UnknownRow> {
-        let found = Self::ALL.iter().find(|row| row.name() == name);
-        found.copied().ok_or_else(|| UnknownRow {
-            name: name.to_owned(),
-        })
+        match self.to_possible_value() {
+            Some(value) => f.pad(value.get_name()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -217,7 +203,7 @@ impl Row {
         rng: &mut fastrand::Rng,
     ) -> (Arc<Pod>, Vec<(Kind, Value)>) {
         let mut pod = generate::pod_json(index);
-        if self == Self::DaemonSet {
+        if self == Self::Daemonset {
             on_node(&mut pod, &format!("node-{}", index % nodes.max(1)));
         }
         self.shape(&mut pod, index, rng);
@@ -257,7 +243,7 @@ impl Row {
                 request(pod, "5", "500Mi");
                 in_zones(pod, &ZONES[..2]);
             }
-            Self::DaemonSet
+            Self::Daemonset
             | Self::NodePool
             | Self::Devices
             | Self::ClaimTemplates
@@ -419,16 +405,14 @@ fn own_constraints(pod: &mut Value, index: usize) {
 mod tests {
     use super::*;
 
+    /// Rows have one name on the command line, in tables and in JSON.
     #[test]
-    fn rows_are_found_by_name_and_errors_list_the_rows() {
-        for row in Row::ALL {
-            assert_eq!(row.name().parse(), Ok(*row));
+    fn rows_are_found_by_name() {
+        for row in Row::value_variants() {
+            let name = row.to_string();
+            assert_eq!(Row::from_str(&name, false), Ok(*row));
+            assert_eq!(json!(row), name);
         }
-        let error = "spread".parse::<Row>().expect_err("no such row");
-        assert!(
-            error.to_string().contains("hard-spread, soft-spread"),
-            "{error}"
-        );
     }
 
     #[test]

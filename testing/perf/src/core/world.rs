@@ -218,13 +218,8 @@ impl CoreWorld {
         self.seconds += begun.elapsed().as_secs_f64();
     }
 
-    /// Lets the core schedule until it is done with `pods` pods; `progress` is called for every decision.
-    pub(super) fn run(
-        mut self,
-        row: Row,
-        scale: &ClusterScale,
-        mut progress: impl FnMut(usize),
-    ) -> CoreRun {
+    /// Lets the core schedule until it is done with `pods` pods.
+    pub(super) fn run(mut self, row: Row, scale: &ClusterScale) -> CoreRun {
         let pods = scale.pods;
         let mut run = CoreRun {
             micros: Vec::with_capacity(pods),
@@ -268,7 +263,6 @@ impl CoreWorld {
                         run.scheduled += usize::from(!node.is_empty());
                         run.nodes.push(node);
                     }
-                    progress(run.micros.len());
                 }
                 ScheduleOutcome::Idle { next_wake } => {
                     let wake = next_wake.filter(|wake| wake.since(self.now) < QUIET_MAX);

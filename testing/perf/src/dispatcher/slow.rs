@@ -7,6 +7,7 @@
 use super::report::{LoopFigures, ReportFigures};
 use crate::core::PerfError;
 use crate::generate;
+use crate::stats::milliseconds;
 use berth_api::pod::PodCondition;
 use berth_api::{Duration, Object, Pod, Str, Time};
 use berth_framework::event::EventRegistration;
@@ -262,12 +263,10 @@ impl SlowCluster {
         }
     }
 
-    /// Waits at this share of the pods, in milliseconds.
-    fn wait_at(&mut self, share: f64) -> f64 {
-        self.measured.waits.sort_unstable();
-        let last = self.measured.waits.len().saturating_sub(1);
-        let wait = self.measured.waits.get((last as f64 * share) as usize);
-        wait.map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
+    /// The waits of the pods, in milliseconds: the median and the 99th percentile.
+    fn waits(&self) -> (f64, f64) {
+        let waits = milliseconds(&self.measured.waits);
+        waits.map_or((0.0, 0.0), |b| (b.perc50, b.perc99))
     }
 }
 
@@ -295,7 +294,7 @@ pub(super) fn loops(kind: Loop, latency: Duration, pods: usize) -> Result<LoopFi
         rejected: pods,
         bound: cluster.measured.waits.len(),
         bound_per_second: cluster.measured.waits.len() as f64 / seconds.max(f64::EPSILON),
-        wait_millis_p99: cluster.wait_at(0.99),
+        wait_millis_p99: cluster.waits().1,
         patches: cluster.measured.patches,
     })
 }
@@ -324,6 +323,7 @@ pub(super) fn reports(
         cluster.create(generate::pod(index, |_| {}), true);
     }
     cluster.run(None);
+    let (wait_millis_median, wait_millis_p99) = cluster.waits();
     Ok(ReportFigures {
         rejected,
         gate: if is_reported { "on" } else { "off" },
@@ -333,8 +333,8 @@ pub(super) fn reports(
             .events
             .saturating_sub(cluster.measured.waits.len()),
         bound: cluster.measured.waits.len(),
-        wait_millis_median: cluster.wait_at(0.5),
-        wait_millis_p99: cluster.wait_at(0.99),
+        wait_millis_median,
+        wait_millis_p99,
     })
 }
 

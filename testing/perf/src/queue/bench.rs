@@ -4,6 +4,7 @@ use super::crowd::{Crowd, Mould};
 use super::report::EventFigures;
 use super::scene::Scene;
 use crate::core::PerfError;
+use crate::stats::median;
 use berth_api::{Duration, Object, Pod, ResourceClaim, Time};
 use berth_framework::cluster::claim_names;
 use berth_framework::plugin::Context;
@@ -34,8 +35,7 @@ pub(super) struct Played {
 }
 
 impl Played {
-    pub(super) fn of(mut self, scene: &Scene, crowd: Crowd, waiting: usize) -> EventFigures {
-        self.micros.sort_by(f64::total_cmp);
+    pub(super) fn of(self, scene: &Scene, crowd: Crowd, waiting: usize) -> EventFigures {
         let events = self.events.max(1) as f64;
         EventFigures {
             event: scene.name,
@@ -46,11 +46,7 @@ impl Played {
             moved_per_event: self.moved as f64 / events,
             hints_per_event: self.hints as f64 / events,
             gate: "on",
-            micros_median: self
-                .micros
-                .get(self.micros.len() / 2)
-                .copied()
-                .unwrap_or(0.0),
+            micros_median: median(&self.micros).unwrap_or_default(),
         }
     }
 }

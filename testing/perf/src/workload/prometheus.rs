@@ -1,6 +1,6 @@
 //! Metrics in the text format of Prometheus: counters and histograms, as far as results need them.
 
-use super::stats::Buckets;
+use crate::stats::Buckets;
 use std::collections::BTreeMap;
 
 /// The samples of a scrape.

@@ -4,7 +4,7 @@
 //! no sample. A second without a pod is folded into the next one with a pod: its rate is taken over the whole interval,
 //! and counts once for each second. Average and percentiles are over these samples.
 
-use super::stats::{Buckets, buckets};
+use crate::stats::{Buckets, buckets};
 use std::time::Duration;
 
 /// The interval at which the number of scheduled pods is read.

@@ -1,8 +1,8 @@
 //! The table.
 
 use super::{Compared, WorkloadReport, WorkloadRun};
+use crate::stats::median;
 use crate::workload::run::{ProcessUsage, WorkloadMeasured};
-use crate::workload::stats::median;
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
 

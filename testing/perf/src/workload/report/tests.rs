@@ -1,6 +1,6 @@
 use super::*;
+use crate::stats::Buckets;
 use crate::workload::run::{PodCount, ProcessUsage};
-use crate::workload::stats::Buckets;
 
 fn outcome(average: Option<f64>) -> WorkloadOutcome {
     let buckets = average.map(|average| Buckets {

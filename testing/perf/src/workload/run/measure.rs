@@ -1,11 +1,11 @@
 //! A measurement: from the beginning of an operation, or of several, to their end.
 
+use crate::stats::{Buckets, milliseconds};
 use crate::workload::api::WorkloadApi;
 use crate::workload::cluster::RunningCluster;
 use crate::workload::ops::LabelSet;
 use crate::workload::process::{Process, Usage};
 use crate::workload::prometheus::{Labels, Scrape};
-use crate::workload::stats::{Buckets, milliseconds};
 use crate::workload::throughput::{SAMPLE_INTERVAL, Throughput};
 use crate::workload::view::{PodFilter, WatchView};
 use std::collections::BTreeMap;

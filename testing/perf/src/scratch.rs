@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Requests a second of a scheduler without a limit of its own.
-pub(super) const NO_LIMIT: f32 = -1.0;
+pub(crate) const NO_LIMIT: f32 = -1.0;
 
 /// A directory of files.
-pub(super) struct Scratch(TempDir);
+pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
     /// A fresh directory.
-    pub(super) fn new() -> Result<Self, RunError> {
+    pub(crate) fn new() -> Result<Self, RunError> {
         Self::within(&std::env::temp_dir())
     }
 
     /// A fresh directory in another one.
-    pub(super) fn within(folder: &Path) -> Result<Self, RunError> {
+    pub(crate) fn within(folder: &Path) -> Result<Self, RunError> {
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
@@ -32,12 +32,12 @@ impl Scratch {
     }
 
     /// A path in it.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Writes the configuration of a scheduler: the workload's, with the connection of this run.
-    pub(super) fn scheduler_config(
+    pub(crate) fn scheduler_config(
         &self,
         base: Option<&Path>,
         kubeconfig: &Path,

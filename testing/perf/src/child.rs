@@ -18,12 +18,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 const LOG_SHOWN_MAX: usize = 2_000;
 
 /// A process.
-pub(super) struct ChildProcess {
+pub(crate) struct ChildProcess {
     name: &'static str,
     child: Child,
     log: PathBuf,
     /// The output that a process of berth printed until it was ready.
-    pub(super) greeting: String,
+    pub(crate) greeting: String,
 }
 
 impl ChildProcess {
@@ -60,7 +60,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(super) fn shell(name: &'static str, line: &str, log: PathBuf) -> Result<Self, RunError> {
+    pub(crate) fn shell(name: &'static str, line: &str, log: PathBuf) -> Result<Self, RunError> {
         let mut command = Command::new("/bin/sh");
         // The process keeps its id, so that its own CPU time is measured.
         command.args(["-c", &format!("exec {line}")]);
@@ -71,7 +71,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// When it cannot be started, ends, or is not ready in time.
-    pub(super) async fn berth(
+    pub(crate) async fn berth(
         name: &'static str,
         program: &Path,
         args: &[&str],
@@ -113,7 +113,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// When there is none.
-    pub(super) fn greeted(&self, label: &str) -> Result<String, RunError> {
+    pub(crate) fn greeted(&self, label: &str) -> Result<String, RunError> {
         let line = self.greeting.lines().find_map(|l| l.strip_prefix(label));
         let word = line.and_then(|rest| rest.split_whitespace().next());
         word.map(str::to_owned)
@@ -121,7 +121,7 @@ impl ChildProcess {
     }
 
     /// The process for reports.
-    pub(super) fn process(&self) -> Option<Process> {
+    pub(crate) fn process(&self) -> Option<Process> {
         Some(Process {
             name: self.name.to_owned(),
             pid: self.child.id()?,
@@ -129,7 +129,7 @@ impl ChildProcess {
     }
 
     /// Resolves when the process has ended by itself, with the end of its log.
-    pub(super) async fn ended(&mut self) -> String {
+    pub(crate) async fn ended(&mut self) -> String {
         let status = match self.child.wait().await {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
@@ -138,7 +138,7 @@ impl ChildProcess {
     }
 
     /// Ends the process.
-    pub(super) async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         let _ = self.child.start_kill();
         let _ = timeout(STOP_LIMIT, self.child.wait()).await;
     }
