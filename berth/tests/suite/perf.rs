@@ -229,7 +229,7 @@ fn a_malformed_file_is_refused_before_anything_starts() {
     assert_eq!(output.status.code(), Some(2));
     let stderr = text(&output.stderr);
     assert!(
-        stderr.contains("unknown opcode \"createNamespace\""),
+        stderr.contains("unknown variant `createNamespace`"),
         "{stderr}"
     );
 }

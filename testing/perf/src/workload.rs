@@ -13,7 +13,6 @@ mod api;
 pub mod cluster;
 pub mod decode;
 pub mod error;
-mod fields;
 pub mod objects;
 pub mod ops;
 pub mod process;

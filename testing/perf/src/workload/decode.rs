@@ -4,10 +4,11 @@
 mod ops;
 
 use super::error::FileError;
-use super::fields::{MappingFields, wrong};
 use super::objects::FileTemplates;
-use super::ops::Op;
+use super::ops::{Op, set, some};
 use super::run::PodCount;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +57,7 @@ pub struct Threshold {
     /// The metric, `SchedulingThroughput` by default.
     pub metric: String,
     /// Labels of the metric.
-    pub labels: Vec<(String, String)>,
+    pub labels: BTreeMap<String, String>,
     /// The bucket, `Average` by default.
     pub bucket: String,
     /// Whether the metric must be below the limit.
@@ -116,15 +117,13 @@ pub fn read_file(path: &Path) -> Result<Vec<Workload>, FileError> {
     let shown = path.display().to_string();
     let text = read_text(path)
         .map_err(|reason| FileError::new(&shown, format!("failed to read the file: {reason}")))?;
-    let value: Value = serde_saphyr::from_str(&text)
-        .map_err(|e| FileError::new(&shown, format!("malformed YAML: {e}")))?;
     let directory = path.parent().unwrap_or(Path::new("")).to_owned();
     let topic = std::path::absolute(&directory)
         .ok()
         .and_then(|d| Some(d.file_name()?.to_str()?.to_owned()))
         .unwrap_or_default();
     let templates = FileTemplates::new(directory);
-    decode(&shown, &topic, value, &templates)
+    decode(&shown, &topic, &text, &templates)
 }
 
 /// Reads a file that is no larger than it should be.
@@ -150,133 +149,125 @@ pub fn read_text(path: &Path) -> Result<String, String> {
 pub(super) fn decode(
     file: &str,
     topic: &str,
-    value: Value,
+    text: &str,
     templates: &FileTemplates,
 ) -> Result<Vec<Workload>, FileError> {
-    let Value::Array(cases) = value else {
-        return Err(wrong(file, "a list of test cases", &value));
-    };
+    let cases: Vec<TestCase> =
+        serde_saphyr::from_str(text).map_err(|e| FileError::new(file, e.to_string()))?;
     if cases.is_empty() {
         return Err(FileError::new(file, "no test cases defined"));
     }
     let mut names = BTreeSet::new();
     let mut workloads = Vec::new();
-    for (index, case) in cases.into_iter().enumerate() {
-        let case = TestCase::decode(file, index, case)?;
-        if !names.insert(case.name.clone()) {
+    for case in &cases {
+        if !names.insert(&case.name) {
             let message = format!("two test cases are named {:?}", case.name);
             return Err(FileError::new(file, message));
         }
-        case.workloads(topic, templates, &mut workloads)?;
+        let place = format!("{file}: {}", case.name);
+        case.workloads(&place, topic, templates, &mut workloads)?;
     }
     Ok(workloads)
 }
 
 /// A test case before its workloads are made from it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TestCase {
-    place: String,
+    #[serde(deserialize_with = "set")]
     name: String,
+    #[serde(default)]
     labels: Vec<String>,
+    #[serde(default)]
     feature_gates: BTreeMap<String, bool>,
-    scheduler_config: Option<String>,
-    default_pod: Option<String>,
-    threshold_metric: Option<MetricSelector>,
-    ops: Vec<Value>,
-    workloads: Vec<Value>,
+    scheduler_config_path: Option<String>,
+    default_pod_template_path: Option<String>,
+    default_threshold_metric_selector: Option<MetricSelector>,
+    #[serde(deserialize_with = "some")]
+    workload_template: Vec<Value>,
+    #[serde(deserialize_with = "some")]
+    workloads: Vec<CaseWorkload>,
+    #[serde(
+        default,
+        rename = "metricsCollectorConfig",
+        deserialize_with = "unsupported"
+    )]
+    _metrics_collector_config: (),
 }
 
-struct MetricSelector {
+/// A workload of a test case.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct CaseWorkload {
+    #[serde(deserialize_with = "set")]
     name: String,
-    labels: Vec<(String, String)>,
-    bucket: String,
+    #[serde(default)]
+    labels: Vec<String>,
+    #[serde(default)]
+    feature_gates: BTreeMap<String, bool>,
+    /// A number, or numbers by topic.
+    threshold: Option<Value>,
+    threshold_metric_selector: Option<MetricSelector>,
+    #[serde(default)]
+    limits: BTreeMap<PodCount, f64>,
+    #[serde(default)]
+    params: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct MetricSelector {
+    #[serde(deserialize_with = "set")]
+    name: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "set")]
+    data_bucket: String,
+    #[serde(default)]
     expect_lower: bool,
 }
 
-impl TestCase {
-    fn decode(file: &str, index: usize, value: Value) -> Result<Self, FileError> {
-        let named = value.get("name").and_then(Value::as_str).unwrap_or("");
-        let place = if named.is_empty() {
-            format!("{file}: [{index}]")
-        } else {
-            format!("{file}: {named}")
-        };
-        let mut fields = MappingFields::of(place, value)?;
-        let case = Self {
-            place: fields.place().to_owned(),
-            name: fields.required_text("name")?,
-            labels: fields.texts("labels")?,
-            feature_gates: feature_gates(&mut fields)?,
-            scheduler_config: fields.text("schedulerConfigPath")?,
-            default_pod: fields.text("defaultPodTemplatePath")?,
-            threshold_metric: metric_selector(&mut fields, "defaultThresholdMetricSelector")?,
-            ops: fields.list("workloadTemplate")?,
-            workloads: fields.list("workloads")?,
-        };
-        fields.unsupported("metricsCollectorConfig")?;
-        fields.finish()?;
-        for (list, name) in [
-            (&case.ops, "workloadTemplate"),
-            (&case.workloads, "workloads"),
-        ] {
-            if list.is_empty() {
-                let place = format!("{}.{name}", case.place);
-                return Err(FileError::new(place, "must not be empty"));
-            }
-        }
-        Ok(case)
+/// A field that the format has and this runner does not support.
+fn unsupported<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+    match Option::<IgnoredAny>::deserialize(from)? {
+        None => Ok(()),
+        Some(_) => Err(D::Error::custom(
+            "not supported by berth perf; remove the field, or run this file with upstream's harness",
+        )),
     }
+}
 
+impl TestCase {
     fn workloads(
         &self,
+        place: &str,
         topic: &str,
         templates: &FileTemplates,
         into: &mut Vec<Workload>,
     ) -> Result<(), FileError> {
-        let scheduler_config = match &self.scheduler_config {
-            None => None,
-            Some(path) => {
-                let path = templates.path(path);
-                if !path.is_file() {
-                    return Err(FileError::new(
-                        format!("{}.schedulerConfigPath", self.place),
-                        format!("no such file: {}", path.display()),
-                    ));
-                }
-                Some(path)
-            }
-        };
+        let scheduler_config = self.scheduler_config_path.as_ref();
+        let scheduler_config = scheduler_config.map(|path| templates.path(path));
+        if let Some(path) = scheduler_config.as_ref().filter(|path| !path.is_file()) {
+            return Err(FileError::new(
+                format!("{place}.schedulerConfigPath"),
+                format!("no such file: {}", path.display()),
+            ));
+        }
         let mut names = BTreeSet::new();
-        for (index, value) in self.workloads.iter().enumerate() {
-            let named = value.get("name").and_then(Value::as_str);
-            let place = match named {
-                Some(name) => format!("{}/{name}", self.place),
-                None => format!("{}.workloads[{index}]", self.place),
-            };
-            let mut fields = MappingFields::of(place, value.clone())?;
-            let name = fields.required_text("name")?;
-            if !names.insert(name.clone()) {
+        for workload in &self.workloads {
+            let name = &workload.name;
+            if !names.insert(name) {
                 let message = format!("two workloads are named {name:?}");
-                return Err(FileError::new(&self.place, message));
+                return Err(FileError::new(place, message));
             }
-            let mut labels = self.labels.clone();
-            labels.extend(fields.texts("labels")?);
-            let mut gates = self.feature_gates.clone();
-            gates.extend(feature_gates(&mut fields)?);
-            let threshold = self.threshold(topic, &mut fields)?;
-            let limits = limits(&mut fields)?;
-            let values = match fields.mapping("params")? {
-                None => BTreeMap::new(),
-                Some(params) => params.rest().1.into_iter().collect(),
-            };
-            let place = fields.place().to_owned();
-            fields.finish()?;
+            let place = format!("{place}/{name}");
             let params = Params {
-                values: &values,
+                values: &workload.params,
                 used: RefCell::default(),
             };
             let ops = self.ops(&place, &params, templates)?;
             let used = params.used.into_inner();
-            if let Some(unused) = values.keys().find(|name| !used.contains(*name)) {
+            if let Some(unused) = workload.params.keys().find(|name| !used.contains(*name)) {
                 return Err(FileError::new(
                     format!("{place}.params"),
                     format!(
@@ -284,16 +275,18 @@ impl TestCase {
                     ),
                 ));
             }
+            let mut feature_gates = self.feature_gates.clone();
+            feature_gates.extend(workload.feature_gates.clone());
             into.push(Workload {
                 case: self.name.clone(),
-                name,
+                name: name.clone(),
                 topic: topic.to_owned(),
-                labels,
-                feature_gates: gates,
+                labels: [self.labels.as_slice(), &workload.labels].concat(),
+                feature_gates,
                 scheduler_config: scheduler_config.clone(),
                 ops,
-                threshold,
-                limits,
+                threshold: self.threshold(&place, topic, workload)?,
+                limits: limits(&place, workload)?,
             });
         }
         Ok(())
@@ -305,15 +298,15 @@ impl TestCase {
         params: &Params<'_>,
         templates: &FileTemplates,
     ) -> Result<Vec<Op>, FileError> {
+        let decoder = ops::Decoder {
+            params,
+            templates,
+            default_pod: self.default_pod_template_path.as_deref(),
+        };
         let mut ops = Vec::new();
-        for (index, value) in self.ops.iter().enumerate() {
+        for (index, value) in self.workload_template.iter().enumerate() {
             let at = format!("{place}.workloadTemplate[{index}]");
-            let decoder = ops::Decoder {
-                params,
-                templates,
-                default_pod: self.default_pod.as_deref(),
-            };
-            decoder.decode(&at, value.clone(), &mut ops)?;
+            decoder.decode(&at, value, &mut ops)?;
             if ops.len() > OPS_MAX {
                 let message = format!("more than {OPS_MAX} operations");
                 return Err(FileError::new(at, message));
@@ -331,100 +324,65 @@ impl TestCase {
 
     fn threshold(
         &self,
+        place: &str,
         topic: &str,
-        fields: &mut MappingFields,
+        workload: &CaseWorkload,
     ) -> Result<Option<Threshold>, FileError> {
-        let selector = metric_selector(fields, "thresholdMetricSelector")?;
-        let place = fields.at("threshold");
-        let value = match fields.take("threshold") {
-            None => None,
-            Some(Value::Object(by_topic)) => by_topic.get(topic).cloned(),
-            Some(value) => Some(value),
+        let value = match &workload.threshold {
+            Some(Value::Object(by_topic)) => by_topic.get(topic),
+            value => value.as_ref(),
         };
         let Some(value) = value else {
             return Ok(None);
         };
-        let number = value
-            .as_f64()
-            .filter(|number| *number >= 0.0)
-            .ok_or_else(|| {
-                wrong(
-                    &place,
-                    "a number that is not negative, or a mapping of topics",
-                    &value,
-                )
-            })?;
-        if number == 0.0 {
-            return Ok(None);
-        }
-        let selector = selector.as_ref().or(self.threshold_metric.as_ref());
-        Ok(Some(match selector {
+        let Some(value) = value.as_f64().filter(|number| *number >= 0.0) else {
+            let message = format!(
+                "expected a number that is not negative, or numbers by topic, found {value}"
+            );
+            return Err(FileError::new(format!("{place}.threshold"), message));
+        };
+        let selector = workload.threshold_metric_selector.as_ref();
+        let selector = selector.or(self.default_threshold_metric_selector.as_ref());
+        let threshold = match selector {
             None => Threshold {
-                value: number,
+                value,
                 metric: "SchedulingThroughput".to_owned(),
-                labels: Vec::new(),
+                labels: BTreeMap::new(),
                 bucket: "Average".to_owned(),
                 expect_lower: false,
             },
             Some(selector) => Threshold {
-                value: number,
+                value,
                 metric: selector.name.clone(),
                 labels: selector.labels.clone(),
-                bucket: selector.bucket.clone(),
+                bucket: selector.data_bucket.clone(),
                 expect_lower: selector.expect_lower,
             },
-        }))
+        };
+        Ok(Some(threshold).filter(|threshold| threshold.value > 0.0))
     }
 }
 
-fn feature_gates(fields: &mut MappingFields) -> Result<BTreeMap<String, bool>, FileError> {
-    let Some(gates) = fields.mapping("featureGates")? else {
-        return Ok(BTreeMap::new());
-    };
-    let (place, gates) = gates.rest();
-    gates
-        .into_iter()
-        .map(|(name, value)| match value {
-            Value::Bool(on) => Ok((name, on)),
-            other => Err(wrong(&format!("{place}.{name}"), "true or false", &other)),
-        })
-        .collect()
-}
-
-fn limits(fields: &mut MappingFields) -> Result<Vec<Limit>, FileError> {
-    let Some(limits) = fields.mapping("limits")? else {
-        return Ok(Vec::new());
-    };
-    let (place, limits) = limits.rest();
-    let limit = |(name, value): (String, Value)| {
-        let at = format!("{place}.{name}");
-        let count = PodCount::ALL.into_iter().find(|count| count.name() == name);
-        let count = count.ok_or_else(|| {
-            let names = PodCount::ALL.map(PodCount::name).join(", ");
-            FileError::new(&at, format!("unknown count; the counts are {names}"))
-        })?;
-        let most = value.as_f64().filter(|most| *most >= 0.0);
-        let most = most.ok_or_else(|| wrong(&at, "a number that is not negative", &value))?;
-        Ok(Limit { count, most })
-    };
-    limits.into_iter().map(limit).collect()
-}
-
-fn metric_selector(
-    fields: &mut MappingFields,
-    name: &'static str,
-) -> Result<Option<MetricSelector>, FileError> {
-    let Some(mut fields) = fields.mapping(name)? else {
-        return Ok(None);
-    };
-    let selector = MetricSelector {
-        name: fields.required_text("name")?,
-        labels: fields.text_map("labels")?,
-        bucket: fields.required_text("dataBucket")?,
-        expect_lower: fields.flag("expectLower")?,
-    };
-    fields.finish()?;
-    Ok(Some(selector))
+fn limits(place: &str, workload: &CaseWorkload) -> Result<Vec<Limit>, FileError> {
+    let limits = workload.limits.iter();
+    let limits = limits.map(|(count, most)| Limit {
+        count: *count,
+        most: *most,
+    });
+    let limits: Vec<Limit> = limits.collect();
+    match limits
+        .iter()
+        .find(|limit| limit.most.is_nan() || limit.most < 0.0)
+    {
+        None => Ok(limits),
+        Some(limit) => Err(FileError::new(
+            format!("{place}.limits.{}", limit.count.name()),
+            format!(
+                "expected a number that is not negative, found {}",
+                limit.most
+            ),
+        )),
+    }
 }
 
 #[cfg(test)]

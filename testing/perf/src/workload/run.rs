@@ -302,7 +302,7 @@ impl Executor<'_> {
             (Op::StartCollectingMetrics(start), Ending::Before) => Some((
                 start.name.clone(),
                 start.namespaces.clone(),
-                start.labels.clone(),
+                start.label_selector.clone(),
             )),
             (Op::CreatePods(pods), Ending::Before) => {
                 let namespace = self.namespace_of(pods.namespace.as_ref());
@@ -340,19 +340,24 @@ impl Executor<'_> {
             Op::DeletePods(op) => self.delete_pods(op).await,
             Op::Churn(op) => self.churn(op).await,
             Op::Barrier(op) => self.barrier(op).await,
-            Op::Sleep(duration) => {
+            Op::Sleep { duration } => {
                 sleep(*duration).await;
                 Ok(())
             }
-            Op::StartCollectingMetrics(_) | Op::StopCollectingMetrics => Ok(()),
-            Op::CreateAny(op)
-            | Op::CreatePodGroups(op)
-            | Op::CreateCompositePodGroups(op)
-            | Op::CreateResourceClaims(op) => self.create_any(op).await,
-            Op::WaitForPodGroups(op) => self.wait_for_groups(op).await,
+            Op::StartCollectingMetrics(_) | Op::StopCollectingMetrics {} => Ok(()),
+            Op::CreatePodSets(_) => Err(self.failed("it was not decoded")),
+            Op::CreateAny(op) | Op::CreatePodGroups(op) | Op::CreateCompositePodGroups(op) => {
+                self.create_any(&op.namespace, &op.template, op.count).await
+            }
+            Op::CreateResourceClaims(op) => {
+                self.create_any(&op.namespace, &op.template, op.count).await
+            }
+            Op::WaitForPodGroups { namespace, count } => {
+                self.wait_for_groups(namespace, *count).await
+            }
             Op::UpdateAny(op) => self.update_any(op).await,
             Op::CreateResourceDriver(op) => self.create_driver(op).await,
-            Op::AllocResourceClaims(namespace) => self.allocate_claims(namespace).await,
+            Op::AllocResourceClaims { namespace } => self.allocate_claims(namespace).await,
         }
     }
 
@@ -424,9 +429,10 @@ impl Executor<'_> {
                     "no operation before this one left pods in namespace {namespace:?}"
                 )));
             };
-            self.wait(namespace, &op.labels, wanted, op.stage).await?;
+            self.wait(namespace, &op.label_selector, wanted, op.stage_requirement)
+                .await?;
         }
-        if op.stage == BarrierStage::Scheduled {
+        if op.stage_requirement == BarrierStage::Scheduled {
             self.waiting.retain(|name, _| !namespaces.contains(name));
         }
         Ok(())

@@ -24,7 +24,7 @@ pub enum TemplateValue {
 }
 
 /// A template that was read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkloadTemplate {
     parts: Vec<TemplatePart>,
 }

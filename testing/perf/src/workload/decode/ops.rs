@@ -1,43 +1,14 @@
-//! Decodes single operations.
+//! Decodes single operations: parameters are put in, the fields are decoded, and templates are read.
 
-use super::Params;
+use super::{OPS_MAX, Params};
 use crate::workload::error::FileError;
-use crate::workload::fields::{MappingFields, as_count, parse_duration, wrong};
 use crate::workload::objects::{FileTemplates, ObjectTemplate};
-use crate::workload::ops::{
-    Barrier, BarrierStage, Churn, CreateAny, CreateNamespaces, CreateNodes, CreatePods,
-    CreateResourceDriver, DeletePods, NodeStrategy, Op, StartCollectingMetrics, UpdateAny,
-    VolumeTemplates, WaitForPodGroups,
-};
+use crate::workload::ops::{CreatePodSets, CreatePods, Op, VolumeTemplates};
 use crate::workload::template::{TemplateValue, Values};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Every opcode.
-const OPCODES: [&str; 18] = [
-    "allocResourceClaims",
-    "barrier",
-    "churn",
-    "createAny",
-    "createCompositePodGroups",
-    "createNamespaces",
-    "createNodes",
-    "createPodGroups",
-    "createPodSets",
-    "createPods",
-    "createResourceClaims",
-    "createResourceDriver",
-    "deletePods",
-    "sleep",
-    "startCollectingMetrics",
-    "stopCollectingMetrics",
-    "updateAny",
-    "waitForPodGroups",
-];
-
-/// The pause of a churn that does not set one.
-const CHURN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The state of the decoder of operations.
 pub(super) struct Decoder<'a> {
@@ -54,356 +25,148 @@ impl Decoder<'_> {
     pub(super) fn decode(
         &self,
         place: &str,
-        value: Value,
+        value: &Value,
         into: &mut Vec<Op>,
     ) -> Result<(), FileError> {
-        let mut fields = MappingFields::of(place, value)?;
-        let opcode = fields.required_text("opcode")?;
-        let place = format!("{place} ({opcode})");
-        let mut fields = MappingFields::of(place, Value::Object(fields.rest().1))?;
-        let op = match opcode.as_str() {
-            "createPodSets" => {
-                self.pod_sets(&mut fields, into)?;
-                return fields.finish();
-            }
-            "createNodes" => Op::CreateNodes(self.nodes(&mut fields)?),
-            "createNamespaces" => Op::CreateNamespaces(CreateNamespaces {
-                prefix: fields.required_text("prefix")?,
-                count: self.required_count(&mut fields)?,
-                template: self.plain(&mut fields, "namespaceTemplatePath", "Namespace")?,
-            }),
-            "createPods" => Op::CreatePods(self.pods(&mut fields)?),
-            "deletePods" => Op::DeletePods(DeletePods {
-                namespace: fields.required_text("namespace")?,
-                labels: fields.text_map("labelSelector")?,
-                skip_wait: fields.flag("skipWaitToCompletion")?,
-                per_second: fields.count("deletePodsPerSecond")?.unwrap_or(0),
-            }),
-            "churn" => Op::Churn(self.churn(&mut fields)?),
-            "barrier" => Op::Barrier(barrier(&mut fields)?),
-            "sleep" => Op::Sleep(self.duration(&mut fields)?.ok_or_else(|| {
-                FileError::new(fields.place(), "duration or durationParam must be set")
-            })?),
-            "startCollectingMetrics" => {
-                let op = StartCollectingMetrics {
-                    name: fields.text("name")?.unwrap_or_default(),
-                    namespaces: fields.texts("namespaces")?,
-                    labels: fields.text_map("labelSelector")?,
-                };
-                if op.namespaces.is_empty() {
-                    return Err(FileError::new(fields.at("namespaces"), "must not be empty"));
-                }
-                Op::StartCollectingMetrics(op)
-            }
-            "stopCollectingMetrics" => Op::StopCollectingMetrics,
-            "createAny" => Op::CreateAny(self.any(&mut fields, "")?),
-            "createPodGroups" => Op::CreatePodGroups(self.any(&mut fields, "PodGroup")?),
-            "createCompositePodGroups" => {
-                Op::CreateCompositePodGroups(self.any(&mut fields, "CompositePodGroup")?)
-            }
-            "waitForPodGroups" => Op::WaitForPodGroups(WaitForPodGroups {
-                namespace: fields.required_text("namespace")?,
-                count: self.required_count(&mut fields)?,
-            }),
-            "updateAny" => Op::UpdateAny(UpdateAny {
-                objects: self.any(&mut fields, "")?,
-                per_second: fields.count("updatePerSecond")?.unwrap_or(0),
-                subresources: fields.texts("subresources")?,
-            }),
-            "createResourceClaims" => Op::CreateResourceClaims(CreateAny {
-                namespace: fields.required_text("namespace")?,
-                count: self.required_count(&mut fields)?,
-                template: self
-                    .plain(&mut fields, "templatePath", "ResourceClaim")?
-                    .ok_or_else(|| FileError::new(fields.at("templatePath"), "must be set"))?,
-            }),
-            "createResourceDriver" => Op::CreateResourceDriver(CreateResourceDriver {
-                driver: fields.required_text("driverName")?,
-                devices_per_node: self
-                    .count(&mut fields, "maxClaimsPerNode", "maxClaimsPerNodeParam")?
-                    .unwrap_or(0),
-                nodes: fields.required_text("nodes")?,
-            }),
-            "allocResourceClaims" => {
-                Op::AllocResourceClaims(fields.text("namespace")?.unwrap_or_default())
-            }
-            other => {
-                return Err(FileError::new(
-                    fields.place(),
-                    format!(
-                        "unknown opcode {other:?}; the opcodes are {}",
-                        OPCODES.join(", ")
-                    ),
-                ));
-            }
+        let Value::Object(fields) = value else {
+            let message = format!("expected a mapping, found {value}");
+            return Err(FileError::new(place, message));
         };
-        fields.finish()?;
+        let mut fields = fields.clone();
+        let Some(Value::String(opcode)) = fields.remove("opcode") else {
+            return Err(FileError::new(format!("{place}.opcode"), "must be set"));
+        };
+        let mut op = self.op(place, &opcode, fields)?;
+        if let Op::CreatePodSets(sets) = op {
+            let place = format!("{place}.{opcode}.createPodsOp");
+            return self.pod_sets(&place, sets, into);
+        }
+        if let Op::CreatePods(pods) = &mut op {
+            pods.count = pods.count.saturating_mul(pods.count_multiplier);
+        }
         into.push(op);
         Ok(())
     }
 
-    fn nodes(&self, fields: &mut MappingFields) -> Result<CreateNodes, FileError> {
-        let template = self.template(fields, "nodeTemplatePath", "Node")?;
-        let mut strategies = Vec::new();
-        if let Some(mut inner) = fields.mapping("nodeAllocatableStrategy")? {
-            let csi = match inner.mapping("csiNodeAllocatable")? {
-                None => Vec::new(),
-                Some(drivers) => csi_limits(drivers)?,
-            };
-            strategies.push(NodeStrategy::Allocatable {
-                node: inner.text_map("nodeAllocatable")?,
-                csi,
-                migrated: inner.texts("migratedPlugins")?,
-            });
-            inner.finish()?;
-        }
-        if let Some(mut inner) = fields.mapping("labelNodePrepareStrategy")? {
-            let values = inner.texts("labelValues")?;
-            if values.is_empty() {
-                return Err(FileError::new(inner.at("labelValues"), "must not be empty"));
+    fn op(
+        &self,
+        place: &str,
+        opcode: &str,
+        mut fields: Map<String, Value>,
+    ) -> Result<Op, FileError> {
+        let at = format!("{place}.{opcode}");
+        // A null counts as absent.
+        fields.retain(|_, value| !value.is_null());
+        let values = match fields.remove("templateParams") {
+            None => Values::new(),
+            Some(values) => self.template_values(&at, values)?,
+        };
+        let mut files = OpFiles {
+            place: &at,
+            templates: self.templates,
+            paths: take_paths(&at, &mut fields)?,
+            values,
+        };
+        self.put_params(&at, &mut fields)?;
+        let mut op: Op = decoded(place, json!({opcode: fields}))?;
+        op.check().map_err(|message| FileError::new(&at, message))?;
+        match &mut op {
+            Op::CreateNodes(op) => op.template = files.template("nodeTemplatePath", "Node")?,
+            Op::CreateNamespaces(op) => {
+                op.template = files.plain("namespaceTemplatePath", "Namespace")?;
             }
-            strategies.push(NodeStrategy::Label {
-                key: inner.required_text("labelKey")?,
-                values,
-            });
-            inner.finish()?;
+            Op::CreatePods(op) => self.pod_templates(&mut files, op)?,
+            Op::Churn(op) => {
+                let files = op.template_paths.iter();
+                let files = files.map(|path| self.templates.plain(&at, path, ""));
+                op.templates = files.collect::<Result<_, _>>()?;
+            }
+            Op::CreateAny(op) => op.template = files.required("")?,
+            Op::UpdateAny(op) => op.template = files.required("")?,
+            Op::CreatePodGroups(op) => op.template = files.required("PodGroup")?,
+            Op::CreateCompositePodGroups(op) => {
+                op.template = files.required("CompositePodGroup")?
+            }
+            Op::CreateResourceClaims(op) => {
+                op.template = files
+                    .plain("templatePath", "ResourceClaim")?
+                    .ok_or_else(|| FileError::new(format!("{at}.templatePath"), "must be set"))?;
+            }
+            _ => {}
         }
-        if let Some(mut inner) = fields.mapping("uniqueNodeLabelStrategy")? {
-            strategies.push(NodeStrategy::UniqueLabel {
-                key: inner.required_text("labelKey")?,
-            });
-            inner.finish()?;
-        }
-        if strategies.len() > 1 {
-            return Err(FileError::new(
-                fields.place(),
-                "at most one of nodeAllocatableStrategy, labelNodePrepareStrategy and uniqueNodeLabelStrategy may be \
-                 set",
-            ));
-        }
-        Ok(CreateNodes {
-            count: self.required_count(fields)?,
-            template,
-            strategy: strategies.pop().unwrap_or_default(),
-        })
+        files.finish()?;
+        Ok(op)
     }
 
-    fn pods(&self, fields: &mut MappingFields) -> Result<CreatePods, FileError> {
-        let place = fields.place().to_owned();
-        let multiplier = self.count(fields, "countMultiplier", "countMultiplierParam")?;
-        let count = self
-            .required_count(fields)?
-            .checked_mul(multiplier.unwrap_or(1))
-            .ok_or_else(|| FileError::new(&place, "the number of pods is too large"))?;
-        let mut steady = fields.flag("steadyState")?;
-        let reference = fields.text("steadyStateParam")?;
-        if let Some(reference) = reference {
-            let at = fields.at("steadyStateParam");
-            let value = self.params.get(&at, &reference)?;
-            steady = value
-                .as_bool()
-                .ok_or_else(|| wrong(&at, "true or false", value))?;
+    fn pod_templates(&self, files: &mut OpFiles<'_>, op: &mut CreatePods) -> Result<(), FileError> {
+        op.template = files.template("podTemplatePath", "Pod")?;
+        if let (None, Some(path)) = (&op.template, self.default_pod) {
+            let default = self
+                .templates
+                .template(files.place, path, "Pod", &Values::new())?;
+            op.template = Some(default);
         }
-        let duration = self.duration(fields)?;
-        let steady_state = match (steady, duration) {
-            (false, _) => None,
-            (true, Some(duration)) if !duration.is_zero() => Some(duration),
-            (true, _) => {
-                return Err(FileError::new(
-                    place,
-                    "steadyState needs a duration that is greater than 0",
-                ));
-            }
-        };
-        let default_pod = match self.default_pod {
-            None => None,
-            Some(path) => Some(
-                self.templates
-                    .template(&place, path, "Pod", &Values::new())?,
-            ),
-        };
-        let pv = self.plain(fields, "persistentVolumeTemplatePath", "PersistentVolume")?;
-        let pvc = self.plain(
-            fields,
-            "persistentVolumeClaimTemplatePath",
-            "PersistentVolumeClaim",
-        )?;
-        let volume = match (pv, pvc) {
+        let volume = files.plain("persistentVolumeTemplatePath", "PersistentVolume")?;
+        let claim = files.plain("persistentVolumeClaimTemplatePath", "PersistentVolumeClaim")?;
+        op.volume = match (volume, claim) {
             (None, None) => None,
             (Some(volume), Some(claim)) => Some(VolumeTemplates { volume, claim }),
             _ => {
                 return Err(FileError::new(
-                    place,
+                    files.place,
                     "persistentVolumeTemplatePath and persistentVolumeClaimTemplatePath must be set together",
                 ));
             }
         };
-        let pods = CreatePods {
-            count,
-            steady_state,
-            collect_metrics: fields.flag("collectMetrics")?,
-            namespace: fields.text("namespace")?,
-            template: self
-                .template(fields, "podTemplatePath", "Pod")?
-                .or(default_pod),
-            skip_wait: fields.flag("skipWaitToCompletion")?,
-            volume,
-        };
-        for (set, name) in [
-            (pods.collect_metrics, "collectMetrics"),
-            (pods.steady_state.is_some(), "steadyState"),
-        ] {
-            if set && pods.skip_wait {
-                return Err(FileError::new(
-                    place,
-                    format!("{name} and skipWaitToCompletion must not both be true"),
-                ));
-            }
-        }
-        Ok(pods)
-    }
-
-    fn pod_sets(&self, fields: &mut MappingFields, into: &mut Vec<Op>) -> Result<(), FileError> {
-        let count = self.required_count(fields)?;
-        let prefix = fields.required_text("namespacePrefix")?;
-        let Some(mut inner) = fields.mapping("createPodsOp")? else {
-            return Err(FileError::new(fields.at("createPodsOp"), "must be set"));
-        };
-        if let Some(opcode) = inner.text("opcode")?
-            && opcode != "createPods"
-        {
-            return Err(FileError::new(
-                inner.at("opcode"),
-                format!("expected \"createPods\", found {opcode:?}"),
-            ));
-        }
-        let pods = self.pods(&mut inner)?;
-        inner.finish()?;
-        into.extend((0..count.min(super::OPS_MAX + 1)).map(|index| {
-            Op::CreatePods(CreatePods {
-                namespace: Some(format!("{prefix}-{index}")),
-                ..pods.clone()
-            })
-        }));
         Ok(())
     }
 
-    fn churn(&self, fields: &mut MappingFields) -> Result<Churn, FileError> {
-        let mode = fields.required_text("mode")?;
-        let recreate = match mode.as_str() {
-            "create" => false,
-            "recreate" => true,
-            _ => {
-                return Err(FileError::new(
-                    fields.at("mode"),
-                    format!("unknown mode {mode:?}; use create or recreate"),
-                ));
+    /// One operation for each namespace.
+    fn pod_sets(
+        &self,
+        place: &str,
+        sets: CreatePodSets,
+        into: &mut Vec<Op>,
+    ) -> Result<(), FileError> {
+        let mut fields = sets.create_pods_op;
+        if let Some(opcode) = fields.remove("opcode")
+            && opcode != "createPods"
+        {
+            let message = format!("expected \"createPods\", found {opcode}");
+            return Err(FileError::new(format!("{place}.opcode"), message));
+        }
+        let mut pods = Vec::new();
+        fields.insert("opcode".to_owned(), json!("createPods"));
+        self.decode(place, &Value::Object(fields), &mut pods)?;
+        for index in 0..sets.count.min(OPS_MAX + 1) {
+            for op in &pods {
+                let mut op = op.clone();
+                if let Op::CreatePods(pods) = &mut op {
+                    pods.namespace = Some(format!("{}-{index}", sets.namespace_prefix));
+                }
+                into.push(op);
             }
-        };
-        let number = fields.count("number")?.unwrap_or(0);
-        if recreate && number == 0 {
-            return Err(FileError::new(
-                fields.at("number"),
-                "must be at least 1 with mode recreate",
-            ));
         }
-        let paths = fields.texts("templatePaths")?;
-        if paths.is_empty() {
-            return Err(FileError::new(
-                fields.at("templatePaths"),
-                "must not be empty",
-            ));
+        Ok(())
+    }
+
+    /// Replaces fields such as `countParam` by the field without the ending, with the value of the parameter.
+    fn put_params(&self, place: &str, fields: &mut Map<String, Value>) -> Result<(), FileError> {
+        let names = fields.keys().filter(|name| name.ends_with("Param"));
+        for name in names.cloned().collect::<Vec<_>>() {
+            let reference = fields.remove(&name).unwrap_or_default();
+            let reference = reference.as_str().unwrap_or_default();
+            let value = self.params.get(&format!("{place}.{name}"), reference)?;
+            let field = name.trim_end_matches("Param").to_owned();
+            fields.insert(field, value.clone());
         }
-        let at = fields.at("templatePaths");
-        let templates = paths
-            .iter()
-            .map(|path| self.templates.plain(&at, path, ""))
-            .collect::<Result<_, _>>()?;
-        let interval = fields.count("intervalMilliseconds")?.unwrap_or(0);
-        Ok(Churn {
-            recreate,
-            number,
-            interval: match interval {
-                0 => CHURN_INTERVAL,
-                millis => Duration::from_millis(millis as u64),
-            },
-            namespace: fields.text("namespace")?,
-            templates,
-        })
-    }
-
-    /// Objects of a kind; of any with an empty one.
-    fn any(&self, fields: &mut MappingFields, kind: &str) -> Result<CreateAny, FileError> {
-        let count = self.count(fields, "count", "countParam")?.unwrap_or(1);
-        Ok(CreateAny {
-            namespace: fields.text("namespace")?.unwrap_or_default(),
-            template: self
-                .template(fields, "templatePath", kind)?
-                .ok_or_else(|| FileError::new(fields.at("templatePath"), "must be set"))?,
-            count,
-        })
-    }
-
-    fn required_count(&self, fields: &mut MappingFields) -> Result<usize, FileError> {
-        let count = self.count(fields, "count", "countParam")?;
-        count.ok_or_else(|| FileError::new(fields.place(), "count or countParam must be set"))
-    }
-
-    /// A number that a parameter may replace.
-    fn count(
-        &self,
-        fields: &mut MappingFields,
-        name: &'static str,
-        param: &'static str,
-    ) -> Result<Option<usize>, FileError> {
-        let count = fields.count(name)?;
-        let Some(reference) = fields.text(param)? else {
-            return Ok(count);
-        };
-        let at = fields.at(param);
-        let value = self.params.get(&at, &reference)?;
-        match as_count(value) {
-            Some(count) => Ok(Some(count)),
-            None => Err(wrong(&at, "a number that is not negative", value)),
-        }
-    }
-
-    fn duration(&self, fields: &mut MappingFields) -> Result<Option<Duration>, FileError> {
-        let duration = fields.duration("duration")?;
-        let Some(reference) = fields.text("durationParam")? else {
-            return Ok(duration);
-        };
-        let at = fields.at("durationParam");
-        let value = self.params.get(&at, &reference)?;
-        let text = value
-            .as_str()
-            .ok_or_else(|| wrong(&at, "a duration such as 10s", value))?;
-        parse_duration(&at, text).map(Some)
-    }
-
-    /// A template with actions.
-    fn template(
-        &self,
-        fields: &mut MappingFields,
-        name: &'static str,
-        kind: &str,
-    ) -> Result<Option<Arc<ObjectTemplate>>, FileError> {
-        let values = self.template_values(fields)?;
-        match fields.text(name)? {
-            None => Ok(None),
-            Some(path) => self
-                .templates
-                .template(&fields.at(name), &path, kind, &values)
-                .map(Some),
-        }
+        Ok(())
     }
 
     /// The values that a template refers to by name: parameters of the workload, or constants.
-    fn template_values(&self, fields: &mut MappingFields) -> Result<Values, FileError> {
-        let Some(values) = fields.mapping("templateParams")? else {
-            return Ok(Values::new());
-        };
-        let (place, values) = values.rest();
+    fn template_values(&self, place: &str, values: Value) -> Result<Values, FileError> {
+        let place = format!("{place}.templateParams");
+        let values: BTreeMap<String, Value> = decoded(&place, values)?;
         let mut read = Values::new();
         for (name, value) in values {
             let at = format!("{place}.{name}");
@@ -418,56 +181,92 @@ impl Decoder<'_> {
                 },
                 Value::String(text) => TemplateValue::Text(text.clone()),
                 Value::Bool(flag) => TemplateValue::Text(flag.to_string()),
-                other => return Err(wrong(&at, "a string, a number or a flag", other)),
+                other => {
+                    let message = format!("expected a string, a number or a flag, found {other}");
+                    return Err(FileError::new(at, message));
+                }
             };
             read.insert(name, value);
         }
         Ok(read)
     }
+}
 
-    /// A file without actions, as upstream reads volumes, claims and namespaces.
-    fn plain(
-        &self,
-        fields: &mut MappingFields,
-        name: &'static str,
+/// Takes the paths of templates out of the fields.
+fn take_paths(
+    place: &str,
+    fields: &mut Map<String, Value>,
+) -> Result<BTreeMap<String, String>, FileError> {
+    let names = fields.keys().filter(|name| name.ends_with("emplatePath"));
+    let mut paths = Map::new();
+    for name in names.cloned().collect::<Vec<_>>() {
+        paths.extend(fields.remove_entry(&name));
+    }
+    decoded(place, Value::Object(paths))
+}
+
+/// The template files of an operation that were not read yet.
+struct OpFiles<'a> {
+    place: &'a str,
+    templates: &'a FileTemplates,
+    paths: BTreeMap<String, String>,
+    values: Values,
+}
+
+impl OpFiles<'_> {
+    /// A template with actions.
+    fn template(
+        &mut self,
+        field: &str,
         kind: &str,
     ) -> Result<Option<Arc<ObjectTemplate>>, FileError> {
-        match fields.text(name)? {
-            None => Ok(None),
-            Some(path) => self
-                .templates
-                .plain(&fields.at(name), &path, kind)
-                .map(Some),
-        }
+        let values = std::mem::take(&mut self.values);
+        let Some(path) = self.paths.remove(field) else {
+            return Ok(None);
+        };
+        let at = format!("{}.{field}", self.place);
+        self.templates.template(&at, &path, kind, &values).map(Some)
+    }
+
+    /// A template with actions that must be given.
+    fn required(&mut self, kind: &str) -> Result<Arc<ObjectTemplate>, FileError> {
+        let at = format!("{}.templatePath", self.place);
+        self.template("templatePath", kind)?
+            .ok_or_else(|| FileError::new(at, "must be set"))
+    }
+
+    /// A file without actions, as upstream reads volumes, claims and namespaces.
+    fn plain(&mut self, field: &str, kind: &str) -> Result<Option<Arc<ObjectTemplate>>, FileError> {
+        let Some(path) = self.paths.remove(field) else {
+            return Ok(None);
+        };
+        let at = format!("{}.{field}", self.place);
+        self.templates.plain(&at, &path, kind).map(Some)
+    }
+
+    /// # Errors
+    /// When the operation has no use for a field.
+    fn finish(&self) -> Result<(), FileError> {
+        let unknown = match self.paths.keys().next() {
+            Some(field) => field,
+            None if self.values.is_empty() => return Ok(()),
+            None => "templateParams",
+        };
+        let message = format!("unknown field {unknown:?}");
+        Err(FileError::new(self.place, message))
     }
 }
 
-fn barrier(fields: &mut MappingFields) -> Result<Barrier, FileError> {
-    let stage = match fields.text("stageRequirement")?.as_deref() {
-        None | Some("" | "Scheduled") => BarrierStage::Scheduled,
-        Some("Attempted") => BarrierStage::Attempted,
-        Some(other) => {
-            return Err(FileError::new(
-                fields.at("stageRequirement"),
-                format!("unknown stage {other:?}; use Scheduled or Attempted"),
-            ));
-        }
-    };
-    Ok(Barrier {
-        namespaces: fields.texts("namespaces")?,
-        labels: fields.text_map("labelSelector")?,
-        stage,
+/// Decodes a value.
+///
+/// # Errors
+/// Names the field within the place.
+fn decoded<T: DeserializeOwned>(place: &str, value: Value) -> Result<T, FileError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let place = match error.path().to_string().as_str() {
+            "." => place.to_owned(),
+            path => format!("{place}.{path}"),
+        };
+        FileError::new(place, error.into_inner().to_string())
     })
-}
-
-fn csi_limits(drivers: MappingFields) -> Result<Vec<(String, Option<i64>)>, FileError> {
-    let (place, drivers) = drivers.rest();
-    let mut limits = Vec::new();
-    for (driver, value) in drivers {
-        let mut fields = MappingFields::of(format!("{place}.{driver}"), value)?;
-        let count = fields.count("count")?;
-        fields.finish()?;
-        limits.push((driver, count.and_then(|count| i64::try_from(count).ok())));
-    }
-    Ok(limits)
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::workload::ops::{BarrierStage, NodeStrategy, Op};
+use crate::workload::ops::{BarrierStage, Op};
 use tempfile::TempDir;
 
 /// A directory with templates, removed with the test.
@@ -38,13 +38,8 @@ impl Files {
     }
 
     fn read(&self, text: &str) -> Result<Vec<Workload>, FileError> {
-        let value = serde_saphyr::from_str(text).expect("the test writes YAML");
-        decode(
-            "f.yaml",
-            "misc",
-            value,
-            &FileTemplates::new(self.0.path().to_owned()),
-        )
+        let templates = FileTemplates::new(self.0.path().to_owned());
+        decode("f.yaml", "misc", text, &templates)
     }
 }
 
@@ -112,20 +107,17 @@ fn a_workload_has_its_parameters_templates_gates_and_labels() {
         panic!("{:?}", workload.ops);
     };
     assert_eq!(nodes.count, 5);
-    let NodeStrategy::Allocatable { node, csi, .. } = &nodes.strategy else {
-        panic!("{:?}", nodes.strategy);
-    };
-    assert_eq!(node[0], ("pods".to_owned(), "20".to_owned()));
-    assert_eq!(csi[0], ("d".to_owned(), Some(7)));
+    let strategy = nodes.node_allocatable_strategy.as_ref();
+    let strategy = strategy.expect("it is set");
+    assert_eq!(strategy.node_allocatable["pods"], "20");
+    assert_eq!(strategy.csi_node_allocatable["d"].count, Some(7));
     assert_eq!(first.namespace.as_deref(), Some("set-0"));
     assert_eq!(second.namespace.as_deref(), Some("set-1"));
-    assert!(first.skip_wait && first.template.is_some());
+    assert!(first.skip_wait_to_completion && first.template.is_some());
     assert_eq!(steady.count, 3);
-    assert_eq!(
-        steady.steady_state,
-        Some(std::time::Duration::from_secs(10))
-    );
-    assert_eq!(barrier.stage, BarrierStage::Attempted);
+    assert!(steady.steady_state);
+    assert_eq!(steady.duration, std::time::Duration::from_secs(10));
+    assert_eq!(barrier.stage_requirement, BarrierStage::Attempted);
 }
 
 #[test]
@@ -150,11 +142,12 @@ fn a_threshold_of_another_topic_does_not_count() {
 fn what_is_wrong_is_named_with_its_place() {
     let files = Files::new();
     let with = |op: &str| case(&format!("{op}, {MEASURED}"), "");
+    let mut wrong = Vec::new();
     for (situation, text, expect) in [
         (
             "an unknown opcode",
             with("{opcode: createNode, count: 1}"),
-            "f.yaml: Case/small.workloadTemplate[0] (createNode): unknown opcode \"createNode\"; the opcodes are",
+            "f.yaml: Case/small.workloadTemplate[0]: unknown variant `createNode`, expected one of `createNodes`",
         ),
         (
             "no opcode",
@@ -164,7 +157,7 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             "an unknown field of an operation",
             with("{opcode: createNodes, count: 1, nodeTemplate: x}"),
-            "(createNodes): unknown field \"nodeTemplate\"; the fields are",
+            "workloadTemplate[0].createNodes.nodeTemplate: unknown field `nodeTemplate`, expected one of `count`",
         ),
         (
             "a field in the wrong case",
@@ -174,17 +167,17 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             "a misspelt field",
             with("{opcode: sleep, duration: 1s, durationParm: $x}"),
-            "unknown field \"durationParm\"; did you mean \"durationParam\"?",
+            "unknown field `durationParm`, expected `duration`",
         ),
         (
             "a missing count",
             with("{opcode: createNodes}"),
-            "count or countParam must be set",
+            "createNodes: missing field `count`",
         ),
         (
             "a negative count",
             with("{opcode: createNodes, count: -1}"),
-            "count: expected a number that is not negative, found -1",
+            "count: invalid value: integer `-1`, expected usize",
         ),
         (
             "a parameter that is not written as one",
@@ -197,7 +190,7 @@ fn what_is_wrong_is_named_with_its_place() {
                 &format!("{{opcode: createNodes, countParam: $n}}, {MEASURED}"),
                 "n: ten",
             ),
-            "countParam: expected a number that is not negative, found \"ten\"",
+            "count: invalid type: string \"ten\", expected usize",
         ),
         (
             "a parameter that nothing uses",
@@ -262,7 +255,7 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             "an unknown churn mode",
             with("{opcode: churn, mode: destroy, templatePaths: [node.yaml]}"),
-            "unknown mode \"destroy\"; use create or recreate",
+            "churn.mode: unknown variant `destroy`, expected `create` or `recreate`",
         ),
         (
             "a churn that recreates nothing",
@@ -272,7 +265,7 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             "an unknown stage",
             with("{opcode: barrier, stageRequirement: Bound}"),
-            "unknown stage \"Bound\"; use Scheduled or Attempted",
+            "stageRequirement: unknown variant `Bound`, expected `Scheduled` or `Attempted`",
         ),
         (
             "an invalid duration",
@@ -281,7 +274,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         (
             "a measurement of no namespace",
-            with("{opcode: startCollectingMetrics, name: x}"),
+            with("{opcode: startCollectingMetrics, name: x, namespaces: []}"),
             "namespaces: must not be empty",
         ),
         (
@@ -294,7 +287,7 @@ fn what_is_wrong_is_named_with_its_place() {
             format!(
                 "- name: Case\n  workloadTemplates: []\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a}}]\n"
             ),
-            "f.yaml: Case: unknown field \"workloadTemplates\"; did you mean \"workloadTemplate\"?",
+            "f.yaml: error: line 2 column 3: unknown field `workloadTemplates`, expected one of name",
         ),
         (
             "two workloads of one name",
@@ -313,7 +306,7 @@ fn what_is_wrong_is_named_with_its_place() {
             format!(
                 "- name: Case\n  featureGates: {{A: maybe}}\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a}}]\n"
             ),
-            "featureGates.A: expected true or false, found \"maybe\"",
+            "line 2 column 21: invalid boolean",
         ),
         (
             "a negative threshold",
@@ -327,14 +320,38 @@ fn what_is_wrong_is_named_with_its_place() {
             format!(
                 "- name: Case\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a, limits: {{Tries: 1}}}}]\n"
             ),
-            "limits.Tries: unknown count; the counts are AttemptsPerPod, HintCallsPerPod",
+            "line 3 column 34: unknown variant `Tries`, expected one of AttemptsPerPod, HintCallsPerPod",
+        ),
+        (
+            "a negative limit",
+            format!(
+                "- name: Case\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a, limits: {{AttemptsPerPod: -1}}}}]\n"
+            ),
+            "limits.AttemptsPerPod: expected a number that is not negative, found -1",
+        ),
+        (
+            "a configuration of metrics",
+            format!(
+                "- name: Case\n  metricsCollectorConfig: {{}}\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a}}]\n"
+            ),
+            "not supported by berth perf",
+        ),
+        (
+            "values for a template without actions",
+            with("{opcode: createNamespaces, prefix: a, count: 1, templateParams: {a: 1}}"),
+            "createNamespaces: unknown field \"templateParams\"",
+        ),
+        (
+            "a template of another operation",
+            with("{opcode: sleep, duration: 1s, podTemplatePath: pod.yaml}"),
+            "sleep: unknown field \"podTemplatePath\"",
         ),
         (
             "a limit that is no number",
             format!(
                 "- name: Case\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a, limits: {{AttemptsPerPod: few}}}}]\n"
             ),
-            "limits.AttemptsPerPod: expected a number that is not negative, found \"few\"",
+            "line 3 column 50: invalid floating point",
         ),
         (
             "a scheduler configuration that is missing",
@@ -344,14 +361,15 @@ fn what_is_wrong_is_named_with_its_place() {
             "schedulerConfigPath: no such file",
         ),
         ("no test case", "[]".to_owned(), "no test cases defined"),
-        ("no list", "{}".to_owned(), "expected a list of test cases"),
+        ("no list", "{}".to_owned(), "expected sequence start"),
     ] {
-        let error = match files.read(&text) {
-            Ok(_) => panic!("{situation} is accepted"),
-            Err(error) => error.to_string(),
-        };
-        assert!(error.contains(expect), "{situation}: {error}");
+        match files.read(&text) {
+            Ok(_) => wrong.push(format!("{situation} is accepted")),
+            Err(error) if error.to_string().contains(expect) => {}
+            Err(error) => wrong.push(format!("{situation}: {error}")),
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -379,13 +397,13 @@ fn groups_are_created_from_templates_with_values() {
         .expect("it is right");
     let [
         Op::CreatePodGroups(groups),
-        Op::WaitForPodGroups(wait),
+        Op::WaitForPodGroups { count: wait, .. },
         Op::CreatePods(pods),
     ] = workloads[0].ops.as_slice()
     else {
         panic!("{:?}", workloads[0].ops);
     };
-    assert_eq!((groups.count, wait.count, pods.count), (4, 4, 12));
+    assert_eq!((groups.count, *wait, pods.count), (4, 4, 12));
     let group = groups.template.object(2, 4).expect("the template is right");
     assert_eq!(group["metadata"]["name"], "g-2");
     assert_eq!(group["spec"]["schedulingPolicy"]["gang"]["minCount"], 3);

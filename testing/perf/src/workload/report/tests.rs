@@ -50,7 +50,7 @@ fn run(
         threshold: threshold.map(|value| Threshold {
             value,
             metric: THROUGHPUT.to_owned(),
-            labels: Vec::new(),
+            labels: Default::default(),
             bucket: "Average".to_owned(),
             expect_lower,
         }),

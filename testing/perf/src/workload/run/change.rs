@@ -3,7 +3,7 @@
 use super::Executor;
 use crate::workload::api::{OfferedResource, WorkloadApi, escape, failed};
 use crate::workload::error::RunError;
-use crate::workload::ops::{Churn, CreatePods, DeletePods, UpdateAny};
+use crate::workload::ops::{Churn, ChurnMode, CreatePods, DeletePods, UpdateAny};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,20 +23,20 @@ fn period(per_second: usize) -> Duration {
 
 impl Executor<'_> {
     pub(super) async fn delete_pods(&mut self, op: &DeletePods) -> Result<(), RunError> {
-        let names = self.view.names(&op.namespace, &op.labels);
+        let names = self.view.names(&op.namespace, &op.label_selector);
         let (api, at, op) = (
             Arc::clone(&self.api),
             (self.at.op, self.at.opcode),
             op.clone(),
         );
-        let skip_wait = op.skip_wait;
+        let skip_wait = op.skip_wait_to_completion;
         let deleting = async move {
             let pods = OfferedResource::of("/api/v1", "pods", true);
             let fail = |e: &dyn std::fmt::Display| {
                 failed(at.0, at.1, format!("failed to delete pods: {e}"))
             };
-            if op.per_second == 0 {
-                let labels = op.labels.iter();
+            if op.delete_pods_per_second == 0 {
+                let labels = op.label_selector.iter();
                 let labels: Vec<String> = labels.map(|(k, v)| format!("{k}={v}")).collect();
                 let path = format!(
                     "{}?labelSelector={}",
@@ -46,7 +46,7 @@ impl Executor<'_> {
                 let deleted = api.delete_collection(path, &json!({})).await;
                 return deleted.map_err(|e| fail(&e));
             }
-            let mut ticker = ticker(period(op.per_second));
+            let mut ticker = ticker(period(op.delete_pods_per_second));
             for name in names {
                 ticker.tick().await;
                 let deleted = api.delete(pods.object(&op.namespace, &name)).await;
@@ -62,30 +62,26 @@ impl Executor<'_> {
     }
 
     pub(super) async fn update_any(&mut self, op: &UpdateAny) -> Result<(), RunError> {
-        let objects = &op.objects;
-        self.ensure_namespace(&objects.namespace).await?;
-        let resource = self.resource_of(objects).await?;
-        let mut ticker = (op.per_second > 0).then(|| ticker(period(op.per_second)));
-        for index in 0..objects.count {
+        let (namespace, template) = (op.namespace.as_str(), &op.template);
+        self.ensure_namespace(namespace).await?;
+        let resource = self.resource_of(namespace, template, op.count).await?;
+        let per_second = op.update_per_second;
+        let mut ticker = (per_second > 0).then(|| ticker(period(per_second)));
+        for index in 0..op.count {
             if let Some(ticker) = &mut ticker {
                 ticker.tick().await;
             }
-            let object = objects
-                .template
-                .object(index, objects.count)
-                .map_err(|e| self.failed(e))?;
+            let object = template.object(index, op.count);
+            let object = object.map_err(|e| self.failed(e))?;
             let status = ["status".to_owned()];
             for subresources in [op.subresources.as_slice(), &status] {
-                self.api
-                    .update(&resource, &objects.namespace, &object, subresources)
-                    .await
-                    .map_err(|e| {
-                        let path = objects.template.path();
-                        let part = subresources.join("/");
-                        self.failed(format!(
-                            "{path}: failed to update object {index} {part}: {e}"
-                        ))
-                    })?;
+                let updated = self.api.update(&resource, namespace, &object, subresources);
+                updated.await.map_err(|e| {
+                    let (path, part) = (template.path(), subresources.join("/"));
+                    self.failed(format!(
+                        "{path}: failed to update object {index} {part}: {e}"
+                    ))
+                })?;
             }
         }
         Ok(())
@@ -94,6 +90,7 @@ impl Executor<'_> {
     pub(super) async fn churn(&mut self, op: &Churn) -> Result<(), RunError> {
         let namespace = self.namespace_of(op.namespace.as_ref());
         self.ensure_namespace(&namespace).await?;
+        let is_recreating = op.mode == ChurnMode::Recreate;
         let mut churned = Vec::new();
         for template in &op.templates {
             let object = template.object(0, 1).map_err(|e| self.failed(e))?;
@@ -108,7 +105,7 @@ impl Executor<'_> {
                 resource,
                 namespace,
                 object,
-                names: vec![None; if op.recreate { op.number } else { 0 }],
+                names: vec![None; if is_recreating { op.number } else { 0 }],
                 created: Arc::clone(&self.created),
             });
         }
@@ -118,9 +115,9 @@ impl Executor<'_> {
             op.clone(),
         );
         self.background.spawn(async move {
-            let mut ticker = ticker(op.interval);
+            let mut ticker = ticker(op.interval());
             for round in 0.. {
-                if !op.recreate && op.number > 0 && round >= op.number {
+                if !is_recreating && op.number > 0 && round >= op.number {
                     break;
                 }
                 ticker.tick().await;
@@ -139,12 +136,11 @@ impl Executor<'_> {
         &mut self,
         namespace: &str,
         op: &CreatePods,
-        duration: Duration,
     ) -> Result<(), RunError> {
         if op.count == 0 {
             return Err(self.failed("a steady state needs at least one pod"));
         }
-        let deadline = tokio::time::Instant::now() + duration;
+        let deadline = tokio::time::Instant::now() + op.duration;
         let mut scheduled = self.view.steady(namespace);
         let mut count = 0;
         self.create_batch(namespace, op).await?;
@@ -170,7 +166,7 @@ impl Executor<'_> {
         if count == 0 {
             return Err(self.failed(format!(
                 "no pod was scheduled within {} s",
-                duration.as_secs_f64()
+                op.duration.as_secs_f64()
             )));
         }
         Ok(())

@@ -7,8 +7,8 @@ use crate::workload::objects::{
     ObjectTemplate, bound_volume, default_node, default_pod, mapping, use_claim,
 };
 use crate::workload::ops::{
-    CreateAny, CreateNamespaces, CreateNodes, CreatePods, LabelSet, NodeStrategy, VolumeTemplates,
-    WaitForPodGroups,
+    CreateNamespaces, CreateNodes, CreatePods, LabelNodes, LabelSet, NodeAllocatable,
+    UniqueNodeLabel, VolumeTemplates,
 };
 use crate::workload::view::WatchView;
 use berth_client::ApiError;
@@ -86,7 +86,7 @@ impl Executor<'_> {
             mapping(&mut node, &["metadata"]).insert("name".to_owned(), json!(name));
             mapping(&mut node, &["metadata", "labels"])
                 .insert("kubernetes.io/hostname".to_owned(), json!(name));
-            let csi_node = self.prepare(&mut node, &name, index, &op.strategy);
+            let csi_node = self.prepare(&mut node, &name, index, op);
             nodes.push((node, csi_node));
         }
         let resource = OfferedResource::of("/api/v1", "nodes", false);
@@ -121,42 +121,33 @@ impl Executor<'_> {
         node: &mut Value,
         name: &str,
         index: usize,
-        strategy: &NodeStrategy,
+        op: &CreateNodes,
     ) -> Option<Value> {
-        match strategy {
-            NodeStrategy::Trivial => None,
-            NodeStrategy::Label { key, values } => {
-                let value = &values[index % values.len()];
-                mapping(node, &["metadata", "labels"]).insert(key.clone(), json!(value));
-                None
-            }
-            NodeStrategy::UniqueLabel { key } => {
-                let value = format!(
-                    "{:016x}{:016x}",
-                    self.generator.random.u64(..),
-                    self.generator.random.u64(..)
-                );
-                mapping(node, &["metadata", "labels"]).insert(key.clone(), json!(value));
-                None
-            }
-            NodeStrategy::Allocatable {
-                node: resources,
-                csi,
-                migrated,
-            } => {
-                let status = mapping(node, &["status"]);
-                if !status.contains_key("allocatable")
-                    && let Some(capacity) = status.get("capacity").cloned()
-                {
-                    status.insert("allocatable".to_owned(), capacity);
-                }
-                let allocatable = mapping(node, &["status", "allocatable"]);
-                for (resource, quantity) in resources {
-                    allocatable.insert(resource.clone(), json!(quantity));
-                }
-                Some(csi_node(name, csi, migrated))
-            }
+        if let Some(LabelNodes {
+            label_key,
+            label_values,
+        }) = &op.label_node_prepare_strategy
+        {
+            let value = &label_values[index % label_values.len()];
+            mapping(node, &["metadata", "labels"]).insert(label_key.clone(), json!(value));
         }
+        if let Some(UniqueNodeLabel { label_key }) = &op.unique_node_label_strategy {
+            let random = &mut self.generator.random;
+            let value = format!("{:016x}{:016x}", random.u64(..), random.u64(..));
+            mapping(node, &["metadata", "labels"]).insert(label_key.clone(), json!(value));
+        }
+        let strategy = op.node_allocatable_strategy.as_ref()?;
+        let status = mapping(node, &["status"]);
+        if !status.contains_key("allocatable")
+            && let Some(capacity) = status.get("capacity").cloned()
+        {
+            status.insert("allocatable".to_owned(), capacity);
+        }
+        let allocatable = mapping(node, &["status", "allocatable"]);
+        for (resource, quantity) in &strategy.node_allocatable {
+            allocatable.insert(resource.clone(), json!(quantity));
+        }
+        Some(csi_node(name, strategy))
     }
 
     pub(super) async fn create_namespaces(
@@ -224,11 +215,11 @@ impl Executor<'_> {
     pub(super) async fn create_pods(&mut self, op: &CreatePods) -> Result<(), RunError> {
         let namespace = self.namespace_of(op.namespace.as_ref());
         self.ensure_namespace(&namespace).await?;
-        if let Some(duration) = op.steady_state {
-            return self.create_pods_steadily(&namespace, op, duration).await;
+        if op.steady_state {
+            return self.create_pods_steadily(&namespace, op).await;
         }
         self.create_batch(&namespace, op).await?;
-        if op.skip_wait {
+        if op.skip_wait_to_completion {
             *self.waiting.entry(namespace).or_default() += op.count;
             return Ok(());
         }
@@ -278,22 +269,28 @@ impl Executor<'_> {
             .map_err(|message: String| self.failed(message))
     }
 
-    pub(super) async fn create_any(&mut self, op: &CreateAny) -> Result<(), RunError> {
-        self.ensure_namespace(&op.namespace).await?;
-        if op.count == 0 {
+    pub(super) async fn create_any(
+        &mut self,
+        namespace: &str,
+        template: &Arc<ObjectTemplate>,
+        count: usize,
+    ) -> Result<(), RunError> {
+        self.ensure_namespace(namespace).await?;
+        if count == 0 {
             return Ok(());
         }
-        let resource = self.resource_of(op).await?;
-        let context = Arc::new((Arc::clone(&self.api), op.clone(), resource.clone()));
+        let resource = self.resource_of(namespace, template, count).await?;
+        let shared = (Arc::clone(&self.api), namespace.to_owned());
+        let context = Arc::new((shared, Arc::clone(template), resource.clone()));
         let created = Arc::clone(&self.created);
-        let result = parallel(op.count, move |index| {
+        let result = parallel(count, move |index| {
             let (context, created) = (Arc::clone(&context), Arc::clone(&created));
             async move {
-                let (api, op, resource) = &*context;
-                let object = op.template.object(index, op.count)?;
+                let ((api, namespace), template, resource) = &*context;
+                let object = template.object(index, count)?;
                 let deadline = Instant::now() + CREATE_ANY_LIMIT;
                 loop {
-                    match api.create(resource, &op.namespace, &object).await {
+                    match api.create(resource, namespace, &object).await {
                         Ok(answer) if !resource.namespaced => {
                             let path = resource.object("", &answer.metadata.name);
                             created
@@ -308,10 +305,7 @@ impl Executor<'_> {
                             sleep(Duration::from_millis(100)).await;
                         }
                         Err(error) => {
-                            return Err(format!(
-                                "{}: failed to create: {error}",
-                                op.template.path()
-                            ));
+                            return Err(format!("{}: failed to create: {error}", template.path()));
                         }
                     }
                 }
@@ -322,23 +316,24 @@ impl Executor<'_> {
 
     /// Waits until the API server lists so many PodGroups. Upstream's harness waits for the cache of its scheduler,
     /// which another process does not show.
-    pub(super) async fn wait_for_groups(&self, op: &WaitForPodGroups) -> Result<(), RunError> {
+    pub(super) async fn wait_for_groups(
+        &self,
+        namespace: &str,
+        count: usize,
+    ) -> Result<(), RunError> {
         let groups = OfferedResource::of("/apis/scheduling.k8s.io/v1beta1", "podgroups", true);
-        let collection = groups.collection(&op.namespace);
+        let collection = groups.collection(namespace);
         let deadline = Instant::now() + CREATE_ANY_LIMIT;
         loop {
             let listed = self.api.list(&collection).await;
             let (listed, _) = listed.map_err(|e| self.failed(format!("failed to list: {e}")))?;
-            if listed.len() >= op.count {
+            if listed.len() >= count {
                 return Ok(());
             }
             if Instant::now() >= deadline {
+                let (listed, limit) = (listed.len(), CREATE_ANY_LIMIT.as_secs());
                 let message = format!(
-                    "{} of {} PodGroups in namespace {} after {} s",
-                    listed.len(),
-                    op.count,
-                    op.namespace,
-                    CREATE_ANY_LIMIT.as_secs()
+                    "{listed} of {count} PodGroups in namespace {namespace} after {limit} s"
                 );
                 return Err(self.failed(message));
             }
@@ -347,18 +342,20 @@ impl Executor<'_> {
     }
 
     /// The resource of an operation's objects; its scope must agree with the namespace.
-    pub(super) async fn resource_of(&self, op: &CreateAny) -> Result<OfferedResource, RunError> {
-        let first = op
-            .template
-            .object(0, op.count)
-            .map_err(|e| self.failed(e))?;
+    pub(super) async fn resource_of(
+        &self,
+        namespace: &str,
+        template: &ObjectTemplate,
+        count: usize,
+    ) -> Result<OfferedResource, RunError> {
+        let first = template.object(0, count).map_err(|e| self.failed(e))?;
         let resource = self
             .api
             .resource(&first)
             .await
-            .map_err(|e| self.failed(format!("{}: {e}", op.template.path())))?;
-        let path = op.template.path();
-        match (resource.namespaced, op.namespace.is_empty()) {
+            .map_err(|e| self.failed(format!("{}: {e}", template.path())))?;
+        let path = template.path();
+        match (resource.namespaced, namespace.is_empty()) {
             (true, true) => Err(self.failed(format!(
                 "{path}: objects of this kind have a namespace; set namespace"
             ))),
@@ -370,21 +367,21 @@ impl Executor<'_> {
     }
 }
 
-fn csi_node(name: &str, csi: &[(String, Option<i64>)], migrated: &[String]) -> Value {
-    let drivers: Vec<Value> = csi
-        .iter()
-        .map(|(driver, count)| {
-            let mut object = json!({"name": driver, "nodeID": name, "topologyKeys": []});
-            if let Some(count) = count {
-                object["allocatable"] = json!({"count": count});
-            }
-            object
-        })
-        .collect();
+fn csi_node(name: &str, strategy: &NodeAllocatable) -> Value {
+    let drivers = strategy.csi_node_allocatable.iter();
+    let drivers = drivers.map(|(driver, limit)| {
+        let mut object = json!({"name": driver, "nodeID": name, "topologyKeys": []});
+        if let Some(count) = limit.count {
+            object["allocatable"] = json!({"count": count});
+        }
+        object
+    });
+    let drivers: Vec<Value> = drivers.collect();
+    let migrated = strategy.migrated_plugins.join(",");
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
-        "metadata": {"name": name, "annotations": {MIGRATED_PLUGINS: migrated.join(",")}},
+        "metadata": {"name": name, "annotations": {MIGRATED_PLUGINS: migrated}},
         "spec": {"drivers": drivers},
     })
 }

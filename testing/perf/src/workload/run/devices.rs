@@ -32,7 +32,7 @@ impl Executor<'_> {
         let names = nodes.iter().map(|node| text(node, "/metadata/name"));
         let slices: Vec<Value> = names
             .filter(|name| glob(&op.nodes, name))
-            .map(|name| resource_slice(&op.driver, name, op.devices_per_node))
+            .map(|name| resource_slice(&op.driver_name, name, op.max_claims_per_node))
             .collect();
         if slices.is_empty() {
             return Err(self.failed(format!("no node matches {:?}", op.nodes)));

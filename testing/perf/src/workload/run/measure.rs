@@ -8,6 +8,7 @@ use crate::workload::process::{Process, Usage};
 use crate::workload::prometheus::{Labels, Scrape};
 use crate::workload::throughput::{SAMPLE_INTERVAL, Throughput};
 use crate::workload::view::{PodFilter, WatchView};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,11 +94,13 @@ impl WorkloadMeasured {
 }
 
 /// A count for each bound pod. It depends on the scheduler's work and not on the speed of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum PodCount {
     /// Scheduling attempts.
+    #[serde(rename = "AttemptsPerPod")]
     Attempts,
     /// Calls of queueing hints.
+    #[serde(rename = "HintCallsPerPod")]
     HintCalls,
 }
 
