@@ -15,6 +15,7 @@ pub use crowd::ClusterScale;
 pub use report::{CorePerfReport, Figures, MeasuredRow};
 pub use row::Row;
 
+use crate::error::PerfError;
 use crate::options::at_least_one;
 use berth_config::Config;
 use berth_framework::FeatureGates;
@@ -133,37 +134,6 @@ impl CorePerfOptions {
     }
 }
 
-/// The reason why nothing could be measured.
-#[derive(Debug, thiserror::Error)]
-pub enum PerfError {
-    /// The default profile cannot be built: a bug.
-    #[error("failed to set up the scheduler: {0}")]
-    Setup(String),
-    /// A pod of the generated cluster was not scheduled: a bug.
-    #[error("pod {0} of {1} was not scheduled")]
-    Unscheduled(usize, usize),
-    /// A pod or node of the generated cluster does not exist: a bug.
-    #[error("a generated pod or node is missing")]
-    Missing,
-    /// The operating system does not report the memory of processes.
-    #[error("failed to read the resident memory from /proc/self/status; this needs Linux")]
-    NoProc,
-    /// The core stopped before all pods were dealt with: a bug.
-    #[error(
-        "{row}: the scheduler came to rest with {left} of {pods} pods undecided on {nodes} nodes"
-    )]
-    Stuck {
-        /// The row.
-        row: Row,
-        /// Nodes of the cluster.
-        nodes: usize,
-        /// Pods of the cluster.
-        pods: usize,
-        /// Pods without a decision.
-        left: usize,
-    },
-}
-
 /// Measures each row at each size in turn; `progress` is called before each row.
 ///
 /// # Errors
@@ -234,7 +204,7 @@ fn measure(
     let run = world.run(row, scale);
     if run.left > 0 {
         return Err(PerfError::Stuck {
-            row,
+            row: row.to_string(),
             nodes: scale.nodes,
             pods: scale.pods,
             left: run.left,

@@ -9,7 +9,7 @@ mod slow;
 
 pub use report::{DispatcherReport, LoopFigures, ReportFigures};
 
-use crate::core::PerfError;
+use crate::error::PerfError;
 use berth_api::Duration;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;

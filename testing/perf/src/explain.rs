@@ -4,7 +4,7 @@
 //! kind may preempt. First answers are timed while nothing is scheduled. Then one thread schedules pods without a pause
 //! while another one asks. Turns with and without questions alternate, so that both meet the same load of the machine.
 
-use crate::core::PerfError;
+use crate::error::PerfError;
 use crate::generate;
 use crate::options::at_least_one;
 use crate::stats::{median, milliseconds};

@@ -13,6 +13,7 @@ mod child;
 pub mod command;
 pub mod core;
 pub mod dispatcher;
+pub mod error;
 pub mod explain;
 mod generate;
 pub mod memory;

@@ -4,7 +4,7 @@
 //! and are handed to the core as the first list of a watch would. What counts is what the process has resident, as the
 //! operating system sees it: unused room in tables and what the allocator adds are in it.
 
-use crate::core::PerfError;
+use crate::error::PerfError;
 use crate::generate;
 use crate::workload::Process;
 use berth_api::{Kind, Object, Time};

@@ -13,7 +13,7 @@ mod scene;
 
 pub use report::{EventFigures, QueueReport};
 
-use crate::core::PerfError;
+use crate::error::PerfError;
 use crate::options::at_least_one;
 use bench::Bench;
 use clap::Args;

@@ -5,7 +5,7 @@
 //! too, so that the figures do not depend on the machine.
 
 use super::report::{LoopFigures, ReportFigures};
-use crate::core::PerfError;
+use crate::error::PerfError;
 use crate::generate;
 use crate::stats::milliseconds;
 use berth_api::pod::PodCondition;

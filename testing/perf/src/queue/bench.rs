@@ -3,7 +3,7 @@
 use super::crowd::{Crowd, Mould};
 use super::report::EventFigures;
 use super::scene::Scene;
-use crate::core::PerfError;
+use crate::error::PerfError;
 use crate::stats::median;
 use berth_api::{Duration, Object, Pod, ResourceClaim, Time};
 use berth_framework::cluster::claim_names;
