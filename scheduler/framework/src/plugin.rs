@@ -20,7 +20,7 @@ use crate::pod_info::PodInfo;
 use crate::stage::{Answer, Outbox, StageContext, Step, Wait, Wake};
 use crate::state::CycleState;
 use crate::status::{Code, Status};
-use crate::table::{NodeView, Slot};
+use crate::table::{Columns, NodeView, Slot};
 use crate::work::{OutOfItems, Work};
 
 pub use crate::statuses::{KeptStatuses, NodeStatuses};
@@ -211,6 +211,13 @@ pub trait Filter: Send + Sync + 'static {
             fits
         });
     }
+
+    /// Filters rows of amounts instead of nodes, in one pass: sets `fits` to false for the rows whose nodes have to be asked one
+    /// by one, at least those that [`Filter::filter`] rejects. It is called where answers depend on the amounts of nodes alone
+    /// ([`Kept::ByAmounts`](crate::keep::Kept::ByAmounts)). The default leaves all rows to be asked.
+    fn filter_amounts(&self, _state: &CycleState, _amounts: &Columns, fits: &mut [bool]) {
+        fits.fill(false);
+    }
 }
 
 /// The change of the nominated node of the pod by PostFilter.
@@ -380,6 +387,17 @@ pub trait Score: Send + Sync + 'static {
             scores.push(self.score(cx, state, pod, view)?);
         }
         Ok(())
+    }
+
+    /// The raw scores of rows of amounts instead of nodes, appended to `scores` in one pass, as [`Filter::filter_amounts`]
+    /// filters them. False, the default, if nodes have to be asked one by one.
+    fn score_amounts(
+        &self,
+        _state: &CycleState,
+        _amounts: &Columns,
+        _scores: &mut Vec<i64>,
+    ) -> bool {
+        false
     }
 
     /// Scales the raw scores of all feasible nodes to 0 to [`MAX_NODE_SCORE`]. The default does not change them.

@@ -22,7 +22,7 @@ use crate::plugin::{
 use crate::pod_info::PodInfo;
 use crate::state::CycleState;
 use crate::status::Status;
-use crate::table::{NodeTable, NodeView, Slot};
+use crate::table::{Columns, NodeTable, NodeView, Slot};
 use berth_api::Str;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -69,6 +69,17 @@ pub trait NodeFilter: Send + Sync + 'static {
         _nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> bool + 'a {
         |_| false
+    }
+
+    /// The same for rows of amounts, in one pass, where the plugin [reads amounts alone](NodeFilter::reads_amounts_alone): sets
+    /// `fits` to false for the rows whose nodes are to be checked.
+    fn check_amounts(
+        &self,
+        _requirement: &Self::Requirement,
+        _amounts: &Columns,
+        fits: &mut [bool],
+    ) {
+        fits.fill(false);
     }
 
     /// The names of the only nodes that can meet the requirement, sorted, if the requirement names nodes.
@@ -123,17 +134,16 @@ pub trait NodeScore: Send + Sync + 'static {
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a;
 
-    /// The raw scores of several nodes, appended to `scores` in their order. An override, for columns of amounts that can be
-    /// read many at a time, must give the same scores as [`NodeScore::rate`].
-    fn rate_many(
+    /// The same for rows of amounts, appended to `scores` in one pass, where the plugin
+    /// [reads amounts alone](NodeScore::reads_amounts_alone). An override must give the same scores as [`NodeScore::rate`]. False
+    /// if nodes have to be rated one by one.
+    fn rate_amounts(
         &self,
-        preference: &Self::Preference,
-        nodes: &NodeTable,
-        slots: &[Slot],
-        scores: &mut Vec<i64>,
-    ) {
-        let rate = self.rate(preference, nodes);
-        scores.extend(slots.iter().map(|slot| rate(*slot)));
+        _preference: &Self::Preference,
+        _amounts: &Columns,
+        _scores: &mut Vec<i64>,
+    ) -> bool {
+        false
     }
 }
 
@@ -259,6 +269,13 @@ impl<P: NodeFilter> Filter for P {
             }
         }
     }
+
+    fn filter_amounts(&self, state: &CycleState, amounts: &Columns, fits: &mut [bool]) {
+        match state.read::<RequiredState<P>>() {
+            Some(RequiredState(requirement)) => self.check_amounts(requirement, amounts, fits),
+            None => fits.fill(false),
+        }
+    }
 }
 
 impl<P: NodeScore> PreScore for P {
@@ -317,10 +334,19 @@ impl<P: NodeScore> Score for P {
             }
         };
         match preference {
-            Some(preference) => self.rate_many(preference, table, nodes, scores),
+            Some(preference) => {
+                let rate = self.rate(preference, table);
+                scores.extend(nodes.iter().map(|slot| rate(*slot)));
+            }
             None => scores.resize(scores.len() + nodes.len(), 0),
         }
         Ok(())
+    }
+
+    fn score_amounts(&self, state: &CycleState, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
+        let preferred = state.read::<Preferred<P>>();
+        preferred
+            .is_some_and(|Preferred(preference)| self.rate_amounts(preference, amounts, scores))
     }
 
     fn normalize(

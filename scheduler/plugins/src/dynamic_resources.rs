@@ -43,6 +43,7 @@ use berth_framework::plugin::{
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
+use berth_framework::table::Columns;
 use berth_framework::{
     Code, CycleState, Feature, FeatureGates, Lack, NodeView, PodInfo, ReasonCode, Slot, Status,
 };
@@ -211,6 +212,16 @@ impl Score for DynamicResources {
             }
         }
         Ok(())
+    }
+
+    fn score_amounts(&self, state: &CycleState, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
+        // With claims, answers depend on more than amounts; without, all nodes score zero.
+        let state = state.read::<ClaimsState>();
+        let is_equal = state.is_none_or(ClaimsState::is_empty);
+        if is_equal {
+            scores.resize(scores.len() + amounts.slots(), 0);
+        }
+        is_equal
     }
 
     fn normalize(

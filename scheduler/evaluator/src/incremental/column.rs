@@ -54,6 +54,12 @@ pub(super) struct Cell {
 impl Cell {
     pub(super) const NO_NODE: Self = Self::without_score(NO_NODE);
 
+    /// `sum` is far from the greatest number: see [`Column::prepare`].
+    const fn feasible(grade: u16, sum: i64) -> Self {
+        let (answer, sum) = (FEASIBLE, sum as i32);
+        Self { answer, grade, sum }
+    }
+
     const fn without_score(answer: Answer) -> Self {
         let (grade, sum) = (0, 0);
         Self { answer, grade, sum }
@@ -194,6 +200,11 @@ impl Column {
                 self.summed.push(at);
             }
         }
+        let weights = self.summed.iter().map(|at| profile.score[*at].weight);
+        let weights = weights.fold(0, i64::saturating_add);
+        if weights.saturating_mul(MAX_NODE_SCORE) >= i64::from(i32::MAX / 2) {
+            return Err(Unkeepable);
+        }
         // Raw scores are parts of the classes of nodes, which rows are not.
         self.is_by_row = group == Group::Pods
             && self.normalized.is_empty()
@@ -239,7 +250,10 @@ impl Column {
         self.cells.resize(cells, Cell::NO_NODE);
         let Some(before) = before else {
             if self.is_by_row {
-                scratch.dirty.extend(rows.one_of_each());
+                self.ask_by_amounts(evaluator, rows, scratch)?;
+                let Scratch { fits, dirty, .. } = scratch;
+                let left = (0..).zip(&*fits).filter(|(_, fits)| !**fits);
+                dirty.extend(left.filter_map(|(row, _)| rows.example(row)));
             } else {
                 scratch.begin_with_all(table);
             }
@@ -380,6 +394,49 @@ impl Column {
         self.score(evaluator, rows, scratch)
     }
 
+    /// Asks about all rows in one pass over their amounts, and fills the cells of the rows that `fits` of the scratch has. The
+    /// nodes of the others have to be asked: all, if a plugin cannot answer about amounts.
+    fn ask_by_amounts(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        rows: &Rows,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let Scratch { fits, raw, .. } = scratch;
+        let (profile, amounts) = (evaluator.profile, rows.amounts());
+        let state = &self.evaluation.state;
+        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        let tally = &mut evaluator.evaluation.tally;
+        fits.clear();
+        fits.resize(rows.len(), true);
+        if !evaluator.nominated.is_empty() {
+            rows.mark_nominated(fits);
+        }
+        for (at, member) in profile.filter.iter().enumerate() {
+            if !self.evaluation.skip_filter.contains(member.id) {
+                Tally::add(&mut tally.filter, at, count);
+                member.plugin.filter_amounts(state, amounts, fits);
+            }
+        }
+        raw.clear();
+        raw.resize(rows.len(), 0);
+        for at in &self.summed {
+            let scorer = &profile.score[*at];
+            if !scorer.member.plugin.score_amounts(state, amounts, raw) {
+                fits.fill(false);
+                return Ok(());
+            }
+            Tally::add(&mut tally.score, *at, count);
+            add_up(raw, rows.len(), scorer.weight)?;
+        }
+        for ((cell, fits), sum) in self.cells.iter_mut().zip(&*fits).zip(&*raw) {
+            if *fits {
+                *cell = Cell::feasible(0, *sum);
+            }
+        }
+        Ok(())
+    }
+
     /// Returns whether pods that count for these are nominated to a node.
     fn has_nominations(&self, evaluator: &Evaluator<'_>, slot: Slot) -> bool {
         let mut has_nominations = false;
@@ -451,16 +508,7 @@ impl Column {
             if !is_summed {
                 continue;
             }
-            let (sums, scores) = raw.split_at_mut(began);
-            let is_outside = |score: &&i64| !(0..=MAX_NODE_SCORE).contains(*score);
-            // One pass without a way out each: they are vectorised.
-            if scores.iter().filter(is_outside).count() > 0 {
-                return Err(Unkeepable);
-            }
-            for (sum, score) in sums.iter_mut().zip(scores.iter()) {
-                *sum += score * scorer.weight;
-            }
-            raw.truncate(began);
+            add_up(raw, began, scorer.weight)?;
         }
         let (sums, grades) = raw.split_at(left.len());
         let raw_of = |at: usize| grades[at..].iter().step_by(left.len());
@@ -473,14 +521,7 @@ impl Column {
             if grade > DIFFERENT_MAX {
                 return Err(Unkeepable);
             }
-            if sum.unsigned_abs() >= u64::from(i32::MAX.unsigned_abs() / 2) {
-                return Err(Unkeepable);
-            }
-            *self.cell_of(rows, *slot)? = Cell {
-                answer: FEASIBLE,
-                grade: grade as u16,
-                sum: *sum as i32,
-            };
+            *self.cell_of(rows, *slot)? = Cell::feasible(grade as u16, *sum);
         }
         Ok(())
     }
@@ -523,6 +564,24 @@ impl Column {
     pub(super) fn is_broken(&self) -> bool {
         !self.broken.is_empty()
     }
+}
+
+/// Adds the scores behind the first `nodes` numbers to these, and removes them.
+///
+/// # Errors
+/// When a score is out of range.
+fn add_up(raw: &mut Vec<i64>, nodes: usize, weight: i64) -> Result<(), Unkeepable> {
+    let (sums, scores) = raw.split_at_mut(nodes);
+    let is_outside = |score: &&i64| !(0..=MAX_NODE_SCORE).contains(*score);
+    // One pass without a way out each: they are vectorised.
+    if scores.iter().filter(is_outside).count() > 0 {
+        return Err(Unkeepable);
+    }
+    for (sum, score) in sums.iter_mut().zip(scores.iter()) {
+        *sum += score * weight;
+    }
+    raw.truncate(nodes);
+    Ok(())
 }
 
 impl Keepable for Column {

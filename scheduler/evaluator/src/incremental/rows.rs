@@ -8,7 +8,10 @@ use super::scratch::Scratch;
 use super::shape::BLOCK;
 use crate::Evaluator;
 use berth_framework::Slot;
-use rustc_hash::FxHashMap;
+use berth_framework::table::Columns;
+use hashbrown::HashTable;
+use rustc_hash::FxHasher;
+use std::hash::Hasher;
 use std::sync::Arc;
 
 /// A row among all.
@@ -19,8 +22,8 @@ const NO_ROW: RowId = RowId::MAX;
 
 #[derive(Debug)]
 struct Row {
-    /// What its nodes have in common; `None` for a node with nominated pods.
-    amounts: Option<Arc<[i64]>>,
+    /// Whether other nodes may join it: it has no nominated pods.
+    is_shared: bool,
     /// The number of nodes; without any, the row is given up and its number used again.
     nodes: u32,
     /// One of the nodes.
@@ -40,7 +43,10 @@ pub(super) struct Rows {
     /// The rows of each block of slots, with the number of nodes in the block.
     of_blocks: Vec<Vec<(RowId, u16)>>,
     all: Vec<Row>,
-    by_amounts: FxHashMap<Arc<[i64]>, RowId>,
+    /// By row: plugins answer about all rows in one pass over these columns.
+    amounts: Columns,
+    /// The shared rows by their amounts.
+    by_amounts: HashTable<RowId>,
     free: Vec<RowId>,
     opened: u64,
     /// The nodes that have changed, or whose pods have. When all rows are rebuilt, earlier positions become unknown.
@@ -65,6 +71,7 @@ impl Rows {
             *self = Self {
                 opened: self.opened,
                 changes: self.changes.begin_anew(),
+                amounts: table.columns().without_slots(),
                 ..Self::default()
             };
             scratch.begin_with_all(table);
@@ -75,10 +82,9 @@ impl Rows {
         row_of.resize(table.slots(), NO_ROW);
         let blocks = table.slots().div_ceil(BLOCK);
         self.of_blocks.resize(blocks, Vec::new());
-        let mut amounts = Vec::new();
         for slot in scratch.noted() {
             let before = row_of[slot.index()];
-            let now = self.find(evaluator, *slot, &mut amounts);
+            let now = self.find(evaluator, *slot);
             if now != before {
                 row_of[slot.index()] = now;
                 self.enter(now, *slot);
@@ -91,7 +97,7 @@ impl Rows {
     }
 
     /// The row of a node as it is now, opened if there is none.
-    fn find(&mut self, evaluator: &Evaluator<'_>, slot: Slot, amounts: &mut Vec<i64>) -> RowId {
+    fn find(&mut self, evaluator: &Evaluator<'_>, slot: Slot) -> RowId {
         let table = &evaluator.cluster.nodes;
         let Some(view) = table.get(slot) else {
             return NO_ROW;
@@ -101,19 +107,30 @@ impl Rows {
             let each = &mut |_: &_| has_nominations = true;
             evaluator.nominated.on_node(view.name(), each);
         }
-        amounts.clear();
-        amounts.extend(table.columns().amounts(slot));
-        if !has_nominations && let Some(known) = self.by_amounts.get(&amounts[..]) {
-            return *known;
+        let hash = hash_of(table.columns(), slot);
+        let Self {
+            by_amounts,
+            amounts,
+            ..
+        } = self;
+        if !has_nominations {
+            let is_equal = |row: &RowId| {
+                let of_row = amounts.amounts(Slot::from_index(*row));
+                of_row.eq(table.columns().amounts(slot))
+            };
+            if let Some(known) = by_amounts.find(hash, is_equal) {
+                return *known;
+            }
         }
-        let amounts: Option<Arc<[i64]>> = (!has_nominations).then(|| amounts[..].into());
         let id = self.free.pop().unwrap_or(self.all.len() as RowId);
-        if let Some(amounts) = &amounts {
-            self.by_amounts.insert(amounts.clone(), id);
+        amounts.copy(Slot::from_index(id), table.columns(), slot);
+        if !has_nominations {
+            let hash_of = |row: &RowId| hash_of(amounts, Slot::from_index(*row));
+            by_amounts.insert_unique(hash, id, hash_of);
         }
         self.opened += 1;
         let row = Row {
-            amounts,
+            is_shared: !has_nominations,
             nodes: 0,
             example: slot,
             opened: self.opened,
@@ -150,8 +167,11 @@ impl Rows {
             }
         }
         if row.nodes == 0 {
-            if let Some(amounts) = row.amounts.take() {
-                self.by_amounts.remove(&amounts);
+            if row.is_shared {
+                let hash = hash_of(&self.amounts, Slot::from_index(id));
+                if let Ok(known) = self.by_amounts.find_entry(hash, |row| *row == id) {
+                    known.remove();
+                }
             }
             self.free.push(id);
         } else if row.example == slot {
@@ -195,9 +215,29 @@ impl Rows {
         row.is_some_and(|row| row.opened > since)
     }
 
-    /// A node of each row.
-    pub(super) fn one_of_each(&self) -> impl Iterator<Item = Slot> {
-        let all = self.all.iter().filter(|row| row.nodes > 0);
-        all.map(|row| row.example)
+    /// The amounts of each row, by its number. Those of rows without nodes have no meaning.
+    pub(super) fn amounts(&self) -> &Columns {
+        &self.amounts
     }
+
+    /// A node of a row, if it has nodes.
+    pub(super) fn example(&self, row: RowId) -> Option<Slot> {
+        let row = &self.all[row as usize];
+        (row.nodes > 0).then_some(row.example)
+    }
+
+    /// Sets `fits` to false for the rows of nodes to which pods are nominated.
+    pub(super) fn mark_nominated(&self, fits: &mut [bool]) {
+        for (fits, row) in fits.iter_mut().zip(&self.all) {
+            *fits &= row.is_shared;
+        }
+    }
+}
+
+fn hash_of(columns: &Columns, slot: Slot) -> u64 {
+    let mut hasher = FxHasher::default();
+    for amount in columns.amounts(slot) {
+        hasher.write_i64(amount);
+    }
+    hasher.finish()
 }

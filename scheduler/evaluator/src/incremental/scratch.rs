@@ -25,6 +25,8 @@ pub(super) struct Scratch {
     pub(super) left: Vec<Slot>,
     pub(super) answered: Vec<(Slot, Status)>,
     pub(super) raw: Vec<i64>,
+    /// The rows that passed all filters, by number.
+    pub(super) fits: Vec<bool>,
 }
 
 impl Scratch {

@@ -276,37 +276,72 @@ fn read_block(
         &classes.class_of[start..end],
         &columns.node.cells()[start..end],
     );
-    let (first, sum) = (of_class[0], of_node[0].sum);
-    if columns.pods.is_by_row {
-        // Without a way out, so that it is vectorised.
-        let mut others = 0;
-        for (class, node) in of_class.iter().zip(of_node) {
-            others |= i32::from(class ^ first) | (node.sum ^ sum);
-        }
-        // The nodes differ in their rows alone: one entry serves all of a row.
-        if others == 0 && first != NO_CLASS {
-            let cells = columns.pods.cells();
-            for (row, nodes) in columns.rows.of_block(block) {
-                let cell = cells[*row as usize];
-                add(best, (first, cell.answer), sum + cell.sum, *nodes);
+    if !columns.pods.is_by_row {
+        let of_pods = &columns.pods.cells()[start..end];
+        for (class, (node, pods)) in of_class.iter().zip(of_node.iter().zip(of_pods)) {
+            if *class != NO_CLASS {
+                add(best, (*class, FEASIBLE), node.sum + pods.sum, 1);
             }
-            return;
+        }
+        return;
+    }
+    let cells = columns.pods.cells();
+    let (first, sum) = (of_class[0], of_node[0].sum);
+    // Without a way out, so that it is vectorised.
+    let mut others = 0;
+    for (class, node) in of_class.iter().zip(of_node) {
+        others |= i32::from(class ^ first) | (node.sum ^ sum);
+    }
+    // The nodes differ in their rows alone: one entry serves all of a row.
+    if others == 0 && first != NO_CLASS {
+        let mut feasible = BlockBest::none(first, FEASIBLE);
+        for (row, nodes) in columns.rows.of_block(block) {
+            let cell = cells[*row as usize];
+            if cell.answer == FEASIBLE {
+                feasible.add(cell.sum, *nodes);
+            } else {
+                add(best, (first, cell.answer), 0, *nodes);
+            }
+        }
+        if feasible.all > 0 {
+            feasible.sum += sum;
+            best.push(feasible);
+        }
+        return;
+    }
+    let rows = &columns.rows.by_slot()[start..end];
+    for (row, (class, node)) in rows.iter().zip(of_class.iter().zip(of_node)) {
+        if *class != NO_CLASS {
+            let cell = cells.get(*row as usize).copied().unwrap_or(Cell::NO_NODE);
+            add(best, (*class, cell.answer), node.sum + cell.sum, 1);
         }
     }
-    for (slot, (class, node)) in slots_of(block).zip(of_class.iter().zip(of_node)) {
-        if *class == NO_CLASS {
-            continue;
+}
+
+impl BlockBest {
+    const fn none(class: ClassId, answer: Answer) -> Self {
+        Self {
+            class,
+            answer,
+            sum: i32::MIN,
+            nodes: 0,
+            all: 0,
         }
-        let mut pods = columns.pods_cell(slot);
-        if !columns.pods.is_by_row {
-            pods.answer = FEASIBLE;
-        }
-        add(best, (*class, pods.answer), node.sum + pods.sum, 1);
+    }
+
+    /// Adds nodes with a sum.
+    #[inline(always)]
+    fn add(&mut self, sum: i32, nodes: u16) {
+        self.all += nodes;
+        // Without branches: which of the sums is greater is hard to foresee.
+        let kept = if sum > self.sum { 0 } else { self.nodes };
+        self.nodes = kept + if sum < self.sum { 0 } else { nodes };
+        self.sum = self.sum.max(sum);
     }
 }
 
 /// Adds nodes with a sum to a block.
-#[inline]
+#[inline(always)]
 fn add(
     block: &mut SmallVec<[BlockBest; 2]>,
     (class, answer): (ClassId, Answer),
@@ -314,20 +349,12 @@ fn add(
     nodes: u16,
 ) {
     let mut known = block.iter_mut();
-    let Some(best) = known.find(|best| best.class == class && best.answer == answer) else {
-        block.push(BlockBest {
-            class,
-            answer,
-            sum,
-            nodes,
-            all: nodes,
-        });
-        return;
-    };
-    best.all += nodes;
-    match sum.cmp(&best.sum) {
-        std::cmp::Ordering::Less => {}
-        std::cmp::Ordering::Equal => best.nodes += nodes,
-        std::cmp::Ordering::Greater => (best.sum, best.nodes) = (sum, nodes),
+    match known.find(|best| best.class == class && best.answer == answer) {
+        Some(best) => best.add(sum, nodes),
+        None => {
+            let mut best = BlockBest::none(class, answer);
+            best.add(sum, nodes);
+            block.push(best);
+        }
     }
 }

@@ -103,6 +103,36 @@ impl Columns {
         self.columns.len()
     }
 
+    /// Columns of the same resources, without slots.
+    #[must_use]
+    pub fn without_slots(&self) -> Self {
+        Self {
+            columns: vec![ResourceColumn::default(); self.columns.len()],
+            ids: self.ids.clone(),
+            non_zero_milli_cpu: Vec::new(),
+            non_zero_memory: Vec::new(),
+        }
+    }
+
+    /// Gives a slot the amounts of a slot of other columns of the same resources. Missing slots are added.
+    pub fn copy(&mut self, slot: Slot, from: &Self, of: Slot) {
+        while self.slots() <= slot.index() {
+            self.add_slot();
+        }
+        let (at, of) = (slot.index(), of.index());
+        for (column, from) in self.columns.iter_mut().zip(&from.columns) {
+            column.allocatable[at] = from.allocatable[of];
+            column.requested[at] = from.requested[of];
+        }
+        self.non_zero_milli_cpu[at] = from.non_zero_milli_cpu[of];
+        self.non_zero_memory[at] = from.non_zero_memory[of];
+    }
+
+    /// The number of slots.
+    pub fn slots(&self) -> usize {
+        self.non_zero_memory.len()
+    }
+
     /// The table has one slot more.
     pub(super) fn add_slot(&mut self) {
         for column in &mut self.columns {

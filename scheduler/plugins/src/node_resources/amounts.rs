@@ -7,7 +7,7 @@ use berth_api::names::is_scalar_resource_name;
 use berth_api::requests::{Footprint, SumOptions, pod_requests};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_framework::plugin::Context;
-use berth_framework::table::{NodeTable, ResourceId};
+use berth_framework::table::{Columns, ResourceId};
 use berth_framework::{PodInfo, Slot};
 use smallvec::SmallVec;
 
@@ -128,7 +128,7 @@ impl<'a> ScoredColumns<'a> {
     /// For a pod that requests `pod`. A scalar resource that the pod does not request is left out; so is a resource
     /// that scheduling does not track, or that no object names.
     pub fn new(
-        table: &'a NodeTable,
+        amounts: &'a Columns,
         resources: &[ScoredResource],
         pod: &'a Scored,
         counted: CountedResources,
@@ -136,7 +136,7 @@ impl<'a> ScoredColumns<'a> {
         let requested = &pod.requested;
         let of_devices = resources.iter().zip(requested).enumerate();
         let of_devices = of_devices.filter_map(|(index, (resource, own))| {
-            let allocatable = of_table(table, &resource.name, *own, counted);
+            let allocatable = of_columns(amounts, &resource.name, *own, counted);
             Some(DeviceColumn {
                 counts: pod.devices.column(index)?,
                 allocatable: allocatable.map(|(allocatable, _)| allocatable),
@@ -149,7 +149,7 @@ impl<'a> ScoredColumns<'a> {
             .iter()
             .zip(requested)
             .filter_map(|(resource, own)| {
-                let (allocatable, held) = of_table(table, &resource.name, *own, counted)?;
+                let (allocatable, held) = of_columns(amounts, &resource.name, *own, counted)?;
                 Some(ScoredColumn {
                     allocatable,
                     held,
@@ -238,13 +238,12 @@ impl ScoredColumn<'_> {
 }
 
 /// The allocatable amount of a resource, and the requests of the pods.
-fn of_table<'a>(
-    table: &'a NodeTable,
+fn of_columns<'a>(
+    columns: &'a Columns,
     name: &str,
     own: i64,
     counted: CountedResources,
 ) -> Option<(&'a [i64], &'a [i64])> {
-    let columns = table.columns();
     let column = |id| {
         let column = columns.get(id);
         (&column.allocatable[..], &column.requested[..])

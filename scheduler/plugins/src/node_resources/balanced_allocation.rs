@@ -11,6 +11,7 @@ use crate::extended_resources::without_backing_classes;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeScore;
+use berth_framework::table::Columns;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use smallvec::SmallVec;
 
@@ -132,30 +133,34 @@ impl NodeScore for NodeResourcesBalancedAllocation {
         requested: &'a Scored,
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a {
+        self.rate_in(requested, nodes.columns())
+    }
+
+    fn rate_amounts(&self, requested: &Scored, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
+        let pair = self.scored_columns(requested, amounts).pair();
+        let rate = self.rate_in(requested, amounts);
+        pair.is_some_and(|pair| pair.rate_all(scores, exact_score, rate))
+    }
+}
+
+impl NodeResourcesBalancedAllocation {
+    fn scored_columns<'a>(&self, requested: &'a Scored, amounts: &'a Columns) -> ScoredColumns<'a> {
         let resources = &self.resources;
-        let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::Requested);
+        ScoredColumns::new(amounts, resources, requested, CountedResources::Requested)
+    }
+
+    fn rate_in<'a>(
+        &'a self,
+        requested: &'a Scored,
+        amounts: &'a Columns,
+    ) -> impl Fn(Slot) -> i64 + 'a {
+        let columns = self.scored_columns(requested, amounts);
         let pair = columns.pair();
         move |slot| {
             score(match pair.and_then(|pair| pair.of(slot)) {
                 Some(shares) => balances_of_pair(shares),
                 None => balances_of_any(&columns, slot),
             })
-        }
-    }
-
-    fn rate_many(
-        &self,
-        requested: &Scored,
-        nodes: &NodeTable,
-        slots: &[Slot],
-        scores: &mut Vec<i64>,
-    ) {
-        let resources = &self.resources;
-        let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::Requested);
-        let rate = self.rate(requested, nodes);
-        match columns.pair() {
-            Some(pair) => pair.rate_many(slots, scores, exact_score, rate),
-            None => scores.extend(slots.iter().map(|slot| rate(*slot))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Two scored resources of many nodes at once, as floating-point numbers: the compiler turns the loops into vector
 //! instructions, with which a score takes a third of the time.
 
-use super::amounts::{ScoredColumn, ScoredPair};
+use super::amounts::ScoredPair;
 use berth_framework::Slot;
 
 /// Up to these amounts, sums, and percentages that are rounded down, are exact: see `strategy`.
@@ -58,70 +58,43 @@ pub(super) fn floor(number: f64) -> f64 {
 }
 
 impl ScoredPair<'_> {
-    /// Appends the scores of nodes: by `score`, or by `rate` where amounts are too large for that, or a node does not offer
-    /// both resources.
+    /// Appends the scores of all slots: by `score`, or by `rate` where amounts are too large for that, or a slot does not offer
+    /// both resources. Always true.
     #[inline(always)]
-    pub(super) fn rate_many(
+    pub(super) fn rate_all(
         &self,
-        slots: &[Slot],
         scores: &mut Vec<i64>,
         score: impl Fn([ExactShare; 2]) -> f64,
         rate: impl Fn(Slot) -> i64,
-    ) {
-        let mut amounts = [[0; RUN]; 4];
-        for run in slots.chunks(RUN) {
-            if !self.rate_run(run, &mut amounts, scores, &score) {
-                scores.extend(run.iter().map(|slot| rate(*slot)));
+    ) -> bool {
+        let ([a, b], before) = (&self.0, scores.len());
+        let first = a.allocatable.chunks(RUN).zip(a.held.chunks(RUN));
+        let second = b.allocatable.chunks(RUN).zip(b.held.chunks(RUN));
+        for (first, second) in first.zip(second) {
+            let mut found = [0.0; RUN];
+            let (mut bits, mut is_none_offered) = (a.own | b.own, false);
+            let amounts = first.0.iter().zip(first.1);
+            let amounts = amounts.zip(second.0.iter().zip(second.1));
+            // Without a way out, so that it is vectorised.
+            for (found, ((offered_a, held_a), (offered_b, held_b))) in found.iter_mut().zip(amounts)
+            {
+                bits |= offered_a | held_a | offered_b | held_b;
+                is_none_offered |= (*offered_a == 0) | (*offered_b == 0);
+                *found = score([
+                    ExactShare::new(*offered_a, *held_a, a.own),
+                    ExactShare::new(*offered_b, *held_b, b.own),
+                ]);
+            }
+            let (began, run) = (scores.len() - before, first.0.len());
+            if bits.cast_unsigned() < EXACT_MAX && !is_none_offered {
+                let found = found[..run].iter();
+                scores.extend(found.map(|score| i64::from(*score as i32)));
+            } else {
+                let slots = (began..began + run).map(|at| Slot::from_index(at as u32));
+                scores.extend(slots.map(&rate));
             }
         }
-    }
-
-    /// The same for at most [`RUN`] nodes, whose amounts are read into `amounts`; false if `score` does not suffice.
-    #[inline(always)]
-    fn rate_run(
-        &self,
-        run: &[Slot],
-        amounts: &mut [[i64; RUN]; 4],
-        scores: &mut Vec<i64>,
-        score: &impl Fn([ExactShare; 2]) -> f64,
-    ) -> bool {
-        let [a, b] = &self.0;
-        let [offered_a, held_a, offered_b, held_b] = amounts;
-        for (at, slot) in run.iter().enumerate() {
-            (offered_a[at], held_a[at]) = a.at(*slot);
-            (offered_b[at], held_b[at]) = b.at(*slot);
-        }
-        let mut found = [0.0; RUN];
-        let (mut bits, mut is_none_offered) = (a.own | b.own, false);
-        let first = offered_a[..run.len()].iter().zip(&*held_a);
-        let second = offered_b[..run.len()].iter().zip(&*held_b);
-        for (found, ((offered_a, held_a), (offered_b, held_b))) in
-            found.iter_mut().zip(first.zip(second))
-        {
-            bits |= offered_a | held_a | offered_b | held_b;
-            is_none_offered |= (*offered_a == 0) | (*offered_b == 0);
-            *found = score([
-                ExactShare::new(*offered_a, *held_a, a.own),
-                ExactShare::new(*offered_b, *held_b, b.own),
-            ]);
-        }
-        let is_exact = bits.cast_unsigned() < EXACT_MAX && !is_none_offered;
-        if is_exact {
-            scores.extend(
-                found[..run.len()]
-                    .iter()
-                    .map(|score| i64::from(*score as i32)),
-            );
-        }
-        is_exact
-    }
-}
-
-impl ScoredColumn<'_> {
-    /// What a node offers, and the requests of its pods.
-    #[inline(always)]
-    fn at(&self, slot: Slot) -> (i64, i64) {
-        (self.allocatable[slot.index()], self.held[slot.index()])
+        true
     }
 }
 

@@ -24,7 +24,7 @@ use berth_framework::plugin::{
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore};
-use berth_framework::table::ResourceId;
+use berth_framework::table::{Columns, ResourceId};
 use berth_framework::{
     Code, Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Reason, ReasonCode, Slot,
     Status,
@@ -279,9 +279,13 @@ impl NodeFilter for NodeResourcesFit {
         requests: &'a FitRequests,
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> bool + 'a {
-        let room = Room::new(nodes, requests);
+        let room = Room::new(nodes.columns(), requests);
         // A pod that is resized counts on its node already, which columns do not tell: each node is checked.
         move |slot| requests.resized.is_none() && room.suffices(slot)
+    }
+
+    fn check_amounts(&self, requests: &FitRequests, amounts: &Columns, fits: &mut [bool]) {
+        Room::new(amounts, requests).suffices_at(fits);
     }
 }
 
@@ -304,36 +308,36 @@ impl NodeScore for NodeResourcesFit {
         requested: &'a Scored,
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a {
-        let FitArgs {
-            resources,
-            strategy,
-            ..
-        } = &self.args;
-        let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::NonZero);
+        self.rate_in(requested, nodes.columns())
+    }
+
+    fn rate_amounts(&self, requested: &Scored, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
+        let columns = self.scored_columns(requested, amounts);
+        let rate = self.rate_in(requested, amounts);
+        let strategy = &self.args.strategy;
+        columns
+            .pair()
+            .is_some_and(|pair| strategy.score_all(&pair, scores, rate))
+    }
+}
+
+impl NodeResourcesFit {
+    fn scored_columns<'a>(&self, requested: &'a Scored, amounts: &'a Columns) -> ScoredColumns<'a> {
+        let resources = &self.args.resources;
+        ScoredColumns::new(amounts, resources, requested, CountedResources::NonZero)
+    }
+
+    fn rate_in<'a>(
+        &'a self,
+        requested: &'a Scored,
+        amounts: &'a Columns,
+    ) -> impl Fn(Slot) -> i64 + 'a {
+        let strategy = &self.args.strategy;
+        let columns = self.scored_columns(requested, amounts);
         let pair = columns.pair();
         move |slot| match pair.and_then(|pair| pair.of(slot)) {
             Some(shares) => strategy.score_of_pair(shares),
             None => strategy.score(columns.of(slot)),
-        }
-    }
-
-    fn rate_many(
-        &self,
-        requested: &Scored,
-        nodes: &NodeTable,
-        slots: &[Slot],
-        scores: &mut Vec<i64>,
-    ) {
-        let FitArgs {
-            resources,
-            strategy,
-            ..
-        } = &self.args;
-        let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::NonZero);
-        let rate = self.rate(requested, nodes);
-        match columns.pair() {
-            Some(pair) => strategy.score_many(&pair, slots, scores, rate),
-            None => scores.extend(slots.iter().map(|slot| rate(*slot))),
         }
     }
 }
@@ -355,7 +359,7 @@ impl PlacementScore for NodeResourcesFit {
     fn placement_score(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> i64 {
         let resources = &self.args.resources;
         let scored = sum_of_pods(cx, resources, proposal.pods);
-        let nodes = &cx.cluster.nodes;
+        let nodes = cx.cluster.nodes.columns();
         let columns = ScoredColumns::new(nodes, resources, &scored, CountedResources::NonZero);
         ScoringStrategy::MostAllocated.score(columns.sums(proposal.nodes))
     }
@@ -369,7 +373,7 @@ impl PlacementScore for NodeResourcesFit {
     ) -> Vec<i64> {
         let resources = &self.args.resources;
         let scored = sum_of_pods(cx, resources, pods);
-        let nodes = &cx.cluster.nodes;
+        let nodes = cx.cluster.nodes.columns();
         let columns = ScoredColumns::new(nodes, resources, &scored, CountedResources::NonZero);
         let scores = placements.iter().map(|placement| {
             let shares = columns.sums(&placement.nodes);

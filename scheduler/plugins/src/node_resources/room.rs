@@ -2,8 +2,13 @@
 
 use super::fit::FitRequests;
 use berth_framework::Slot;
-use berth_framework::table::{NodeTable, ResourceColumn, ResourceId};
+use berth_framework::table::{Columns, ResourceColumn, ResourceId};
 use smallvec::SmallVec;
+
+/// The number of slots that are checked together.
+const RUN: usize = 64;
+/// The sum and the difference of two amounts below this one are in range.
+const SUM_MAX: u64 = 1 << 61;
 
 /// A request above zero.
 struct WantedAmount<'a> {
@@ -22,8 +27,7 @@ pub(super) struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn new(table: &'a NodeTable, requests: &FitRequests) -> Self {
-        let columns = table.columns();
+    pub(super) fn new(columns: &'a Columns, requests: &FitRequests) -> Self {
         let mut room = Self {
             pods: columns.get(ResourceId::PODS),
             wanted: SmallVec::new(),
@@ -71,5 +75,49 @@ impl<'a> Room<'a> {
             let free = allocatable.saturating_sub(wanted.column.requested[at]);
             wanted.amount <= free || (wanted.or_none && allocatable <= 0)
         })
+    }
+
+    /// Sets `fits` to false for the slots where [`Room::suffices`] is false.
+    pub(super) fn suffices_at(&self, fits: &mut [bool]) {
+        for (run, fits) in fits.chunks_mut(RUN).enumerate() {
+            let start = run * RUN;
+            if !self.suffices_in_run(start, fits) {
+                for (at, fits) in (start..).zip(fits) {
+                    *fits &= self.suffices(Slot::from_index(at as u32));
+                }
+            }
+        }
+    }
+
+    /// The same for at most [`RUN`] slots from `start` on, by one pass over each resource, which the compiler turns into vector
+    /// instructions. False, and nothing is done, if amounts are too large for that or nodes may offer none.
+    fn suffices_in_run(&self, start: usize, fits: &mut [bool]) -> bool {
+        // Negative where something is missing.
+        let mut left = [0_i64; RUN];
+        let mut bits = 0;
+        let one = (self.pods, 1);
+        let wanted = self
+            .wanted
+            .iter()
+            .map(|wanted| (wanted.column, wanted.amount));
+        for (column, amount) in std::iter::once(one).chain(wanted) {
+            bits |= amount;
+            let allocatable = &column.allocatable[start..start + fits.len()];
+            let requested = &column.requested[start..start + fits.len()];
+            for (left, (allocatable, requested)) in
+                left.iter_mut().zip(allocatable.iter().zip(requested))
+            {
+                bits |= allocatable | requested;
+                *left |= allocatable.wrapping_sub(*requested).wrapping_sub(amount);
+            }
+        }
+        let or_none = self.wanted.iter().any(|wanted| wanted.or_none);
+        if or_none || self.is_hopeless || bits.cast_unsigned() >= SUM_MAX {
+            return false;
+        }
+        for (fits, left) in fits.iter_mut().zip(&left) {
+            *fits &= *left >= 0;
+        }
+        true
     }
 }

@@ -69,14 +69,13 @@ impl ScoringStrategy {
         }
     }
 
-    /// Appends the scores of nodes, of which two resources are scored; `rate` is the score of one.
-    pub(super) fn score_many(
+    /// Appends the scores of all slots by two resources; `rate` is the score of one slot. False without a formula for many.
+    pub(super) fn score_all(
         &self,
         pair: &ScoredPair<'_>,
-        slots: &[Slot],
         scores: &mut Vec<i64>,
         rate: impl Fn(Slot) -> i64,
-    ) {
+    ) -> bool {
         let [a, b] = pair.0.map(|column| column.weight as f64);
         // The product with a reciprocal takes a quarter of the time of a division, and has an error. Scores and weights are
         // whole numbers of at most 100: a half in the numerator leaves the rounded mean as it is and exceeds the error.
@@ -89,7 +88,7 @@ impl ScoringStrategy {
                     let free = if free < 0.0 { 0.0 } else { free };
                     floor(free * 100.0 / share.allocatable)
                 };
-                pair.rate_many(slots, scores, |[a, b]| mean(least(a), least(b)), rate);
+                pair.rate_all(scores, |[a, b]| mean(least(a), least(b)), rate)
             }
             Self::MostAllocated if a + b > 0.0 => {
                 let most = |share: ExactShare| {
@@ -101,9 +100,9 @@ impl ScoringStrategy {
                     };
                     floor(used * 100.0 / share.allocatable)
                 };
-                pair.rate_many(slots, scores, |[a, b]| mean(most(a), most(b)), rate);
+                pair.rate_all(scores, |[a, b]| mean(most(a), most(b)), rate)
             }
-            _ => scores.extend(slots.iter().map(|slot| rate(*slot))),
+            _ => false,
         }
     }
 
