@@ -572,16 +572,15 @@ impl Column {
 /// When a score is out of range.
 fn add_up(raw: &mut Vec<i64>, nodes: usize, weight: i64) -> Result<(), Unkeepable> {
     let (sums, scores) = raw.split_at_mut(nodes);
-    let is_outside = |score: &&i64| !(0..=MAX_NODE_SCORE).contains(*score);
-    // One pass without a way out each: they are vectorised.
-    if scores.iter().filter(is_outside).count() > 0 {
-        return Err(Unkeepable);
-    }
+    // Negative if a score is below zero, or above the greatest.
+    let mut outside = 0;
+    // One pass without a way out, so that it is vectorised.
     for (sum, score) in sums.iter_mut().zip(scores.iter()) {
-        *sum += score * weight;
+        outside |= *score | MAX_NODE_SCORE.wrapping_sub(*score);
+        *sum = sum.wrapping_add(score.wrapping_mul(weight));
     }
     raw.truncate(nodes);
-    Ok(())
+    if outside < 0 { Err(Unkeepable) } else { Ok(()) }
 }
 
 impl Keepable for Column {

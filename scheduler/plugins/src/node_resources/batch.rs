@@ -104,8 +104,8 @@ mod tests {
         BalancedAllocationArgs, FitArgs, NodeResourcesBalancedAllocation, NodeResourcesFit,
     };
     use crate::testing::{node, pod, pod_info};
-    use berth_framework::plugin::{Context, PreScore, Score};
-    use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, Slot};
+    use berth_framework::plugin::{Context, Filter, PreFilter, PreScore, Score};
+    use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo};
     use serde_json::{Value, json};
     use std::sync::Arc;
 
@@ -139,39 +139,48 @@ mod tests {
         cluster
     }
 
-    fn check<P: PreScore + Score>(
-        plugin: &P,
-        cx: &Context<'_>,
-        pod: &PodInfo,
-        slots: &[Slot],
-        seed: u64,
-    ) {
+    /// The slots of a table are rows, too.
+    fn check_scores<P: PreScore + Score>(plugin: &P, cx: &Context<'_>, pod: &PodInfo, seed: u64) {
         let mut state = CycleState::default();
-        plugin.pre_score(cx, &mut state, pod, &[]);
-        let mut scores = Vec::new();
-        let scored = plugin.score_many(cx, &state, pod, slots, &mut scores);
-        assert!(scored.is_ok() && scores.len() == slots.len(), "seed {seed}");
-        for (slot, score) in slots.iter().zip(scores) {
-            let view = cx.cluster.nodes.get(*slot).expect("a node");
+        if plugin.pre_score(cx, &mut state, pod, &[]).is_skip() {
+            return;
+        }
+        // Scores are appended.
+        let (nodes, mut scores) = (&cx.cluster.nodes, vec![7]);
+        assert!(plugin.score_amounts(&state, nodes.columns(), &mut scores));
+        assert_eq!(scores.len(), 1 + nodes.slots(), "seed {seed}");
+        for slot in nodes.occupied() {
+            let view = nodes.get(slot).expect("a node");
             let expected = plugin.score(cx, &state, pod, view).expect("a score");
-            assert_eq!(
-                score, expected,
-                "seed {seed}, {slot:?} for {:?}",
-                pod.requests
-            );
+            let score = scores[1 + slot.index()];
+            let requests = &pod.requests;
+            assert_eq!(score, expected, "seed {seed}, {slot:?} for {requests:?}");
+        }
+    }
+
+    fn check_fits(plugin: &NodeResourcesFit, cx: &Context<'_>, pod: &PodInfo, seed: u64) {
+        let mut state = CycleState::default();
+        plugin.pre_filter(cx, &mut state, pod);
+        let nodes = &cx.cluster.nodes;
+        let mut fits = vec![true; nodes.slots()];
+        plugin.filter_amounts(&state, nodes.columns(), &mut fits);
+        for slot in nodes.occupied() {
+            let view = nodes.get(slot).expect("a node");
+            let expected = plugin.filter(cx, &state, pod, view).is_success();
+            let requests = &pod.requests;
+            let fits = fits[slot.index()];
+            assert_eq!(fits, expected, "seed {seed}, {slot:?} for {requests:?}");
         }
     }
 
     #[test]
-    fn many_nodes_score_as_each_of_them() {
+    fn rows_of_amounts_are_filtered_and_scored_as_each_node() {
         let features = FeatureGates::default();
         for seed in 0..600 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let cluster = cluster(&mut rng);
             let most = [1 << 12, 1 << 34, 1 << 60][rng.usize(..3)];
             let pod = pod_info("p", requesting(&mut rng, most));
-            let all = cluster.nodes.occupied();
-            let slots: Vec<Slot> = all.filter(|_| seed % 2 == 0 || rng.u8(..9) > 0).collect();
             let cx = Context {
                 now: berth_api::Time::from_secs(0),
                 cluster: &cluster,
@@ -182,10 +191,12 @@ mod tests {
             let args = json!({"scoringStrategy": {"type": strategy, "resources": [
                 {"name": "cpu", "weight": rng.u8(1..101)}, {"name": "memory", "weight": rng.u8(1..4)}]}});
             let fit = FitArgs::decode(&args).expect("arguments");
-            check(&NodeResourcesFit::new(fit), &cx, &pod, &slots, seed);
+            let fit = NodeResourcesFit::new(fit);
+            check_fits(&fit, &cx, &pod, seed);
+            check_scores(&fit, &cx, &pod, seed);
             let balanced = BalancedAllocationArgs::decode(&json!(null)).expect("arguments");
             let balanced = NodeResourcesBalancedAllocation::new(balanced);
-            check(&balanced, &cx, &pod, &slots, seed);
+            check_scores(&balanced, &cx, &pod, seed);
         }
     }
 }
