@@ -7,7 +7,7 @@ use super::column::{FEASIBLE, NO_NODE, Rejection};
 use super::ledgers::Ledgers;
 use super::plan::{Plan, Unkeepable};
 use super::scratch::{Note, Scratch};
-use super::shape::PodColumns;
+use super::shape::{BLOCK, PodColumns};
 use super::store::Keepable;
 use crate::Evaluator;
 use berth_framework::Slot;
@@ -32,6 +32,8 @@ pub(super) struct NodeClasses {
     all: Classes,
     /// By slot. Shared with the statuses that were given away.
     pub(super) class_of: Arc<Vec<ClassId>>,
+    /// By block: whether all its nodes are in one class, with one sum in the first column. All shapes of these classes read it.
+    uniform: Vec<bool>,
     /// The rejections by ledgers of nodes with the pods that are nominated to them.
     with_nominated: IndexSet<Rejection, FxBuildHasher>,
     /// Nodes that are in a class for one pod alone: to be looked at again.
@@ -49,6 +51,7 @@ impl NodeClasses {
             seen: None,
             all: Classes::default(),
             class_of: Arc::default(),
+            uniform: Vec::new(),
             with_nominated: IndexSet::default(),
             again: Vec::new(),
             changes: Changes::default(),
@@ -102,6 +105,16 @@ impl NodeClasses {
             let before = std::mem::replace(&mut class_of[slot.index()], id);
             if before != NO_CLASS {
                 self.all.remove(before);
+            }
+        }
+        self.uniform.resize(table.slots().div_ceil(BLOCK), false);
+        let mut last = None;
+        for slot in scratch.noted() {
+            let block = slot.index() / BLOCK;
+            // New nodes follow each other.
+            if last != Some(block) {
+                self.uniform[block] = is_uniform(class_of, columns, block);
+                last = Some(block);
             }
         }
         Ok(())
@@ -160,6 +173,7 @@ impl NodeClasses {
         if before != NO_CLASS {
             self.all.remove(before);
         }
+        self.uniform[slot.index() / BLOCK] = false;
         self.again.push(slot);
         self.changes.push(slot);
         Ok(true)
@@ -169,6 +183,12 @@ impl NodeClasses {
     pub(super) fn of(&self, slot: Slot) -> ClassId {
         let class = self.class_of.get(slot.index());
         class.copied().unwrap_or(NO_CLASS)
+    }
+
+    /// Returns whether the nodes of a block, all of them, are in one class and have one sum in the first column.
+    #[inline]
+    pub(super) fn is_uniform(&self, block: usize) -> bool {
+        self.uniform[block]
     }
 
     /// One more than the greatest number of a class.
@@ -208,11 +228,25 @@ impl NodeClasses {
     }
 }
 
+fn is_uniform(class_of: &[ClassId], columns: &PodColumns<'_>, block: usize) -> bool {
+    let start = block * BLOCK;
+    let end = (start + BLOCK).min(class_of.len());
+    let (of_class, of_node) = (&class_of[start..end], &columns.node.cells()[start..end]);
+    let (class, sum) = (of_class[0], of_node[0].sum);
+    let mut others = 0;
+    // Without a way out, so that it is vectorised.
+    for (of_class, of_node) in of_class.iter().zip(of_node) {
+        others |= i32::from(of_class ^ class) | (of_node.sum ^ sum);
+    }
+    others == 0 && class != NO_CLASS
+}
+
 impl Keepable for NodeClasses {
     fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.ledgers.bytes()
             + self.class_of.capacity() * size_of::<ClassId>()
+            + self.uniform.capacity()
             + self.all.bytes()
             + self.changes.bytes()
     }

@@ -286,14 +286,9 @@ fn read_block(
         return;
     }
     let cells = columns.pods.cells();
-    let (first, sum) = (of_class[0], of_node[0].sum);
-    // Without a way out, so that it is vectorised.
-    let mut others = 0;
-    for (class, node) in of_class.iter().zip(of_node) {
-        others |= i32::from(class ^ first) | (node.sum ^ sum);
-    }
     // The nodes differ in their rows alone: one entry serves all of a row.
-    if others == 0 && first != NO_CLASS {
+    if classes.is_uniform(block) {
+        let (first, sum) = (of_class[0], of_node[0].sum);
         let mut feasible = BlockBest::none(first, FEASIBLE);
         for (row, nodes) in columns.rows.of_block(block) {
             let cell = cells[*row as usize];
