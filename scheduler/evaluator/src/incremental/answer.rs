@@ -5,7 +5,7 @@ use super::classes::{ClassId, NO_CLASS};
 use super::column::{Answer, FEASIBLE, Rejection};
 use super::plan::Unkeepable;
 use super::rows::RowId;
-use super::shape::{BlockBest, slots_of};
+use super::shape::{BLOCK, BlockBest, Entries, slots_of};
 use crate::{Diagnosis, Evaluator, break_tie, choose};
 use berth_framework::keep::FeasibleClass;
 use berth_framework::plugin::{KeptStatuses, MAX_NODE_SCORE, NodeStatuses};
@@ -31,7 +31,7 @@ impl Kept<'_> {
     /// When a ledger breaks: the plain evaluator has to determine the result.
     pub(super) fn live(&self) -> Result<Live, Unkeepable> {
         let mut nodes = vec![0; self.classes.len()];
-        for of in self.shape.blocks.iter().flatten() {
+        for of in self.shape.entries() {
             if of.answer == FEASIBLE {
                 nodes[of.class as usize] += usize::from(of.all);
             }
@@ -160,7 +160,7 @@ impl Kept<'_> {
                 .map(|of_class| i64::from(sum) + of_class)
         };
         let (mut greatest, mut nodes) = (None, 0);
-        for best in self.shape.blocks.iter().flatten() {
+        for best in self.shape.entries() {
             let total = total(best.class, best.answer, best.sum);
             if total > greatest {
                 (greatest, nodes) = (total, usize::from(best.nodes));
@@ -171,22 +171,36 @@ impl Kept<'_> {
         if greatest.is_none() {
             return Err(Unkeepable);
         }
-        // The block of the chosen one of the best nodes, then the node in it.
+        // The group of the chosen node among the best, then its block, then the node.
         let mut chosen = break_tie(nodes, rng);
-        for (at, block) in self.shape.blocks.iter().enumerate() {
-            let is_best = |of: &&BlockBest| total(of.class, of.answer, of.sum) == greatest;
-            let best = block.iter().filter(is_best);
-            let here = best.map(|of| usize::from(of.nodes)).sum();
-            if chosen >= here {
+        let is_best = |of: &&BlockBest| total(of.class, of.answer, of.sum) == greatest;
+        let best_of = |entries: &Entries| {
+            let best = entries.iter().filter(is_best);
+            best.map(|of| usize::from(of.nodes)).sum::<usize>()
+        };
+        for (at, group) in self.shape.groups.iter().enumerate() {
+            if let Some(here) = group.merged().map(best_of)
+                && chosen >= here
+            {
                 chosen -= here;
                 continue;
             }
-            let is_best = |slot: &Slot| {
-                let (class, columns) = (self.classes.of(*slot), &self.columns);
-                class != NO_CLASS
-                    && total(class, columns.answer_by_row(*slot), columns.sum(*slot)) == greatest
-            };
-            return slots_of(at).filter(is_best).nth(chosen).ok_or(Unkeepable);
+            let start = at * BLOCK;
+            let blocks = (start..).zip(&self.shape.blocks[start..]).take(BLOCK);
+            for (at, block) in blocks {
+                let here = best_of(block);
+                if chosen >= here {
+                    chosen -= here;
+                    continue;
+                }
+                let is_best = |slot: &Slot| {
+                    let (class, columns) = (self.classes.of(*slot), &self.columns);
+                    class != NO_CLASS
+                        && total(class, columns.answer_by_row(*slot), columns.sum(*slot))
+                            == greatest
+                };
+                return slots_of(at).filter(is_best).nth(chosen).ok_or(Unkeepable);
+            }
         }
         Err(Unkeepable)
     }
@@ -263,7 +277,7 @@ impl Kept<'_> {
             totals: Vec::new(),
             nodes: 0,
         };
-        for of in self.shape.blocks.iter().flatten() {
+        for of in self.shape.entries() {
             let entry = statuses.of.entry((of.class, of.answer));
             let status = entry.or_insert_with(|| {
                 let all = [

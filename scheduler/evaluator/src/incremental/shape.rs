@@ -1,8 +1,8 @@
 //! The shape of a pod: what is kept for all pods with the same fragments, beside the columns and classes that they share with
 //! pods of other shapes.
 //!
-//! Of each block of 64 nodes the shape knows the greatest sum in each class, so that a decision reads blocks instead of
-//! nodes. A change of a node makes its block be read again.
+//! The shape knows the greatest sum in each class for each block of 64 nodes, and for each group of 64 blocks, so that a
+//! decision reads groups instead of nodes. After a change of a node, its block is read again.
 
 use super::changes::Changes;
 use super::classes::{ClassId, NO_CLASS};
@@ -18,7 +18,7 @@ use berth_framework::Slot;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-/// The number of nodes of a block: all are read again when one has changed, and a decision reads the entries of each block.
+/// The number of nodes of a block, and of blocks of a group: all are read again after a change of one.
 pub(super) const BLOCK: usize = 64;
 
 /// The columns for a pod, up to date.
@@ -74,12 +74,50 @@ pub(super) struct BlockBest {
     pub(super) all: u16,
 }
 
+/// One entry for each class and answer.
+pub(super) type Entries = SmallVec<[BlockBest; 2]>;
+
+/// The maximum number of entries of a group. With more, the search for an entry costs more than reading the blocks.
+const MERGED_MAX: usize = 16;
+
+/// The entries of [`BLOCK`] blocks as one.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Group {
+    entries: Entries,
+    /// False if there are too many entries: the blocks are read instead.
+    is_merged: bool,
+}
+
+impl Group {
+    /// The entries, if they are merged.
+    pub(super) fn merged(&self) -> Option<&Entries> {
+        self.is_merged.then_some(&self.entries)
+    }
+
+    fn merge(&mut self, blocks: &[Entries]) {
+        self.entries.clear();
+        self.is_merged = true;
+        for of in blocks.iter().flatten() {
+            let mut known = self.entries.iter();
+            match known.position(|best| best.class == of.class && best.answer == of.answer) {
+                Some(at) => self.entries[at].add(of.sum, of.nodes, of.all),
+                None if self.entries.len() < MERGED_MAX => self.entries.push(*of),
+                None => {
+                    self.is_merged = false;
+                    return;
+                }
+            }
+        }
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Shape {
     /// The position in the changes of the classes and of the second column; `None` at first.
     seen: Option<[u64; 2]>,
-    pub(super) blocks: Vec<SmallVec<[BlockBest; 2]>>,
+    pub(super) blocks: Vec<Entries>,
+    pub(super) groups: Vec<Group>,
     /// The bytes of the blocks whose entries are on the heap.
     on_heap: usize,
     /// A bit for each block that is to be read again.
@@ -121,7 +159,9 @@ impl Shape {
             self.stale.resize(block / BLOCK + 1, 0);
             self.stale[block / BLOCK] |= 1 << (block % BLOCK);
         }
-        self.blocks.resize(blocks, SmallVec::new());
+        self.blocks.resize(blocks, Entries::new());
+        let groups = blocks.div_ceil(BLOCK);
+        self.groups.resize(groups, Group::default());
         let has_nominations = !evaluator.nominated.is_empty();
         if self.seen.is_none() && has_nominations {
             scratch.begin_with_all(table);
@@ -151,8 +191,11 @@ impl Shape {
 
     /// Reads the blocks again in which a node has changed.
     fn read_blocks(&mut self, columns: &PodColumns<'_>, classes: &NodeClasses) {
-        for (word, stale) in self.stale.iter_mut().enumerate() {
+        for (word, (stale, group)) in self.stale.iter_mut().zip(&mut self.groups).enumerate() {
             let mut stale = std::mem::take(stale);
+            if stale == 0 {
+                continue;
+            }
             while stale != 0 {
                 let block = word * BLOCK + stale.trailing_zeros() as usize;
                 stale &= stale - 1;
@@ -161,7 +204,19 @@ impl Shape {
                 read_block(columns, classes, block, best);
                 self.on_heap += on_heap(best);
             }
+            let end = (word * BLOCK + BLOCK).min(self.blocks.len());
+            group.merge(&self.blocks[word * BLOCK..end]);
         }
+    }
+
+    /// The entries of all groups, or of their blocks.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &BlockBest> {
+        let groups = self.groups.iter().zip(self.blocks.chunks(BLOCK));
+        groups.flat_map(|(group, blocks)| {
+            let blocks = if group.is_merged { &[] } else { blocks };
+            let merged = group.merged().into_iter().flatten();
+            merged.chain(blocks.iter().flatten())
+        })
     }
 
     /// Rejects the nodes that a ledger rejects with the pods that are nominated to them (C-18). That holds for the
@@ -222,13 +277,14 @@ impl Shape {
 impl Keepable for Shape {
     fn bytes(&self) -> usize {
         size_of::<Self>()
-            + self.blocks.capacity() * size_of::<SmallVec<[BlockBest; 2]>>()
+            + self.blocks.capacity() * size_of::<Entries>()
+            + self.groups.capacity() * size_of::<Group>()
             + self.on_heap
     }
 }
 
 /// The bytes of the entries of a block that are on the heap.
-fn on_heap(block: &SmallVec<[BlockBest; 2]>) -> usize {
+fn on_heap(block: &Entries) -> usize {
     if block.spilled() {
         block.capacity() * size_of::<BlockBest>()
     } else {
@@ -263,12 +319,7 @@ pub(super) fn slots_of(block: usize) -> impl Iterator<Item = Slot> {
 }
 
 /// Finds the greatest sum of each class in a block.
-fn read_block(
-    columns: &PodColumns<'_>,
-    classes: &NodeClasses,
-    block: usize,
-    best: &mut SmallVec<[BlockBest; 2]>,
-) {
+fn read_block(columns: &PodColumns<'_>, classes: &NodeClasses, block: usize, best: &mut Entries) {
     best.clear();
     let start = block * BLOCK;
     let end = (start + BLOCK).min(classes.class_of.len());
@@ -293,7 +344,7 @@ fn read_block(
         for (row, nodes) in columns.rows.of_block(block) {
             let cell = cells[*row as usize];
             if cell.answer == FEASIBLE {
-                feasible.add(cell.sum, *nodes);
+                feasible.add(cell.sum, *nodes, *nodes);
             } else {
                 add(best, (first, cell.answer), 0, *nodes);
             }
@@ -324,10 +375,10 @@ impl BlockBest {
         }
     }
 
-    /// Adds nodes with a sum.
+    /// Adds nodes, and how many of them have the greatest sum.
     #[inline(always)]
-    fn add(&mut self, sum: i32, nodes: u16) {
-        self.all += nodes;
+    fn add(&mut self, sum: i32, nodes: u16, all: u16) {
+        self.all += all;
         // Without branches: which of the sums is greater is hard to foresee.
         let kept = if sum > self.sum { 0 } else { self.nodes };
         self.nodes = kept + if sum < self.sum { 0 } else { nodes };
@@ -337,18 +388,13 @@ impl BlockBest {
 
 /// Adds nodes with a sum to a block.
 #[inline(always)]
-fn add(
-    block: &mut SmallVec<[BlockBest; 2]>,
-    (class, answer): (ClassId, Answer),
-    sum: i32,
-    nodes: u16,
-) {
+fn add(block: &mut Entries, (class, answer): (ClassId, Answer), sum: i32, nodes: u16) {
     let mut known = block.iter_mut();
     match known.find(|best| best.class == class && best.answer == answer) {
-        Some(best) => best.add(sum, nodes),
+        Some(best) => best.add(sum, nodes, nodes),
         None => {
             let mut best = BlockBest::none(class, answer);
-            best.add(sum, nodes);
+            best.add(sum, nodes, nodes);
             block.push(best);
         }
     }
