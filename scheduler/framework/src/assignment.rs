@@ -33,8 +33,8 @@ pub trait Assignment: Send + Sync + 'static {
     /// The type of the calls that write the labels: of pods, with a relevance of its own.
     const CALL: &'static CallType;
 
-    /// The labels that record the part of the node that the pod gets; `None` for a pod that needs none. The pod itself is
-    /// among the pods of the node, with the labels of an earlier attempt if it had one.
+    /// The labels that record the assigned part of the node; `None` if the pod needs none. The pods of the node include
+    /// the pod itself, with the labels of an earlier attempt if there are any.
     ///
     /// # Errors
     /// The rejection, when the node does not have what the pod needs.

@@ -1,7 +1,7 @@
 //! The API calls that scheduling makes. They are values: the dispatcher orders them, the edge sends them.
 //!
-//! Calls about pods are those that every scheduler makes. Everything else is a [`Write`], of a type that the core or a
-//! plugin registered.
+//! Every scheduler makes the calls about pods. Everything else is a [`Write`], of a type that the core or a plugin
+//! registered.
 
 use crate::cluster::GroupKey;
 use crate::write::{CallType, POD_BINDING, POD_DELETION, POD_STATUS_PATCH, Write};
@@ -80,7 +80,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// The key of calls: those with equal keys are about one object.
+/// The key of a call. Calls with equal keys are about one object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// The object's kind.
@@ -102,7 +102,8 @@ pub struct ConditionPatch {
     pub message: Str,
     /// The observed generation of the pod.
     pub observed_generation: Option<i64>,
-    /// Whether the pod has another `status`, or none. If so, the transition time is set; else it stays.
+    /// Whether `status` differs from the current condition of the pod, or the pod has none. If so, the transition time
+    /// is set, otherwise it is kept.
     pub status_changes: bool,
 }
 
@@ -232,7 +233,7 @@ impl From<Write> for ApiCall {
 }
 
 impl ApiCall {
-    /// The pod that the call is about, if it is one of those that every scheduler makes.
+    /// The pod of the call; `None` for a [`Write`].
     pub fn pod(&self) -> Option<&PodRef> {
         match self {
             Self::BindPod { pod, .. }
@@ -273,7 +274,7 @@ impl ApiCall {
         }
     }
 
-    /// The name of what the call is about.
+    /// The name of the object of the call.
     pub fn object(&self) -> ObjectName {
         match self {
             Self::BindPod { pod, .. }
@@ -358,7 +359,7 @@ impl CallError {
 /// The answer of the API server to a successful call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Response {
-    /// The version of the object after the call: this version and later ones contain what was written. `None` if the
+    /// The version of the object after the call. This version and later versions contain the write. `None` if the
     /// server did not report it.
     pub resource_version: Option<Str>,
     /// The object after the call, as JSON; empty if it is not needed.

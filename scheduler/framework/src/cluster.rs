@@ -50,10 +50,10 @@ use quotas::Facts;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Nodes with their pods, and every other object that plugins read.
+/// The nodes with their pods, and all other objects that plugins read.
 ///
-/// Decisions are made in place and never on a copy. A clone is for explanations: they change the copy and read it on
-/// another thread while the scheduler goes on. It shares the objects and costs a few references for each pod.
+/// Scheduling decisions use the cluster in place, without a copy. Explanations use a clone: they change it and read it
+/// on another thread while the scheduler continues. A clone shares the objects and costs a few references per pod.
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
     /// The nodes and their pods, assumed pods included.
@@ -78,8 +78,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Follows the release of these gates: what objects that are set from here on mean. A cluster that follows none is
-    /// of the oldest release.
+    /// Follows the release of these gates for objects that are set from now on. The initial release is the oldest one.
     pub fn follow(&mut self, features: &FeatureGates) {
         self.devices.follow(features);
         self.pods.follow(features);
@@ -95,8 +94,8 @@ impl Cluster {
         &self.groups
     }
 
-    /// Returns whether enough members of a group are known for it to be tried: pods of a pod group, ready children of a
-    /// composite one. Not if the group does not exist.
+    /// Returns whether a group exists and has enough members to be tried: pods for a pod group, ready children for a
+    /// composite group.
     pub fn is_ready(&self, key: &GroupKey) -> bool {
         is_group_ready(&self.pods, &self.groups, key)
     }
@@ -106,7 +105,7 @@ impl Cluster {
         &self.quotas
     }
 
-    /// Deferred quotas, to take what has changed.
+    /// The deferred quotas, for taking their changes.
     pub fn quotas_mut(&mut self) -> &mut Quotas {
         &mut self.quotas
     }
@@ -121,7 +120,7 @@ impl Cluster {
         &mut self.rejections
     }
 
-    /// Changes the quotas with what they are computed from.
+    /// Changes the quotas, with the objects that they are computed from.
     fn with_quotas(&mut self, change: impl FnOnce(&mut Quotas, &Facts<'_>)) {
         let Self {
             pods,
@@ -140,7 +139,7 @@ impl Cluster {
         change(quotas, &facts);
     }
 
-    /// Sets a pod under its UID; quotas follow. Returns the one before.
+    /// Sets a pod under its UID and updates the quotas. Returns the previous version.
     pub fn set_pod(&mut self, uid: Str, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         let namespace = pod.namespace().clone();
         let before = self.pods.insert(uid.clone(), pod);
@@ -162,8 +161,7 @@ impl Cluster {
         Some(pod)
     }
 
-    /// From now on, pending pods of these schedulers wait for deferred quotas, and those of no other scheduler. Walks the
-    /// pods of all namespaces with quotas.
+    /// Sets the schedulers whose pending pods wait for deferred quotas. Walks the pods of all namespaces with quotas.
     pub fn defer_pods_of(&mut self, schedulers: Vec<Str>) {
         self.with_quotas(|quotas, facts| quotas.defer_pods_of(schedulers, facts));
     }

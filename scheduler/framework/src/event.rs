@@ -1,4 +1,4 @@
-//! Cluster events, and how a plugin registers those that may help a pod that it rejected.
+//! Cluster events, and the registration of events that may help a pod rejected by a plugin.
 
 mod derived;
 mod index;
@@ -363,7 +363,7 @@ impl<'a> Change<'a> {
         Some(self.new?.as_pod()?)
     }
 
-    /// Returns whether the change is about this very pod: the one that is asked about, or an earlier version of it.
+    /// Returns whether the change is about this pod or an earlier version of it.
     pub fn is_about(&self, pod: &Pod) -> bool {
         let changed = self.new_pod().or_else(|| self.old_pod());
         changed.is_some_and(|changed| changed.uid() == pod.uid())
@@ -403,7 +403,7 @@ pub enum HintError {
         /// The kind of the registration, with its article.
         expected: &'static str,
     },
-    /// The pod that waits, or the one that has changed, cannot be read.
+    /// The waiting pod or the changed pod cannot be parsed.
     #[error("{place} {pod}: {error}")]
     Pod {
         /// The part of the pod.
@@ -448,15 +448,16 @@ pub struct EventRegistration {
     pub event: ClusterEvent,
     /// Decides per pod; without one the answer is [`Hint::Queue`].
     pub hint: Option<HintFn>,
-    /// Called if `hint` returns Skip: what kube-scheduler's hint misses. `hint` alone answers as kube-scheduler's does.
+    /// Called if `hint` returns Skip, for cases that kube-scheduler's hint misses. `hint` alone gives kube-scheduler's
+    /// answer.
     pub supplement: Option<HintFn>,
     /// Whether kube-scheduler's plugin does not receive these events, so that only `supplement` decides.
     pub is_supplementary: bool,
     /// Narrows the pods that are asked.
     pub pre_queueing_hint: Option<PreQueueingHintFn>,
-    /// Whether it narrows them without SchedulerPreQueueingHints, too.
+    /// Whether `pre_queueing_hint` applies without the gate SchedulerPreQueueingHints as well.
     pub always_narrows: bool,
-    /// Finds the pods that are asked by what they wait for.
+    /// Selects the pods for which `hint` is called by the keys that they wait for.
     pub index: Option<EventIndex>,
 }
 
@@ -509,7 +510,7 @@ impl EventRegistration {
         }
     }
 
-    /// Adds what the hint misses; see [`EventRegistration::supplement`].
+    /// Adds an answer for cases that the hint misses; see [`EventRegistration::supplement`].
     #[must_use]
     pub fn supplemented_by(
         mut self,
@@ -524,8 +525,8 @@ impl EventRegistration {
 }
 
 impl EventRegistration {
-    /// Limits the pods of each event to those that `narrow` names (KEP-6132). Other pods are not queued, so it must
-    /// never leave out a pod that the event can help.
+    /// Limits an event to the pods that `narrow` returns (KEP-6132). Other pods are not queued, so `narrow` must return
+    /// every pod that the event can help.
     #[must_use]
     pub fn narrowed_by(
         mut self,
@@ -542,9 +543,9 @@ impl EventRegistration {
         self
     }
 
-    /// Files each pod under what it waits for, so that the hint is called only for pods that wait for what an event
-    /// touches. Other pods are not queued, so every pod that the hint or its supplement would queue must be found; see
-    /// [`Waits`] and [`Touched`].
+    /// Indexes each pod by the keys that it waits for. The hint is called only for pods with a key that the event
+    /// touches, and other pods are not queued. The index must therefore find every pod that the hint or its supplement
+    /// would queue; see [`Waits`] and [`Touched`].
     #[must_use]
     pub fn found_by(
         mut self,

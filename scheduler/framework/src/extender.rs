@@ -1,4 +1,4 @@
-//! Extenders: webhooks that take part in scheduling beside the plugins.
+//! Extenders: webhooks that filter, score, bind or preempt in addition to the plugins.
 //!
 //! The core reads the configuration of an extender ([`ExtenderSpec`]) and calls it through [`Extender`]. A call returns
 //! an [`Answer`] that the edge polls as a job, while the cycle is parked. The edge implements the protocol.
@@ -53,7 +53,7 @@ pub struct ExtenderSpec {
     pub weight: i64,
     /// Whether it binds instead of the Bind plugins.
     pub binds: bool,
-    /// Whether it takes part in preemption.
+    /// Whether it supports preemption.
     pub preempts: bool,
     /// Whether scheduling continues without it if it fails.
     pub ignorable: bool,
@@ -170,7 +170,7 @@ pub fn job<T: Any + Send>(
     })
 }
 
-/// All extenders, in the order of calls: those that are not ignorable come first (F-44).
+/// All extenders in the order of calls: ignorable extenders last (F-44).
 #[derive(Clone, Default)]
 pub struct Extenders(Arc<[Arc<dyn Extender>]>);
 
@@ -240,7 +240,7 @@ mod tests {
         }))
     }
 
-    /// F-40: requests and limits count, of init containers as well.
+    /// F-40: requests and limits count, also for init containers.
     #[test]
     fn an_extender_is_asked_about_pods_that_want_what_it_looks_after() {
         let gpu = "example.com/gpu";

@@ -89,7 +89,8 @@ pub enum Support {
 }
 
 impl Feature {
-    /// The state of the gate in Berth: that of kube-scheduler, except for gates that are on in Berth in every release.
+    /// The state of the gate in Berth. It differs from kube-scheduler only for gates that Berth enables in every
+    /// release.
     pub fn state(self, versions: Versions) -> GateState {
         if self.support() == Support::OnInBerth {
             return GateState::Known(Spec {
@@ -116,7 +117,7 @@ impl Feature {
             Support::Switchable | Support::NoEffect => match self.state(versions) {
                 GateState::PreAlpha => false,
                 GateState::Known(spec) => spec.on,
-                // The feature is part of those that it needs.
+                // A removed gate is on if the gates that it needs are on.
                 GateState::Removed => self
                     .needs()
                     .iter()
@@ -137,7 +138,7 @@ pub struct FeatureGates {
 const _: () = assert!(Feature::ALL.len() <= 128);
 const _: () = assert!(Behaviour::ALL.len() <= 128);
 
-/// Those of the oldest release.
+/// The gates of the oldest release.
 impl Default for FeatureGates {
     fn default() -> Self {
         Self::of(Release::OLDEST)
@@ -193,7 +194,7 @@ impl FeatureGates {
         self
     }
 
-    /// These gates with one behaviour that is that of another release: for comparisons between releases.
+    /// These gates with one behaviour of another release, for comparisons between releases.
     #[must_use]
     pub fn with_behaviour(mut self, behaviour: Behaviour, on: bool) -> Self {
         let bit = 1 << behaviour as u8;

@@ -1,9 +1,10 @@
-//! Answers that are kept between decisions, so that the cost of a decision follows what changed since the last similar
-//! one.
+//! Answers that are kept between decisions. The cost of a decision then depends on the changes since the last similar
+//! decision.
 //!
-//! Pods come from templates, so most pods are equal in what a plugin reads of them. A plugin that judges nodes one by
-//! one states that in its [requirement](crate::requirement), or implements [`Keep`] itself: its answers depend on a
-//! [`Fragment`] of the pod and on the node. They are kept, and computed again only for nodes that changed.
+//! Pods are created from templates, so most pods are equal in the fields that a plugin reads. A plugin that checks
+//! nodes individually declares these fields in its [requirement](crate::requirement), or implements [`Keep`] itself:
+//! its answers depend on a [`Fragment`] of the pod and on the node. The answers are kept, and computed again only for
+//! changed nodes.
 //!
 //! A plugin whose answer about a node depends on the pods of other nodes, by the values of node labels, implements
 //! [`Domains`] instead: it opens a [`Ledger`], its domain counts, for all pods with one fragment. The ledger receives
@@ -58,9 +59,9 @@ impl Hasher for Fragment {
     }
 }
 
-/// The version of the part of the cluster on which the fragments of a plugin depend. It never decreases. Pods with one
-/// [key](crate::pod_info::TemplateKey), which have no claims, volumes or node, have equal fragments as long as it is the
-/// same. `None` if that does not hold now: fragments are then written for each pod.
+/// The version of the cluster state that the fragments of a plugin depend on. It never decreases. While it is
+/// unchanged, pods with one [key](crate::pod_info::TemplateKey) and without claims, volumes and a node have equal
+/// fragments. `None` if that does not hold now: fragments are then written for each pod.
 pub type FragmentVersion = fn(&Context<'_>) -> Option<u64>;
 
 /// The version of fragments that depend on the pod and the feature gates alone.
@@ -79,12 +80,12 @@ pub enum Kept {
     ByAmounts,
 }
 
-/// Whether answers depend on parts of the cluster that are neither in the fragment nor parts of one node.
+/// Whether answers depend on cluster state outside the fragment and outside the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowOutcome {
     /// They do not, for no pod with the fragment.
     Nothing,
-    /// They do, and these parts are as they were when it was called last.
+    /// They do, and that state has not changed since the last call.
     Same,
     /// They do. The nodes whose answers may be others now were reported.
     Changes,
@@ -95,17 +96,17 @@ pub enum FollowOutcome {
 /// A plugin whose answers about a node depend on a fragment of the pod, on the node and on the node's pods.
 ///
 /// This covers all of PreFilter, Filter, PreScore and Score: where answers are kept, PreFilter and PreScore run once
-/// for all pods with one fragment (PreScore is shown no nodes). Their pod has no UID and represents all of them. What
-/// they write into the [`CycleState`] is absent in later extension points. A plugin that needs it
-/// there must return [`Kept::Never`] for such pods, or compute it again.
+/// for all pods with one fragment (PreScore receives no nodes). They receive a pod without a UID that represents these
+/// pods. The values that they write into the [`CycleState`] are absent in later extension points. A plugin that needs
+/// them there must return [`Kept::Never`] for such pods, or compute them again.
 pub trait Keep: Send + Sync + 'static {
-    /// Writes what the answers about `pod` depend on, other than the node: parts of the pod's spec, and whatever
-    /// is read of `cx` beside the node that is asked about.
+    /// Writes the values that the answers about `pod` depend on, other than the node: parts of the pod's spec, and all
+    /// values read from `cx` except the checked node.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
 
-    /// Follows the parts of the cluster that many nodes share, and that change too often to be in the fragment: adds the
-    /// nodes to `changed` whose answers may be others than when it was called last. It is called when PreFilter has run,
-    /// and each time before answers are used again. `state` is what PreFilter has written.
+    /// Tracks cluster state that many nodes share and that changes too often for the fragment: adds the nodes whose
+    /// answers may differ since the last call to `changed`. It is called after PreFilter, and before each reuse of kept
+    /// answers. `state` was written by PreFilter.
     fn follow(
         &self,
         _cx: &Context<'_>,
@@ -148,13 +149,13 @@ pub enum LedgerChange<'a> {
     },
 }
 
-/// The state of a ledger, beside its answers.
+/// The state of a ledger, in addition to its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerState {
-    /// Whether the plugin accepts every node and prefers none, also if any of the current pods were removed. Results about
-    /// one node then do not depend on the pods of other nodes.
+    /// Whether the plugin accepts every node and prefers none, even after the removal of any of the current pods.
+    /// Results for a node then do not depend on the pods of other nodes.
     pub is_indifferent: bool,
-    /// Whether the ledger should be opened again: its answers are right, but slow.
+    /// Whether the ledger should be opened again because it has become slow. Its answers are still correct.
     pub is_stale: bool,
     /// About how much memory it takes, in bytes.
     pub bytes: usize,
@@ -169,11 +170,11 @@ pub struct FeasibleClass<'a> {
     pub nodes: usize,
 }
 
-/// A plugin that judges nodes by what runs in their topology domains, and can keep its counts pod by pod.
+/// A plugin that judges nodes by the pods in their topology domains, and can update its counts pod by pod.
 ///
 /// The ledger replaces PreFilter, Filter, PreScore and Score of the plugin, and must give the same answers.
 pub trait Domains: Send + Sync + 'static {
-    /// Writes what the answers about `pod` depend on, other than nodes and the pods on them.
+    /// Writes the values that the answers about `pod` depend on, other than nodes and the pods on them.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
 
     /// Counts the current cluster for all pods with the fragment of `pod`. `None` if the plugin accepts every node for
@@ -198,7 +199,7 @@ pub trait Ledger: Send + fmt::Debug {
     /// The state.
     fn state(&self) -> LedgerState;
 
-    /// Appends the class of a node that exists: always as many numbers.
+    /// Appends the class of an existing node. The length of a class is constant for a ledger.
     fn class(&self, node: Slot, class: &mut Class);
 
     /// The answer of Filter for the nodes of a class.

@@ -47,7 +47,7 @@ pub enum Lack {
     },
     /// The node does not match the required node affinity of the pod.
     NodeAffinity {
-        /// The terms, of which the node has to match one.
+        /// The terms. The node must match at least one.
         required: NodeSelector,
     },
     /// A host port is in use.
@@ -106,7 +106,7 @@ pub enum Lack {
         /// The constraint, such as `matchAttribute dra.example.com/numa`.
         constraint: String,
     },
-    /// There are enough devices for each request, but this one requires those that others require.
+    /// There are enough devices for each single request, but several requests require the same devices.
     DeviceCompetition {
         /// The claim, `namespace/name`.
         claim: Str,
@@ -235,7 +235,7 @@ pub enum PodAffinityRule {
     ExistingAntiAffinity,
 }
 
-/// A request for devices with what a node has for it.
+/// A device request and the matching devices of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceShortage {
@@ -344,8 +344,8 @@ impl Lack {
         )
     }
 
-    /// The distance from what is requested, in thousandths of it: by it, nodes that lack equally many things are
-    /// ordered.
+    /// The distance from the requested value, in thousandths of that value. Nodes that lack the same number of things
+    /// are ordered by it.
     pub fn per_mille(&self) -> i64 {
         match self {
             Self::Resource { wanted, .. } => self.short().saturating_mul(1000) / (*wanted).max(1),

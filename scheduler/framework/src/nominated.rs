@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub trait NominatedPods {
     /// Returns whether there is none anywhere.
     fn is_empty(&self) -> bool;
-    /// Those of a node.
+    /// Visits the pods that are nominated to a node.
     fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>));
     /// The node that a pod is nominated to.
     fn node_of(&self, uid: &str) -> Option<&Str>;

@@ -1,7 +1,7 @@
 //! The extension points: one trait each, in the order in which they run for a pod.
 //!
-//! A plugin implements the traits of the points it takes part in. It has no name of its own: its name is that of its
-//! [registration](crate::registry::Registration), which the framework also adds to statuses.
+//! A plugin implements the traits of its extension points. The plugin itself has no name: the name belongs to its
+//! [registration](crate::registry::Registration), and the framework adds it to statuses.
 
 mod group;
 
@@ -49,11 +49,11 @@ const TOO_LARGE: &str =
     "the pod is too large to be compared with more nodes and pods in one attempt";
 
 impl Context<'_> {
-    /// Counts that so many items of the pod are looked at so many times, once for each node, for instance. Items of small
-    /// pods are free.
+    /// Counts `items` of the pod, each read `times` times, for example once per node. Pods with few items are not
+    /// counted.
     ///
     /// # Errors
-    /// When that is more than the attempt may look at.
+    /// The attempt has used up its limit of items.
     pub fn look_at(&self, items: usize, times: usize) -> Result<(), Status> {
         let counted = self.work.map_or(Ok(()), |work| work.look_at(items, times));
         counted.map_err(|OutOfItems| Status::error(TOO_LARGE))
@@ -101,7 +101,7 @@ pub struct QueuedPod<'a> {
     pub timestamp: Time,
 }
 
-/// The place of a pod in the active queue as a number: the smaller goes first.
+/// The position of a pod in the active queue as a number. Lower numbers are scheduled first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SortKey(pub i64, pub i64);
 
@@ -132,7 +132,7 @@ pub enum PreFilterResult {
 
 /// Runs once per pod, before any node is filtered.
 pub trait PreFilter: Send + Sync + 'static {
-    /// Prepares what Filter needs.
+    /// Precomputes values for Filter.
     fn pre_filter(
         &self,
         cx: &Context<'_>,
@@ -289,16 +289,16 @@ pub trait DryRun {
     fn rollback(&mut self);
     /// Runs all filters for the pod of this cycle, with nominated pods taken into account.
     fn filter(&mut self, node: Slot) -> Status;
-    /// Takes what [`DryRun::keep`] stored for this pod or a similar one, and the nodes whose results may be others
-    /// since: those that have changed themselves, or in their pods, nominations or statuses.
+    /// Takes the value that [`DryRun::keep`] stored for this pod or a similar pod, and the nodes whose results may have
+    /// changed since: nodes with a change of the node object, or of their pods, nominations or statuses.
     fn take_kept(&mut self) -> (Option<Box<dyn Any + Send + Sync>>, Vec<Slot>) {
         (None, Vec::new())
     }
     /// Stores results about nodes. Each may depend on the pod's shape, the node, its pods and nominations, and the
     /// disruption budgets. They may be dropped at any time.
     fn keep(&mut self, _results: Box<dyn Any + Send + Sync>) {}
-    /// For a cluster that changed while the cycle was parked: runs PreFilter again, which replaces the state of the
-    /// plugins. Returns a node on which the pod fits now, among those for which `may` holds.
+    /// Runs PreFilter again, which replaces the state of the plugins, for a cluster that changed while the cycle was
+    /// parked. Returns a node on which the pod fits now and for which `may` returns true.
     ///
     /// # Errors
     /// PreFilter rejects the pod on every node now, or a plugin failed.
@@ -428,10 +428,10 @@ pub fn default_normalize(max: i64, reverse: bool, scores: &mut [(Slot, i64)]) {
     }
 }
 
-/// Reserves what a pod will use on its node.
+/// Reserves resources for a pod on its node.
 pub trait Reserve: Send + Sync + 'static {
-    /// Reserves it. Called without `wake` first, and after each wait with its result; the whole cycle is parked
-    /// meanwhile.
+    /// Reserves the resources. Called without `wake` first, and after each wait with its result. The whole cycle is
+    /// parked during a wait.
     fn reserve(
         &self,
         cx: &mut StageContext<'_>,

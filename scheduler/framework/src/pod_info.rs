@@ -1,4 +1,4 @@
-//! A pod with what scheduling computes from it once.
+//! A pod with the values that scheduling computes from it once.
 
 mod memo;
 mod signature;
@@ -121,7 +121,7 @@ pub struct AffinityTerms {
 }
 
 impl AffinityTerms {
-    /// Parses the terms of a pod. A group of terms of which one does not parse is left out, and the reason is stored in
+    /// Parses the terms of a pod. A group with a term that does not parse is omitted, and the reason is stored in
     /// `error`.
     pub fn parse(pod: &Pod) -> Self {
         let Some(affinity) = &pod.spec.affinity else {
@@ -171,8 +171,8 @@ impl AffinityTerms {
     }
 }
 
-/// A pod with what scheduling computes from it. The pods of a template share the computed values; they are read through
-/// `Deref`.
+/// A pod with the values that scheduling computes from it. Pods of one template share the computed values, which are
+/// read through `Deref`.
 #[derive(Debug, Clone)]
 pub struct PodInfo {
     /// The pod.
@@ -214,7 +214,7 @@ impl Eq for ItemCount {}
 /// The bytes of JSON that count as an item of a pod: of a toleration, a port or a requirement of a selector.
 const BYTES_PER_ITEM: usize = 64;
 
-/// Counts what is written.
+/// Counts the written bytes.
 #[derive(Default)]
 struct ByteCount(usize);
 

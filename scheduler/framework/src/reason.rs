@@ -1,5 +1,5 @@
-//! The reason of a status: a text for people and a code for programs. The texts are those of kube-scheduler, with which
-//! clients compare them; some have names and numbers in them. The codes stay.
+//! The reason of a status: a text for people and a code for programs. The texts are identical to kube-scheduler's,
+//! because clients compare them; some contain names and numbers. The codes are stable.
 
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 /// The text of a shortage of a resource is this and its name.
 const INSUFFICIENT: &str = "Insufficient ";
-/// The text about a node that runs as many pods as it may.
+/// The text for a node that runs its maximum number of pods.
 pub const TOO_MANY_PODS: &str = "Too many pods";
 
 /// Declares the codes: their names are those of the variants.
@@ -41,7 +41,7 @@ macro_rules! codes {
 codes! {
     /// Too little of a resource is free.
     InsufficientResource,
-    /// The node runs as many pods as it may.
+    /// The node runs its maximum number of pods.
     TooManyPods,
     /// The pod does not tolerate a taint.
     UntoleratedTaint,

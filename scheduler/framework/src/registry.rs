@@ -19,7 +19,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-/// A plugin with the extension points it takes part in.
+/// A plugin with its extension points.
 ///
 /// ```ignore
 /// Extensions::of(NodePorts::new()).pre_filter().filter().events().build()
@@ -68,17 +68,17 @@ pub struct Extensions {
     pub domains: Option<Arc<dyn Domains>>,
     /// The version of its fragments, by which they are remembered; without one they are written for each pod.
     pub fragment_version: Option<FragmentVersion>,
-    /// The types of API calls that it makes, beside those about pods that every plugin may make.
+    /// The types of API calls that it makes, in addition to the calls about pods that every plugin may make.
     pub calls: Vec<&'static CallType>,
-    /// Whether it takes part in attempts of pods that have a node and wait for a resize. Most plugins have decided
-    /// about such a pod when it got its node.
+    /// Whether it runs in attempts of pods that have a node and wait for a resize. Most plugins have decided about such
+    /// a pod when it was assigned to its node.
     pub judges_resizes: bool,
     /// How rejections of kubelets are remembered for it; see [`Rejections`](crate::cluster::Rejections).
     pub rejections: Option<RejectionPolicy>,
 }
 
 impl Extensions {
-    /// Starts with a plugin that takes part in nothing yet.
+    /// Starts with a plugin without extension points.
     pub fn of<P>(plugin: P) -> ExtensionsBuilder<P> {
         ExtensionsBuilder {
             plugin: Arc::new(plugin),
@@ -116,7 +116,7 @@ macro_rules! points {
                 }
             )*
 
-            /// Takes part in `Filter` as a [`NodeFilter`]. Its answers are kept.
+            /// Adds `Filter`, implemented as a [`NodeFilter`]. Its answers are kept.
             #[must_use]
             pub fn node_filter(self) -> Self
             where
@@ -126,7 +126,7 @@ macro_rules! points {
                 self.filter().keep_also(Arc::new(keep))
             }
 
-            /// Takes part in `Score` as a [`NodeScore`]. Its answers are kept.
+            /// Adds `Score`, implemented as a [`NodeScore`]. Its answers are kept.
             #[must_use]
             pub fn node_score(self) -> Self
             where
@@ -136,7 +136,7 @@ macro_rules! points {
                 self.score().keep_also(Arc::new(keep))
             }
 
-            /// Takes part in `Reserve` and `PreBind` as an [`Assignment`], with its type of calls.
+            /// Adds `Reserve` and `PreBind`, implemented as an [`Assignment`], with its type of calls.
             #[must_use]
             pub fn assignment(self) -> Self
             where
@@ -178,7 +178,7 @@ macro_rules! points {
                 self
             }
 
-            /// Takes part in attempts of pods that have a node and wait for a resize.
+            /// Also runs the plugin in attempts of pods that have a node and wait for a resize.
             #[must_use]
             pub fn judges_resizes(mut self) -> Self {
                 self.extensions.judges_resizes = true;
@@ -273,7 +273,7 @@ pub fn decode_args<T: DeserializeOwned>(args: &Value, kind: &str) -> Result<T, A
 /// The reason why a plugin could not be made: one entry per problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgsError {
-    /// Path below the plugin's arguments (such as `scoringStrategy.type`) and what is wrong there.
+    /// The problems: a path below the plugin's arguments (such as `scoringStrategy.type`), and a description.
     pub problems: Vec<(String, String)>,
 }
 
@@ -311,7 +311,7 @@ pub type CompleteArgs = fn(&mut Map<String, Value>, &FeatureGates);
 pub enum ArgsKind {
     /// The plugin takes none: any that are given are an error.
     None,
-    /// Only the plugin knows: they are handed over as they are given.
+    /// The arguments are passed to the plugin unchanged.
     Unknown,
     /// The kind `<plugin>Args` of `kubescheduler.config.k8s.io`. The configuration fills in the defaults and writes
     /// them out.
@@ -352,7 +352,7 @@ impl Registration {
         }
     }
 
-    /// The same plugin, made otherwise: `change` gets what the factory has made.
+    /// The same plugin, with `change` applied to the extensions that its factory returns.
     #[must_use]
     pub fn changed_by(
         self,
@@ -390,8 +390,8 @@ impl Registration {
         self
     }
 
-    /// Has a list of extended resources in this field of its arguments that its Filter does not look at. The resources
-    /// that an extender manages alone (`ignoredByScheduler`) are added to the list.
+    /// Declares the field of the plugin's arguments that lists the extended resources which its Filter ignores. The
+    /// resources that an extender manages alone (`ignoredByScheduler`) are added to the list.
     #[must_use]
     pub fn ignores_resources_in(mut self, field: &'static str) -> Self {
         self.ignored_resources = Some(field);
@@ -424,7 +424,7 @@ impl Registration {
         self.default.filter(on)
     }
 
-    /// The field of its arguments with the extended resources that its Filter does not look at.
+    /// The field of its arguments that lists the extended resources which its Filter ignores.
     pub fn ignored_resources(&self) -> Option<&'static str> {
         self.ignored_resources
     }
@@ -536,7 +536,8 @@ mod tests {
         assert!(registry.get("A").is_some() && registry.get("C").is_none());
     }
 
-    /// The default profile has the plugins in the order of their registration, those behind a gate only while it is on.
+    /// The default profile has the plugins in the order of their registration. A plugin behind a gate is in it only
+    /// while the gate is on.
     #[test]
     fn plugins_know_their_place_in_the_default_profile() {
         let mut registry = Registry::default();

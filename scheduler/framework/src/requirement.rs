@@ -1,6 +1,6 @@
-//! The requirement of a pod on its node, stated once.
+//! The requirement of a pod on its node, declared once.
 //!
-//! A plugin that judges nodes one by one reads a pod into one value, its **requirement** ([`NodeFilter`]) or its
+//! A plugin that checks nodes individually reads a pod into one value, its **requirement** ([`NodeFilter`]) or its
 //! **preference** ([`NodeScore`]), and answers from that value and the node. The rest is derived:
 //!
 //! | extension point | derived as |
@@ -11,8 +11,8 @@
 //! | Score, NormalizeScore | rates each node by the preference, and scales the rates |
 //! | [`Keep`] | pods with equal requirements and preferences share the answers about a node |
 //!
-//! So an answer cannot depend on a part of the pod that the answer cache does not compare. A plugin that needs more
-//! than that implements the extension points of [`plugin`](crate::plugin) itself.
+//! So an answer cannot depend on a part of the pod that the answer cache does not compare. A plugin with other needs
+//! implements the extension points of [`plugin`](crate::plugin) itself.
 
 use crate::keep::{FollowOutcome, Fragment, Keep, Kept};
 use crate::lack::Lack;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// Filters nodes by a requirement. Implements [`PreFilter`] and [`Filter`]; register it with
 /// [`node_filter`](crate::registry::ExtensionsBuilder::node_filter).
 pub trait NodeFilter: Send + Sync + 'static {
-    /// The values that the plugin reads of a pod, and of the cluster beside the node that it checks. Pods with equal
+    /// The values that the plugin reads from the pod, and from the cluster other than the checked node. Pods with equal
     /// requirements get equal answers about a node.
     type Requirement: Hash + Send + 'static;
 
@@ -102,7 +102,7 @@ pub enum ScoreScale {
 /// Scores nodes by a preference. Implements [`PreScore`] and [`Score`]; register it with
 /// [`node_score`](crate::registry::ExtensionsBuilder::node_score).
 pub trait NodeScore: Send + Sync + 'static {
-    /// The values that the plugin reads of a pod, and of the cluster beside the node that it rates. Pods with equal
+    /// The values that the plugin reads from the pod, and from the cluster other than the rated node. Pods with equal
     /// preferences get equal scores.
     type Preference: Hash + Send + 'static;
 

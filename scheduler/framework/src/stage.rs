@@ -1,7 +1,7 @@
 //! Extension points that can wait: PostFilter, Reserve, Permit, PreBind and Bind.
 //!
-//! No step blocks. A step that cannot finish returns what it waits for; the plugin is called again with the result of
-//! the wait ([`Wake`]).
+//! No step blocks. A step that cannot finish returns the event to wait for; the plugin is called again with the result
+//! of the wait ([`Wake`]).
 
 use crate::call::{ApiCall, CallId, CallResult, ConditionPatch, ObjectName, PodEvent, PodRef};
 use crate::cluster::Cluster;
@@ -28,7 +28,7 @@ pub enum JobError {
     /// The job failed.
     #[error("{0}")]
     Failed(String),
-    /// The job returned a value of another type than the one that is read.
+    /// The job returned a value of another type than the caller reads.
     #[error("the job returned a value of another type")]
     OtherType,
     /// The job did not end before the deadline of the wait.
@@ -129,7 +129,7 @@ impl WakeReason {
         }
     }
 
-    /// Returns whether the plugin must read the reason, because what it waited for may have failed.
+    /// Returns whether the plugin must read the reason, because the job or call may have failed.
     fn may_be_failure(&self) -> bool {
         matches!(self, Self::Call(_) | Self::Job(_) | Self::Deadline)
     }
@@ -246,8 +246,8 @@ const UNREAD_WAKE: &str =
 
 /// Calls a plugin at an extension point that can wait: first without a wake-up, and after each wait with its result.
 ///
-/// A plugin that waits and does not read the result never counts as successful, because what it waited for may have
-/// failed. Its answer becomes an error, unless it is a failure already.
+/// A plugin that waits and does not read the result is never successful, because the job or call may have failed. Its
+/// answer becomes an error, unless it is a failure already.
 pub fn call_plugin<A: Answer>(
     reason: Option<WakeReason>,
     call: impl FnOnce(Option<Wake<'_>>) -> A,
@@ -337,7 +337,7 @@ pub struct Disruption {
     pub violations: usize,
 }
 
-/// The interface through which plugins hand in API calls, jobs, events, and decisions about other pods.
+/// The interface through which plugins request API calls, jobs, events, and decisions about other pods.
 ///
 /// No method has a default: each implementation states what it ignores.
 pub trait Outbox {
@@ -347,11 +347,11 @@ pub trait Outbox {
     fn job(&mut self, job: Job) -> JobId;
     /// Publishes an event.
     fn publish(&mut self, event: PodEvent);
-    /// Shows the object from the end of this step on as if the write had been made (see [`Write::seen_as`]): until the
-    /// API shows a later version than the one that the write holds for, or until it is [reverted](Self::revert). A
-    /// write for any version is shown until it is reverted. Of an object, one write is assumed at a time; a later one
-    /// replaces it. Only for kinds that the scheduler follows, and not for pods and nodes. The write itself is a
-    /// [call](Self::call) of its own.
+    /// Shows the object as if the write had been made (see [`Write::seen_as`]), from the end of this step until the API
+    /// shows a later version than the version of the write, or until it is [reverted](Self::revert). A write for any
+    /// version is shown until it is reverted. An object has at most one assumed write; a later one replaces it. Only
+    /// for kinds that the scheduler follows, and not for pods and nodes. The write itself is a separate
+    /// [call](Self::call).
     fn assume(&mut self, write: Write);
     /// Reverts [`Self::assume`], if the write is not made or its result is not known: the object is shown as the API
     /// has it, and the call is dropped if it was not sent.

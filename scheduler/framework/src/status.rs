@@ -22,7 +22,7 @@ pub enum Code {
     Wait,
     /// The plugin has no part in the decision about this pod.
     Skip,
-    /// No, until something comes that is expected to come; the next try needs no backoff.
+    /// Rejected until an expected event occurs; the next attempt needs no backoff.
     Pending,
 }
 
@@ -85,7 +85,7 @@ impl Status {
         Self::new(Code::UnschedulableAndUnresolvable, [reason.into()])
     }
 
-    /// No, until something comes that is expected to come.
+    /// Rejected until an expected event occurs.
     pub fn pending(reason: impl Into<Reason>) -> Self {
         Self::new(Code::Pending, [reason.into()])
     }
@@ -170,8 +170,7 @@ impl Status {
         self.code.is_rejected()
     }
 
-    /// The text of the cause of an error: that of its own error if it has one, else its reasons. None of a
-    /// success.
+    /// The cause of an error: its error text if it has one, otherwise its reasons. `None` for a success.
     pub fn as_error(&self) -> Option<Cow<'_, str>> {
         match &self.error {
             _ if self.is_success() => None,

@@ -62,7 +62,7 @@ fn is_unchanged(old: &Node, new: &Node) -> bool {
     old.spec == new.spec && old.status == new.status && old.metadata == metadata
 }
 
-/// All nodes and the pods on them. Each part owns what it counts; the table keeps them in step.
+/// All nodes and the pods on them. Each part owns its counts; the table keeps the parts consistent.
 #[derive(Debug, Clone, Default)]
 pub struct NodeTable {
     slots: Slots,
@@ -103,7 +103,7 @@ impl NodeTable {
         &self.census
     }
 
-    /// The number of kinds of pods on nodes, by their labels, without those that are only supposed.
+    /// The number of different combinations of labels among the pods on nodes, without supposed pods.
     pub fn pod_kinds(&self) -> usize {
         self.census.kinds()
     }
@@ -113,15 +113,15 @@ impl NodeTable {
         &self.volumes
     }
 
-    /// The last changes. What is only supposed is no change.
+    /// The latest changes. Supposed changes are not recorded.
     pub fn log(&self) -> &ChangeLog {
         &self.log
     }
 
     // --- nodes ---------------------------------------------------------------------------------------------
 
-    /// Adds a node, or replaces the one of that name; its pods stay. Another version of a node that is there, with
-    /// nothing else about it changed, such as a heartbeat makes, is no change.
+    /// Adds a node, or replaces the node of that name; its pods are kept. A new version of a node without another
+    /// difference, as after a heartbeat, is no change.
     ///
     /// # Panics
     /// Never while something is supposed: see [`NodeTable::begin`].
@@ -144,7 +144,7 @@ impl NodeTable {
         node
     }
 
-    /// Sets or removes the node of a slot. Returns the one before.
+    /// Sets or removes the node of a slot. Returns the previous version.
     fn replace_node(&mut self, slot: Slot, new: Option<Arc<Node>>) -> Option<Arc<Node>> {
         debug_assert!(
             !self.is_supposing(),
@@ -278,8 +278,8 @@ impl NodeTable {
         self.touch(slot);
     }
 
-    /// Takes a newer version of a pod that is counted on a node, if [it counts as](PodInfo::counts_as) the one that is
-    /// there: nothing has changed then. Returns whether that was so.
+    /// Replaces a pod on a node by a newer version that [counts the same](PodInfo::counts_as), which is no change.
+    /// Returns whether the pod was replaced.
     pub fn replace_pod(&mut self, node: &str, pod: &Arc<PodInfo>) -> bool {
         let slot = self.slot(node);
         slot.is_some_and(|slot| self.rows[slot.index()].replace_pod(pod))
@@ -409,7 +409,7 @@ impl NodeTable {
     /// Reverts every change since the last [`NodeTable::begin`].
     pub fn rollback(&mut self) {
         while let Some(undo) = self.journal.pop() {
-            // A node is as it was, the order of its pods too, so it has not changed.
+            // The node and the order of its pods are restored, so the node is unchanged.
             match undo {
                 Undo::Added {
                     slot,

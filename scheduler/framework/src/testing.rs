@@ -1,5 +1,5 @@
-//! For tests and benches, behind the feature `test-builders`: builders of pods and nodes, a small world to ask a
-//! plugin in, and a plugin made of closures.
+//! For tests and benches, behind the feature `test-builders`: builders of pods and nodes, a small cluster in which a
+//! plugin is called, and a plugin made of closures.
 //!
 //! ```
 //! use berth_framework::testing::{node, pod};
@@ -9,7 +9,7 @@
 //! assert_eq!(big.name(), "n1");
 //! ```
 //!
-//! Builders panic on a quantity that does not parse: it is the test that is wrong.
+//! Builders panic on a quantity that does not parse, because the test is wrong.
 
 mod extender;
 mod fake;

@@ -10,8 +10,8 @@
 use berth_devices::SearchBudget;
 use std::cell::Cell;
 
-/// The number of items that an attempt may look at: about a second. Plugins look at most items of a pod for each node,
-/// for 10 to 50 ns each.
+/// The maximum number of items read in an attempt: about a second. Plugins read most items of a pod once per node, in
+/// 10 to 50 ns each.
 const ITEMS_MAX: u64 = 20_000_000;
 /// The number of items up to which a pod is not large. Such pods are not counted: 1,000 items of 5,000 nodes take about a
 /// tenth of a second.
@@ -19,7 +19,7 @@ const ITEMS_OF_SMALL_PODS: usize = 1_000;
 /// The part of the budget from which on an attempt is costly.
 const COSTLY_PART: u64 = 10;
 
-/// An attempt may look at no more items.
+/// The attempt has reached its limit of items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfItems;
 
@@ -28,12 +28,12 @@ pub struct OutOfItems;
 pub struct Work {
     used_up_before: u32,
     budget: Cell<Option<SearchBudget>>,
-    /// The number of items that were looked at.
+    /// The number of items read so far.
     items: Cell<u64>,
 }
 
 impl Work {
-    /// The work of an attempt, after so many attempts in a row that used up their budget.
+    /// The work of an attempt after `used_up_before` consecutive attempts that used up their budget.
     pub fn after(used_up_before: u32) -> Self {
         Self {
             used_up_before,
@@ -42,10 +42,10 @@ impl Work {
         }
     }
 
-    /// Counts that so many items of a pod are looked at so many times. Those of small pods are free.
+    /// Counts `items` of a pod, each read `times` times. Pods with few items are not counted.
     ///
     /// # Errors
-    /// When that is more than the attempt may look at. Nothing is left then.
+    /// The attempt has reached its limit of items; no budget is left.
     pub fn look_at(&self, items: usize, times: usize) -> Result<(), OutOfItems> {
         if !is_large(items) {
             return Ok(());
@@ -59,12 +59,12 @@ impl Work {
         }
     }
 
-    /// Returns whether the attempt may look at no more items.
+    /// Returns whether the attempt has reached its limit of items.
     pub fn is_out_of_items(&self) -> bool {
         self.items.get() > ITEMS_MAX
     }
 
-    /// Returns whether the attempt took so long that the pod should wait longer for the next one.
+    /// Returns whether the attempt was expensive enough for a longer wait before the next one.
     pub fn is_costly(&self) -> bool {
         self.items.get() > ITEMS_MAX / COSTLY_PART || self.is_used_up()
     }
@@ -105,8 +105,8 @@ fn is_large(items: usize) -> bool {
     items > ITEMS_OF_SMALL_PODS
 }
 
-/// Returns whether answers of so many nodes about a pod with so many items are worth keeping: making them takes no more
-/// than a costly attempt does.
+/// Returns whether the answers of `nodes` nodes about a pod with `items` items are worth keeping: computing them costs
+/// no more than a costly attempt.
 pub fn may_keep(items: usize, nodes: usize) -> bool {
     let all = u64::try_from(items.saturating_mul(nodes)).unwrap_or(u64::MAX);
     !is_large(items) || all <= ITEMS_MAX / COSTLY_PART
@@ -116,7 +116,7 @@ pub fn may_keep(items: usize, nodes: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// The second search has what the first one left, and no search has anything once the budget is used up.
+    /// The second search has the budget that the first one left. Once the budget is used up, every search ends at once.
     #[test]
     fn the_searches_of_an_attempt_share_one_budget() {
         let work = Work::after(2);

@@ -1,9 +1,10 @@
 //! Writes to API objects: the calls that plugins make, and the types of calls that they register (KEP-5229).
 //!
-//! A [`Write`] is a value: which object, what is sent, for which version of the object it holds, and how the object
-//! looks once the API shows it. Its [`CallType`] has what the dispatcher needs to know of all such writes. A plugin
-//! registers the types of its calls with [`ExtensionsBuilder::calls`](crate::registry::ExtensionsBuilder::calls), hands
-//! writes to [`Outbox::call`](crate::stage::Outbox::call), and gets their results as
+//! A [`Write`] is a value: the object, the body, the version of the object for which it is valid, and the object as the
+//! API shows it afterwards. Its [`CallType`] has the properties of all writes of a type that the dispatcher needs. A
+//! plugin registers the types of its calls with
+//! [`ExtensionsBuilder::calls`](crate::registry::ExtensionsBuilder::calls), passes writes to
+//! [`Outbox::call`](crate::stage::Outbox::call), and receives their results as
 //! [`WakeReason::Call`](crate::stage::WakeReason::Call).
 //!
 //! ```
@@ -26,7 +27,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-/// The lane of a call; each lane has a share of the calls that may be in flight. Higher lanes come first.
+/// The lane of a call. Each lane has a share of the calls that may be in flight; higher lanes are sent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// Bindings.
@@ -44,7 +45,7 @@ impl Lane {
     pub const ALL: [Self; 4] = [Self::Binding, Self::Deletion, Self::Write, Self::Status];
 }
 
-/// The reason why one call cannot do what two writes ask for.
+/// The reason why two writes cannot be merged into one call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
     /// One of them is no merge patch.
@@ -85,7 +86,7 @@ pub enum Merge {
     With(fn(&Write, &Write) -> Result<Write, MergeError>),
 }
 
-/// A type of API calls. Plugins declare each of theirs as a `static`.
+/// A type of API calls. A plugin declares each of its types as a `static`.
 #[derive(Debug, Clone, Copy)]
 pub struct CallType {
     name: &'static str,
@@ -168,7 +169,7 @@ impl CallType {
         self.relevance
     }
 
-    /// The lane of such calls.
+    /// The lane of calls of this type.
     pub fn lane(&self) -> Lane {
         self.lane
     }
@@ -188,7 +189,7 @@ impl Eq for CallType {}
 pub enum Action {
     /// Creates the object.
     Create(Value),
-    /// Replaces the whole object. Only for kinds of which the plugin knows every field.
+    /// Replaces the whole object. Only for kinds whose fields the plugin knows completely.
     Update(Value),
     /// Changes some fields by a JSON merge patch (RFC 7396): lists are replaced as a whole.
     Patch(Value),
@@ -238,11 +239,11 @@ impl fmt::Debug for PodEdit {
 pub struct Write {
     call_type: &'static CallType,
     object: ObjectName,
-    /// Empty: whichever object has the name.
+    /// Empty: any object with the name.
     uid: Str,
     /// `None`: whatever its version.
     resource_version: Option<Str>,
-    /// The version of the object of which the write is assumed; the write itself is for any version.
+    /// The version of the object for which the write is assumed; the write itself is for any version.
     assumed_of: Option<Str>,
     subresource: &'static str,
     action: Arc<Action>,
@@ -328,17 +329,17 @@ impl Write {
         self
     }
 
-    /// Leaves every byte of the object as it is that the patch does not change. An API server that computes a patch
-    /// encodes the whole object again, and then refuses the patch where fields that may not change are compared as
-    /// bytes (`RawExtension`, such as the parameters of device drivers). So the object is read, changed here, and
-    /// replaced. `fields` are the values in the body that are such bytes themselves.
+    /// Keeps all bytes of the object that the patch does not change. An API server that applies a patch encodes the
+    /// whole object again, and rejects the patch if it compares immutable fields as bytes (`RawExtension`, such as the
+    /// parameters of device drivers). Berth therefore reads, changes and replaces the object. `fields` are such byte
+    /// values in the body.
     #[must_use]
     pub fn keeping_bytes(mut self, fields: impl IntoIterator<Item = RawField>) -> Self {
         self.raw = Some(fields.into_iter().collect());
         self
     }
 
-    /// The values in the body that are written byte for byte, of a write that leaves the rest of the object as it is
+    /// The values in the body that are written byte for byte, for a write that keeps the remaining bytes
     /// ([`Self::keeping_bytes`]); `None` for other writes.
     pub fn raw_fields(&self) -> Option<&Arc<[RawField]>> {
         self.raw.as_ref()
@@ -404,13 +405,13 @@ impl Write {
                 .is_none_or(|version| !metadata.is_newer_than(version))
     }
 
-    /// Returns whether the write can be assumed of this object: it comes after it, and would change how the object
-    /// looks. A write that changes nothing makes no later version that could end the assumption.
+    /// Returns whether the write can be assumed for this object: it is later than the object, and changes how the
+    /// object looks. A write without a change creates no later version that could end the assumption.
     pub fn is_ahead_of(&self, object: &Object) -> bool {
         self.comes_after(object.metadata()) && !self.is_shown_by(object)
     }
 
-    /// Returns whether the object has this version only after the one that the write holds for.
+    /// Returns whether this version of the object is later than the version of the write.
     pub fn is_outdated_by(&self, version: &str) -> bool {
         let holds_for = self.resource_version.as_deref();
         let version = ObjectMeta {
@@ -424,7 +425,7 @@ impl Write {
         self.uid.is_empty() || metadata.uid == self.uid
     }
 
-    /// Returns whether the object shows what is to be written.
+    /// Returns whether the object contains the written values.
     pub fn is_shown_by(&self, object: &Object) -> bool {
         if !self.is_about(object.metadata()) {
             return false;
@@ -510,7 +511,7 @@ impl Write {
     }
 }
 
-/// The object after a write is no part of what is asked of the API.
+/// The expected object after a write is not part of the request, so it is not compared.
 impl PartialEq for Write {
     fn eq(&self, other: &Self) -> bool {
         self.call_type == other.call_type

@@ -5,7 +5,7 @@ use berth_api::PodDisruptionBudget;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Disruption budgets. Reading is that of [`Namespaced`].
+/// Disruption budgets, read through [`Namespaced`].
 #[derive(Debug, Clone, Default)]
 pub struct Budgets {
     all: Namespaced<PodDisruptionBudget>,

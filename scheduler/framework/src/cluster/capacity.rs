@@ -13,7 +13,7 @@ type CapacityKey = (i64, Str, Str);
 #[derive(Debug, Clone, Default)]
 pub struct StorageCapacities {
     all: Namespaced<CsiStorageCapacity>,
-    /// Those that state a limit, by class, the smallest first.
+    /// Capacities with a limit, by class, the smallest first.
     by_class: FxHashMap<Str, PlacedLabels<CapacityKey, CsiStorageCapacity>>,
     version: u64,
 }
@@ -25,7 +25,7 @@ fn capacity_key(capacity: &CsiStorageCapacity) -> Option<CapacityKey> {
 }
 
 impl StorageCapacities {
-    /// Sets or removes a capacity. Returns the one before.
+    /// Sets or removes a capacity. Returns the previous version.
     pub(super) fn put(
         &mut self,
         capacity: &Arc<CsiStorageCapacity>,

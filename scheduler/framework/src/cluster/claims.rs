@@ -1,4 +1,4 @@
-//! Resource claims, with an index of those that a scheduler created for the extended resources of pods (KEP-5004).
+//! Resource claims, with an index of the claims that a scheduler created for the extended resources of pods (KEP-5004).
 
 use super::Namespaced;
 use berth_api::devices::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Resource claims. Reading is that of [`Namespaced`].
+/// Resource claims, read through [`Namespaced`].
 #[derive(Debug, Clone, Default)]
 pub struct ResourceClaims {
     claims: Namespaced<ResourceClaim>,
@@ -32,7 +32,7 @@ fn entry(claim: &ResourceClaim) -> Option<(Str, Str, Str)> {
 }
 
 impl ResourceClaims {
-    /// Sets or removes a claim. Returns the one before.
+    /// Sets or removes a claim. Returns the previous version.
     pub(super) fn put(
         &mut self,
         claim: &Arc<ResourceClaim>,

@@ -89,7 +89,7 @@ impl Devices {
         holders
     }
 
-    /// Follows the release: what objects that are set from here on mean.
+    /// Follows the release of these gates for objects that are set from now on.
     pub(super) fn follow(&mut self, features: &FeatureGates) {
         self.ignores_rules_without_selector =
             features.has(Behaviour::TaintRuleWithoutSelectorMatchesNothing);

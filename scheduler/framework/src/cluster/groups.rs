@@ -22,7 +22,7 @@ pub const HIERARCHY_DEPTH_MAX: usize = 4;
 /// The number of levels that a walk to the root follows. Deeper hierarchies are taken for cycles.
 const WALK_MAX: usize = 32;
 
-/// The kind of a group. Composite groups come first, as in the order of children.
+/// The kind of a group. Composite groups are first, as in the order of children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GroupKind {
     /// A composite pod group.

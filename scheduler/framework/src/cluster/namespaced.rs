@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Cluster-scoped objects of one kind, by name.
 pub type ByName<T> = FxHashMap<Str, Arc<T>>;
 
-/// Sets or removes an object. Returns the one before.
+/// Sets or removes an object. Returns the previous version.
 pub(super) fn put<T>(
     objects: &mut ByName<T>,
     name: &Str,
@@ -62,7 +62,7 @@ impl<T> Namespaced<T> {
         self.namespaces.values().flat_map(ByName::values)
     }
 
-    /// Sets or removes an object with this metadata. Returns the one before.
+    /// Sets or removes an object with this metadata. Returns the previous version.
     pub(super) fn put(
         &mut self,
         meta: &ObjectMeta,

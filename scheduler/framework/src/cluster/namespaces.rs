@@ -1,11 +1,11 @@
-//! Namespaces, of which plugins read the labels.
+//! Namespaces and their labels.
 
 use super::namespaced::{ByName, put};
 use berth_api::{Labels, Namespace};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Namespaces by name. Reading is that of a map.
+/// Namespaces by name, read like a map.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterNamespaces {
     by_name: ByName<Namespace>,

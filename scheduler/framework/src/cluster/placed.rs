@@ -49,7 +49,7 @@ type Sorted<K, T> = BTreeMap<K, Arc<T>>;
 #[derive(Debug, Clone)]
 pub(super) struct PlacedLabels<K, T> {
     by_label: FxHashMap<Str, FxHashMap<Str, Sorted<K, T>>>,
-    /// Those without a place.
+    /// Objects without a place.
     others: Sorted<K, T>,
 }
 

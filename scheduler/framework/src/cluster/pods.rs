@@ -1,8 +1,7 @@
-//! The pods of the cluster, with indexes: which pods use a resource claim, how many use a volume, and which topology
-//! keys their required anti-affinity names.
+//! The pods of the cluster, indexed by resource claim, volume, and topology key of required anti-affinity.
 //!
 //! An event of a claim finds its pods without a walk over all pods (KEP-6132). The index is updated with every pod that
-//! is set or removed, so it is as current as what a hint reads. Pods without claims are not in it.
+//! is set or removed, so it is as current as the objects that a hint reads. Pods without claims are not in it.
 
 use super::{ClaimKey, GroupKey};
 use crate::features::{Feature, FeatureGates};
@@ -33,7 +32,7 @@ fn volume_sources(pod: &Pod) -> impl Iterator<Item = VolumeSource> {
     })
 }
 
-/// Pods by UID. Reading is that of a map.
+/// Pods by UID, read like a map.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterPods {
     by_uid: FxHashMap<Str, Arc<Pod>>,
@@ -88,8 +87,8 @@ impl GroupMembers {
 }
 
 impl AllGroupMembers {
-    /// The group of which a pod is a member, and whether it has a node. A pending pod that terminates will not run, and
-    /// one of another scheduler is not counted before it has a node.
+    /// The group of a pod, and whether the pod has a node. Pending pods are not members if they are terminating,
+    /// because they will not run, or if they belong to another scheduler.
     fn of(&self, pod: &Pod) -> Option<(GroupKey, bool)> {
         let key = GroupKey::of_pod(pod)?;
         let is_scheduled = pod.is_assigned();
@@ -127,8 +126,8 @@ impl Deref for ClusterPods {
     }
 }
 
-/// The names of the resource claims that a pod uses, in its namespace: those it names, those that were created for it
-/// from templates, and the one for its extended resources. A name may be listed twice.
+/// The names of the resource claims that a pod uses, in its namespace: claims named in its spec, claims created for it
+/// from templates, and the claim for its extended resources. A name may be listed twice.
 pub fn claim_names(pod: &Pod) -> impl Iterator<Item = &Str> {
     let named = pod.spec.resource_claims.iter();
     let made = pod.status.resource_claim_statuses.iter();
@@ -162,7 +161,7 @@ impl ClusterPods {
         self.members = in_use.then(Box::default);
     }
 
-    /// The pod group of which a pod counts as a member.
+    /// The pod group in which a pod is counted as a member.
     pub(super) fn group_counting(&self, pod: &Pod) -> Option<GroupKey> {
         let (group, _) = self.members.as_ref()?.of(pod)?;
         Some(group)
@@ -173,8 +172,7 @@ impl ClusterPods {
         self.members.is_some()
     }
 
-    /// From now on, pending pods of these schedulers count as members of their groups, and those of no other scheduler.
-    /// Walks all pods.
+    /// Sets the schedulers whose pending pods count as members of their groups. Walks all pods.
     pub fn count_members_of(&mut self, schedulers: Vec<Str>) {
         if let Some(members) = &mut self.members {
             members.schedulers = schedulers;
@@ -190,7 +188,7 @@ impl ClusterPods {
         self.members.as_ref()?.by_group.get(group)
     }
 
-    /// Sets a pod under its UID. Returns the one before.
+    /// Sets a pod under its UID. Returns the previous version.
     pub fn insert(&mut self, uid: Str, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         let before = self.by_uid.insert(uid.clone(), pod.clone());
         self.replace_topologies(before.as_deref(), Some(&pod));

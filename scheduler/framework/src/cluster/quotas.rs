@@ -1,9 +1,9 @@
-//! Deferred quotas: what the pods of each namespace use of them, and the pods that wait for room, in line.
+//! Deferred quotas: their usage by the pods of each namespace, and the pods that wait in line for room.
 //!
-//! A pod with a node is **usage**, whatever scheduled it. A pending pod of this scheduler is **in line** until every quota
-//! that applies has room; then it is **admitted**, and its room is kept until it has a node, is deleted, or does not wait
-//! any more. A gang is one entry of the line. Everything follows from the pods, the groups, the claims and the quotas of
-//! the cluster: nothing is stored elsewhere, and another scheduler computes the same (DQ-1 to DQ-19).
+//! A pod with a node is **usage**, whatever scheduled it. A pending pod of this scheduler is **in line** until every
+//! quota that applies has room. Then it is **admitted**, and its room is kept until it has a node, is deleted, or no
+//! longer waits. A gang is one entry of the line. Everything is computed from the pods, the groups, the claims and the
+//! quotas of the cluster: no other state is stored, and another scheduler computes the same (DQ-1 to DQ-19).
 //!
 //! **Architecture invariant:** a change of a pod touches only the quotas of its namespace that select it, and the cohorts
 //! of these quotas. Only a changed quota reads all pods of its namespace. A namespace without quotas costs one look-up.
@@ -118,14 +118,14 @@ struct Space {
     ruled: Option<Box<Ruled>>,
 }
 
-/// What has changed since the last time, for the owner of the cluster.
+/// The changes since the last call, for the owner of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct QuotaChanges {
     /// The UIDs of pods that were admitted, or to which no quota applies any more, in order.
     pub admitted: Vec<Str>,
     /// The UIDs of pods that lost their admission, or to which a quota without room applies now.
     pub withdrawn: Vec<Str>,
-    /// How long each admitted entry was in line.
+    /// The time that each admitted entry was in line.
     pub waits: Vec<Duration>,
     /// The quotas whose numbers may have changed, by namespace and name. Deleted ones are among them.
     pub quotas: BTreeSet<(Str, Str)>,
@@ -151,7 +151,7 @@ impl QuotaChanges {
     }
 }
 
-/// The deferred quotas: what pods use of them, and the pods that wait.
+/// The deferred quotas: their usage by pods, and the waiting pods.
 #[derive(Debug, Clone, Default)]
 pub struct Quotas {
     /// The scheduler names whose pending pods wait in line.
@@ -162,7 +162,7 @@ pub struct Quotas {
     cohorts: FxHashMap<Str, Cohort>,
     now: Time,
     changes: QuotaChanges,
-    /// The number of entries that were looked at for admission.
+    /// The number of entries checked for admission.
     looks: u64,
 }
 
@@ -200,7 +200,7 @@ impl Quotas {
         &self.changes
     }
 
-    /// The number of entries that were looked at for admission so far.
+    /// The number of entries checked for admission so far.
     pub fn looks(&self) -> u64 {
         self.looks
     }
@@ -210,7 +210,7 @@ impl Quotas {
         self.now = now;
     }
 
-    // --- what the cluster shows ------------------------------------------------------------------------------
+    // --- changes of the cluster ------------------------------------------------------------------------------
 
     /// From now on, pending pods of these schedulers wait in line.
     pub(super) fn defer_pods_of(&mut self, schedulers: Vec<Str>, facts: &Facts<'_>) {
@@ -270,7 +270,7 @@ impl Quotas {
         self.drop_empty(namespace);
     }
 
-    /// A pod is new, changed or was deleted. `before` is the pod as it was.
+    /// A pod was added, changed or deleted. `before` is the previous version.
     pub(super) fn pod_changed(
         &mut self,
         namespace: &Str,

@@ -1,16 +1,17 @@
-//! The pods that kubelets rejected lately, by template and node.
+//! Recent rejections of pods by kubelets, by template and node.
 //!
-//! A kubelet checks a bound pod again before it starts it. The phase of a pod that does not pass is Failed, and its reason
-//! is that of the check, such as `OutOfcpu` or `TopologyAffinityError`. Its controller creates the next pod, for which the
-//! same node is the best one again. Rejections are therefore remembered, by the **template** of the pod (its controller
-//! and its requests) and the node:
+//! A kubelet checks a bound pod again before it starts it. A pod that fails the check gets the phase Failed and the
+//! check as its reason, such as `OutOfcpu` or `TopologyAffinityError`. Its controller creates the next pod, for which
+//! the same node is the best one again. Rejections are therefore remembered, by the **template** of the pod (its
+//! controller and its requests) and the node:
 //!
 //! - A rejection counts [`REJECTION_WEIGHT`], and half as much after each half-life.
 //! - After a number of rejections within a window, the node is excluded for the template for some time.
-//! - A change of the allocatable resources of the node, and a pod that leaves it, clear what is remembered of the node.
+//! - A change of the allocatable resources of a node, or the removal of a pod from it, clears the rejections of the
+//!   node.
 //!
-//! **Architecture invariants:** what is read changes only with [`Rejections::version`], so that answers can be kept. Time
-//! is an argument of [`Rejections::advance`]; weights are whole numbers and equal on every machine. At most
+//! **Architecture invariants:** the readable state changes only with [`Rejections::version`], so that answers can be
+//! kept. Time is an argument of [`Rejections::advance`]; weights are integers and equal on every machine. At most
 //! [`REJECTIONS_MAX`] pairs of template and node are remembered.
 
 #[cfg(test)]
@@ -50,7 +51,8 @@ const LABELS: [&str; 17] = [
     "UnexpectedAdmissionError",
 ];
 
-/// The label of a reason in metrics: other resources share one, and so do other reasons, so that there are few.
+/// The label of a reason in metrics. Other resources share one label, and so do other reasons, to limit the number of
+/// labels.
 pub fn rejection_label(reason: &str) -> &str {
     if LABELS.contains(&reason) {
         reason
@@ -77,7 +79,7 @@ pub fn rejection_of(pod: &Pod) -> Option<&Str> {
     is_rejected.then_some(&status.reason)
 }
 
-/// When rejections exclude a node for the pods of a profile, and how long they count.
+/// The conditions under which rejections exclude a node for the pods of a profile, and their lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RejectionPolicy {
     /// The number of rejections that exclude a node; at least 1.
@@ -144,7 +146,7 @@ impl Template {
 /// The rejections of a template by a node.
 #[derive(Debug, Clone)]
 struct Remembered {
-    /// The last ones, the latest last; as many as exclude the node at most.
+    /// The latest rejections, the latest last; at most the number that excludes a node.
     times: SmallVec<[Time; 4]>,
     /// The reason of the last one.
     reason: Str,
@@ -186,7 +188,7 @@ pub struct Rejections {
     /// The next time at which an exclusion ends.
     next_end: Option<Time>,
     version: u64,
-    /// Whether a node is not excluded any more since [`Rejections::take_freed`].
+    /// Whether an exclusion of a node ended since the last [`Rejections::take_freed`].
     has_freed: bool,
 }
 
@@ -206,7 +208,7 @@ impl Rejections {
         self.version
     }
 
-    /// What is remembered of the template of a pod, by the names of nodes.
+    /// The rejections of the template of a pod, by node name.
     pub fn of<'a>(&'a self, pod: &PodInfo) -> impl Iterator<Item = NodeRejections<'a>> + use<'a> {
         // Most of the time there is nothing, and no template is made.
         let template = (!self.is_empty()).then(|| Template::of(pod));
@@ -226,8 +228,8 @@ impl Rejections {
         })
     }
 
-    /// Sets for which profiles, by scheduler name, rejections are remembered. What is remembered for a profile with
-    /// another policy than before is forgotten.
+    /// Sets the policies of the profiles that remember rejections, by scheduler name. The rejections of a profile with
+    /// a changed policy are dropped.
     pub fn set_policies(&mut self, policies: BTreeMap<Str, RejectionPolicy>) {
         if self.policies == policies {
             return;
@@ -293,8 +295,8 @@ impl Rejections {
         true
     }
 
-    /// The allocatable resources of a node have changed, or a pod has left it, or it was deleted: what is remembered of it
-    /// is forgotten.
+    /// Drops the rejections of a node after a change of its allocatable resources, the removal of a pod, or its
+    /// deletion.
     pub fn node_changed(&mut self, node: &str) {
         if !self.nodes.contains_key(node) {
             return;

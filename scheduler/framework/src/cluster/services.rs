@@ -9,11 +9,11 @@ use std::sync::Arc;
 /// A namespace and one label that pods of a service have.
 type Selected = (Str, Option<(Str, Str)>);
 
-/// Services. Reading is that of namespaced objects.
+/// Services, read like other namespaced objects.
 #[derive(Debug, Clone, Default)]
 pub struct Services {
     all: Namespaced<Service>,
-    /// By namespace and the first label of their selector; without a label those that select every pod.
+    /// Services by namespace and the first label of their selector; without a label for selectors that match every pod.
     by_label: FxHashMap<Selected, Vec<Arc<Service>>>,
 }
 
@@ -34,7 +34,7 @@ fn place(service: &Service) -> Option<Selected> {
 }
 
 impl Services {
-    /// Sets or removes a service. Returns the one before.
+    /// Sets or removes a service. Returns the previous version.
     pub(super) fn put(&mut self, service: &Arc<Service>, is_there: bool) -> Option<Arc<Service>> {
         let before = self.all.put(&service.metadata, service, is_there);
         if let Some(before) = &before

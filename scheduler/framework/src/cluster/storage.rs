@@ -1,5 +1,5 @@
-//! Storage objects, and what follows from them for nodes: which CSI volume is behind a claim, what is attached to a
-//! node, and how much each driver can attach.
+//! Storage objects and the values derived from them for nodes: the CSI volume behind a claim, the volumes attached to a
+//! node, and the attach limit of each driver.
 
 use super::namespaced::{ByName, put};
 use super::placed::HasPlace;
@@ -36,8 +36,8 @@ fn key(meta: &ObjectMeta) -> ClaimKey {
     (meta.namespace.clone(), meta.name.clone())
 }
 
-/// The only node that may be able to access an object, if that is the one with the name of the value of the label
-/// that nodes must have. It is, for volumes that are local to a node.
+/// The only node that may be able to access an object, as for volumes that are local to a node. It is found if the
+/// value of the required node label is also the name of the node, as for `kubernetes.io/hostname`; `None` otherwise.
 fn only_node_near(object: &impl HasPlace, table: &NodeTable) -> Option<Slot> {
     let (label, [value]) = object.place()? else {
         return None;
@@ -95,7 +95,7 @@ impl Storage {
         &self.capacities
     }
 
-    /// The CSI volume behind a claim: that of its volume, or one that its class will provision.
+    /// The CSI volume behind a claim: its bound volume, or a volume that its class will provision.
     pub fn csi_volume_of(&self, claim: &PersistentVolumeClaim) -> Option<CsiVolume> {
         match self.volumes.get(&claim.spec.volume_name) {
             Some(volume) => volume.csi_volume(),
@@ -401,8 +401,8 @@ mod tests {
         (used, all)
     }
 
-    /// For every order of changes of objects, nodes and pods: the volumes of each node are those that
-    /// a walk over everything finds, and a change of them is in the table's log.
+    /// For every order of changes of objects, nodes and pods: the volumes of each node are equal to the result of a
+    /// full walk, and a change of them is in the table's log.
     #[test]
     fn the_volumes_of_nodes_follow_all_objects() {
         let mut found = 0;

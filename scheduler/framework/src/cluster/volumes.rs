@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Persistent volumes by name. Reading is that of a map.
+/// Persistent volumes by name, read like a map.
 #[derive(Debug, Clone, Default)]
 pub struct PersistentVolumes {
     by_name: ByName<PersistentVolume>,
@@ -30,7 +30,7 @@ impl Deref for PersistentVolumes {
 }
 
 impl PersistentVolumes {
-    /// Sets or removes a volume. Returns the one before.
+    /// Sets or removes a volume. Returns the previous version.
     pub(super) fn put(
         &mut self,
         volume: &Arc<PersistentVolume>,
@@ -74,9 +74,8 @@ impl PersistentVolumes {
         Some(volume)
     }
 
-    /// The first volume, by size and name, of those of a class that are for no claim, have at least this size and are
-    /// `suitable`. Volumes whose node affinity certainly does not match the labels are left out; the caller checks the
-    /// others.
+    /// The first `suitable` volume of a class, by size and name, that is reserved for no claim and has at least this
+    /// size. Volumes whose node affinity certainly does not match the labels are omitted; the caller checks the others.
     pub fn first_free(
         &self,
         class: &str,

@@ -15,7 +15,7 @@ pub trait Wanted: 'static {
     /// up.
     fn key(&self) -> WaitKey;
 
-    /// Returns whether something with the same key is what the pod waits for.
+    /// Returns whether a provided thing with the same key helps the waiting pod.
     fn is_met_by(&self, provided: &Self) -> bool;
 }
 
@@ -102,7 +102,7 @@ impl EventRegistration {
         .touching_itself()
     }
 
-    /// Narrows the pods that are asked to the one that was changed.
+    /// Limits the event to the changed pod itself.
     #[must_use]
     pub fn touching_itself(self) -> Self {
         self.touching(|_, change| match change.pods() {
@@ -137,10 +137,11 @@ impl EventRegistration {
     }
 }
 
-/// The number of things that are compared one by one. A pod can want thousands, and a change can provide as many.
+/// The number of provided things up to which they are compared one by one. A pod can want thousands, and a change can
+/// provide thousands.
 const FEW: usize = 8;
 
-/// Returns whether one of the provided things is one of those that are wanted.
+/// Returns whether any provided thing is wanted.
 fn meets_any<W: Wanted>(provided: &[W], wanted: &[W]) -> bool {
     if provided.len() <= FEW {
         return wanted.iter().any(|wanted| {
@@ -228,7 +229,7 @@ mod tests {
         ]
         .map(|pod| Object::Pod(Arc::new(pod)));
         let node = Object::Node(Arc::default());
-        // For each change: what the hint answers, and whether the index finds the pod.
+        // For each change: the answer of the hint, and whether the index finds the pod.
         const YES: (Option<Hint>, bool) = (Some(Hint::Queue), true);
         const NO: (Option<Hint>, bool) = (Some(Hint::Skip), false);
         const FOUND: (Option<Hint>, bool) = (Some(Hint::Skip), true);

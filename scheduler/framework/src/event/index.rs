@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub struct WaitKey(u64);
 
 impl WaitKey {
-    /// The key of `what`: commonly a tuple that begins with what kind of thing it is.
+    /// The key of a value, usually a tuple whose first element is the kind of the thing.
     pub fn of(what: impl Hash) -> Self {
         Self(FxBuildHasher.hash_one(what))
     }
@@ -103,8 +103,8 @@ impl FromIterator<WaitKey> for Waits {
     }
 }
 
-/// The keys that a change touches, for one registration. It finds the pods that wait under these keys, and those that
-/// wait for anything.
+/// The keys that a change touches, for one registration. It finds the pods that wait under these keys, and the pods
+/// that wait for anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Touched {
     everything: bool,
@@ -168,7 +168,7 @@ impl Touched {
         &self.keys
     }
 
-    /// The one pod that is found whatever it waits for, as namespace and name.
+    /// The namespace and the name of the pod that is found whatever it waits for.
     pub fn pod(&self) -> Option<(&Str, &Str)> {
         self.pod.as_ref().map(|(namespace, name)| (namespace, name))
     }
@@ -244,8 +244,8 @@ mod tests {
         WaitKey::of(("test", of))
     }
 
-    /// A pod is found by its keys up to its amount, by a change of itself, and by what touches everything. A pod that
-    /// waits for anything is found by every change but those that touch nothing.
+    /// A pod is found by its keys up to its amount, by a change of the pod itself, and by a change that touches
+    /// everything. A pod that waits for anything is found by every change that touches something.
     #[test]
     fn a_change_finds_the_pods_that_it_may_help() {
         let small = |key| {

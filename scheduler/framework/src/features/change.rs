@@ -7,7 +7,7 @@ use super::{Behaviour, Feature, FeatureGates};
 pub enum ReleaseChange {
     /// The default of a gate.
     Gate(Feature, bool),
-    /// A behaviour that the one release has, and not the other.
+    /// A behaviour that only one of the two releases has.
     Behaviour(Behaviour, bool),
 }
 

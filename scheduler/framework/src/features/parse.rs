@@ -303,7 +303,7 @@ mod tests {
         FeatureGates::parse(text, Versions::of(release))
     }
 
-    /// Cases 261 and 262, C-3, P-2: a gate is refused without those that it needs.
+    /// Cases 261 and 262, C-3, P-2: a gate is refused without the gates that it needs.
     #[test]
     fn gates_are_read_or_refused_with_a_reason() {
         for (text, refusal) in [
@@ -490,7 +490,7 @@ mod tests {
         assert!(warnings.contains(&GateWarning::AlwaysOn(Feature::PodLevelResources)));
     }
 
-    /// Case 261, F-48: unknown, removed and locked gates and those that a release does not have yet.
+    /// Case 261, F-48: unknown, removed and locked gates, and gates that a release does not have yet.
     #[test]
     fn a_gate_is_refused_in_releases_that_do_not_have_it() {
         let pre_alpha = |name: &str, on, versions: &str| {

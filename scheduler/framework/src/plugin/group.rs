@@ -16,20 +16,20 @@ use std::sync::Arc;
 pub struct GroupProgress<'a> {
     /// The group.
     pub group: &'a GroupKey,
-    /// The members with a node: those that had one before the cycle, and those that were placed in it.
+    /// The members with a node, whether assigned before or in this cycle.
     pub scheduled: usize,
     /// The members that were not tried yet.
     pub remaining: usize,
 }
 
-/// Decides whether a group can start, before the first of its members is tried and after each of them.
+/// Decides whether a group can start: before the first member is tried, and after each member.
 pub trait PlacementFeasible: Send + Sync + 'static {
     /// Success if the group can start with the members that are placed, Wait if it may with further ones. A rejection
     /// or an error ends the attempt.
     fn placement_feasible(&self, cx: &Context<'_>, progress: &GroupProgress<'_>) -> Status;
 }
 
-/// Nodes on which a group may be placed as a whole, such as those of a rack.
+/// Nodes on which a group may be placed as a whole, such as the nodes of a rack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPlacement {
     /// The name, such as the value of the label.
@@ -71,8 +71,8 @@ pub trait PlacementScore: Send + Sync + 'static {
     /// in the order of their best possible scores and ends as soon as no other one can be better.
     fn placement_score(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> i64;
 
-    /// The raw scores of many placements with the same pods: those of [`PlacementScore::placement_score`]. A plugin
-    /// implements it if it can look at the pods once.
+    /// The raw scores of many placements with the same pods, equal to [`PlacementScore::placement_score`] of each. A
+    /// plugin implements it if it can read the pods once for all placements.
     fn placement_scores(
         &self,
         cx: &Context<'_>,
@@ -153,7 +153,7 @@ pub struct GroupPostFilterResult {
 }
 
 impl GroupPostFilterResult {
-    /// A result that leaves the nominations as they are.
+    /// A result without changes of the nominations.
     pub fn of(status: Status) -> Self {
         Self {
             status,

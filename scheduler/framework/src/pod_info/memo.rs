@@ -51,7 +51,7 @@ impl TemplateKey {
     }
 }
 
-/// A result, and what keeps the addresses of its key in use.
+/// A result, with references that keep the addresses of its key valid.
 struct Remembered {
     computed: Arc<Computed>,
     _template: Shared<PodTemplate>,

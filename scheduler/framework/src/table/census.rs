@@ -1,7 +1,7 @@
-//! The number of pods of each kind on each node: by their labels, and by their affinity terms.
+//! The number of pods of each kind on each node, by their labels and by their affinity terms.
 //!
-//! Pods come from templates, so there are few kinds. To count the pods that a selector matches, each kind is checked
-//! once, and most kinds are skipped by one word, their [`LabelSignature`].
+//! Pods are created from templates, so there are few kinds. To count the pods that a selector matches, each kind is
+//! checked once, and most kinds are skipped by comparing one word, their [`LabelSignature`].
 
 use super::Slot;
 use crate::pod_info::{Computed, LabelSignature, PodInfo};
@@ -102,7 +102,7 @@ pub struct Alike<'a> {
     pub per_node: &'a PodsPerNode,
 }
 
-/// Pods by what selectors read of them.
+/// Pods by the fields that selectors read.
 #[derive(Debug, Clone, Default)]
 struct PodsByFields {
     /// By kind; an unused one has no pods.
@@ -159,7 +159,7 @@ impl PodsByFields {
     }
 }
 
-/// Pods with affinity by their terms. Those of a template share them.
+/// Pods with affinity by their terms. Pods of a template share their terms.
 #[derive(Debug, Clone, Default)]
 struct Terms {
     /// By kind; `None` when it is not in use.
@@ -207,7 +207,7 @@ impl Terms {
     }
 }
 
-/// The pods on nodes, by kind. What is only supposed is not in it.
+/// The pods on nodes, by kind, without supposed changes.
 #[derive(Debug, Clone, Default)]
 pub struct Census {
     by_fields: PodsByFields,

@@ -1,6 +1,6 @@
 //! The allocatable and the requested amounts of each resource: a column per resource, by slot.
 //!
-//! The resources are those that nodes offer. A pod on a node can name thousands of others, of which there is nothing.
+//! There are columns only for resources that nodes offer. A pod on a node can name thousands of other resources.
 
 use super::Slot;
 use crate::pod_info::PodInfo;
@@ -143,8 +143,8 @@ impl Columns {
         self.non_zero_memory.push(0);
     }
 
-    /// The slot offers what the node does; nothing without a node. Returns the scalar resources. The requests of pods for
-    /// resources that no node has offered before are to be counted then: see [`Columns::count_since`].
+    /// Sets the allocatable amounts of a slot; zero without a node. Returns the scalar resources. The caller must then
+    /// count the requests of pods for resources that no node has offered before: see [`Columns::count_since`].
     pub(super) fn offer(&mut self, slot: Slot, node: Option<&Node>) -> Vec<Str> {
         for column in &mut self.columns {
             column.allocatable[slot.index()] = 0;
@@ -176,7 +176,7 @@ impl Columns {
     /// A pod is removed from a slot; the other pods are `left`.
     pub(super) fn remove(&mut self, slot: Slot, pod: &PodInfo, left: &[Arc<PodInfo>]) {
         let at = slot.index();
-        // A sum that is the largest number may be less than what its pods request together.
+        // A sum at the maximum may be saturated, so subtraction would be wrong: the remaining pods are counted again.
         if self.held(slot).any(|sum| sum == i64::MAX) {
             for column in &mut self.columns {
                 column.requested[at] = 0;
@@ -202,7 +202,7 @@ impl Columns {
         memory[at] = change(memory[at], pod.non_zero_memory);
     }
 
-    /// Counts what a pod of a slot requests of the resources that were added when there were `before`.
+    /// Counts the requests of a pod for the resources that were added after the first `before`.
     pub(super) fn count_since(&mut self, before: usize, slot: Slot, pod: &PodInfo) {
         let at = slot.index();
         self.for_each(&pod.requests, |id, column, amount| {
@@ -226,7 +226,7 @@ impl Columns {
         id
     }
 
-    /// Visits the columns of resources that there are.
+    /// Visits the existing columns of these resources.
     fn for_each(
         &mut self,
         amounts: &Resources,

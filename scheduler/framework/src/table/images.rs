@@ -53,8 +53,8 @@ impl Images {
         }
     }
 
-    /// A node is replaced by another version with the same images. As in kube-scheduler, the size of an image that no
-    /// other node has is the one that this node reports.
+    /// Updates the sizes of the images of a node that was replaced by a version with the same images. As in
+    /// kube-scheduler, an image that no other node has gets the size that this node reports.
     fn resize(&mut self, node: &Node) {
         for (name, size) in sized(node) {
             if let Some(state) = self.by_name.get_mut(name)

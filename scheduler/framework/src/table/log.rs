@@ -53,13 +53,13 @@ pub struct PodSignatures {
 }
 
 impl PodSignatures {
-    /// Those of a change that is not about a pod.
+    /// The signatures of a change that is not about a pod.
     const NONE: Self = Self {
         own: LabelSignature::NONE,
         of_terms: [LabelSignature::IMPOSSIBLE; 2],
     };
 
-    /// Those of a pod.
+    /// The signatures of a pod.
     pub fn of_pod(pod: &PodInfo) -> Self {
         Self {
             own: pod.signature(),
@@ -83,9 +83,9 @@ pub struct ChangeLog {
     /// The number of the first one that is kept.
     first: u64,
     changes: VecDeque<TableChange>,
-    /// Those of each change, side by side: most of them are read without the pod.
+    /// The signatures of the changes, in a separate sequence because most changes are read without their pod.
     signatures: VecDeque<PodSignatures>,
-    /// The number after that of the last change of a node.
+    /// The number after the last change of a node.
     after_node: u64,
 }
 

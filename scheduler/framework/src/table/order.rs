@@ -21,7 +21,7 @@ pub fn zone_key(labels: &Labels) -> Str {
     Str::new(&format!("{region}:\0:{zone}"))
 }
 
-/// Nodes by zone, zones and nodes in the order in which they came.
+/// Nodes by zone. Zones and nodes are in the order in which they were added.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ZoneOrder {
     zones: IndexMap<Str, Vec<Slot>>,
@@ -55,7 +55,7 @@ impl ZoneOrder {
         self.len
     }
 
-    /// The whole order; made anew only after nodes came, went or moved.
+    /// The whole order; computed again only after nodes were added, removed or moved to another zone.
     pub(super) fn list(&mut self) -> Arc<[Slot]> {
         if let Some(list) = &self.list {
             return list.clone();
@@ -75,7 +75,7 @@ impl ZoneOrder {
 mod tests {
     use super::*;
 
-    /// C-9: one node of each zone in turn, each zone's in the order in which they came.
+    /// C-9: one node of each zone in turn; within a zone in the order in which the nodes were added.
     #[test]
     fn zones_take_turns_and_exhausted_ones_are_passed_over() {
         let mut order = ZoneOrder::default();

@@ -1,4 +1,4 @@
-//! The fields of a node beside the columns.
+//! The fields of a node that are not in columns.
 
 use super::ports::UsedPorts;
 use crate::pod_info::PodInfo;

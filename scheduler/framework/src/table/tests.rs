@@ -193,8 +193,8 @@ fn a_pod_whose_version_was_replaced_goes_like_any_other() {
     );
 }
 
-/// A pod on a node can name thousands of resources. There are columns only for those that nodes offer, and pods that were
-/// there before count in them.
+/// A pod on a node can name thousands of resources. There are columns only for resources that nodes offer, and they
+/// count the pods that were on nodes before.
 #[test]
 fn resources_that_no_node_offers_have_no_column() {
     let mut table = table([node("n").allocatable("example.com/gpu", "4"), node("m")]);
@@ -245,7 +245,7 @@ fn sums_beyond_the_largest_number_are_right_again() {
     assert_eq!(held(&table), (i64::MAX, i64::MAX));
 }
 
-/// Q-87b: a node with a pod that cannot be read has no place, whichever comes first, until the pod is removed.
+/// Q-87b: a node with an unparsable pod accepts no pod until that pod is removed, in either order of the events.
 #[test]
 fn a_node_with_a_pod_that_cannot_be_read_has_no_place() {
     let substitute = || {

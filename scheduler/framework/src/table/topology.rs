@@ -1,8 +1,8 @@
 //! Topology domains: a number for each value that nodes have of a label.
 //!
-//! A column is created when a label is first read, and follows the nodes from then on. Those of hosts and zones are
-//! there from the beginning, so that no pod waits for them in a cluster of very many nodes. While a reader holds a
-//! column, the numbers in it do not change: a domain keeps its number as long as it has a node.
+//! A column is created when a label is first read, and follows the nodes from then on. The columns of hosts and zones
+//! are created at the start, so that no pod waits for them in a very large cluster. While a reader holds a column, its
+//! numbers do not change: a domain keeps its number while it has a node.
 
 use super::{NodeRow, Slot};
 use berth_api::{Labels, Str};
@@ -12,7 +12,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Above this number of columns, those without a reader are dropped.
+/// Above this number of columns, columns without a reader are dropped.
 const COLUMNS_MAX: usize = 64;
 /// The labels of columns that always exist.
 const COMMON: [&str; 2] = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"];
@@ -192,7 +192,7 @@ impl TopologyColumn {
     }
 }
 
-/// A column, and where the next one goes.
+/// A column, and the place of the next one.
 #[derive(Debug)]
 struct Link {
     column: TopologyColumn,
@@ -227,7 +227,7 @@ impl Default for Topologies {
     }
 }
 
-/// A copy begins without any columns: it creates those that it reads.
+/// A clone starts without columns and creates the columns that it reads.
 impl Clone for Topologies {
     fn clone(&self) -> Self {
         Self::empty()

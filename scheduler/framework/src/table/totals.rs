@@ -27,7 +27,7 @@ impl PodTotals {
         self.with_spread_constraints
     }
 
-    /// The labels of pods that the affinity and anti-affinity terms of pods look at, sorted.
+    /// The pod labels that the affinity and anti-affinity terms of pods read, sorted.
     pub fn affinity_labels(&self) -> impl Iterator<Item = &Str> {
         self.affinity_labels.keys()
     }

@@ -90,7 +90,7 @@ impl<'a> NodeView<'a> {
         &self.row.pods
     }
 
-    /// Those of them with affinity or anti-affinity to pods.
+    /// The pods of the node with affinity or anti-affinity to pods.
     pub fn pods_with_affinity(&self) -> impl Iterator<Item = &'a Arc<PodInfo>> {
         let pods: &[_] = if self.row.with_affinity == 0 {
             &[]
@@ -100,7 +100,7 @@ impl<'a> NodeView<'a> {
         pods.iter().filter(|p| p.has_affinity())
     }
 
-    /// Those of them with a disk in their spec that pods may not be able to share.
+    /// The pods of the node with a disk in their spec that pods may not be able to share.
     pub fn pods_with_disks(&self) -> impl Iterator<Item = &'a Arc<PodInfo>> + use<'a> {
         let pods: &[_] = if self.row.with_disks == 0 {
             &[]

@@ -1,8 +1,7 @@
-//! The CSI volumes of each node: those that its pods use and those that are attached to it, with the limits of its
-//! drivers.
+//! The CSI volumes of each node, used by its pods or attached to it, with the limits of its drivers.
 //!
 //! A pod names claims; [`Cluster`](crate::Cluster) resolves a claim to its volume. Claims and attachments are counted
-//! under the name of their claim and node, so that a change of one of them needs no further look-ups.
+//! under the name of their claim and node, so that a change of one needs no further look-ups.
 
 use super::Slot;
 use berth_api::storage::CsiVolume;

@@ -1,4 +1,4 @@
-//! An extender made of closures, and what becomes of a job that has nothing to wait for.
+//! An extender made of closures, and the outcome of a job without anything to wait for.
 
 use crate::call::PodRef;
 use crate::extender::{Answer, ChosenVictims, Extender, ExtenderSpec, Filtered, NodeVictims};
@@ -13,8 +13,7 @@ type PrioritizeFn = dyn Fn(&Pod, &[Str]) -> Stated<Vec<(Str, i64)>> + Send + Syn
 type BindFn = dyn Fn(&PodRef, &Str) -> Stated<()> + Send + Sync;
 type PreemptFn = dyn Fn(&Pod, &[NodeVictims]) -> Stated<Vec<ChosenVictims>> + Send + Sync;
 
-/// An extender made of closures: it supports the verbs for which it has a closure. Its answers are available when a
-/// caller first polls the job.
+/// An extender made of closures: it supports each verb that has a closure. Its answers are ready at the first poll.
 pub struct FakeExtender {
     spec: ExtenderSpec,
     filter: Arc<FilterFn>,
@@ -85,7 +84,7 @@ impl FakeExtender {
         self
     }
 
-    /// It takes part in preemption.
+    /// Adds preemption.
     #[must_use]
     pub fn preempt(
         mut self,
@@ -96,7 +95,7 @@ impl FakeExtender {
         self
     }
 
-    /// Scheduling goes on without it when it fails.
+    /// Makes it ignorable: scheduling continues without it when it fails.
     #[must_use]
     pub fn ignorable(mut self) -> Self {
         self.spec.ignorable = true;
@@ -110,7 +109,7 @@ impl FakeExtender {
         self
     }
 
-    /// Its answers may take so long; five seconds otherwise.
+    /// Sets the timeout of its answers; the default is five seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.spec.timeout = timeout;

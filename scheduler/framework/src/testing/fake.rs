@@ -1,4 +1,4 @@
-//! A plugin made of closures: it takes part in the points for which it was given one.
+//! A plugin made of closures. It implements the extension points that have a closure.
 
 use crate::condition::{NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED};
 use crate::event::EventRegistration;
@@ -101,41 +101,41 @@ macro_rules! setters {
 }
 
 setters! {
-    /// Takes part in PreEnqueue.
+    /// Implements PreEnqueue.
     pre_enqueue: (&Pod) -> Status;
-    /// Takes part in QueueSort.
+    /// Implements QueueSort.
     less: (QueuedPod<'_>, QueuedPod<'_>) -> bool;
-    /// Takes part in PreFilter.
+    /// Implements PreFilter.
     pre_filter: (&Context<'_>, &mut CycleState, &PodInfo) -> PreFilterResult;
     /// Is notified of supposed pods; needs `pre_filter` too.
     add_pod: (&mut CycleState, &PodInfo, NodeView<'_>) -> Status;
     /// Is notified of pods supposed to be removed; needs `pre_filter` too.
     remove_pod: (&mut CycleState, &PodInfo, NodeView<'_>) -> Status;
-    /// Takes part in Filter.
+    /// Implements Filter.
     filter: (&CycleState, &PodInfo, NodeView<'_>) -> Status;
     /// Lists what a node lacks; needs `filter` too.
     lacks: (&PodInfo, NodeView<'_>) -> Vec<Lack>;
-    /// Takes part in PostFilter; called again with what it waited for.
+    /// Implements PostFilter; called again with the result of its wait.
     post_filter: (&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake<'_>>) -> PostFilterStep;
-    /// Takes part in PreScore.
+    /// Implements PreScore.
     pre_score: (&mut CycleState, &PodInfo, &[Slot]) -> Status;
-    /// Takes part in Score.
+    /// Implements Score.
     score: (&CycleState, &PodInfo, NodeView<'_>) -> Result<i64, Status>;
     /// Normalises the scores.
     normalize: (&mut [(Slot, i64)]) -> Status;
-    /// Takes part in Reserve; called again with what it waited for.
+    /// Implements Reserve; called again with the result of its wait.
     reserve: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
-    /// Takes part in Reserve by receiving Unreserve.
+    /// Implements Unreserve.
     unreserve: (&PodInfo, &Str);
-    /// Takes part in Permit; called again with what it waited for.
+    /// Implements Permit; called again with the result of its wait.
     permit: (&mut StageContext<'_>, &PodInfo, &Str, Option<Wake<'_>>) -> PermitStep;
     /// Returns before PreBind whether there is something to do; needs `pre_bind` too.
     pre_flight: (&PodInfo, &Str) -> Status;
-    /// Takes part in PreBind; called again with what it waited for.
+    /// Implements PreBind; called again with the result of its wait.
     pre_bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
-    /// Takes part in Bind; called again with what it waited for.
+    /// Implements Bind; called again with the result of its wait.
     bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
-    /// Takes part in PostBind.
+    /// Implements PostBind.
     post_bind: (&mut StageContext<'_>, &PodInfo, &Str);
     /// Lets the answers of Filter and Score be kept for pods with equal fragments.
     keep: (&PodInfo, &mut Fragment);
@@ -144,7 +144,7 @@ setters! {
 }
 
 impl FakePlugin {
-    /// Takes part in QueueSort by keys.
+    /// Implements QueueSort by keys.
     #[must_use]
     pub fn sorted_by(mut self, key: fn(QueuedPod<'_>) -> SortKey) -> Self {
         self.sort_key = Some(key);
@@ -165,7 +165,7 @@ impl FakePlugin {
         self
     }
 
-    /// Lets the plugin's PreBind run beside its neighbours.
+    /// Lets the plugin's PreBind run in parallel with its neighbours.
     #[must_use]
     pub fn parallel(mut self) -> Self {
         self.parallel = true;
@@ -222,7 +222,7 @@ impl PreEnqueue for FakePlugin {
         self.follows_attempt
     }
 
-    /// A plugin under the name of the one for scheduling gates reports as that one does.
+    /// A fake with the name of the plugin for scheduling gates reports the reason of that plugin.
     fn condition_reason(&self) -> &'static str {
         match self.name.as_str() {
             "SchedulingGates" => SCHEDULING_GATED,

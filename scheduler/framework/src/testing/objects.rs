@@ -16,8 +16,8 @@ fn quantity(text: &str) -> Quantity {
     }
 }
 
-/// A pending pod `default/<name>` with the UID `uid-<name>`, of the default scheduler, with one container that
-/// requests nothing.
+/// A pending pod `default/<name>` with the UID `uid-<name>`, of the default scheduler, with one container without
+/// requests.
 pub fn pod(name: &str) -> PodBuilder {
     let mut pod = Pod::default();
     pod.metadata.name = name.into();
@@ -39,7 +39,7 @@ pub fn pod(name: &str) -> PodBuilder {
 pub struct PodBuilder(Pod);
 
 impl PodBuilder {
-    /// Goes on from a pod that is there.
+    /// Starts from an existing pod.
     pub fn of(pod: &Pod) -> Self {
         Self(pod.clone())
     }
@@ -236,12 +236,12 @@ pub fn node(name: &str) -> NodeBuilder {
 pub struct NodeBuilder(Node);
 
 impl NodeBuilder {
-    /// Goes on from a node that is there.
+    /// Starts from an existing node.
     pub fn of(node: &Node) -> Self {
         Self(node.clone())
     }
 
-    /// Sets what the node offers of CPU, memory and pods.
+    /// Sets the capacity of CPU, memory and pods.
     #[must_use]
     pub fn capacity(mut self, cpu: &str, memory: &str, pods: &str) -> Self {
         self.0.status.allocatable = ResourceList::from_pairs([
@@ -252,7 +252,7 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets what the node offers of one resource.
+    /// Sets the capacity of one resource.
     #[must_use]
     pub fn allocatable(mut self, resource: &str, amount: &str) -> Self {
         self.0

@@ -1,4 +1,4 @@
-//! A small world to ask a plugin in: some nodes and pods, a time, and a record of what it requests.
+//! A small cluster in which a plugin is called: nodes and pods, a time, and a record of the plugin's requests.
 
 use super::{NodeBuilder, PodBuilder};
 use crate::call::{ApiCall, CallId, PodEvent};
@@ -138,8 +138,8 @@ impl World {
         Ok(scores.into_iter().map(|(_, score)| score).collect())
     }
 
-    /// The answer of the plugin about a pending pod when an event comes; `None` when it has not registered for it. As
-    /// in the queue, one registration that returns [`Hint::Queue`] is enough.
+    /// The answer of the plugin about a pending pod for an event; `None` if it has not registered for the event. As in
+    /// the queue, one registration that returns [`Hint::Queue`] is enough.
     ///
     /// # Errors
     /// The error of a hint.
@@ -248,7 +248,7 @@ impl Outbox for Recorder {
         self.observations.push(observation);
     }
 
-    // No test looks at these.
+    // No test reads these.
     fn give_up(&mut self, _write: Write) {}
     fn count(&mut self, _edit: PodEdit) {}
     fn log(&mut self, _text: String) {}

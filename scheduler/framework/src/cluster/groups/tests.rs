@@ -52,8 +52,8 @@ fn counts(cluster: &Cluster, name: &str) -> (usize, usize) {
     members.map_or((0, 0), |m| (m.known(), m.scheduled().len()))
 }
 
-/// G-2: members are counted as they come, get a node and leave. Pods that end do not count, nor do pending pods of
-/// other schedulers.
+/// G-2: members are counted when they are created, get a node and are deleted. Terminating pods and pending pods of
+/// other schedulers do not count.
 #[test]
 fn members_are_counted_by_state() {
     let mut cluster = cluster();

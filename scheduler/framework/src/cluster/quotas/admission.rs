@@ -13,24 +13,24 @@ use std::collections::BTreeSet;
 pub(super) enum Shortage {
     /// An earlier entry of the line waits.
     Order,
-    /// The limit of a key, with what may be borrowed.
+    /// The quota has reached its limit for a key, including the amount that it may borrow.
     Limit(usize),
     /// The cohort has nothing left of a key.
     Cohort(usize),
-    /// Another quota of the cohort needs what is left for its own limit.
+    /// Another quota of the cohort claims the remaining amount for its own limit.
     Claimed(usize, QuotaId),
 }
 
 /// Whether a sum of taken amounts is counted with the entry or without it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Counted<'a> {
-    /// The entry is not counted yet. This is what all quotas count that apply to it.
+    /// The entry is not counted yet. These are its needs in all quotas that apply.
     Without(&'a Ruled, &'a Needs),
     /// The entry is counted already.
     With,
 }
 
-/// What an entry counts for in a cohort. Each quota of the cohort that applies to the entry counts it.
+/// The amount that an entry counts in a cohort: the sum over the quotas of the cohort that apply to it.
 pub(super) fn need_of_cohort(ruled: &Ruled, needs: &Needs, cohort: &Str, key: &Str) -> i64 {
     let counted = needs.iter().filter_map(|need| {
         let spec = &ruled.quotas.get(&need.quota)?.spec;
@@ -164,7 +164,7 @@ impl Quota {
 }
 
 impl Quotas {
-    /// The quotas to look at after something of these became free: they, and those that wait for their cohorts.
+    /// The quotas to check after room was freed in `freed`: these quotas, and the quotas that wait for their cohorts.
     pub(super) fn with_cohorts(&self, freed: BTreeSet<QuotaId>) -> BTreeSet<QuotaId> {
         let mut all = freed.clone();
         for (namespace, name) in &freed {
@@ -179,7 +179,7 @@ impl Quotas {
 
     /// Admits the entries of these quotas that fit, in order.
     pub(super) fn admit_all(&mut self, mut quotas: BTreeSet<QuotaId>) {
-        // Each quota is looked at once more at most because another one has an entry that waits for its cohort.
+        // A quota is checked at most once more because another quota has an entry that waits for its cohort.
         let mut noted = BTreeSet::new();
         while let Some(id) = self.take_first(&mut quotas) {
             let others = self.admit_of(&id, &mut quotas);
@@ -190,7 +190,7 @@ impl Quotas {
         }
     }
 
-    /// Takes the quota whose line is looked at first: one that claims its own limit, then the one with the first entry.
+    /// Takes the next quota to check: a quota that claims its own limit, otherwise the quota with the first entry.
     fn take_first(&self, quotas: &mut BTreeSet<QuotaId>) -> Option<QuotaId> {
         if quotas.len() <= 1 {
             return quotas.pop_first();

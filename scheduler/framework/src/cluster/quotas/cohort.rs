@@ -1,11 +1,11 @@
-//! Quotas that lend each other what they do not use.
+//! Cohorts: quotas that lend each other their unused amounts.
 
 use super::line::{LOOKS_MAX, LineKey, Quota, QuotaId};
 use berth_api::Str;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The quotas of a cohort, with the sums of their limits and of what is taken.
+/// The quotas of a cohort, with the sums of their limits and of their taken amounts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cohort {
     members: BTreeSet<QuotaId>,
@@ -23,7 +23,7 @@ impl Cohort {
         clamped(self.hard.get(key))
     }
 
-    /// The sum of what is used and admitted of a key.
+    /// The sum of the used and admitted amounts of a key.
     pub(super) fn taken(&self, key: &str) -> i64 {
         clamped(self.taken.get(key))
     }
@@ -33,7 +33,7 @@ impl Cohort {
         self.claimants.iter().find(|claimant| *claimant != id)
     }
 
-    /// The first quotas that wait for the cohort: those that claim their own limit, then the others in order.
+    /// The first quotas that wait for the cohort: quotas that claim their own limit, then the others in order.
     pub(super) fn waiting(&self) -> Vec<QuotaId> {
         let claimants = self.claimants.iter().take(LOOKS_MAX);
         let blocked = self.blocked.iter().map(|(_, id)| id).take(LOOKS_MAX);
@@ -63,7 +63,7 @@ fn clamped(sum: Option<&i128>) -> i64 {
 /// The cohorts by name.
 pub(super) type Cohorts = FxHashMap<Str, Cohort>;
 
-/// A quota joins its cohort or leaves it, with its limits and with what is taken.
+/// A quota joins or leaves its cohort, with its limits and its taken amounts.
 pub(super) fn join(cohorts: &mut Cohorts, id: &QuotaId, quota: &Quota, joins: bool) {
     let Some(name) = &quota.spec.cohort else {
         return;

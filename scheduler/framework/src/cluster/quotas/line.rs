@@ -1,4 +1,4 @@
-//! One quota: what is used of it, and the pods that wait for it in line.
+//! One quota: its usage, and the line of waiting pods.
 
 use super::needs::{Amounts, Need, Needs};
 use super::spec::{QuotaOrder, QuotaSpec};
@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The number of different requests in a line of order BestEffort whose first pods are looked at, and the number of
-/// quotas of a cohort that are looked at when another one frees something (DQ-8, DQ-11).
+/// The maximum number of different requests in a line with order BestEffort whose first pods are checked, and of quotas
+/// in a cohort that are checked when another one frees something (DQ-8, DQ-11).
 pub const LOOKS_MAX: usize = 64;
 
 /// A place in line: by priority, then by creation time, then by UID.
@@ -90,7 +90,7 @@ pub(super) struct Quota {
     /// The amounts of admitted pods without a node.
     pub(super) admitted: Amounts,
     line: BTreeMap<LineKey, EntryKey>,
-    /// With order BestEffort: the waiting entries by what they need, and the first of each by its place.
+    /// With order BestEffort: the waiting entries by their needs, and the first entry of each by its place.
     alike: BTreeMap<Needs, BTreeMap<LineKey, EntryKey>>,
     firsts: BTreeMap<LineKey, EntryKey>,
     ages: BTreeSet<(Option<Time>, LineKey)>,
@@ -116,7 +116,7 @@ impl Quota {
         }
     }
 
-    /// What is used or admitted of a key.
+    /// The used and admitted amount of a key.
     pub(super) fn taken(&self, at: usize) -> i64 {
         let of = |amounts: &Amounts| amounts.get(at).copied().unwrap_or(0);
         of(&self.used).saturating_add(of(&self.admitted))

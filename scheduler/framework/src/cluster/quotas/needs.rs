@@ -1,4 +1,4 @@
-//! What a pod counts for in a quota.
+//! The amounts of a pod in a quota.
 
 use super::Facts;
 use super::spec::{QuotaResource, QuotaSpec};
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 /// Amounts, one for each limit of a quota.
 pub(super) type Amounts = SmallVec<[i64; 4]>;
 
-/// What one quota counts.
+/// The amounts of an entry in one quota.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Need {
     pub(super) quota: Str,
@@ -18,10 +18,10 @@ pub(super) struct Need {
     pub(super) pods: usize,
 }
 
-/// What all quotas count that apply, by the name of the quota.
+/// The amounts of an entry in all quotas that apply, by the name of the quota.
 pub(super) type Needs = SmallVec<[Need; 1]>;
 
-/// Adds what another pod needs, or takes it away.
+/// Adds the needs of another pod, or subtracts them.
 pub(super) fn add(total: &mut Needs, needs: &Needs, sign: i64) {
     for need in needs {
         let at = total.binary_search_by(|known| known.quota.cmp(&need.quota));
@@ -76,8 +76,8 @@ fn devices_of_claim(claim: &ResourceClaim, class: &str) -> i64 {
         .fold(0, i64::saturating_add)
 }
 
-/// The claims that the pod names, and those that were created for it from templates. A claim for extended resources is
-/// not one of them: these count as requests.
+/// The claims that the pod names, and the claims that were created for it from templates. A claim for extended
+/// resources is excluded, because these count as requests.
 fn claim_names(pod: &Pod) -> impl Iterator<Item = &Str> {
     let named = pod.spec.resource_claims.iter();
     let made = pod.status.resource_claim_statuses.iter();
@@ -94,7 +94,7 @@ pub(super) fn has_all_claims(pod: &Pod, facts: &Facts<'_>) -> bool {
     known && made >= wanted.count()
 }
 
-/// What a pod counts for in a quota that applies to it. Resizes and overhead count as in ResourceQuota.
+/// The amounts of a pod in a quota that applies to it. Resizes and overhead count as in ResourceQuota.
 pub(super) fn of_pod(spec: &QuotaSpec, pod: &Pod, facts: &Facts<'_>) -> Amounts {
     let mut requests: Option<ResourceList> = None;
     let limits = spec.limits.iter();

@@ -1,4 +1,4 @@
-//! Copies of what a trial changes, for explanations that try changes and revert them.
+//! Copies of the quota state, for explanations that try changes and revert them.
 
 use super::cohort::Cohort;
 use super::{QuotaChanges, Quotas, Space};
@@ -51,7 +51,7 @@ impl Quotas {
         }
     }
 
-    /// Puts copied state back. What was changed elsewhere meanwhile stays changed.
+    /// Restores copied state. Changes of other namespaces since then are kept.
     pub fn restore(&mut self, saved: SavedQuotas) {
         self.is_active = saved.is_active;
         self.changes = saved.changes;

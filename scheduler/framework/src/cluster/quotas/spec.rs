@@ -1,4 +1,4 @@
-//! What a DeferredQuota states: its limits, the pods that it selects, and the order of its waiting pods.
+//! The spec of a DeferredQuota: its limits, the pods that it selects, and the order of its waiting pods.
 
 use berth_api::quantity::QuantityFormat;
 use berth_api::{CustomKind, CustomObject, LabelSelector, Pod, Quantity, Selector, Str};
@@ -28,7 +28,7 @@ pub enum QuotaResource {
 }
 
 impl QuotaResource {
-    /// Reads a key of `spec.hard`. The keys are those of ResourceQuota that count what pods request.
+    /// Parses a key of `spec.hard`. The supported keys are the keys of ResourceQuota that count requests of pods.
     pub fn of_key(key: &str) -> Option<Self> {
         if key == "pods" {
             return Some(Self::Pods);
@@ -49,7 +49,7 @@ impl QuotaResource {
         matches!(self, Self::Requests(resource) if resource == "cpu")
     }
 
-    /// The amount as it is counted: milli-CPU, and whole units of everything else.
+    /// The amount in the counted unit: milli-CPU for CPU, whole units for everything else.
     pub fn amount(&self, quantity: Quantity) -> i64 {
         if self.is_cpu() {
             quantity.milli_value()
@@ -107,7 +107,7 @@ pub struct QuotaSpec {
     pub limits: Vec<QuotaLimit>,
     /// The order.
     pub order: QuotaOrder,
-    /// The cohort with which the quota shares what it does not use.
+    /// The cohort with which the quota shares its unused amounts.
     pub cohort: Option<Str>,
     selector: Option<Selector>,
     priority_classes: Vec<Str>,
@@ -141,8 +141,8 @@ impl QuotaSpec {
     /// Reads an object.
     ///
     /// # Errors
-    /// The path of the field and what is wrong there. The rules of the CustomResourceDefinition refuse such objects; an
-    /// older definition may have admitted one.
+    /// The path of the field and a description. The rules of the CustomResourceDefinition reject such objects; an older
+    /// definition may have admitted one.
     pub fn read(object: &CustomObject) -> Result<Self, String> {
         let null = Value::Null;
         let spec = object.value.get("spec").unwrap_or(&null);
@@ -215,7 +215,7 @@ impl QuotaSpec {
                     .contains(&pod.spec.priority_class_name))
     }
 
-    /// The most that may be used of a key: the limit, and in a cohort what may be borrowed.
+    /// The greatest usable amount of a key: the limit, in a cohort plus the amount that may be borrowed.
     pub fn most(&self, at: usize) -> i64 {
         let Some(limit) = self.limits.get(at) else {
             return i64::MAX;

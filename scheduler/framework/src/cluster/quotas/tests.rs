@@ -1,4 +1,4 @@
-//! Deferred quotas against an independent model: what may be admitted follows from the rules alone.
+//! Deferred quotas against an independent model that computes admission from the rules alone.
 
 use super::*;
 use crate::cluster::Cluster;
@@ -113,7 +113,7 @@ fn best_effort_overtakes() {
     assert_eq!(admitted(&mut cluster), ["c"]);
 }
 
-/// DQ-3: gates come first; a pod without gates enters the line at its place.
+/// DQ-3: gates are checked first; a pod without gates enters the line at its place.
 #[test]
 fn a_gated_pod_is_not_in_line() {
     let mut cluster = cluster();
@@ -187,7 +187,8 @@ fn a_gang_is_one_entry() {
     assert_eq!(admitted(&mut cluster), ["a", "b", "c"]);
 }
 
-/// DQ-10, DQ-11: a cohort lends what is not used, up to the limit, and nothing that another quota needs for its own limit.
+/// DQ-10, DQ-11: a cohort lends unused amounts up to the limit, except amounts that another quota claims for its own
+/// limit.
 #[test]
 fn a_cohort_lends_what_it_does_not_use() {
     let mut cluster = cluster();
@@ -236,7 +237,7 @@ fn changes_of_quotas_and_labels_take_effect() {
     assert_eq!(admitted(&mut cluster), ["b"]);
     cluster.unset(&quota("default", "q", &spec("1")));
     assert_eq!(admitted(&mut cluster), ["c"]);
-    // A new quota holds back what waits in the queue.
+    // A new quota without room withdraws waiting pods from the scheduling queue.
     cluster.set(&quota("default", "q", &json!({"hard": {"pods": "0"}})));
     assert_eq!(withdrawn(&mut cluster), ["a", "b", "c"]);
 }
@@ -278,7 +279,7 @@ fn an_invalid_quota_holds_nothing_back() {
     }
 }
 
-/// DQ-1: what counts, as ResourceQuota counts it.
+/// DQ-1: the counted amounts are equal to ResourceQuota's.
 #[test]
 fn usage_is_that_of_resource_quota() {
     let mut cluster = cluster();
@@ -334,7 +335,7 @@ fn usage_is_that_of_resource_quota() {
     );
 }
 
-/// DQ-9: the end of a pod looks at no more than ten entries, however many pods wait, in either order.
+/// DQ-9: after the end of a pod, at most ten entries are checked for any number of waiting pods, in either order.
 #[test]
 fn the_end_of_a_pod_looks_at_few_entries() {
     for order in ["Strict", "BestEffort"] {

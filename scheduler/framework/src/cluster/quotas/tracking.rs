@@ -1,4 +1,4 @@
-//! How quotas follow pods: which pods count, which are in line, and what a change frees.
+//! The update of quotas from pods: counted pods, pods in line, and quotas whose room a change frees.
 
 use super::admission::shortage;
 use super::cohort::{Cohorts, join};
@@ -23,7 +23,7 @@ impl Ruled {
         }
     }
 
-    /// How a pod counts; `None` if no quota applies to it.
+    /// How a pod is counted; `None` if no quota applies to it.
     fn standing_of(&self, pod: &Pod, schedulers: &[Str], facts: &Facts<'_>) -> Option<TrackedPod> {
         if !pod.is_assigned() && !schedulers.contains(&pod.spec.scheduler_name) {
             return None;
@@ -68,8 +68,8 @@ impl Ruled {
         })
     }
 
-    /// Adds a pod to what counts, or removes it. The entry of a pending pod is out of line afterwards. Returns the state
-    /// of the entry and what it needed before.
+    /// Adds a pod to the counted amounts, or removes it. The entry of a pending pod is out of line afterwards. Returns
+    /// the previous state and the previous needs of the entry.
     fn count(
         &mut self,
         cohorts: &mut Cohorts,
@@ -180,8 +180,7 @@ pub(super) fn gang_of(pod: &Pod, facts: &Facts<'_>) -> Option<EntryKey> {
     matches!(entry, EntryKey::Gang(_)).then_some(entry)
 }
 
-/// The gangs of which a changed pod is a member now, and was none before, or the other way round: they may have become
-/// complete or incomplete.
+/// The gangs that a changed pod joined or left. They may have become complete or incomplete.
 pub(super) fn gangs_of_change(
     before: Option<&Pod>,
     after: Option<&Pod>,
@@ -250,7 +249,7 @@ impl Quotas {
                     .get(&key)
                     .is_some_and(|entry| entry.members.len() == 1);
                 match known {
-                    // The pod has changed, but what it needs has not.
+                    // The pod has changed. The entry keeps its room only if the needs of the pod are the same.
                     Some((_, _, keeps)) => {
                         *keeps &= before.as_ref().is_some_and(|b| b.needs == after.needs);
                     }
@@ -352,8 +351,8 @@ impl Quotas {
         }
     }
 
-    /// Computes everything of a namespace again, after a change of a quota or of the schedulers. Entries that are admitted
-    /// keep their room, in the order of the line, as far as it is there.
+    /// Computes the state of a namespace again, after a change of a quota or of the schedulers. Admitted entries keep
+    /// their room in the order of the line, as far as there is room.
     pub(super) fn rebuild(
         &mut self,
         namespace: &Str,

@@ -14,11 +14,11 @@ pub const BEFORE_MAX: usize = 100;
 /// The thing that a pod lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LackOf {
-    /// The limit of the quota, with what it may borrow.
+    /// The limit of the quota, including the amount that it may borrow.
     Limit,
     /// The sum of the limits of this cohort.
     Cohort(Str),
-    /// The limit of the quota is not enough, and this quota, `namespace/name`, needs what the cohort has left.
+    /// The limit of the quota is exceeded, and this quota, `namespace/name`, claims the remaining amount of the cohort.
     Claimed(Str),
 }
 
@@ -27,9 +27,9 @@ pub enum LackOf {
 pub struct QuotaLack {
     /// The key of `spec.hard`.
     pub key: Str,
-    /// What the pod, or its gang, requests.
+    /// The amount requested by the pod or its gang.
     pub requested: String,
-    /// What is used, and kept for admitted pods.
+    /// The amount that is used or kept for admitted pods.
     pub used: String,
     /// The limit.
     pub limit: String,
@@ -54,7 +54,7 @@ pub struct QuotaObstacle {
     pub out: Option<OutOfLine>,
 }
 
-/// Positions up to this one are written as they are (DQ-14).
+/// Positions up to this one are shown exactly (DQ-14).
 const EXACT_MAX: usize = 10;
 
 impl fmt::Display for QuotaObstacle {
@@ -107,14 +107,14 @@ pub struct QuotaAmount {
     pub key: Str,
     /// The limit.
     pub hard: i64,
-    /// What pods with a node use.
+    /// The amount used by pods with a node.
     pub used: i64,
-    /// What is kept for admitted pods.
+    /// The amount kept for admitted pods.
     pub admitted: i64,
 }
 
 impl QuotaAmount {
-    /// The part of what is used that exceeds the limit, which the cohort lends.
+    /// The used amount above the limit, which the cohort lends.
     pub fn borrowed(&self) -> i64 {
         (self
             .used
@@ -139,7 +139,7 @@ pub struct QuotaView<'a> {
     pub waiting: usize,
     /// The creation time of the oldest waiting pod.
     pub oldest: Option<Time>,
-    /// The first entry in line, if it can never be admitted, with what it lacks.
+    /// The first entry in line if it can never be admitted, with the missing amount.
     pub stuck: Option<QuotaObstacle>,
 }
 
@@ -193,7 +193,7 @@ impl Quotas {
         let EntryState::Waiting(place) = &entry.state else {
             return None;
         };
-        // What is lacking says more than the order.
+        // A missing amount explains more than the position in line, so it is looked for first.
         let (name, found) = shortage(ruled, &self.cohorts, namespace, entry, None)
             .or_else(|| shortage(ruled, &self.cohorts, namespace, entry, Some(place)))?;
         let quota = ruled.quotas.get(name)?;

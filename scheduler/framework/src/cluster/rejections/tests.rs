@@ -169,7 +169,7 @@ fn rejections_within_the_window_exclude_the_node() {
     }
 }
 
-/// PL-354: at the end of an exclusion, the node is free, and what is remembered goes on: one more rejection within the
+/// PL-354: the end of an exclusion frees the node but does not clear its rejections: one more rejection within the
 /// window excludes the node again.
 #[test]
 fn an_exclusion_ends() {
@@ -198,7 +198,7 @@ fn an_exclusion_ends() {
     assert_eq!(rejections.next_end(), None);
 }
 
-/// PL-355: a change of the node clears what is remembered of it.
+/// PL-355: a change of the node clears its rejections.
 #[test]
 fn a_change_of_the_node_clears_its_memory() {
     let mut rejections = rejections();
@@ -234,7 +234,7 @@ fn no_more_pairs_are_remembered_than_the_limit() {
     let mut rejections = rejections();
     for number in 0..=REJECTIONS_MAX {
         reject(&mut rejections, &format!("n{number}"), at(0));
-        // The first node stays the one with the latest rejection.
+        // The first node stays the node with the latest rejection.
         if number == 1 {
             reject(&mut rejections, "n0", at(0));
         }

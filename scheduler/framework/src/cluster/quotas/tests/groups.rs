@@ -124,7 +124,7 @@ fn a_hierarchy_is_one_entry() {
     assert_eq!(obstacle(&cluster, "x1"), incomplete);
     set(&mut cluster, pod("y1").member_of("y").created(9));
     set(&mut cluster, pod("next").created(2));
-    // Its place is that of its first pod.
+    // The gang has the place of its first pod.
     assert_eq!(
         obstacle(&cluster, "y1"),
         "deferred quota \"q\": pods: requested 3, used 0 of 2"

@@ -44,8 +44,8 @@ type Amount = [i64; 2];
 /// The place of an entry in line, and its pods.
 type Line = BTreeMap<(i32, i64, String), Vec<String>>;
 
-/// The pods and quotas, and what follows from them. What follows is computed again for the namespaces that a step
-/// touches; see [`Model::touch`].
+/// The pods and quotas, and the state derived from them. The derived state is computed again for the namespaces that a
+/// step touches; see [`Model::touch`].
 #[derive(Default)]
 struct Model {
     quotas: BTreeMap<String, ModelQuota>,
@@ -55,7 +55,7 @@ struct Model {
     quotas_of_cohort: BTreeMap<usize, BTreeSet<String>>,
     /// By namespace.
     lines: BTreeMap<usize, Line>,
-    /// By name of the quota: what has room, and whether it claims its own limit.
+    /// By name of the quota: the taken amounts, and whether it claims its own limit.
     taken: BTreeMap<String, Amount>,
     claims: BTreeSet<String>,
 }
@@ -140,7 +140,7 @@ impl Model {
         quota.cohort.is_some() && claims
     }
 
-    /// Computes again what follows from the pods and quotas of these namespaces.
+    /// Computes the derived state of these namespaces again.
     fn touch(&mut self, cluster: &Cluster, namespaces: &BTreeSet<usize>) {
         for namespace in namespaces {
             let line = self.line_of(cluster, *namespace);
@@ -407,7 +407,7 @@ impl Run {
                 self.show(&uid);
             }
             _ => {
-                // A greater limit: a smaller one may be exceeded by what runs.
+                // A greater limit, because running pods may exceed a smaller one.
                 let at = self.random.below(self.model.quotas.len());
                 let Some(name) = self.model.quotas.keys().nth(at).cloned() else {
                     return;
