@@ -7,7 +7,7 @@ pub(crate) fn is_assigned_or_nominated(pod: &Pod) -> bool {
     pod.is_assigned() || !pod.status.nominated_node_name.is_empty()
 }
 
-/// The labels that changed, with their new value; `None` for those that were removed.
+/// The changed labels with their new values; `None` for removed labels.
 pub(crate) fn changed_labels<'a>(
     old: &'a Labels,
     new: &'a Labels,

@@ -1,7 +1,7 @@
 //! Binds a pod to its node through the API.
 //!
-//! The call names the pod's UID, so that a pod that was deleted and created again under the same name is not bound. The
-//! call goes to the dispatcher, and the binding continues with its result.
+//! The call contains the UID of the pod, so that a pod that was deleted and created again under the same name is not
+//! bound. The call is sent to the dispatcher, and the binding cycle continues with its result.
 
 use berth_api::{Duration, Str};
 use berth_framework::call::PodRef;

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! a full node, pods of priority 0, 0 and 5, a new pod of priority 10
-//!     → as few pods as possible are evicted, those of priority 0 first, those within their budget before others
+//!     → evicts the fewest pods: priority 0 first, pods within their disruption budget first
 //! ```
 //!
-//! - `victims`: which pods of one node must be evicted for the new pod to fit;
-//! - `candidates`: on which nodes victims are searched, and which node is chosen;
+//! - `victims`: the pods of one node that must be evicted for the new pod to fit;
+//! - `candidates`: the nodes that are searched for victims, and the choice among them;
 //! - `results`: the results about nodes, kept for pods of one shape;
-//! - `extenders`: how extenders change the candidates;
-//! - `evict`: how the victims are evicted.
+//! - `extenders`: the changes of the candidates by extenders;
+//! - `evict`: the eviction of the victims.
 //!
 //! The cycle does not wait for evictions (feature gate SchedulerAsyncPreemption): the core evicts the victims, and
-//! until that is done PreEnqueue rejects the pod. A victim counts as terminating as soon as its deletion is handed
-//! over, and the pod gets no second nomination meanwhile. Without the gate the cycle is parked until each deletion
-//! ended.
+//! PreEnqueue rejects the pod until that is done. A victim counts as terminating once its deletion is passed to the
+//! dispatcher, and the pod gets no second nomination until then. Without the gate the cycle is parked until each
+//! deletion has ended.
 
 mod args;
 mod candidates;
@@ -225,9 +225,9 @@ impl PreEnqueue for DefaultPreemption {
         true
     }
 
-    /// While its preemption runs, a preemptor ignores the deletions of victims: it needs all of its own, and the victims of
-    /// other preemptors make room for those. When the preemption ends, the core tries the preemptor, or the deletion of
-    /// its last victims wakes it.
+    /// While its preemption runs, a preemptor ignores the deletions of victims: it needs all of its own victims, and
+    /// the victims of other preemptors make room for those preemptors. When the preemption ends, the core tries the
+    /// preemptor, or the deletion of its last victims wakes it.
     fn rejects_regardless(&self, cluster: &Cluster, pod: &Pod, change: &Change<'_>) -> bool {
         let deleted = change.old_pod().filter(|_| change.new.is_none());
         deleted.is_some_and(is_marked_for_a_preemptor) && cluster.preempting.contains(pod.uid())
@@ -251,7 +251,8 @@ impl PostFilter for DefaultPreemption {
             };
         }
         cx.outbox.observe(Observation::PreemptionAttempt);
-        // The cycle may have been parked since it took the pod: what counts is how the pod looks now.
+        // The cycle may have been parked since it took the pod, so eligibility is decided by the current version of the
+        // pod.
         let Some(known) = cx.dry_run.cluster().pods.get(pod.pod.uid()) else {
             return PostFilterStep::done(not_found(&pod.pod), Nominating::Keep);
         };

@@ -1,12 +1,12 @@
-//! Holds pods back while the deferred quotas of their namespace have no room.
+//! Blocks pods in PreEnqueue while the deferred quotas of their namespace have no room.
 //!
 //! ```text
 //! quota team-a: requests.cpu: 16, used 14; the pod requests 4   → PreEnqueue rejects it
 //! a pod of the namespace ends, used 12                          → the pod is queued
 //! ```
 //!
-//! The decisions are those of [`Quotas`](berth_framework::cluster::Quotas), which follow the pods of the cluster. The
-//! plugin asks about one pod at a time, and names the pods that were admitted (KEP-6132).
+//! The decisions are made by [`Quotas`](berth_framework::cluster::Quotas), which follow the pods of the cluster. The
+//! plugin checks one pod at a time, and returns the names of admitted pods (KEP-6132).
 
 use berth_api::{Pod, Str};
 use berth_framework::cluster::{DEFERRED_QUOTA, QUOTA_GATE_PLUGIN};
@@ -51,8 +51,8 @@ impl PreEnqueue for DeferredQuota {
 }
 
 impl Reserve for DeferredQuota {
-    /// The pod counts on its node already. An admitted pod has room, unless the limit was lowered or another scheduler has
-    /// placed pods meanwhile.
+    /// The pod is counted on its node already. An admitted pod has room, unless the limit was lowered or another
+    /// scheduler has placed pods since then.
     fn reserve(
         &self,
         cx: &mut StageContext<'_>,

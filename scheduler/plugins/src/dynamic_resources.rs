@@ -317,9 +317,9 @@ impl PreBind for DynamicResources {
 }
 
 impl Keep for DynamicResources {
-    /// Answers depend on what the claims request, on the nodes that can use the devices that they have, and on the
+    /// Answers depend on the requests of the claims, on the nodes that can use the allocated devices, and on the
     /// devices of the node. Devices that several nodes can use are part of the fragment, and their allocations are
-    /// followed. Reserve looks the claims up again.
+    /// tracked. Reserve looks the claims up again.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         ClaimsState::fragment(cx, &pod.pod, fragment)
     }
@@ -374,7 +374,7 @@ impl EnqueueExtensions for DynamicResources {
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
             EventRegistration::always(EventResource::DeviceClass, add_or_update),
             EventRegistration::always(EventResource::ResourceSlice, add_or_update),
-            // The devices of a pool count only if it has as many slices as they state.
+            // A pool is complete only with the number of slices that its slices state, so a deletion can complete it.
             EventRegistration::supplementary(
                 EventResource::ResourceSlice,
                 ActionType::DELETE,
@@ -430,7 +430,7 @@ mod tests {
         let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]});
         let waiting = pod("p", spec);
         let world = World::new();
-        // When the status is not reported to users, the message is upstream's log line.
+        // Without the gate, the status is not reported to users, and the message is upstream's log line.
         let mut unreported = World::new();
         let report = Feature::SchedulerPreEnqueuePodStatus;
         unreported.features = unreported.features.with(report, false);
@@ -514,7 +514,7 @@ mod tests {
         pod_info("p", json!({"resourceClaims": claims.collect::<Vec<_>>()}))
     }
 
-    /// PL-152, PL-157: without claims PreFilter returns Skip; what is wrong with claims rejects the pod.
+    /// PL-152, PL-157: without claims PreFilter returns Skip; a problem with a claim rejects the pod.
     #[test]
     fn pods_are_rejected_for_claims_that_cannot_be_allocated() {
         let mut in_flight = claim("in-flight", allocated());
@@ -556,7 +556,7 @@ mod tests {
         }
     }
 
-    /// PL-158: nodes that have the devices, and nodes that can use those that are allocated.
+    /// PL-158: nodes with matching devices, and nodes that can use the allocated devices.
     #[test]
     fn a_node_fits_if_it_has_or_can_use_the_devices() {
         let mut elsewhere = allocated();

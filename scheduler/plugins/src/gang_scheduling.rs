@@ -109,7 +109,7 @@ impl PlacementFeasible for GangScheduling {
     }
 }
 
-/// The group that a change is about: that of a pod, or the object itself.
+/// The group of a change: the group of a pod, or the object itself.
 fn changed_group(change: Change<'_>) -> Option<GroupKey> {
     let object = change.new.or(change.old)?;
     match object {
@@ -131,7 +131,7 @@ fn is_of_hierarchy(cluster: &Cluster, pod: &Pod, change: Change<'_>) -> bool {
         && root(&leaf).is_some_and(|own| root(&changed) == Some(own))
 }
 
-/// Returns whether the minimum of a group went down.
+/// Returns whether the minimum of a group decreased.
 fn needs_less(change: Change<'_>) -> bool {
     let min = |object: Option<&Object>| match object? {
         Object::PodGroup(group) => group.spec.gang_min(),
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// G-6: an update of the group helps only if the minimum went down.
+    /// G-6: an update of the group helps only if the minimum decreased.
     #[test]
     fn a_lower_minimum_helps() {
         let mut world = world();

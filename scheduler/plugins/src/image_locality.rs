@@ -79,8 +79,8 @@ fn counted(pod: &Pod, features: &FeatureGates) -> usize {
     }
 }
 
-/// The images of a pod that some node has. What they count for depends on how many nodes have them, and on how many
-/// nodes there are.
+/// The images of a pod that some node has. Their weight depends on the number of nodes with the image, and on the total
+/// number of nodes.
 #[derive(Debug, Hash)]
 pub struct Images {
     /// Sorted, each with the number of times that the pod names it.
@@ -94,7 +94,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// `images` are those of all nodes.
+    /// `images` are the images of all nodes.
     fn score(&self, node: NodeView<'_>, images: &NodeImages) -> i64 {
         let bytes = |image: ImageState, count: i64| {
             scaled(image.size, image.nodes, self.nodes).saturating_mul(count)
@@ -188,7 +188,7 @@ mod tests {
     use berth_framework::plugin::Score;
     use serde_json::{Value, json};
 
-    /// PL-54: what is after the last colon is a tag only after the last slash.
+    /// PL-54: the part after the last colon is a tag only if the colon is after the last slash.
     #[test]
     fn images_get_a_tag() {
         for (image, name) in [
@@ -318,8 +318,9 @@ mod tests {
         }
     }
 
-    /// PL-56: an image counts for as many nodes as have it now: when a node is added, deleted or pulls an image, the
-    /// scores of the other nodes change. 300 MiB, one container, out of 1000 MiB: 300·(share of nodes) − 23 of 977.
+    /// PL-56: an image counts for the number of nodes that have it now: when a node is added, deleted or pulls an
+    /// image, the scores of the other nodes change. 300 MiB, one container, out of 1000 MiB: 300·(share of nodes) − 23
+    /// of 977.
     #[test]
     fn the_scores_of_a_node_follow_the_other_nodes() {
         let pod = pod_info("p", json!({"containers": containers(&[300])}));

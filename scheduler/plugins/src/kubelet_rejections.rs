@@ -1,15 +1,15 @@
-//! Prefers other nodes than those whose kubelets rejected pods of the template lately, and excludes them after some
-//! rejections.
+//! Lowers the scores of nodes whose kubelets recently rejected pods of the same template, and excludes such nodes after
+//! several rejections.
 //!
 //! ```text
 //! the kubelet of n1 rejected a pod of the Deployment with OutOfcpu   → n1 scores 67, n2 scores 100
-//! it rejected 3 pods of it within 10 minutes                         → n1 is not feasible for 5 minutes
-//! a pod leaves n1, or its allocatable resources change               → n1 is as any other node
+//! it rejected 3 such pods within 10 minutes                          → n1 is not feasible for 5 minutes
+//! a pod is removed from n1, or its allocatable resources change      → n1 is like any other node
 //! ```
 //!
-//! What is remembered is part of the cluster ([`Rejections`](berth_framework::cluster::Rejections)), so that both
-//! evaluators, explanations and replays read the same. Nothing similar exists in kube-scheduler, which is why the plugin is
-//! not in the default profile.
+//! The rejections are part of the cluster ([`Rejections`](berth_framework::cluster::Rejections)), so that both
+//! evaluators, explanations and replays read the same state. kube-scheduler has no such plugin, so it is not in the
+//! default profile.
 
 mod args;
 
@@ -44,8 +44,8 @@ impl KubeletRejections {
         }
     }
 
-    /// The score of a node with rejections of this weight: [`MAX_NODE_SCORE`] without any, and none with as many as exclude
-    /// the node, at once.
+    /// The score of a node with rejections of this weight: [`MAX_NODE_SCORE`] without rejections, zero with the number
+    /// of recent rejections that excludes the node.
     fn score(&self, weight: u32) -> i64 {
         let weight = i64::from(weight).min(self.weight_max);
         MAX_NODE_SCORE - weight * MAX_NODE_SCORE / self.weight_max

@@ -1,4 +1,4 @@
-//! The values behind the rejections of the filters, beside kube-scheduler's texts.
+//! The values behind the rejections of the filters, in addition to kube-scheduler's texts.
 
 use crate::dynamic_resources::DynamicResources;
 use crate::inter_pod_affinity::InterPodAffinity;
@@ -21,7 +21,7 @@ use berth_framework::{CycleState, FeatureGates, Lack, PodInfo};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The reasons of the last node's rejection, and what that node lacks.
+/// The reasons of the last node's rejection, and the missing things of that node.
 fn explained(
     world: &World,
     plugin: &(impl PreFilter + Filter),
@@ -141,7 +141,7 @@ fn ports_and_features_are_named() {
     );
 }
 
-/// The driver with its limit, the attached volumes and those of the pod.
+/// The driver with its limit, the attached volumes and the volumes of the pod.
 #[test]
 fn volumes_are_counted_by_driver() {
     let mut world = World::new().node("n", json!({})).with(csi_node(
@@ -235,7 +235,7 @@ fn rules_about_pods_name_their_domain() {
     }
 }
 
-/// A request with the devices that match, are free and are held, and by whom.
+/// A request with its matching, free and held devices, and the holders.
 #[test]
 fn devices_have_their_holders() {
     let device = |name: &str| json!({"name": name});

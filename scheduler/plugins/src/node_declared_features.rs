@@ -57,7 +57,7 @@ fn required(pod: &Pod) -> Features {
     features
 }
 
-/// The declared features of a node changed. As in kube-scheduler, they are not compared with those that the pod
+/// The declared features of a node changed. As in kube-scheduler, they are not compared with the features that the pod
 /// requires.
 fn declares_others(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.nodes()?;
@@ -146,7 +146,7 @@ mod tests {
         json!({"status": {"declaredFeatures": features}})
     }
 
-    /// PL-57: what a pod needs and which nodes have it.
+    /// PL-57: the features that a pod needs and the nodes that declare them.
     #[test]
     fn a_pod_needs_what_it_uses() {
         let rules = json!([{"action": "Restart"}, {"action": "RestartAllContainers"}]);

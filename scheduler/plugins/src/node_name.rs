@@ -1,4 +1,4 @@
-//! Rejects all nodes but `spec.nodeName`, if it is set.
+//! Rejects all nodes except `spec.nodeName`, if it is set.
 //!
 //! Pods with a node are normally not scheduled; the filter is for simulators and what-if questions.
 

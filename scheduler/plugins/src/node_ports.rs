@@ -1,7 +1,7 @@
 //! Rejects nodes where a host port of the pod is in use.
 //!
-//! The ports of a pod are those of its regular containers and sidecars, not of other init containers. Ports in use are
-//! in the node's row, so dry runs of preemption change them without this plugin.
+//! The ports of a pod are the ports of its regular containers and sidecars; ports of other init containers are ignored.
+//! The used ports are in the node's row, so dry runs of preemption update them without this plugin.
 
 use crate::change::is_assigned_or_nominated;
 use berth_api::{Pod, Str};

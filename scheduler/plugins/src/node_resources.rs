@@ -1,8 +1,8 @@
-//! Whether a pod fits a node's resources, and which node suits it best by them.
+//! Checks whether a pod fits a node's resources, and scores nodes by their resources.
 //!
 //! - [`fit`]: `NodeResourcesFit`, the filter and the score by one of three strategies;
 //! - [`balanced_allocation`]: `NodeResourcesBalancedAllocation`, the score that keeps resources evenly used;
-//! - [`amounts`]: what both read of a pod and a node;
+//! - [`amounts`]: the amounts of a pod and a node that both scores read;
 //! - `batch`: two resources of many nodes at once;
 //! - `devices`: resources that devices provide;
 //! - `room`: the filter for many nodes at once;

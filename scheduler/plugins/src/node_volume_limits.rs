@@ -42,13 +42,13 @@ fn not_installed(driver: &Str) -> String {
     format!("{driver} CSI driver is not installed on the node")
 }
 
-/// The volumes that a pod brings to its node, of drivers for which some node has a limit.
+/// The volumes of a pod whose driver has a limit on some node.
 #[derive(Debug, Default, Hash)]
 pub struct RequiredVolumes {
-    /// The drivers of the pod's volumes that a node must have, sorted. Beside each, whether its volumes are those of an
-    /// in-tree plugin: they are CSI volumes only on nodes with CSI drivers.
+    /// The drivers of the pod's volumes that must be installed on a node, sorted, and whether the volumes are in-tree
+    /// volumes, which are CSI volumes only on nodes with CSI drivers.
     installed: Vec<(Str, bool)>,
-    /// Those that other pods may use too, each once.
+    /// The volumes that other pods may use too, without duplicates.
     volumes: Vec<CsiVolume>,
     /// The drivers of the volumes that no other pod uses, with the number of these volumes. Pods of one template with
     /// claims of their own are equal in this.
@@ -397,7 +397,7 @@ impl EnqueueExtensions for NodeVolumeLimits {
                 ActionType::DELETE,
                 |_, _, _| Ok(Hint::Queue),
             ),
-            // A node may come after its CSINode, or have none and so no limits.
+            // A node may be added after its CSINode, or have no CSINode and therefore no limits.
             EventRegistration::supplementary(EventResource::Node, ActionType::ADD, |_, _, _| {
                 Ok(Hint::Queue)
             }),

@@ -144,7 +144,7 @@ fn a_node_takes_so_many_volumes() {
             using(&["c1"]),
             None,
         ),
-        // As upstream: what is attached without a pod counts beside the same volume of the new pod.
+        // As in upstream: a volume attached without a pod counts in addition to the same volume of the new pod.
         (
             "attached and wanted count twice",
             world().with(attached("a", "v1")).with(attached("b", "v2")),
@@ -336,7 +336,7 @@ fn migrated_volumes_count_for_their_driver() {
     assert_eq!(answer(&without, inline("vol-1")), None, "no CSINode");
 }
 
-/// PL-129: what wakes.
+/// PL-129: the events that wake a pod.
 #[test]
 fn what_wakes() {
     let ask = |spec: Value, resource: EventResource, action, change| {
@@ -430,7 +430,7 @@ fn what_wakes() {
     }
 }
 
-/// Pods have equal requirements, whichever volumes of a driver they use, as long as no node has a limit for it.
+/// Pods with different volumes of a driver have equal requirements while no node has a limit for the driver.
 #[test]
 fn a_volume_counts_only_if_some_node_has_a_limit_for_its_driver() {
     let required = |world: &World| {

@@ -5,12 +5,13 @@
 //!                                                      → ScheduleAnyway: the first zone last
 //! ```
 //!
-//! - `constraints`: those of the pod, or the defaults of the profile for pods without any;
+//! - `constraints`: the constraints of the pod, or the defaults of the profile for pods without constraints;
 //! - `filter`: `DoNotSchedule`; a domain may have at most `maxSkew` more pods than the emptiest one;
 //! - `score`: `ScheduleAnyway`;
 //! - `ledger`: both, with domain counts that follow changes of pods and nodes.
 //!
-//! Only pods of the same namespace that are not being deleted count, on nodes that the constraint's policies let count.
+//! Only pods of the same namespace that are not terminating count, on nodes that the policies of the constraint
+//! include.
 
 mod args;
 mod constraints;
@@ -40,7 +41,7 @@ pub const REASON_SKEW: &str = "node(s) didn't match pod topology spread constrai
 pub const REASON_NO_DOMAIN: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
 
-/// The kinds whose selectors determine what the default constraints count.
+/// The kinds whose selectors determine the pods counted by the default constraints.
 const SELECTING_KINDS: [Kind; 4] = [
     Kind::Service,
     Kind::ReplicationController,

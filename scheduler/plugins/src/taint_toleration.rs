@@ -72,7 +72,7 @@ impl TaintToleration {
         self.untolerated(tolerations, node).next().is_none()
     }
 
-    /// The node's taints, unlike those that it had before, are tolerated.
+    /// A node helps if its taints are tolerated now and its previous taints were not.
     fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
         let (old, new) = change.nodes()?;
         let tolerates = |node: &Node| self.tolerates(&pod.spec.tolerations, node);
@@ -98,7 +98,8 @@ fn waits_for_nodes(pod: &Pod) -> Waits {
     tolerations.collect()
 }
 
-/// The pods that a change of a node may help: those that tolerate one of the remaining taints; all if none is left.
+/// The pods that a change of a node may help: pods that tolerate one of the remaining taints, or all pods if no taint
+/// is left.
 fn touched_by_node(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
@@ -176,7 +177,8 @@ impl NodeFilter for TaintToleration {
 }
 
 impl NodeScore for TaintToleration {
-    /// Those for `PreferNoSchedule`. Never none: even a pod without tolerations prefers nodes without taints.
+    /// The tolerations for `PreferNoSchedule`. Always `Some`: even a pod without tolerations prefers nodes without
+    /// taints.
     type Preference = Vec<Toleration>;
 
     const READS_PODS: bool = false;

@@ -275,12 +275,12 @@ impl World {
         Some(scores.into_iter().map(|(_, score)| score).collect())
     }
 
-    /// The raw scores of all nodes, of a plugin without PreScore.
+    /// The raw scores of all nodes, for a plugin without PreScore.
     pub(crate) fn raw_scores(&self, plugin: &impl Score, pod: &PodInfo) -> Vec<i64> {
         self.scores_with(plugin, &CycleState::default(), pod, false)
     }
 
-    /// The normalised scores of all nodes, of a plugin without PreScore.
+    /// The normalised scores of all nodes, for a plugin without PreScore.
     pub(crate) fn normalized_scores(&self, plugin: &impl Score, pod: &PodInfo) -> Vec<i64> {
         self.scores_with(plugin, &CycleState::default(), pod, true)
     }

@@ -102,7 +102,7 @@ impl PlacementGenerate for TopologyPlacementGenerator {
     }
 }
 
-/// The topology keys of a pod's group and of those above it.
+/// The topology keys of a pod's group and of its ancestors.
 fn keys_of(cluster: &Cluster, pod: &Pod) -> Vec<Str> {
     let leaf = GroupKey::of_pod(pod);
     let path = leaf.and_then(|leaf| cluster.groups().path_to_root(&leaf).ok());
@@ -168,7 +168,7 @@ mod tests {
             .expect("a group")
     }
 
-    /// G-21: a placement for each value of the label, or that of the members that run.
+    /// G-21: a placement for each value of the label, or the placement of the running members.
     #[test]
     fn a_placement_is_a_value_of_the_label() {
         let mut world = World::default();

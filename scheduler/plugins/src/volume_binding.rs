@@ -229,7 +229,7 @@ impl EnqueueExtensions for VolumeBinding {
                 hints::inline_drivers,
                 hints::stops_counting,
             ),
-            // kube-scheduler looks at inline volumes only, whose capacity is not checked, and misses deleted drivers.
+            // kube-scheduler checks only inline volumes, whose capacity is not checked, and misses deleted drivers.
             EventRegistration::supplementary(
                 EventResource::CsiDriver,
                 ActionType::UPDATE | ActionType::DELETE,

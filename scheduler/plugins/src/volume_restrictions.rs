@@ -146,12 +146,12 @@ pub struct Exclusive {
     disks: Vec<Disk>,
     namespace: Str,
     one_pod_claims: Vec<Str>,
-    /// Whether a pod on some node uses one of the claims: then every node is rejected.
+    /// Whether a pod on some node uses one of the claims. In that case every node is rejected.
     is_used: bool,
 }
 
 impl Exclusive {
-    /// The disks of the node's pods that conflict with those of the pod.
+    /// The disks of the node's pods that conflict with disks of the pod.
     fn conflicts<'a>(
         &'a self,
         node: NodeView<'a>,
@@ -412,7 +412,7 @@ mod tests {
         claim(name, json!({"spec": {"accessModes": ["ReadWriteOncePod"]}}))
     }
 
-    /// PL-121: a claim for one pod; pods that come and go; a claim that is not there.
+    /// PL-121: a claim for one pod; added and removed pods; a missing claim.
     #[test]
     fn a_claim_for_one_pod() {
         let everywhere = || Ok(vec![unschedulable(REASON_ONE_POD); 2]);
@@ -509,7 +509,7 @@ mod tests {
         }
     }
 
-    /// PL-123: what frees a disk or a claim.
+    /// PL-123: the changes that free a disk or a claim.
     #[test]
     fn what_wakes() {
         let ebs = || with_volume(json!({"awsElasticBlockStore": {"volumeID": "v"}}));

@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(picture(world.filter(&VolumeZone, &pod)), "Z.Z.");
     }
 
-    /// PL-125: what PreFilter refuses, in upstream's words.
+    /// PL-125: the rejections of PreFilter with upstream's messages.
     #[test]
     fn claims_that_lead_nowhere() {
         let class =
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// PL-126: what wakes.
+    /// PL-126: the events that wake a pod.
     #[test]
     fn what_wakes() {
         let ask = |resource: EventResource, action, change| {

@@ -23,7 +23,7 @@ impl Wanted for ClaimName {
     }
 }
 
-/// The claims that a pod names itself; those that are created for it are left out.
+/// The claims that a pod names itself, without the claims that are created for it.
 pub(crate) fn shared_claim_names(pod: &Pod) -> Vec<ClaimName> {
     let claims = shared_claims(pod);
     let names = claims.map(|name| ClaimName(pod.namespace().clone(), name.clone()));
@@ -52,7 +52,7 @@ pub(crate) fn when_own_claim(
     EventRegistration::matching(EventResource::PersistentVolumeClaim, action, used, changed)
 }
 
-/// A claim of a pod, or what it refers to, cannot be used. The texts are kube-scheduler's.
+/// A claim of a pod, or an object that it refers to, cannot be used. The texts are kube-scheduler's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VolumeError {
     #[error("persistentvolumeclaim {0:?} not found")]

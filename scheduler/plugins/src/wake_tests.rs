@@ -1,8 +1,8 @@
-//! No pod that a hint or a supplement would queue is missed by the keys and PreQueueingHints, whatever plugin, pod and
-//! change.
+//! The keys and PreQueueingHints find every pod that a hint or a supplement would queue, for random plugins, pods and
+//! changes.
 //!
-//! Pods, nodes and everything else are drawn from few names, labels and amounts, so that what they have in common is
-//! common. The seed is printed with a failure.
+//! Pods, nodes and other objects are drawn from a small set of names, labels and amounts, so that they often match. The
+//! seed is printed with a failure.
 
 use crate::in_tree;
 use crate::testing::full_pod;
@@ -313,7 +313,7 @@ fn object(rng: &mut Rng, kind: Kind) -> Object {
         .unwrap_or_else(|e| panic!("{kind:?} {text}: {e}"))
 }
 
-/// A change of what a registration is about: the object before and after, either possibly absent.
+/// A change of the object of a registration: the object before and after, either possibly absent.
 fn change(
     rng: &mut Rng,
     resource: &EventResource,
@@ -391,7 +391,7 @@ fn cluster(rng: &mut Rng) -> Cluster {
     cluster
 }
 
-/// The registrations of every in-tree plugin, and of those whose arguments bring more.
+/// The registrations of every in-tree plugin, and of plugins whose arguments add registrations.
 fn registrations() -> Vec<(String, EventRegistration)> {
     let registry = in_tree();
     let features = FeatureGates::of(Release::V1_38);

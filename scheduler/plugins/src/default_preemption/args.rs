@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// P-8: so many per cent, at least so many, at most all.
+    /// P-8: a percentage of the nodes, at least the absolute minimum, at most all.
     #[test]
     fn how_many_candidates_are_looked_for() {
         for (nodes, expected) in [(0, 0), (50, 50), (100, 100), (999, 100), (5_000, 500)] {

@@ -18,14 +18,14 @@ pub(super) struct Candidate {
     pub(super) node: Slot,
     pub(super) name: Str,
     pub(super) victims: DryRunVictims,
-    /// Whether an extender chose other victims than it was sent.
+    /// Whether an extender replaced the victims.
     pub(super) by_extender: bool,
 }
 
 /// The wanted candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// The one that is chosen.
+    /// The chosen candidate only.
     Cheapest,
     /// All, for extenders.
     All,
@@ -33,7 +33,7 @@ pub(super) enum Wish {
 
 /// The result of the search.
 pub(super) struct FoundCandidates {
-    /// Those that violate no budget first.
+    /// Candidates without budget violations first.
     pub(super) candidates: Vec<Candidate>,
     /// The reason why preemption does not help, if there is no candidate.
     pub(super) statuses: NodeStatuses,
@@ -118,7 +118,7 @@ pub(super) fn find(
     })
 }
 
-/// The results of earlier dry runs for pods of this shape, without those about nodes that have changed since.
+/// The results of earlier dry runs for pods of this shape, without results about nodes that have changed since.
 fn up_to_date(dry_run: &mut dyn DryRun, statuses: &NodeStatuses) -> Box<Results> {
     let may_help = |slot: Slot| statuses.get(slot).code() == Code::Unschedulable;
     let (kept, changed) = dry_run.take_kept();

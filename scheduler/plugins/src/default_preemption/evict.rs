@@ -34,7 +34,7 @@ struct Evictions {
     left: Vec<Eviction>,
 }
 
-/// What preempts: a pod, or a group with its first pod.
+/// The preemptor: a pod, or a group with its first pod.
 pub(super) struct Preemptor<'a> {
     pub(super) pod: &'a Pod,
     /// The word for it in messages.
@@ -223,7 +223,7 @@ pub(super) fn resume(
         }
     }
     if !is_there {
-        // The preemptor was deleted meanwhile: no further victim is evicted (P-3).
+        // The preemptor was deleted, so no further victim is evicted (P-3).
         return PostFilterStep::done(not_found(&pod.pod), Nominating::Keep);
     }
     next(cx, pod, evictions)

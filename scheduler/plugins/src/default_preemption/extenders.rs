@@ -1,8 +1,8 @@
 //! Extenders change the candidates: the nodes and the victims (P-14).
 //!
-//! Each extender receives the candidates in turn and returns those that it accepts. The cycle is parked meanwhile. If
-//! the cluster changed when all have answered: no pod is evicted if the pod fits now, and a candidate that is no longer
-//! valid is dropped. If none is left, the search runs again.
+//! The extenders receive the candidates one after another, and each returns the candidates that it accepts. The cycle
+//! is parked until all have answered. If the cluster has changed by then: no pod is evicted if the pod fits now, and a
+//! candidate that is no longer valid is dropped. If none is left, the search runs again.
 
 use super::candidates::{Candidate, Wish, choose};
 use super::results::NodeError;
@@ -154,7 +154,7 @@ fn left(
         violations,
     } in stated
     {
-        // Nodes and victims may have been deleted meanwhile.
+        // Nodes and victims may have been deleted during the call.
         let reported_of = notified.iter().find(|candidate| candidate.name == name);
         let view = cluster.nodes.node(&name);
         let Some(node) = view
@@ -290,8 +290,8 @@ fn look_again(cx: &mut PostFilterContext<'_>, wanted: WantedRoom<'_>) -> Option<
     ))
 }
 
-/// The candidate with the victims that are needed now; `None` if those that extenders accepted are not enough. Victims
-/// that an extender chose itself are not checked.
+/// The candidate with the victims that are needed now; `None` if the victims accepted by the extenders are not enough.
+/// Victims that an extender chose itself are not checked.
 fn as_it_is(
     cx: &mut PostFilterContext<'_>,
     wanted: WantedRoom<'_>,

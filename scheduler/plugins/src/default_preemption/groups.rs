@@ -1,10 +1,10 @@
-//! Makes room for a group: which pods must be evicted so that the whole group can start (KEP-5710).
+//! Makes room for a group: finds the pods that must be evicted so that the whole group can start (KEP-5710).
 //!
 //! ```text
 //! a full cluster, a gang of higher priority
 //!     → all pods of lower priority are removed in memory, and the gang is tried once
-//!     → pods come back one after the other, the most important first, as long as every member fits on its node
-//!     → those that do not come back are the victims
+//!     → pods are added back one at a time, the most important first, as long as every member fits on its node
+//!     → the remaining pods are the victims
 //! ```
 //!
 //! Pods are evicted in **units**: a pod alone, or all pods of a group whose disruption mode is `all`.
@@ -27,7 +27,7 @@ use std::sync::Arc;
 const PREFIX: &str = "pod group preemption: ";
 /// The text if no pod of lower priority runs.
 const NO_VICTIMS: &str = "No preemption victims found for incoming preemptor";
-/// The name in events in place of a node: the victims are all over the cluster.
+/// The name in events instead of a node name, because the victims are on many nodes.
 const CLUSTER: &str = "cluster";
 
 fn with_prefix(status: &Status) -> Status {

@@ -78,7 +78,7 @@ struct Block {
     /// The rest has to be computed again.
     is_old: bool,
     unknown: usize,
-    /// The candidates that violate no budget, and those that do.
+    /// The number of candidates without and with budget violations.
     counts: [usize; 2],
     cheapest: [Option<usize>; 2],
 }
@@ -102,13 +102,13 @@ struct CandidateRange {
 }
 
 impl CandidateRange {
-    /// Returns whether there are enough candidates, one of which violates no budget.
+    /// Returns whether there are enough candidates, including one without budget violations.
     fn is_enough(&self) -> bool {
         self.counts[0] > 0 && self.counts[0] + self.counts[1] >= self.enough
     }
 
-    /// Returns whether the search goes through the whole block, and either all its candidates count or, when there are
-    /// enough that violate budgets, no further one of those.
+    /// Returns whether the search covers the whole block, so that its sums can be used: either all its candidates
+    /// count, or enough candidates with violations were found before and no further ones count.
     fn takes(&self, block: &Block) -> bool {
         let [within, violating] = [0, 1].map(|at| self.counts[at] + block.counts[at]);
         let is_full = self.counts[1] >= self.enough;
@@ -140,9 +140,10 @@ impl Results {
         reasons.cloned()
     }
 
-    /// Searches from the `start`th node that is not ruled out, until there are `enough` candidates and one of them
-    /// violates no budget. Returns the cheapest, or with `all` all of them, those that violate no budget first.
-    /// `dry_run` is called for nodes that are not known yet; what cannot be kept is an error.
+    /// Searches from the `start`th node that is not ruled out, until there are `enough` candidates, including one
+    /// without budget violations. Returns the cheapest candidate, or with `all` every candidate, candidates without
+    /// violations first. `dry_run` is called for nodes without a known result; a result that cannot be kept is an
+    /// error.
     pub(super) fn search(
         &mut self,
         (start, enough, all): (usize, usize, bool),
@@ -352,7 +353,7 @@ mod tests {
         }
     }
 
-    /// P-8, P-9, P-15 as they are written: one node after another; the candidates, those within budgets first.
+    /// P-8, P-9, P-15 written out directly: one node after another; candidates within budgets first.
     fn plainly(nodes: &[Trial], start: usize, enough: usize) -> Vec<usize> {
         let potential: Vec<usize> = (0..nodes.len())
             .filter(|at| nodes[*at] != Trial::RuledOut)
@@ -384,7 +385,7 @@ mod tests {
             let guarded = rng.bool();
             let mut nodes: Vec<Trial> = (0..rng.usize(1..300)).map(|_| trial(rng)).collect();
             if guarded {
-                // Few candidates violate no budget: the search goes on past enough.
+                // Few candidates violate no budget, so the search continues past the wanted number.
                 nodes.retain(|node| !matches!(node, Trial::Helps { violations: 0, .. }));
             }
             let mut results = Results::default();

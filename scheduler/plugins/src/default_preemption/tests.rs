@@ -275,13 +275,13 @@ impl Outcome {
 /// The status of a node by its name, if any.
 type Stated = Box<dyn Fn(&str) -> Option<Status>>;
 
-/// One preemption: the pod, and what it finds.
+/// One preemption attempt: the pod, and its results.
 struct Attempt {
     world: World,
     preemptor: Pod,
     args: Value,
     nominated: Vec<Pod>,
-    /// The statuses of the nodes that replace those of the filters.
+    /// The node statuses that replace the statuses of the filters.
     stated: Option<Stated>,
     broken: Vec<&'static str>,
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) struct Unit {
     /// The pods with their nodes; at least one.
     pub(super) pods: Vec<(Slot, Arc<PodInfo>)>,
-    /// The priority: of pods of a group, that of the group without parent.
+    /// The priority: for pods of a group, the priority of its root group.
     pub(super) priority: i32,
     /// Whether it is a composite group, a pod group, or a pod.
     rank: u8,
@@ -31,7 +31,7 @@ impl Unit {
         starts.min().unwrap_or(Time::MAX)
     }
 
-    /// The more important first: by priority and kind, then groups with more pods, then those that started earlier.
+    /// The more important unit first: by priority and kind, then groups with more pods, then the earlier start.
     fn importance(&self) -> Importance {
         let size = match self.rank {
             2 => 0,
@@ -48,7 +48,7 @@ impl Unit {
     }
 }
 
-/// The priority of a pod as a victim: that of its group without parent, if it has one.
+/// The priority of a pod as a victim: the priority of its root group, if it has one.
 pub(super) fn priority_of(cluster: &Cluster, pod: &Pod) -> i32 {
     let leaf = GroupKey::of_pod(pod).filter(|_| !cluster.groups().is_empty());
     let root = leaf.and_then(|leaf| cluster.groups().root_of(&leaf).ok());
@@ -188,7 +188,7 @@ impl<'a> Budgets<'a> {
         Self { features, known }
     }
 
-    /// Returns whether the eviction of the pods violates a budget. Each pod uses up a part of each of its budgets.
+    /// Returns whether the eviction of the pods violates a budget. Each pod is counted in each of its budgets.
     pub(super) fn are_violated_by(&mut self, pods: &[(Slot, Arc<PodInfo>)]) -> bool {
         let features = self.features;
         let empty_protects = features.has(Behaviour::EmptyBudgetSelectorProtectsAllPods);

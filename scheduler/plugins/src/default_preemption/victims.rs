@@ -1,8 +1,8 @@
 //! The pods of one node that must be evicted for the new pod to fit.
 //!
-//! In a dry run all pods of lower priority are removed. If the new pod fits then, they are added back one by one as
-//! long as it still fits: first those whose eviction violates a budget, then the others, the most important first. The
-//! pods that do not fit are the victims.
+//! In a dry run all pods of lower priority are removed. If the new pod fits then, they are added back one at a time as
+//! long as it still fits: first the pods whose eviction violates a budget, then the others, the most important first.
+//! The pods that cannot be added back are the victims.
 
 use super::REASON_NO_VICTIMS;
 use super::units::{Budgets, Unit, units_on};
@@ -34,8 +34,8 @@ pub(super) fn by_importance(a: &Pod, b: &Pod) -> Ordering {
     priority.then_with(|| started(a).cmp(&started(b)))
 }
 
-/// Splits pods, the most important first, by whether their budgets allow the eviction. Every pod uses up a part of each
-/// of its budgets.
+/// Splits pods, the most important first, by whether their budgets allow the eviction. Every pod is counted in each of
+/// its budgets.
 fn split_by_budget(
     cluster: &Cluster,
     features: &FeatureGates,
@@ -99,7 +99,7 @@ pub(super) fn select(
 }
 
 /// The victims on a node in a cluster with groups: a pod of a group of mode `all` is evicted with all pods of the
-/// group, also with those on other nodes.
+/// group, including pods on other nodes.
 fn select_units(
     dry_run: &mut dyn DryRun,
     features: &FeatureGates,
@@ -194,7 +194,7 @@ fn select_among(
     Ok(victims)
 }
 
-/// Adds a pod back if the new pod still fits beside it.
+/// Adds a pod back if the new pod still fits with it.
 fn comes_back(dry_run: &mut dyn DryRun, node: Slot, other: &Arc<PodInfo>) -> Result<bool, Status> {
     expect_success(dry_run.add_pod(node, other))?;
     if dry_run.filter(node).is_success() {

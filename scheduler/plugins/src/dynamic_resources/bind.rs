@@ -1,14 +1,14 @@
-//! From a chosen node to reserved claims: Reserve, PreBind and Unreserve.
+//! The steps from a chosen node to reserved claims: Reserve, PreBind and Unreserve.
 //!
 //! ```text
 //! Reserve    allocates devices on the node; from here on every pod sees them as allocated
-//! PreBind    claim after claim: finalizer, then allocation and reservation in one write; a claim that has devices only
-//!            gets the reservation; then waits for binding conditions
-//! Unreserve  gives back what was not written, and ends reservations that were
+//! PreBind    claim after claim: finalizer, then allocation and reservation in one write; an allocated claim only gets the
+//!            reservation; then waits for binding conditions
+//! Unreserve  reverts unwritten allocations, and ends written reservations
 //! ```
 //!
-//! An allocation that was written stays when the pod is given up: the claim has its devices then, and the next attempt
-//! uses them or frees them in PostFilter.
+//! A written allocation is kept when the attempt fails: the claim has its devices then, and the next attempt uses them
+//! or deallocates them in PostFilter.
 
 use super::bind_error::BindError;
 use super::claims::{is_of_group, pod_consumer};
@@ -64,7 +64,7 @@ struct ReservedClaim {
     consumer: ConsumerReference,
     /// The devices that it gets; `None` if it has some.
     allocation: Option<AllocationResult>,
-    /// Whether another member of the pod's group was given these devices first, and writes the allocation.
+    /// Whether another member of the pod's group was given these devices first and writes the allocation.
     is_shared: bool,
     /// The deadline of the wait for that write.
     shared_until: Option<Time>,
@@ -73,7 +73,7 @@ struct ReservedClaim {
     /// The reservation that was sent last.
     write: Option<Write>,
     attempts: u32,
-    /// Whether a reservation was sent, whatever the answer.
+    /// Whether a reservation was sent, with any result.
     is_sent: bool,
     /// Set for the claim that is created for the pod's extended resources.
     created: Option<Created>,
@@ -82,14 +82,14 @@ struct ReservedClaim {
 /// The resources that the devices of a pod take from its node.
 struct NodeResources {
     statuses: Vec<NodeAllocatableResourceClaimStatus>,
-    /// Whether the write was sent, whatever the answer.
+    /// Whether the write was sent, with any result.
     is_sent: bool,
 }
 
 /// The progress of a claim that is created for extended resources.
 struct Created {
     mappings: Vec<Mapping>,
-    /// Whether its creation was sent, whatever the answer.
+    /// Whether its creation was sent, with any result.
     is_sent: bool,
     /// Whether the pod's status names it.
     is_published: bool,
@@ -123,8 +123,8 @@ enum BindStage {
 /// The identity of a share: it must differ between the shares of a device, and needs no randomness for that.
 fn share_id(claim: &ResourceClaim, index: usize, now: Time) -> Str {
     let meta = &claim.metadata;
-    // A claim that is not created yet has no UID, but that of its pod. No name takes part: in a replay of a recording
-    // with pseudonyms it is another one.
+    // A claim that is not created yet has no UID, so the UID of its pod is used. Names are not used, because they
+    // differ in a replay of a recording with pseudonyms.
     let pod = meta.controller().map(|owner| &owner.uid);
     let hash = |salt: u8| FxBuildHasher.hash_one((salt, &meta.uid, pod, index, now));
     let (high, low) = (hash(0), hash(1));
@@ -293,7 +293,7 @@ fn node_resources(
     }))
 }
 
-/// Gives back what Reserve has taken.
+/// Reverts the changes of Reserve.
 pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod: &Pod) {
     let Some(reserved) = state.reserved.take() else {
         return;
@@ -342,7 +342,7 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod:
     }
 }
 
-/// The claim as it is now; another one of its name does not count.
+/// The current version of the claim; a different claim with the same name is ignored.
 fn look_up<'c>(cluster: &'c Cluster, claim: &ResourceClaim) -> Option<&'c Arc<ResourceClaim>> {
     let meta = &claim.metadata;
     let found = cluster.devices().claims().get(&meta.namespace, &meta.name);
@@ -378,8 +378,8 @@ fn name_of(claim: &ResourceClaim) -> ObjectName {
     ObjectName::new(Kind::ResourceClaim, &meta.namespace, &meta.name)
 }
 
-/// Returns whether another attempt may succeed: the claim has changed, or the write was replaced by that of another
-/// pod.
+/// Returns whether another attempt may succeed: the claim has changed, or the write was replaced by the write of
+/// another pod.
 fn is_outdated(error: &CallError) -> bool {
     error.kind == CallErrorKind::Conflict || error.kind.is_dropped()
 }
@@ -425,7 +425,7 @@ impl Reserved {
             (Some(WakeReason::Call(Ok(response))), BindStage::Protecting) => {
                 let seen = look_up(cx.cluster, &self.claims[self.current].claim);
                 if seen.is_some_and(|seen| seen.is_allocated() && !seen.status.is_assumed) {
-                    // Another scheduler has allocated it meanwhile.
+                    // Another scheduler has allocated the claim.
                     self.next(plugin, cx, pod)
                 } else {
                     self.write(cx, pod, response.resource_version)

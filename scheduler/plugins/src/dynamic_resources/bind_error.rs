@@ -3,7 +3,7 @@
 use berth_api::Str;
 use berth_framework::CallError;
 
-/// A claim cannot be written or used. The texts are those of kube-scheduler where it has one.
+/// A claim cannot be written or used. The texts are kube-scheduler's where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BindError {
     #[error("claim {0} got deleted in the meantime")]

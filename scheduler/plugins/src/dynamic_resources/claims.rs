@@ -1,4 +1,4 @@
-//! From a pod to its resource claims, and what keeps it from having them.
+//! The resource claims of a pod, and the reasons why a pod does not have them.
 
 use berth_api::devices::ConsumerReference;
 use berth_api::pod::PodResourceClaim;
@@ -95,7 +95,7 @@ pub(super) struct Lack<'p> {
     what: What<'p>,
 }
 
-/// The fault of a claim. Names are those of claims.
+/// The problem of a claim. Names are claim names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What<'p> {
     /// The pod refers to nothing.
@@ -104,7 +104,7 @@ enum What<'p> {
     NotMade,
     /// There is none of that name.
     NotThere(&'p Str),
-    /// It goes.
+    /// It is being deleted.
     Going(&'p Str),
     /// It was made for another pod.
     NotOwned(&'p Str),
@@ -161,7 +161,8 @@ impl Lack<'_> {
 }
 
 impl Lack<'_> {
-    /// The same for the pod's status: what the pod's owner waits for (KEP-5501). Upstream's words are for its log.
+    /// The text for the pod's status: the event that the pod's owner waits for (KEP-5501). Upstream's text is for its
+    /// log.
     pub(super) fn for_users(&self) -> String {
         let template = self.entry.resource_claim_template_name.as_ref();
         let template = template.map(Str::as_str).unwrap_or_default();
@@ -297,7 +298,7 @@ mod tests {
     use crate::testing::{World, full_pod};
     use serde_json::{Value, json};
 
-    /// Q-28, PL-150: what a pod refers to, and the message when it is not available; the first obstacle counts.
+    /// Q-28, PL-150: the references of a pod, and the message for an unavailable object; the first problem is reported.
     #[test]
     fn a_pod_has_its_claims_or_a_reason_why_not() {
         let world = World::new()
@@ -403,7 +404,7 @@ mod tests {
         }
     }
 
-    /// KEP-5501: users read what they wait for, in words that hold as long as they wait for it.
+    /// KEP-5501: the text for users names the awaited event and stays correct until it occurs.
     #[test]
     fn the_status_states_what_a_pod_waits_for() {
         let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});

@@ -1,4 +1,4 @@
-//! Whether the classes that a claim asks for are there.
+//! The check that the device classes of a claim exist.
 
 use berth_api::ResourceClaim;
 use berth_framework::{Cluster, ReasonCode, Status};

@@ -50,7 +50,7 @@ pub(super) struct Extended {
     pod: Arc<Pod>,
     /// A claim that was created in an earlier attempt.
     pub(super) leftover: Option<Arc<ResourceClaim>>,
-    /// Whether Reserve has chosen the devices already: a cycle that was parked there looks at its node again.
+    /// Whether Reserve has chosen the devices already. A cycle that was parked in Reserve checks its node again.
     is_reserved: bool,
     /// By name.
     resources: Vec<ExtendedResource>,
@@ -67,7 +67,7 @@ struct ExtendedResource {
     class: Option<Arc<DeviceClass>>,
 }
 
-/// The claim as it is for some nodes.
+/// The form of the claim for some nodes.
 #[derive(Debug)]
 pub(super) struct Variant {
     pub(super) requests: ClaimRequests,
@@ -128,8 +128,8 @@ fn requested(cx: &Context<'_>, pod: &Pod) -> Vec<ExtendedResource> {
     }
 }
 
-/// Writes what answers about the pod's extended resources depend on, other than the nodes and their devices. They are
-/// not kept while a claim of an earlier attempt exists.
+/// Writes the values that answers about the pod's extended resources depend on, other than the nodes and their devices.
+/// Answers are not kept while a claim of an earlier attempt exists.
 pub(super) fn fragment(cx: &Context<'_>, pod: &Pod, fragment: &mut Fragment) -> Kept {
     let resources = requested(cx, pod);
     if resources.is_empty() {
@@ -262,7 +262,8 @@ fn name_base(pod: &Pod) -> String {
     format!("{}-extended-resources-", pod.name())
 }
 
-/// The claim that is created, under a name of its own. The time makes the name differ from that of an earlier attempt.
+/// The claim to create, with its own name. The name contains the time, so that it differs from the name of an earlier
+/// attempt.
 pub(super) fn named(variant: &Variant, pod: &Pod, now: Time) -> ResourceClaim {
     let mut hash = FxBuildHasher.hash_one((pod.uid(), now));
     let mut name = generated_start(&name_base(pod)).to_owned();
@@ -277,7 +278,7 @@ pub(super) fn named(variant: &Variant, pod: &Pod, now: Time) -> ResourceClaim {
     }
 }
 
-/// The claim as it is sent to the API server.
+/// The body of the claim for the API server.
 pub(super) fn body(claim: &ResourceClaim, pod: &Pod) -> Value {
     let meta = &claim.metadata;
     let requests = claim.spec.devices.requests.iter().map(|request| {
@@ -343,8 +344,9 @@ fn uses(pod: &Pod) -> FxHashMap<&Str, Vec<Use<'_>>> {
     uses
 }
 
-/// Adds the requests for a resource, and which containers use them. Ordinary init containers end before the others
-/// start, so they use the devices of those, and what they need beyond that is one request for all of them.
+/// Adds the requests for a resource, with the containers that use them. Ordinary init containers end before the other
+/// containers start, so they use the same devices, and one further request covers the devices that they need in
+/// addition.
 fn add_requests(
     uses: &[Use<'_>],
     resource: &Str,
@@ -579,7 +581,7 @@ mod tests {
         }
     }
 
-    /// PL-170: what a node offers itself is left to NodeResourcesFit.
+    /// PL-170: resources that a node offers itself are left to NodeResourcesFit.
     #[test]
     fn the_claim_has_what_a_node_does_not_offer() {
         let offering = |allocatable: Value| json!({"status": {"allocatable": allocatable}});

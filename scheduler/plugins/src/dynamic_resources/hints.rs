@@ -11,7 +11,7 @@ use berth_framework::{Cluster, Feature, FeatureGates};
 
 type HintClaim<'a> = Option<&'a ResourceClaim>;
 
-/// The claims of a pod, those of its group among them: a pod that is woken without need is evaluated again.
+/// The claims of a pod, including the claims of its group. A pod that is woken without need is evaluated again.
 fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c>> {
     let features = FeatureGates::default().with(Feature::DRAWorkloadResourceClaims, true);
     of_pod::resolve(cluster, &features, pod)
@@ -95,9 +95,9 @@ pub(super) fn after_claim_change(
     })
 }
 
-/// The answer about a pod that still lacks a claim, after one that it uses was made, changed or deleted: what it lacks
-/// may be another one now. kube-scheduler keeps the first message. And one that is made over to the pod
-/// helps it, which the status of the claim does not show.
+/// The answer about a pod that still lacks a claim, after a change of a claim that it uses: it may lack another claim
+/// now, and the message must name it. kube-scheduler keeps the first message. A claim whose owner becomes the pod also
+/// helps, although its status does not change.
 pub(super) fn claim_change_shows_more(
     cluster: &Cluster,
     pod: &Pod,
@@ -139,8 +139,8 @@ pub(super) fn claims_made_show_more(pod: &Pod, change: &Change<'_>) -> Result<Hi
     })
 }
 
-/// The pods that a change of a claim can help (KEP-6132): those that use it, or all when devices are free again, which
-/// includes each deletion. That no pod uses a claim yet is an answer, too: linking it to a pod is a change of that pod.
+/// The pods that a change of a claim can help (KEP-6132): the pods that use it, or all pods if devices were freed, as
+/// by every deletion. An empty list is a valid answer: linking the claim to a pod later is a change of that pod.
 pub(super) fn helped_by_claim_change(
     cluster: &Cluster,
     change: &Change<'_>,
@@ -194,7 +194,7 @@ mod tests {
         fields
     }
 
-    /// Q-52, PL-153: what a change of a claim does for a pod that uses `mine` and, in some cases, another one.
+    /// Q-52, PL-153: the effect of a change of a claim on a pod that uses `mine` and, in some cases, another claim.
     #[test]
     fn a_claim_helps_its_pods_and_freed_devices_help_all() {
         let free = || json!({});
@@ -407,7 +407,8 @@ mod tests {
         }
     }
 
-    /// Q-96, case 179: freed devices and deleted claims may help all pods, any other change those that use the claim.
+    /// Q-96, case 179: freed devices and deleted claims may help all pods, any other change only the pods that use the
+    /// claim.
     #[test]
     fn a_change_names_the_pods_that_use_the_claim() {
         let mut world = World::new();

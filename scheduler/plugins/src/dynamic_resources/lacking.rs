@@ -11,12 +11,12 @@ use rustc_hash::FxHashMap;
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
-/// The number of requests and constraints that are removed together at most to determine what a node lacks.
+/// The maximum number of requests and constraints that are removed together to determine the missing devices of a node.
 const TOGETHER_MAX: usize = 2;
-/// The number of devices that are looked at for the nodes of one explanation.
+/// The maximum number of devices checked for the nodes of one explanation.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// A part of a claim, by the places of the claim among those without devices and of the part in it.
+/// A part of a claim: the index of the claim among the unallocated claims, and the index of the part in the claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClaimPart {
     Request(usize, usize),
@@ -187,7 +187,7 @@ impl<'a> NeededDevices<'a> {
     }
 
     /// The fewest further requests and constraints without which the node has the devices, although there are enough
-    /// devices for each of these requests by itself.
+    /// devices for each single request.
     fn together(&self, short: &[RequestSurvey]) -> Vec<Lack> {
         let is_short = |part: &ClaimPart| {
             let mut short = short.iter();

@@ -1,7 +1,7 @@
 //! Resources of the node that devices use, such as CPU (KEP-5517).
 //!
 //! ```text
-//! Filter   the pod's requests and what the devices of its claims take must fit the node
+//! Filter   the requests of the pod and the resources used by the devices of its claims must fit the node
 //! Reserve  the pod counts with both from here on
 //! PreBind  writes the amounts to the pod's status
 //! ```
@@ -246,7 +246,7 @@ fn shared(
     ))
 }
 
-/// Returns whether the pod fits the node with what its devices take.
+/// Returns whether the pod, including the resources used by its devices, fits the node.
 fn fits(cx: &Context<'_>, counted: &Pod, node: NodeView<'_>) -> Status {
     let named = named(counted);
     if let Some(why) = not_covered(counted, &named) {
@@ -286,7 +286,7 @@ fn amount(resources: &Resources, name: &str) -> i64 {
     resources.get(name)
 }
 
-/// The reason why the requests and limits of the pod as a whole do not cover what its containers and devices need.
+/// The reason why the pod-level requests and limits do not cover the needs of its containers and devices.
 fn not_covered(counted: &Pod, named: &[Str]) -> Option<String> {
     let whole = counted.spec.resources.as_ref()?;
     let options = SumOptions {

@@ -54,8 +54,8 @@ fn to_free(
         let mut is_rejecting = false;
         statuses.each(|slot, status| {
             let is_own = status.plugin().is_some_and(|plugin| **plugin == *NAME);
-            // Filter has this reason only on nodes that have everything else that the pod claims: elsewhere, other
-            // devices in the place of those of the claim would not help.
+            // Filter returns this reason only on nodes that have everything else that the pod claims. On other nodes,
+            // deallocating the claim would not help.
             if is_own && status.reasons() == [filter::NOT_AVAILABLE] {
                 let node = context.cluster.nodes.get(slot);
                 is_rejecting =

@@ -24,7 +24,7 @@ pub(super) struct SharedResults {
     places: FxHashMap<SharedView, usize>,
     /// The search that was made last for a node, by slot.
     searches: Vec<NodeSearch>,
-    /// Whether the claims select devices that several nodes can use; determined when it is needed.
+    /// Whether the claims select devices that several nodes can use; computed on demand.
     selects_shared: Option<bool>,
 }
 
@@ -64,7 +64,7 @@ fn versions(cx: &Context<'_>) -> (u64, u64) {
 }
 
 impl ClaimsState {
-    /// Searches the devices of a node for all claims that need some, and for those of extended resources.
+    /// Searches the devices of a node for all claims without an allocation, and for the claim for extended resources.
     pub(super) fn search(
         &self,
         args: &DynamicResourcesArgs,
@@ -135,9 +135,9 @@ impl ClaimsState {
             })
     }
 
-    /// Follows the allocations of devices that several nodes can use. One search for each view finds whether the answer is
-    /// still the same for all its nodes, as it is while devices are left. Nodes with devices of their own are searched
-    /// again if the claims select shared devices at all.
+    /// Tracks the allocations of devices that several nodes can use. One search per view checks whether the answer for
+    /// its nodes has changed; while devices are left, it has not. Nodes with devices of their own are searched again
+    /// only if the claims select shared devices.
     pub(super) fn follow(
         &mut self,
         args: &DynamicResourcesArgs,

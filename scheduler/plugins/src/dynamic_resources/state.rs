@@ -31,7 +31,7 @@ pub(super) struct ClaimsState {
     pub(super) requests: Vec<ClaimRequests>,
     /// The extended resources of the pod, if devices back some of them.
     pub(super) extended: Option<Extended>,
-    /// Whether the nodes differ in how much they are preferred.
+    /// Whether the preferences differ between nodes.
     pub(super) has_lists: bool,
     /// The preference of the claims that have devices.
     pub(super) preference: i64,
@@ -79,7 +79,7 @@ fn is_assumed_for_siblings(cx: &Context<'_>, claim: &ResourceClaim, pod: &Pod) -
     let Some(own) = root(pod).filter(|_| cx.features.enabled(Feature::GenericWorkload)) else {
         return false;
     };
-    // Only siblings join those that use the devices already, so the first one represents all.
+    // All users of assumed devices are siblings, so the first one represents all.
     let first = claim.status.assumed_for.first();
     let first = first.and_then(|uid| cx.cluster.pods.get(uid));
     first.and_then(|pod| root(pod)) == Some(own)
@@ -101,10 +101,10 @@ fn preference(claim: &ResourceClaim, allocation: &AllocationResult) -> i64 {
 }
 
 impl ClaimsState {
-    /// Looks up the claims of a pod and prepares those that need devices.
+    /// Looks up the claims of a pod and prepares the claims without an allocation.
     ///
     /// # Errors
-    /// Why the pod cannot be scheduled on any node.
+    /// The reason why the pod cannot be scheduled on any node.
     pub(super) fn prepare(
         args: &DynamicResourcesArgs,
         cx: &Context<'_>,
@@ -123,7 +123,8 @@ impl ClaimsState {
             let claim = found.claim;
             let mut node_selector = None;
             match &claim.status.allocation {
-                // A cycle that was parked in Reserve looks at its node again.
+                // A cycle that was parked in Reserve checks its node again, so its own assumed allocation is no
+                // conflict.
                 Some(_)
                     if claim.status.is_assumed
                         && !writes::is_assumed_for(claim, pod)
@@ -173,8 +174,8 @@ impl ClaimsState {
         Ok(state)
     }
 
-    /// Writes what the answers about a pod depend on, other than the nodes and their devices. Returns whether that is
-    /// possible: not if PreFilter rejects the pod, and not if the answers depend on the time.
+    /// Writes the values that the answers about a pod depend on, other than the nodes and their devices. Answers are
+    /// not kept if PreFilter rejects the pod, or if they depend on the time.
     pub(super) fn fragment(cx: &Context<'_>, pod: &Pod, fragment: &mut Fragment) -> Kept {
         let Ok(claims) = claims::resolve_all(cx.cluster, cx.features, pod) else {
             return Kept::Never;
@@ -188,7 +189,7 @@ impl ClaimsState {
             return Kept::ByAmounts;
         }
         if node_allocatable::may_matter(cx.features, cx.cluster) {
-            // The answer depends on what is free on the node as well.
+            // The answer also depends on the free devices of the node.
             return Kept::Never;
         }
         if !has_extended {
@@ -253,7 +254,7 @@ impl ClaimsState {
         self.claims.is_empty() && self.extended.is_none()
     }
 
-    /// The requests as the allocator takes them; those for extended resources are last.
+    /// The requests for the allocator, requests for extended resources last.
     pub(super) fn requests<'a>(
         &'a self,
         extended: Option<&'a ClaimRequests>,

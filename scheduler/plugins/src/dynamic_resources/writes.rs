@@ -19,9 +19,9 @@ static CLAIM_UPDATE: CallType = CallType::new("resource_claim_update", Kind::Res
     .merging(Merge::With(merge))
     .holding_after(reserve_both);
 
-/// The claim for extended resources in a pod's status, and what devices take from the node. They are written one after
-/// the other. Such calls are known by the pod's name, all other calls about pods by the UID: they never meet, so the
-/// relevance has no effect.
+/// The write of the claim for extended resources, and of the resources used by devices, to a pod's status. The two are
+/// written one after the other. The key of these calls is the pod's name, the key of all other calls about pods is the
+/// UID, so they never conflict and the relevance has no effect.
 static POD_CLAIM_STATUS: CallType =
     CallType::new("pod_extended_resource_claim_status", Kind::Pod).with_relevance(0);
 
@@ -71,7 +71,7 @@ fn reserve_both(earlier: &Write, later: &Write) -> bool {
     reservations(earlier).is_some() && reservations(later).is_some()
 }
 
-/// Returns whether the write ends reservations, of any version of the claim.
+/// Returns whether the write ends reservations, for any version of the claim.
 fn is_release(write: &Write) -> bool {
     write.resource_version().is_none() && reservations(write).is_some()
 }
@@ -89,7 +89,7 @@ fn new(claim: &ResourceClaim, action: Action) -> Write {
     Write::new(&CLAIM_UPDATE, &meta.namespace, &meta.name, action)
 }
 
-/// A change of a claim. The configuration of drivers in it stays as it is, byte for byte.
+/// A change of a claim. The configuration of drivers in the claim is kept byte for byte.
 fn patch(claim: &ResourceClaim, action: Action) -> Write {
     let write = new(claim, action);
     if claim.has_raw_json() {
@@ -263,7 +263,7 @@ pub(super) fn publish(claim: &ResourceClaim, mappings: &[Mapping], pod: &Pod) ->
     Write::patch(&POD_CLAIM_STATUS, namespace, name, body).to_subresource(STATUS)
 }
 
-/// Writes what devices take from the node to the pod's status. An empty list removes it.
+/// Writes the resources that devices use of the node to the pod's status. An empty list removes the field.
 pub(super) fn node_resources(pod: &Pod, statuses: &[NodeAllocatableResourceClaimStatus]) -> Write {
     let statuses = statuses.iter().map(|status| {
         object([
@@ -376,7 +376,7 @@ pub(super) fn freed(claim: &ResourceClaim) -> Write {
 
 // === impl JSON ===
 
-/// Leaves out what is empty, as the API does.
+/// Omits empty values, as the API does.
 fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
     let is_set = |value: &Value| match value {
         Value::Null => false,
@@ -600,7 +600,7 @@ mod tests {
         assert_eq!(body.pointer(pointer), Some(&json!({"b": 1.0, "a": 1})));
     }
 
-    /// Q-87a: parameters that no JSON value can have are written as they are.
+    /// Q-87a: parameters that no JSON value can represent are written unchanged.
     #[test]
     fn parameters_of_any_form_are_copied() {
         let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));

@@ -83,7 +83,7 @@ fn pods_that_help() {
             add(bound("db")),
             Hint::Skip,
         ),
-        // As upstream: the pod that goes must match every term.
+        // As in upstream: the deleted pod must match every term.
         (
             "one of two unwanted goes",
             avoids_two(),
@@ -105,7 +105,7 @@ fn pods_that_help() {
             delete(guard("db")),
             Hint::Skip,
         ),
-        // As upstream: every term of the pod that goes must mean this one.
+        // As in upstream: every term of the deleted pod must match this pod.
         (
             "a pod that did not want this one and another goes",
             labelled("p", "web", json!({})),

@@ -1,8 +1,8 @@
-//! The changes that may help a pod that was rejected.
+//! The changes that may help a rejected pod.
 //!
 //! As in kube-scheduler, the hints do not look up namespaces, a pod counts only if it matches all affinity terms (until
-//! 1.36 all anti-affinity terms, too), and nodes help no pod that the terms of other pods exclude. The supplements add
-//! what is missed by that.
+//! 1.36 all anti-affinity terms, too), and changes of nodes do not help pods excluded by the terms of other pods. The
+//! supplements cover these missed cases.
 
 use super::keys::{moves_others, namespace_labels};
 use crate::change::is_assigned_or_nominated;
@@ -96,13 +96,13 @@ pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, 
     Ok(Hint::queue_if(helps))
 }
 
-/// The wake-ups after a change of another pod that the hint misses, because it does not look up the labels of
-/// namespaces, wants several anti-affinity terms to be freed at once, and does not know the first pod of a series:
+/// Wake-ups after a change of another pod that the hint misses, because it does not look up the labels of namespaces,
+/// requires several anti-affinity terms to be freed at once, and does not handle the first pod of a series:
 ///
-/// - the other pod comes to match all affinity terms;
-/// - it matched one of several anti-affinity terms and does not match it any more;
+/// - the other pod now matches all affinity terms;
+/// - it no longer matches one of several anti-affinity terms;
 /// - it is deleted, and one of its own anti-affinity terms matched the pod;
-/// - it does not match all affinity terms any more, and the pod matches them itself.
+/// - it no longer matches all affinity terms, and the pod matches them itself.
 pub(super) fn missed_of_pods(
     cluster: &Cluster,
     pod: &Pod,
@@ -140,8 +140,8 @@ pub(super) fn missed_of_pods(
     })
 }
 
-/// The changes of nodes that the hint misses: a pod that wants nothing near, and is kept away by the terms of others,
-/// may find room on any new node, and on one that leaves the domain of those others.
+/// Wake-ups after a change of a node that the hint misses: a pod without affinity terms that is excluded by the terms
+/// of other pods may fit on any new node, and on a node that leaves the domain of those pods.
 pub(super) fn missed_of_nodes(
     cluster: &Cluster,
     pod: &Pod,
@@ -158,10 +158,10 @@ pub(super) fn missed_of_nodes(
     Ok(Hint::queue_if(helps))
 }
 
-/// For events without a hint in kube-scheduler: the labels of a namespace change, and with them what terms match.
-/// A pod may be meant no longer by the terms of others that kept it away; its own terms that look namespaces up may
-/// mean others than before. A pod that matches its own affinity terms may be the first of its kind if they mean no other
-/// any more.
+/// Wake-ups for events without a hint in kube-scheduler: a change of the labels of a namespace changes the matches of
+/// terms. The terms of other pods may no longer match the pod, and its own terms with a namespace selector may match
+/// other pods than before. A pod that matches its own affinity terms may be the first of its kind if they match no
+/// other pod any more.
 pub(super) fn missed_of_namespaces(
     cluster: &Cluster,
     pod: &Pod,

@@ -1,4 +1,4 @@
-//! The incoming pod, or all pods with one fragment: what they have in common, and what other pods are to them.
+//! The incoming pod, or all pods with one fragment: their common state, and the effects of other pods on them.
 
 use super::InterPodAffinityArgs;
 use super::score::Preferences;
@@ -26,8 +26,8 @@ pub(super) enum PodEffect {
     Points(i64),
 }
 
-/// Returns whether namespaces have to be looked up to know what the selector means. All pods are meant by a selector
-/// that no labels at all satisfy; see [`Term`](crate::inter_pod_affinity::terms::Term).
+/// Returns whether the matches of the selector depend on the labels of namespaces. A selector that matches empty labels
+/// matches all namespaces; see [`Term`](crate::inter_pod_affinity::terms::Term).
 fn looks_up(selector: &Selector) -> bool {
     !selector.is_nothing() && !selector.matches(&Labels::default())
 }
@@ -42,8 +42,8 @@ fn is_meant_by_itself(terms: &AffinityTerms, cluster: &Cluster, pod: &Pod) -> bo
     !terms.required_affinity.is_empty() && terms.required_affinity.iter().all(means)
 }
 
-/// Writes the fragment: the pod's own terms and whether they mean it itself; then, if the terms of any other pod may
-/// mean it, its namespace and the labels that such terms look at. Labels that no term looks at, such as the hash of a
+/// Writes the fragment: the pod's own terms and whether they match the pod itself; then, if terms of other pods may
+/// match it, its namespace and the labels that such terms read. Labels that no term reads, such as the hash of a
 /// template, do not distinguish pods.
 pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
     let own = pod.affinity.as_deref();
@@ -81,16 +81,16 @@ pub(super) struct Incoming {
     namespace: Labels,
     pub(super) required: RequiredTerms,
     pub(super) preferences: Preferences,
-    /// Whether required anti-affinity of other pods counts.
+    /// Whether required anti-affinity terms of other pods count.
     counts_unwelcome: bool,
-    /// Whether the pod's required affinity terms mean the pod itself.
+    /// Whether the pod's required affinity terms match the pod itself.
     pub(super) is_meant_by_itself: bool,
     /// The labels of the pod that are the same for all of them; `None` when not even the namespace is.
     common_labels: Option<Vec<Str>>,
 }
 
 impl Incoming {
-    /// With neither what is required nor what is preferred.
+    /// Without required and preferred terms.
     fn bare(cluster: &Cluster, pod: &PodInfo) -> Self {
         Self {
             namespace: cluster.namespaces().labels(pod.pod.namespace()),
@@ -103,7 +103,7 @@ impl Incoming {
         }
     }
 
-    /// With what is required alone.
+    /// With required terms only.
     pub(super) fn for_filter(cluster: &Cluster, pod: &PodInfo) -> Self {
         let required = RequiredTerms::new(pod.affinity.as_deref(), cluster);
         Self {
@@ -114,7 +114,7 @@ impl Incoming {
         }
     }
 
-    /// With what is preferred alone.
+    /// With preferred terms only.
     pub(super) fn for_score(args: &InterPodAffinityArgs, cluster: &Cluster, pod: &PodInfo) -> Self {
         Self {
             preferences: Preferences::new(args, pod.affinity.as_deref(), cluster),
@@ -173,7 +173,7 @@ impl Incoming {
         all.iter().chain(others.into_iter().flatten())
     }
 
-    /// Visits what another pod counts for, and by which topology keys.
+    /// Visits the effects of another pod with their topology keys.
     pub(super) fn effects(&self, other: &PodInfo, mut each: impl FnMut(&Str, PodEffect)) {
         if self.has_terms() {
             self.effects_by_look((&other.pod).into(), &mut each);
@@ -221,7 +221,7 @@ impl Incoming {
         cx.look_at(terms, cx.cluster.nodes.pod_kinds())
     }
 
-    /// Visits what the pods on all nodes count for: each effect by which topology key, and of how many pods where.
+    /// Visits the effects of the pods on all nodes: each effect with its topology key and the number of pods per node.
     pub(super) fn all_effects(
         &self,
         nodes: &NodeTable,
@@ -256,8 +256,8 @@ impl Incoming {
         }
     }
 
-    /// Returns whether a pod that is on no node yet would count for any of the pods that the ledger is for. Its terms
-    /// may look at what these do not have in common; then it may.
+    /// Returns whether a pod without a node would count for any pod of the ledger. If its terms read values in which
+    /// these pods differ, the answer is true.
     pub(super) fn may_count(&self, other: &PodInfo) -> bool {
         let mut means_own = false;
         self.required.count(&other.pod, |_, _| means_own = true);

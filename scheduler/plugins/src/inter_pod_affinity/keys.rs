@@ -1,7 +1,7 @@
-//! The keys by which events find the pods that they may help, including those that only the supplements queue.
+//! The keys by which events find the pods that they may help, including pods that only the supplements queue.
 //!
 //! A pod waits under one label that each of its terms requires, with the namespaces of the term, and under its own
-//! labels, for the terms of others. Of nodes it waits for the topology keys of its terms.
+//! labels, for the terms of other pods. For events of nodes it waits under the topology keys of its terms.
 
 use super::hints::parsed;
 use crate::change::changed_labels;
@@ -49,7 +49,7 @@ fn exact(selector: &Selector) -> Option<(&str, &str)> {
     Some((label, value))
 }
 
-/// The keys of what a term means.
+/// The keys of the pods that a term matches.
 fn of_term(wanted: WantedPods, term: &AffinityTerm) -> impl Iterator<Item = WaitKey> {
     let label = exact(&term.selector);
     let named = term.namespaces.iter();
@@ -59,7 +59,7 @@ fn of_term(wanted: WantedPods, term: &AffinityTerm) -> impl Iterator<Item = Wait
     named.chain(looked_up).filter(move |_| means_any)
 }
 
-/// The keys under which those wait whose terms may mean `pod`.
+/// The keys of waiting pods whose terms may match `pod`.
 fn of_pod(wanted: WantedPods, pod: &Pod) -> impl Iterator<Item = WaitKey> {
     [Some(pod.namespace().as_str()), None]
         .into_iter()
@@ -91,7 +91,7 @@ pub(super) fn waits_for_pods(pod: &Pod) -> Waits {
         .collect()
 }
 
-/// The keys that a pod touches that comes, goes or changes its labels.
+/// The keys that a pod touches when it is added, deleted or relabelled.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.pods() else {
         return Touched::everything();

@@ -1,13 +1,13 @@
-//! The plugin's answers, kept up pod by pod: for the evaluator that asks only about what has changed.
+//! The plugin's answers, updated pod by pod, for the incremental evaluator.
 //!
-//! All pods with one fragment share a ledger. A pod on a node counts by its own labels, its own terms, and what is
-//! fixed for the ledger: the terms of the pods that it is for, and the labels that other pods' terms may look at. So
-//! whatever a pod has added when it came is taken away, to the number, when it goes.
+//! All pods with one fragment share a ledger. A pod on a node counts by its own labels, its own terms, and values that
+//! are fixed for the ledger: the terms of the incoming pods, and the labels that the terms of other pods may read. So
+//! the removal of a pod subtracts exactly the amounts that its addition added.
 //!
-//! [Counts](KeyCounts) are kept for each topology key that matters. A key with few large domains (zones) has a **column** in the
-//! class of a node, which holds the node's domain: what happens in a domain changes no node's class, and is looked up
-//! when the class is judged. A key with many small domains (hosts) has none: the sums of its domains are worked
-//! into two numbers of the class, and the few nodes of a domain get another class when they change.
+//! [Counts](KeyCounts) are kept for each topology key in use. A key with few large domains (zones) has a **column** in
+//! the class of a node, which holds the node's domain: a change in a domain changes no node's class, and its counts are
+//! read when the class is judged. A key with many small domains (hosts) has no column: the sums of its domains are
+//! included in two numbers of the class, and the few nodes of a domain get another class when the sums change.
 
 mod key_counts;
 #[cfg(test)]
@@ -53,12 +53,13 @@ const IDLE_KEYS_MAX: usize = 8;
 /// The topology keys that have a column of their own.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
-    /// So few domains always have.
+    /// A key with at most this number of domains always has a column.
     few_domains: usize,
-    /// So many never have: each is a class to be judged in every decision.
+    /// A key with at least this number of domains has no column, because each domain is a class to be judged in every
+    /// decision.
     many_domains: usize,
-    /// Between them, domains of so many nodes have, for they are too large to give every node another class whenever a
-    /// pod comes.
+    /// A key in between has a column if its domains have this number of nodes on average: without one, every added pod
+    /// would change the class of all these nodes.
     nodes_per_domain: usize,
 }
 

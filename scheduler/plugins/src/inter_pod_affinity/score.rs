@@ -1,4 +1,4 @@
-//! Points for domains with pods that are wanted near, and against those with pods that are not.
+//! Points for domains with preferred pods, and negative points for domains with pods to avoid.
 
 use super::counts::AffinityCounts;
 use super::incoming::{Incoming, PodEffect};
@@ -68,7 +68,7 @@ impl Preferences {
         self.own.iter().map(|own| own.term.topology_key())
     }
 
-    /// The signatures of which every pod has one that an own term means.
+    /// Signatures for a pre-check: every pod that an own term matches has at least one of them.
     pub(super) fn signatures(&self) -> impl Iterator<Item = LabelSignature> {
         self.own.iter().filter_map(|own| own.term.signature())
     }

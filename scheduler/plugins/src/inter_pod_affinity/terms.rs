@@ -1,5 +1,5 @@
-//! The required terms: those of the pod that is being scheduled, with their namespaces looked up, and those of pods
-//! that do not want it near.
+//! The required terms of the incoming pod, with resolved namespaces, and the required anti-affinity terms of other
+//! pods.
 
 use super::{REASON_AFFINITY, REASON_ANTI_AFFINITY, REASON_EXISTING_ANTI_AFFINITY};
 use berth_api::{Labels, Pod, Str};
@@ -88,7 +88,7 @@ impl IncomingTerm {
 /// The relation of a pod to a required term of the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meant {
-    /// It matches all affinity terms, of which this is one.
+    /// It matches all affinity terms, including this one.
     Affinity,
     /// It matches an anti-affinity term.
     AntiAffinity,
@@ -126,7 +126,7 @@ impl RequiredTerms {
         !self.affinity.is_empty() && self.affinity.iter().all(|term| term.matches(pod))
     }
 
-    /// The signatures of which every pod has one that counts.
+    /// Signatures for a pre-check: every pod that counts has at least one of them.
     pub(super) fn signatures(&self) -> impl Iterator<Item = LabelSignature> {
         // A pod counts for affinity by all of its terms or by none.
         let near = self.affinity.first().into_iter();
@@ -177,7 +177,7 @@ pub(super) fn count_unwelcome(
     }
 }
 
-/// The status of Filter: that of the first rule that is violated (PL-80, PL-82, PL-83).
+/// The status of Filter, for the first violated rule (PL-80, PL-82, PL-83).
 pub(super) fn verdict(
     affinity: bool,
     anti_affinity: impl FnOnce() -> bool,

@@ -427,7 +427,7 @@ fn what_pre_filter_states() {
     }
 }
 
-/// PL-85: pods that come and go, and an entry that reaches zero is removed (the first of a series again).
+/// PL-85: pods are added and removed, and an entry that reaches zero is removed (the first of a series again).
 #[test]
 fn pods_come_and_go() {
     let world = world().bound_pod("a1", labelled("w", "web", json!({})));

@@ -8,7 +8,7 @@ use berth_framework::registry::{ArgsError, FactoryContext};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The greatest number of rejections that a node may be allowed before it is excluded. As many are remembered.
+/// The greatest configurable number of rejections before a node is excluded. At most this number is remembered.
 const EXCLUDE_AFTER_MAX: i64 = 100;
 /// The shortest and the longest span.
 const SPANS: [GoDuration; 2] = [GoDuration::from_secs(1), GoDuration::from_secs(24 * 3600)];

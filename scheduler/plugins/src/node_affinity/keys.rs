@@ -1,8 +1,8 @@
 //! The keys by which node events find the pods that they may help.
 //!
-//! A new node is looked up by its labels and its name: of each alternative of a pod one requirement is filed, the one
-//! that probably the fewest nodes meet. A changed node is looked up by the changed labels: it can match newly only by a
-//! label of some requirement of the pod, so all of them are filed.
+//! A new node is looked up by its labels and its name: each alternative of a pod is indexed by one requirement, the one
+//! that probably the fewest nodes meet. A changed node is looked up by the changed labels: only a change of a label in
+//! some requirement can make it match, so a pod is indexed by all requirements.
 
 use super::{NodeAffinity, wire};
 use crate::change::changed_labels;

@@ -28,7 +28,7 @@ pub const FOR_BALANCE: SumOptions = SumOptions::PLACED;
 pub enum CountedResources {
     /// Their requests, with the defaults for containers without.
     NonZero,
-    /// Their requests as they are.
+    /// Their requests, unchanged.
     Requested,
 }
 
@@ -106,7 +106,7 @@ pub struct ScoredColumn<'a> {
     pub(super) weight: i64,
 }
 
-/// The scored resources of all nodes, with what a pod would add.
+/// The scored resources of all nodes, with the amounts that a pod would add.
 #[derive(Debug, Clone)]
 pub struct ScoredColumns<'a> {
     columns: SmallVec<[ScoredColumn<'a>; 4]>,
@@ -163,7 +163,7 @@ impl<'a> ScoredColumns<'a> {
         }
     }
 
-    /// The shares of one node; a resource of which it offers nothing is left out.
+    /// The shares of one node, without resources that the node does not offer.
     #[inline]
     pub fn of(&self, node: Slot) -> impl Iterator<Item = Share> + Clone {
         let at = node.index();

@@ -24,7 +24,7 @@ pub struct ScoredResource {
 /// The arguments of `NodeResourcesFit`, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FitArgs {
-    /// Extended resources that the filter does not look at.
+    /// Extended resources that the filter ignores.
     pub ignored_resources: BTreeSet<Str>,
     /// The same for all extended resources of these domains.
     pub ignored_resource_groups: BTreeSet<Str>,
@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// F-35, PL-79: every weight is 1 and no name comes twice.
+    /// F-35, PL-79: every weight is 1 and no name is duplicated.
     #[test]
     fn bad_balanced_allocation_arguments_are_refused() {
         for (resources, problem) in [

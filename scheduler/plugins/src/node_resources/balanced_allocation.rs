@@ -283,8 +283,8 @@ mod tests {
         }
     }
 
-    /// PL-77: unlike Fit, pods without requests hold nothing, pod-level requests count, and so does what the
-    /// status states about containers. The node offers 4 CPU and 100 bytes.
+    /// PL-77: unlike in Fit, pods without requests count nothing, and pod-level requests and the resources in container
+    /// statuses count. The node offers 4 CPU and 100 bytes.
     #[test]
     fn what_counts_as_requested() {
         let node = json!({"status": {"allocatable": {"cpu": "4", "memory": 100, "pods": 10}}});

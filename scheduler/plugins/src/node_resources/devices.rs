@@ -1,7 +1,7 @@
 //! Extended resources that devices provide, as the resource scores count them (KEP-5004).
 //!
-//! A node that does not offer a scored resource itself provides as many of it as it has devices of the class that backs
-//! the resource. Only for a pod that requests such a resource are the devices counted, on all nodes.
+//! On a node that does not offer a scored resource itself, the allocatable amount is the number of its devices of the
+//! class that backs the resource. Devices are counted, on all nodes, only for a pod that requests such a resource.
 
 use super::args::ScoredResource;
 use crate::extended_resources::{class_of, have_backing_classes};
@@ -43,7 +43,7 @@ impl Hash for DeviceAmounts {
 }
 
 impl DeviceAmounts {
-    /// Counts the devices of the scored resources of which a pod requests these amounts.
+    /// Counts the devices that back the scored resources, for a pod that requests these amounts.
     pub(super) fn of(cx: &Context<'_>, scored: &[ScoredResource], requested: &[i64]) -> Self {
         let cluster = cx.cluster;
         if !have_backing_classes(cx) {

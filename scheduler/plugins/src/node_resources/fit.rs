@@ -1,12 +1,13 @@
-//! `NodeResourcesFit`: rejects nodes on which less is free than the pod requests, and scores nodes by their use.
+//! `NodeResourcesFit`: rejects nodes whose free resources are less than the requests of the pod, and scores nodes by
+//! their utilisation.
 //!
 //! ```text
 //! free: 1 CPU, requested: 2 CPU, the node has 4 CPU   → Insufficient cpu (preemption may help)
 //! free: 1 CPU, requested: 8 CPU, the node has 4 CPU   → Insufficient cpu (nothing helps)
 //! ```
 //!
-//! The filter names every shortage. Requests are those of the pod's spec, with pod-level resources and overhead;
-//! scores count containers without requests as if they had some.
+//! The filter reports every shortage. Requests are taken from the pod's spec, with pod-level resources and overhead;
+//! scores use default requests for containers without requests.
 
 use super::amounts::{CountedResources, FOR_FIT, Scored, ScoredColumns, is_fresh, requested};
 use super::args::{FitArgs, ScoredResource, complete_fit};
@@ -73,7 +74,7 @@ pub(super) fn requests(pod: &Pod) -> Resources {
     pod_resources(pod, SumOptions::PENDING)
 }
 
-/// A resource of which a node has too little.
+/// A resource of which a node has not enough.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shortage<'a> {
     resource: &'a str,
@@ -154,7 +155,7 @@ impl NodeResourcesFit {
         }
     }
 
-    /// Passes on each resource of which the node has too little.
+    /// Calls `each` for every resource of which the node has not enough.
     fn shortages<'a>(
         requests: &'a FitRequests,
         node: NodeView<'_>,

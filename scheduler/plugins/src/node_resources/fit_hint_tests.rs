@@ -20,7 +20,7 @@ fn ask(
     )
 }
 
-/// PL-64: a pod that goes or shrinks.
+/// PL-64: a pod is deleted or reduced.
 #[test]
 fn pods_that_free_something_wake() {
     let assigned = |name: &str, requests: Value| {
@@ -124,7 +124,7 @@ fn pods_that_free_something_wake() {
     }
 }
 
-/// PL-65: a node that comes or offers more.
+/// PL-65: a node is added or offers more.
 #[test]
 fn nodes_that_offer_enough_wake() {
     let offers = |allocatable: Value| node("n", offering(allocatable));

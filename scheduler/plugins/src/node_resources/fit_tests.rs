@@ -28,8 +28,8 @@ fn several(code: Code, reasons: &[&str]) -> Answer {
     Some((code, reasons.iter().map(ToString::to_string).collect()))
 }
 
-/// PL-60: what is short, and whether preemption may help. The node offers 4 CPU, 8 Gi and 2
-/// example.com/gpu, of which a pod holds 3 CPU, 4 Gi and 1.
+/// PL-60: the insufficient resources, and whether preemption may help. The node offers 4 CPU, 8 Gi and 2
+/// example.com/gpu; a pod uses 3 CPU, 4 Gi and 1.
 #[test]
 fn shortages_are_named() {
     let world = || {
@@ -233,7 +233,7 @@ fn the_whole_pod_is_counted() {
             json!({"initContainers": [container("i", "5")], "containers": [container("c", "1")]}),
             None,
         ),
-        // Before the init container the sidecar runs beside it: 1 + 5; behind it, it does not.
+        // A sidecar listed before the init container runs in parallel with it: 1 + 5. Listed after it, it does not.
         (
             "sidecar first",
             json!({"initContainers": [sidecar("1"), container("i", "5")], "containers": [container("c", "2")]}),
@@ -274,8 +274,8 @@ fn the_whole_pod_is_counted() {
     }
 }
 
-/// PL-14: pod-level requests take the place of those of the containers, for pages as well. The node
-/// offers 5 CPU and 64Mi of pages, of which another pod holds 3 and nothing.
+/// PL-14: pod-level requests replace the requests of the containers, for pages as well. The node offers 5 CPU and 64Mi
+/// of pages; another pod uses 3 CPU and no pages.
 #[test]
 fn pod_level_requests_are_what_counts() {
     let requests = |requests: Value| json!({"requests": requests});
@@ -310,7 +310,7 @@ fn pod_level_requests_are_what_counts() {
             json!({"hugepages-2Mi": "32Mi"}),
             None,
         ),
-        // Of a device they cannot speak: the containers do.
+        // Pod-level requests cannot contain devices, so the containers' requests count.
         (
             "a device",
             json!({"cpu": "1", "example.com/gpu": 1}),

@@ -25,7 +25,7 @@ pub(super) fn after_pod_change(
     })
 }
 
-/// A pod requests more than before: of the pods that wait for a resize, those on its node are evaluated again.
+/// A pod requests more than before, so pods on its node that wait for a resize are evaluated again.
 pub(super) fn after_growth(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     let is_near = new.is_some_and(|new| new.spec.node_name == pod.spec.node_name);
@@ -51,9 +51,9 @@ fn frees_what_is_wanted(cluster: &Cluster, pod: &Pod, old: &Pod, new: &Pod) -> b
     any_wanted(&wanted, |amount_of| amount_of(&old) > amount_of(&new))
 }
 
-/// A node helps if the pod fits the empty node, and, for a changed node, if it allows more pods, offers more of
-/// something that the pod requests, or leaves some of that to devices. As in kube-scheduler, ignored resources are
-/// compared: a pod that lacks nothing else is not rejected for them.
+/// A node helps if the pod fits the empty node, and, for a changed node, if it allows more pods, offers more of a
+/// resource that the pod requests, or leaves such a resource to devices. As in kube-scheduler, ignored resources are
+/// compared, because a pod that lacks nothing else is not rejected for them.
 pub(super) fn after_node_change(
     cluster: &Cluster,
     has_devices: bool,

@@ -1,8 +1,8 @@
 //! The keys by which node and class events find the pods that they may help: by the resources that they request,
 //! ordered by the amount, so that a node with 4 CPU does not find pods that request 64.
 //!
-//! Of the resources that a pod requests, the amount of one is filed, the one that probably decides where it fits. A new
-//! node, or one that allows more pods, is looked up by all that it offers; a changed one by what it offers more of.
+//! A pod is indexed by the amount of one requested resource, the one that probably decides where it fits. A new node,
+//! or a node that allows more pods, is looked up by all its resources; a changed node by its increased resources.
 
 use super::fit::requests;
 use super::hints::allocatable;
@@ -49,8 +49,8 @@ fn positive(amounts: &Resources) -> impl Iterator<Item = (&str, i64)> {
         .filter(|(_, amount)| *amount > 0)
 }
 
-/// The resource that probably decides where a pod fits: one that few nodes have, or that of which it requests most,
-/// compared with typical nodes.
+/// The resource that probably decides where a pod fits: a resource that few nodes have, otherwise the greatest request
+/// in proportion to typical nodes.
 fn decisive(wanted: &Resources) -> Option<(&str, i64)> {
     positive(wanted).max_by_key(|(name, amount)| match *name {
         CPU => amount.saturating_mul(MEMORY_PER_MILLI_CPU),
@@ -109,7 +109,7 @@ pub(super) fn touched_by_node(
     };
     let more_offered = positive(&offered).filter(|(name, amount)| before.get(name) < *amount);
     let more_offered: Vec<&str> = more_offered.map(|(name, _)| name).collect();
-    // A pod may wait for more of each of these, and by the amount of each of those.
+    // A pod may wait for any increased resource, and be indexed by the amount of any offered resource.
     let all = positive(&offered).count() + by_devices.len();
     if (more_offered.len() + by_devices.len()).saturating_mul(all) > KEYS_MAX {
         return Touched::everything();
@@ -162,7 +162,7 @@ pub(super) fn touched_by_class(change: &Change<'_>) -> Touched {
 mod tests {
     use super::*;
 
-    /// By hand: 1 CPU counts as 4 GiB, and anything that only some nodes have comes first.
+    /// By hand: 1 CPU counts as 4 GiB, and a resource that only some nodes have decides first.
     #[test]
     fn what_few_nodes_have_decides() {
         let wanted = |milli_cpu, memory, gpus: i64| Resources {

@@ -14,7 +14,7 @@ const SUM_MAX: u64 = 1 << 61;
 struct WantedAmount<'a> {
     amount: i64,
     column: &'a ResourceColumn,
-    /// Whether a node that offers none is enough.
+    /// Whether a node that offers nothing of the resource is enough.
     or_none: bool,
 }
 
@@ -22,7 +22,7 @@ struct WantedAmount<'a> {
 pub(super) struct Room<'a> {
     pods: &'a ResourceColumn,
     wanted: SmallVec<[WantedAmount<'a>; 4]>,
-    /// Whether the pod requests something that no node offers.
+    /// Whether the pod requests a resource that no node offers.
     is_hopeless: bool,
 }
 
@@ -60,7 +60,8 @@ impl<'a> Room<'a> {
     }
 
     /// Returns whether the slot holds a node on which the pod fits; [`NodeResourcesFit`](super::NodeResourcesFit)
-    /// reports what is missing on the others. A slot without a node has no room, not even for a pod without requests.
+    /// reports the missing amounts on the others. A slot without a node has no room, not even for a pod without
+    /// requests.
     #[inline]
     pub(super) fn suffices(&self, node: Slot) -> bool {
         let at = node.index();

@@ -63,8 +63,8 @@ impl ScoreShape {
         )
     }
 
-    /// The score of a utilisation: that of the first point below it, of the last above it, and in between on the
-    /// line, divided as integers.
+    /// The score of a utilisation. Below the first point it is the score of that point, above the last point the score
+    /// of the last one, and in between it is interpolated linearly with integer division.
     pub fn score(&self, utilization: i64) -> i64 {
         let mut before: Option<(i64, i64)> = None;
         for (at, score) in &self.0 {

@@ -55,7 +55,7 @@ fn percent(amount: i64, whole: i64) -> i64 {
 }
 
 impl ScoringStrategy {
-    /// The score of a node that offers both of two resources.
+    /// The score of a node that offers both resources of a pair.
     #[inline]
     pub fn score_of_pair(&self, [first, second]: [Share; 2]) -> i64 {
         let mean = |of_first: i64, of_second: i64| {
@@ -77,8 +77,9 @@ impl ScoringStrategy {
         rate: impl Fn(Slot) -> i64,
     ) -> bool {
         let [a, b] = pair.0.map(|column| column.weight as f64);
-        // The product with a reciprocal takes a quarter of the time of a division, and has an error. Scores and weights are
-        // whole numbers of at most 100: a half in the numerator leaves the rounded mean as it is and exceeds the error.
+        // Multiplication by a reciprocal takes a quarter of the time of a division, and has an error. Scores and
+        // weights are integers of at most 100: adding a half to the numerator does not change the rounded mean, and
+        // exceeds the error.
         let share = 1.0 / (a + b);
         let mean = move |of_a: f64, of_b: f64| nearest((of_a * a + of_b * b + 0.5) * share - 0.5);
         match self {
@@ -146,7 +147,7 @@ fn ratio(share: &Share, shape: &ScoreShape) -> i64 {
     }
 }
 
-/// Scores are at most 100 and so are weights, so nothing comes near the limit of 64 bits.
+/// Scores and weights are at most 100, so the sums are far below the limit of 64 bits.
 #[inline]
 fn sums(scores: impl Iterator<Item = (i64, i64)>) -> (i64, i64) {
     scores.fold((0, 0), |(total, weights), (score, weight)| {

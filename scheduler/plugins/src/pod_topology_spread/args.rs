@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 pub struct PodTopologySpreadArgs {
     /// The constraints of pods without any; their selector is deduced for each pod.
     pub default_constraints: Vec<TopologySpreadConstraint>,
-    /// Whether these are the built-in ones. They take nodes without the labels into account too.
+    /// Whether these are the built-in defaults, which also include nodes without the labels.
     pub system_defaulted: bool,
 }
 

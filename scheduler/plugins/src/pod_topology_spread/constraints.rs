@@ -1,4 +1,4 @@
-//! The constraints of a pod, parsed, and what they count.
+//! The parsed constraints of a pod, and the pods that they count.
 
 use super::PodTopologySpread;
 use super::default_selector::default_selector;
@@ -80,7 +80,7 @@ impl Constraint {
         there + own - self.fewest(domains, minimum) <= self.max_skew
     }
 
-    /// The number of pods in the emptiest domain, of which each missing one counts as empty.
+    /// The number of pods in the emptiest domain. Each missing domain counts as an empty one.
     pub(super) fn fewest(&self, domains: usize, minimum: i64) -> i64 {
         let domains = i64::try_from(domains).unwrap_or(i64::MAX);
         if domains < self.min_domains {
@@ -128,8 +128,8 @@ impl Inclusion {
     }
 }
 
-/// Whether a node counts for each of the constraints of a pod. A pod can have thousands of constraints, and as many
-/// tolerations: these are read once for the node.
+/// Whether a node counts for each constraint of a pod. A pod can have thousands of constraints and thousands of
+/// tolerations, so the tolerations are checked once per node.
 #[derive(Debug)]
 pub(super) struct NodeInclusion<'a> {
     inclusion: &'a Inclusion,

@@ -9,7 +9,7 @@ use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
 use berth_framework::{CycleState, Lack, NodeView, PodInfo, ReasonCode, Status};
 use rustc_hash::FxHashMap;
 
-/// A constraint with the pods of each of its domains. A domain without pods is a domain.
+/// A constraint with the number of pods in each of its domains, including empty domains.
 #[derive(Debug)]
 struct CountedConstraint {
     constraint: Constraint,

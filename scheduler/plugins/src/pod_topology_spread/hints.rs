@@ -7,7 +7,7 @@ use berth_api::{Node, Pod};
 use berth_framework::event::{Change, Hint, HintError};
 use berth_framework::{Cluster, FeatureGates};
 
-/// Returns whether the pod counts, or may come to count, for the waiting one.
+/// Returns whether the changed pod may count for the waiting pod.
 fn is_involved(changed: &Pod, waiting: &Pod) -> bool {
     changed.uid() == waiting.uid()
         || (is_assigned_or_nominated(changed) && changed.namespace() == waiting.namespace())

@@ -1,8 +1,8 @@
 //! The keys by which events find the pods that they may help.
 //!
-//! A pod waits under one label that each of its hard constraints counts, in its namespace, and of nodes for its
-//! topology keys. A pod that has the default constraints waits for anything: what they count depends on the services
-//! and controllers that there are when an event comes.
+//! A pod waits under one label that each of its hard constraints selects, in its namespace, and for events of nodes
+//! under its topology keys. A pod with the default constraints waits for anything: their selectors depend on the
+//! services and controllers that exist at the time of an event.
 
 use super::PodTopologySpread;
 use super::constraints::DO_NOT_SCHEDULE;
@@ -67,8 +67,8 @@ impl PodTopologySpread {
         }
     }
 
-    /// For events without a hint in kube-scheduler: a service or controller changes, and with it what the default
-    /// constraints count for a pod.
+    /// Wake-ups for events without a hint in kube-scheduler: a change of a service or controller changes the pods that
+    /// the default constraints count.
     pub(super) fn missed_of_selectors(&self, pod: &Pod, change: &Change<'_>) -> Hint {
         let own = !pod.spec.topology_spread_constraints.is_empty();
         let namespace = change.new.or(change.old).map(|o| &o.metadata().namespace);

@@ -321,8 +321,8 @@ impl PodTopologySpread {
 }
 
 impl Domains for PodTopologySpread {
-    /// The constraints with their selectors resolved, so that other services make another fragment; and what the
-    /// policies look at, where a constraint has such.
+    /// The constraints with resolved selectors, so that a change of services leads to another fragment, and the values
+    /// that the node inclusion policies read, if a constraint has such policies.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         let pod = &pod.pod;
         let Ok([hard, soft]) = self.both(cx, pod) else {

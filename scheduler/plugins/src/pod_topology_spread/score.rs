@@ -13,7 +13,7 @@ use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The weight of a pod that is counted in one of so many domains.
+/// The weight of a pod in a topology with this number of domains.
 pub(super) fn weight(domains: usize) -> f64 {
     ((domains + 2) as f64).ln()
 }
@@ -34,7 +34,7 @@ impl PodTopologySpread {
     }
 }
 
-/// A constraint with what it counts.
+/// A constraint with its counts.
 struct Weighed {
     constraint: Constraint,
     tally: SelectorTally,

@@ -91,8 +91,8 @@ fn nodes_without_the_label() {
     assert_eq!(got, Some(vec![100, 100, 0, 0, 0]));
 }
 
-/// PL-103: only feasible nodes make domains, but the pods of all nodes of those domains count; pods that the
-/// policies leave out do not.
+/// PL-103: only feasible nodes define domains, but the pods on all nodes of these domains count, except on nodes that
+/// the policies exclude.
 #[test]
 fn feasible_nodes_make_the_domains() {
     let out_of_reach = |pod: Pod| {
@@ -117,7 +117,7 @@ fn feasible_nodes_make_the_domains() {
             spread(json!([soft("zone", 1)])),
             vec![100, 100],
         ),
-        // Hosts are their own domains, with what runs on them: 1·ln 4 → 1, 3·ln 4 → 4; 100·(4 + 1 − s)/4.
+        // Each host is a domain with its own pods: 1·ln 4 → 1, 3·ln 4 → 4; 100·(4 + 1 − s)/4.
         (
             "hosts",
             [1, 9, 3, 0],
@@ -170,8 +170,8 @@ fn what_pre_score_states() {
     assert_eq!(status.code(), berth_framework::Code::Error);
 }
 
-/// PL-105: under the built-in defaults a node without the zone's label is not left out: it has only what its host
-/// costs.
+/// PL-105: under the built-in defaults a node without the zone's label is not excluded; only its host constraint
+/// counts.
 #[test]
 fn the_built_in_defaults_take_nodes_without_labels() {
     let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}});

@@ -14,7 +14,7 @@ pub(super) struct SelectorTally {
 }
 
 impl SelectorTally {
-    /// Counts the pods of a namespace, on nodes that there are.
+    /// Counts the pods of a namespace on existing nodes.
     pub(super) fn open(selector: &Selector, namespace: &str, nodes: &NodeTable) -> Self {
         let mut tally = Self {
             selector: selector.clone(),

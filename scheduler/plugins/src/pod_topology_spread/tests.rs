@@ -45,7 +45,7 @@ pub(super) fn info(pod: Pod) -> PodInfo {
     PodInfo::new(Arc::new(pod))
 }
 
-/// Two nodes in each of zones a and b, with so many pods `app=web` each.
+/// Two nodes in each of zones a and b, with these numbers of pods `app=web`.
 pub(super) fn zones(pods: [usize; 4]) -> World {
     let mut world = World::new();
     for ((name, zone), count) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")]

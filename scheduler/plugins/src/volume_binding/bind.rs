@@ -1,14 +1,14 @@
-//! From a chosen node to bound claims: Reserve, PreBind and Unreserve.
+//! The steps from a chosen node to bound claims: Reserve, PreBind and Unreserve.
 //!
 //! ```text
 //! Reserve    chooses the volumes again, for this node only, and assumes them
 //! PreBind    writes them, volumes before claims, one after another; then waits until the claims are bound
-//! Unreserve  reverts what was not written
+//! Unreserve  reverts unwritten assumptions
 //! ```
 //!
-//! The scheduler does not bind or provision: it writes the claim of a volume, or the node for which a volume is to be
-//! provisioned, and controllers do the rest. Their results arrive through watches, without polling. A write is not
-//! reverted if the attempt fails: the claim has its volume then, and the next attempt finds it.
+//! The scheduler does not bind or provision: it writes the claim to a volume, or the selected node to a claim, and
+//! controllers do the rest. Their results arrive through watches, without polling. A write is not reverted if the
+//! attempt fails: the claim has its volume then, and the next attempt finds it.
 
 use super::claims::{BoundVolume, Claims};
 use super::find::{Provision, find};
@@ -254,7 +254,7 @@ fn out_of_sync(name: &str) -> Status {
     Status::error(format!("{name:?} is out of sync"))
 }
 
-/// Returns whether the claim, with what is assumed of it, is as it was when a volume was chosen for it.
+/// Returns whether the claim, including its assumed changes, is unchanged since a volume was chosen for it.
 fn is_same_claim(seen: &Arc<PersistentVolumeClaim>, chosen: &Arc<PersistentVolumeClaim>) -> bool {
     let selected = |claim: &PersistentVolumeClaim| {
         let annotations = &claim.metadata.annotations;

@@ -154,7 +154,7 @@ impl Run {
         self.set(Object::PersistentVolumeClaim(Arc::new(claim)));
     }
 
-    /// The API shows what was written.
+    /// The API shows the written objects.
     fn show_writes(&mut self) {
         for call in self.outbox.calls.clone() {
             let ApiCall::Write(write) = call else {
@@ -220,8 +220,7 @@ fn both() -> Run {
     run
 }
 
-/// PL-138: what is taken, and whether there is
-/// something to do before binding.
+/// PL-138: the assumed volumes, and whether PreBind has anything to write.
 #[test]
 fn reserve_takes_what_filter_has_found() {
     let base = || world().with(wanting("c", "local", "1Gi"));
@@ -305,7 +304,7 @@ fn reserve_takes_what_filter_has_found() {
     }
 }
 
-/// PL-139: what was found has changed since, as the cycle had to wait.
+/// PL-139: the found volumes have changed while the cycle was parked.
 #[test]
 fn reserve_notices_what_has_changed() {
     type Change = fn(&mut Run);
@@ -342,7 +341,7 @@ fn reserve_notices_what_has_changed() {
     }
 }
 
-/// A volume is chosen among those that there are when the pod is reserved: a later version of one is taken as it is.
+/// Reserve chooses among the volumes that exist at that time, and uses the latest version of a volume.
 #[test]
 fn reserve_takes_a_volume_as_it_is_now() {
     let mut run = Run::new(both().world, &["c", "d"]);
@@ -372,8 +371,8 @@ fn reserve_needs_no_state_of_pre_filter() {
     }
 }
 
-/// PL-141: one write after another, volumes first; the first failure stops, and gives back what was not
-/// written.
+/// PL-141: one write after another, volumes first; the first failure ends the sequence and reverts unwritten
+/// assumptions.
 #[test]
 fn writes_are_made_one_after_another() {
     let refused = || {
@@ -415,7 +414,7 @@ fn writes_are_made_one_after_another() {
     }
 }
 
-/// PL-142: what the pod waits for, and what ends the wait.
+/// PL-142: the conditions that the pod waits for, and the end of the wait.
 #[test]
 fn the_pod_waits_until_its_claims_are_bound() {
     type Change = fn(&mut Run);

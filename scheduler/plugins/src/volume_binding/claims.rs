@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// The claims of a pod.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// The volumes of those that have one, in their order; `None` for one that does not exist.
+    /// The volumes of bound claims, in the order of the claims; `None` for a missing volume.
     pub(super) bound: Vec<Option<BoundVolume>>,
-    /// Those that are bound once the pod has a node, the smallest first.
+    /// The claims that are bound once the pod has a node, the smallest first.
     pub(super) delayed: Vec<Delayed>,
-    /// Whether some are unbound whose class binds at once.
+    /// Whether a claim is unbound although its class binds immediately.
     pub(super) has_immediate: bool,
 }
 
@@ -160,9 +160,9 @@ impl Claims {
         Ok(sorted)
     }
 
-    /// Writes what the answers about a pod depend on, other than the node: pods with claims of their own share the
-    /// answers, unless a volume is reserved for a claim. Volumes and capacity for one node are not part of it, because
-    /// the log of the node table has their changes.
+    /// Writes the values that the answers about a pod depend on, other than the node. Pods with claims of their own
+    /// share the answers, unless a volume is reserved for a claim. Volumes and capacity for one node are not included,
+    /// because the log of the node table has their changes.
     pub(super) fn fragment(&self, cluster: &Cluster, fragment: &mut Fragment) -> Kept {
         for volume in &self.bound {
             let Some(volume) = volume else {

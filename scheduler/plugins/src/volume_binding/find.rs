@@ -39,7 +39,7 @@ pub(super) struct FoundVolumes {
 #[derive(Debug)]
 pub(super) struct Provision {
     pub(super) claim: Arc<PersistentVolumeClaim>,
-    /// The capacity that the volume would come from, if its driver reports capacity.
+    /// The capacity object for the volume, if the driver reports capacity.
     pub(super) capacity: Option<Arc<CsiStorageCapacity>>,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn given_volume(
     found.cloned()
 }
 
-/// The volume for a claim on a node: the one that is reserved for it, else the smallest that matches.
+/// The volume for a claim on a node: the volume that is reserved for it, otherwise the smallest matching one.
 ///
 /// # Errors
 /// When the claim's selector does not parse.

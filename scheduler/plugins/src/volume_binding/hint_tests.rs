@@ -7,7 +7,7 @@ use crate::testing::{
 };
 use serde_json::{Value, json};
 
-/// PL-137: what wakes.
+/// PL-137: the events that wake a pod.
 #[test]
 fn what_wakes() {
     let ask = |spec: Value, resource: EventResource, action, change| {
@@ -183,8 +183,8 @@ fn what_wakes() {
     }
 }
 
-/// PL-137: of kube-scheduler's hints, none looks at claims when a driver stops reporting capacity, and none at objects
-/// that are deleted.
+/// PL-137: no hint of kube-scheduler reads claims when a driver stops reporting capacity, and none reads deleted
+/// objects.
 #[test]
 fn drivers_and_csi_nodes_that_go_wake() {
     let pod = pod("p", using(&["c"]));

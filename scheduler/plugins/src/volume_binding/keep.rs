@@ -7,8 +7,8 @@ use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::Context;
 
 impl Keep for VolumeBinding {
-    /// Answers depend on what the claims request, or on the affinity of their volumes. They are not kept for pods that
-    /// PreFilter rejects. Reserve looks the claims up again.
+    /// Answers depend on the requests of the claims, or on the affinity of their volumes. They are not kept for pods
+    /// that PreFilter rejects. Reserve looks the claims up again.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         match claims::check_all(cx.cluster, &pod.pod) {
             Ok(true) => {}

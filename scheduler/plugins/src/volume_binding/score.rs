@@ -34,8 +34,8 @@ impl ClassStorage {
     }
 }
 
-/// The storage by class: that of the existing volumes if there is one, else that of the volumes to provision for which
-/// a capacity is known.
+/// The storage by class: of the existing volumes if there are any, otherwise of the volumes to provision with a known
+/// capacity.
 fn by_class(found: &FoundVolumes) -> BTreeMap<Str, ClassStorage> {
     let mut classes: BTreeMap<Str, ClassStorage> = BTreeMap::new();
     for (claim, volume) in &found.bindings {

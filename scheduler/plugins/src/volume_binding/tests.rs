@@ -23,7 +23,7 @@ pub(super) fn in_zone(name: &str) -> Value {
     json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]}]}})
 }
 
-/// A volume of the class `local`, of this size, that can be reached from one zone.
+/// A volume of the class `local`, of this size, accessible from one zone.
 pub(super) fn local(name: &str, size: &str, zone: &str) -> Value {
     json!({"name": name, "size": size, "zone": zone})
 }
@@ -111,7 +111,7 @@ pub(super) fn filtered(world: &World, claims: &[&str]) -> String {
     picture(world.filter(&VolumeBinding::default(), &pod_info("p", using(claims))))
 }
 
-/// PL-180: where an in-tree plugin is migrated to a CSI driver, the affinity of its volumes is that of the CSI volumes.
+/// PL-180: if an in-tree plugin is migrated to a CSI driver, its volumes get the affinity of the CSI volumes.
 #[test]
 fn migrated_volumes_are_reached_by_the_topology_of_their_driver() {
     const ZONE: &str = "topology.kubernetes.io/zone";
@@ -134,7 +134,7 @@ fn migrated_volumes_are_reached_by_the_topology_of_their_driver() {
             json!({"metadata": {"annotations": {"storage.alpha.kubernetes.io/migrated-plugins": plugins}}}),
         )
     };
-    // Node a has the label of Kubernetes, node b that of the driver, too, and node c is in another zone.
+    // Node a has the label of Kubernetes, node b also the label of the driver, and node c is in another zone.
     let world = |volume: PersistentVolume| {
         World::new()
             .node("a", json!({"metadata": {"labels": {ZONE: "z1"}}}))
@@ -215,7 +215,7 @@ fn migrated_volumes_are_reached_by_the_topology_of_their_driver() {
     assert_eq!(answers[0], Some((Code::Error, vec![error.to_owned()])));
 }
 
-/// PL-130: what PreFilter refuses, in upstream's words.
+/// PL-130: the rejections of PreFilter with upstream's messages.
 #[test]
 fn claims_that_cannot_be_used() {
     let lost = claim(

@@ -1,5 +1,5 @@
-//! Nonsense in a pod or in an object that it needs affects that pod alone: it gets kube-scheduler's own status
-//! or error, and everything else goes on.
+//! Invalid values in a pod or in an object that it needs affect that pod alone: it gets kube-scheduler's own status or
+//! error, and scheduling continues for all other pods.
 
 use crate::drivers::driver;
 use berth_api::{Kind, Object, Pod};
@@ -208,8 +208,8 @@ fn bad_nodes_do_not_keep_others_from_work() {
     }
 }
 
-/// Q-87b: what a pod that cannot be read holds on its node is not known, so no pod is placed there, and none is evicted
-/// for one, until it can be read.
+/// Q-87b: the resource usage of an unparsable pod on its node is unknown, so no pod is placed or evicted there until
+/// the pod can be parsed.
 #[test]
 fn a_node_with_a_pod_that_cannot_be_read_gets_no_pods() {
     let mut w = driver();
@@ -229,7 +229,7 @@ fn a_node_with_a_pod_that_cannot_be_read_gets_no_pods() {
     assert_eq!(w.attempt_named(), "p on n");
 }
 
-/// Q-87a: times that are out of range change nothing about what a pod holds on its node.
+/// Q-87a: out-of-range times do not change the resource usage of a pod on its node.
 #[test]
 fn a_pod_with_a_time_out_of_range_counts_on_its_node() {
     for time in ["9999-12-31T23:59:59Z", "0001-01-02T00:00:00Z"] {

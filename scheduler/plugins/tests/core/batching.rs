@@ -44,7 +44,7 @@ fn nodes(w: &mut Driver, pods: &str) {
     }
 }
 
-/// Tries all pods that are there; what came of it.
+/// Tries all existing pods and returns the results.
 fn try_all(w: &mut Driver) -> String {
     let outcomes = w.attempts();
     w.answer_all();
@@ -71,7 +71,7 @@ fn story(situation: &str, expected: &[&str], notify: impl Fn(&mut Driver) -> Vec
     }
 }
 
-/// C-54 to C-57, case 231: what could come between two pods that look alike.
+/// C-54 to C-57, case 231: events between two pods of equal shape.
 #[test]
 fn every_pod_gets_the_node_that_is_best_now() {
     story(
@@ -280,7 +280,7 @@ fn pods_that_differ_in_anything_that_counts_are_judged_apart() {
     }
 }
 
-/// Case 140, C-54: a pod that changes while it waits is judged as it is when its turn comes, wherever it waited.
+/// Case 140, C-54: a pod that changes in the queue is evaluated in its latest version, in every part of the queue.
 #[test]
 fn a_pod_is_judged_as_it_is_now() {
     let picky = |p: PodBuilder| with_spec(p, &json!({"nodeSelector": {"disk": "ssd"}}));

@@ -1,4 +1,4 @@
-//! Groups that have started and of which bindings fail.
+//! Started groups with failing bindings.
 
 use crate::groups::{cpus, driver, driver_and, gang, group, is_bind_of, member, node_of, stated};
 use berth_api::{Duration, Kind};
@@ -8,7 +8,7 @@ use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{fake, pod};
 use berth_scheduler::testing::Driver;
 
-/// G-20: a member whose binding fails keeps its room and is tried again, with those that are bound.
+/// G-20: a member whose binding fails keeps its room and is tried again, together with the bound members.
 #[test]
 fn a_failed_binding_keeps_its_room() {
     let mut w = driver();
@@ -33,7 +33,7 @@ fn a_failed_binding_keeps_its_room() {
     assert_eq!(node_of(&w, "p2"), "n1");
 }
 
-/// G-20: a member whose binding goes on failing gives its room to others.
+/// G-20: a member whose binding fails repeatedly gives up its room to other pods.
 #[test]
 fn a_binding_that_goes_on_failing_holds_no_room() {
     let mut w = driver();
@@ -167,7 +167,7 @@ fn a_gang_that_stays_short_releases_its_members() {
         "{}",
         stated(&w, "p1")
     );
-    // Both come back, and start once the API accepts the binding.
+    // Both are queued again, and start once the API accepts the binding.
     w.wait(120);
     for _ in 0..40 {
         w.attempts();

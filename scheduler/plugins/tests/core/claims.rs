@@ -161,7 +161,7 @@ fn the_link_may_come_first() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
 }
 
-/// the condition names the claim that is missing now, not the one that was missing first.
+/// the condition names the currently missing claim, not the claim that was missing first.
 #[test]
 fn the_latest_obstacle_is_reported() {
     let mut w = driver();
@@ -188,7 +188,7 @@ fn the_latest_obstacle_is_reported() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
 }
 
-/// so it is while one and the same claim goes, and when it was deleted.
+/// the same while a single claim is being deleted, and after its deletion.
 #[test]
 fn a_deleted_claim_is_reported_as_far_as_it_matters() {
     let mut w = driver();
@@ -222,7 +222,7 @@ fn a_claim_may_be_made_over_to_the_pod() {
     }
 }
 
-/// what resolves within five seconds is not written at all.
+/// a problem that is resolved within five seconds is not written at all.
 #[test]
 fn a_claim_that_comes_soon_costs_no_call() {
     let mut w = driver();
@@ -256,8 +256,8 @@ fn hints(w: &Driver) -> u64 {
         .sum()
 }
 
-/// case 179: of a thousand pods that wait for claims, a change of a claim looks at those that use it, and
-/// freed devices at all; what the index takes goes with the pods.
+/// case 179: with a thousand pods waiting for claims, a change of a claim evaluates only the pods that use
+/// it, and freed devices evaluate all. The index entries are removed with the pods.
 #[test]
 fn a_claim_finds_its_pods_among_a_thousand() {
     let mut w = driver();
@@ -292,7 +292,7 @@ fn a_claim_finds_its_pods_among_a_thousand() {
     assert_eq!(w.scheduler.cache().cluster().pods.claim_uses(), 0);
 }
 
-/// The strings that the core reads and copies when the claim of one of so many waiting pods is shown.
+/// The number of strings that the core reads and copies for an event of the claim of one pod among `pods` waiting pods.
 fn reads_of_a_claim(is_on: bool, pods: usize) -> u64 {
     let features = FeatureGates::default().with(Feature::SchedulerPreQueueingHints, is_on);
     let mut w = driver_of(features);

@@ -1,5 +1,5 @@
-//! Rules of the queue and the cycle in the default profile, with plugins that declare what they declare in production.
-//! The tests of the crate `scheduler` check the same rules with fake plugins, which answer on command.
+//! Rules of the queue and the cycle in the default profile, with the real declarations of the plugins. The tests of the
+//! crate `scheduler` check the same rules with fake plugins, which answer on command.
 
 use crate::drivers::{driver, is_deletion, is_status_of};
 use berth_api::{Kind, TaintEffect};
@@ -43,7 +43,7 @@ fn pods_are_tried_by_priority_and_then_by_time() {
     assert_eq!(w.attempts(), expected);
 }
 
-/// of the plugins of the profile, those that rejected the pod decide which event moves it.
+/// only the plugins of the profile that rejected the pod decide which event moves it.
 #[test]
 fn an_event_moves_the_pods_that_it_can_help() {
     let mut w = small_cluster();
@@ -74,8 +74,8 @@ fn an_event_moves_the_pods_that_it_can_help() {
     assert_eq!(w.attempts(), ["large on n3"]);
 }
 
-/// C-28, C-32, C-50, C-58: the message counts the reasons of all plugins and ends with those of PostFilter. An event in
-/// vain writes nothing, makes no attempt and counts no preemption attempt.
+/// C-28, C-32, C-50, C-58: the message counts the reasons of all plugins and ends with the reasons of PostFilter. An
+/// event without effect writes nothing, makes no attempt and counts no preemption attempt.
 #[test]
 fn a_rejection_is_written_once() {
     let mut w = small_cluster();
@@ -94,7 +94,7 @@ fn a_rejection_is_written_once() {
     w.take_events();
     let attempts = w.metric(Metric::PreemptionAttempts, &[]);
     assert_eq!(attempts, 1.0);
-    // Untainted, it is still too small; the reasons are some of those before.
+    // The pod is rejected again for a subset of the previous reasons.
     w.pod(pod("other").request("cpu", "4").on("n1"));
     w.deleted("other");
     w.wait(30);
@@ -166,8 +166,8 @@ fn the_result_of_an_attempt_replaces_a_report() {
     assert_eq!(written(&w), [""; 0]);
 }
 
-/// an event wakes a preemptor while its victim is evicted. The status keeps the result of the attempt. When the
-/// API server does not answer for 30 s, the status states what the pod waits for.
+/// an event wakes a preemptor while its victim is evicted. The status keeps the result of the attempt. If the
+/// API server does not answer for 30 s, the status names the pending eviction.
 #[test]
 fn an_eviction_that_lasts_is_reported() {
     let mut w = small_cluster();
@@ -198,9 +198,8 @@ fn an_eviction_that_lasts_is_reported() {
     assert_eq!(text, "vip on n1");
 }
 
-/// PL-55: the pods whose images no node had share their kept answers. When a node comes with the image of the first
-/// of them, that image counts for this pod and not for the others. (The driver makes each decision with both
-/// evaluators.)
+/// PL-55: pods whose images no node had share their kept answers. A node with the image of the first pod is added: the
+/// image counts for this pod and not for the others. (The driver makes each decision with both evaluators.)
 #[test]
 fn an_image_counts_for_the_pods_that_use_it() {
     let mut w = driver();

@@ -126,7 +126,7 @@ fn the_default_plugins() {
     assert!(p.filter.iter().all(|m| m.name != "NodeDeclaredFeatures"));
 }
 
-/// PL-2: what a configuration makes of the defaults.
+/// PL-2: the plugins after a configuration changes the defaults.
 #[test]
 fn configurations_change_the_defaults() {
     type Change = fn(&mut ProfileSpec);
@@ -204,7 +204,7 @@ fn configurations_change_the_defaults() {
     }
 }
 
-/// The events of a registration, in short: `!` marks those that help every pod.
+/// The events of a registration in short form: `!` marks events that help every pod.
 fn events_of(registration: &EventRegistration) -> Vec<String> {
     let action = registration.event.action;
     let mut names: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! Deferred quotas with the whole scheduler: what waits before the queue, what is woken, and what is written.
+//! Deferred quotas with the whole scheduler: pods blocked by PreEnqueue, woken pods, and written statuses.
 
 use crate::drivers::{driver, driver_with};
 use berth_api::Kind;
@@ -81,7 +81,7 @@ fn a_pod_waits_until_a_pod_ends() {
     assert_eq!(observations(&w, Metric::DeferredQuotaWaitDuration, &[]), 3);
 }
 
-/// DQ-2: a burst: as many pods pass as fit, and no more.
+/// DQ-2: exactly the pods of a burst that fit are admitted.
 #[test]
 fn a_burst_does_not_exceed_the_limit() {
     let mut w = with_quota(&json!({"hard": {"pods": "3"}}));
@@ -172,8 +172,8 @@ fn a_deleted_quota_has_one_event() {
     }
 }
 
-/// The number of entries and pods that are looked at when a pod ends, with this many namespaces, each with a quota of two
-/// pods, of which two run and the others wait.
+/// The number of entries and pods checked when a pod ends. Each namespace has a quota of two pods; two pods run and the
+/// others wait.
 fn looks_at_the_end_of_a_pod(namespaces: usize, pods: usize, with_hints: bool) -> Vec<u64> {
     let mut w = driver_with(|options| {
         options.features =
@@ -209,8 +209,8 @@ fn looks_at_the_end_of_a_pod(namespaces: usize, pods: usize, with_hints: bool) -
     counted.collect()
 }
 
-/// DQ-9, Q-91: the end of a pod looks at no more than ten entries and pods, however many wait, with and without
-/// SchedulerPreQueueingHints.
+/// DQ-9, Q-91: after the end of a pod, at most ten entries and pods are checked for any number of waiting pods, with
+/// and without SchedulerPreQueueingHints.
 #[test]
 fn the_end_of_a_pod_looks_at_few_pods() {
     for with_hints in [true, false] {

@@ -1,5 +1,5 @@
-//! Deferred quotas in random runs of the scheduler, with failed calls and with schedulers that end and start again. An
-//! independent check follows what the API shows. Planted bugs must be found.
+//! Deferred quotas in random runs of the scheduler, with failed calls and with schedulers that exit and restart. An
+//! independent check follows the objects of the API. Planted bugs must be found.
 
 use berth_api::{Kind, Pod};
 use berth_framework::call::CallErrorKind;
@@ -30,7 +30,7 @@ fn quota() -> Value {
 /// A bug that is put into the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// PreEnqueue and Reserve do not look at the limit.
+    /// PreEnqueue and Reserve do not check the limit.
     Limit,
     /// PreEnqueue lets pods overtake.
     Order,
@@ -108,7 +108,7 @@ fn cpus(pod: &Pod) -> i64 {
         .map_or(0, |cpu| cpu.value())
 }
 
-/// The place in line: what the rules say.
+/// The place in line according to the rules.
 fn place(pod: &Pod) -> (i64, Option<berth_api::Time>, String) {
     (
         -i64::from(pod.priority()),
@@ -199,7 +199,7 @@ impl Run {
         }
     }
 
-    /// The pods of the line that wait, and those that were let through.
+    /// Checks the limits, and that no admitted pod was behind a waiting pod in line.
     fn check(&mut self) -> Result<(), String> {
         let bound = self.w.pods.values().filter(|pod| pod.is_assigned());
         let (pods, cpu) = bound.fold((0, 0), |(pods, sum), pod| (pods + 1, sum + cpus(pod)));
@@ -232,7 +232,7 @@ impl Run {
         Ok(())
     }
 
-    /// Everything comes to rest: then the first in line does not fit.
+    /// Runs until nothing changes any more; the first waiting pod must not fit then.
     fn rest(&mut self) -> Result<(), String> {
         for _ in 0..40 {
             self.w.answer_all();

@@ -147,7 +147,7 @@ fn devices_that_nodes_share_run_out_for_all() {
     let tried = w.attempt_named();
     assert!(tried.starts_with("d on "), "{tried}");
     let counts = w.scheduler.answer_cache().counts();
-    // Both groups of plugins evaluated all nodes once for each of the two kinds of pods, or shared what they have in
-    // common.
+    // Both groups of plugins evaluated all nodes once for each of the two kinds of pods, or shared their common
+    // answers.
     assert_eq!((counts.plain, counts.group_answers), (0, 3), "{counts:?}");
 }

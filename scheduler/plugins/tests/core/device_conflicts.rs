@@ -32,8 +32,8 @@ fn a_refused_allocation_frees_the_device() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
 }
 
-/// PL-162: after a conflict the write is made again for the newer version of the claim; one that was allocated by
-/// another component meanwhile is not overwritten.
+/// PL-162: after a conflict the write is repeated for the newer version of the claim; an allocation by another
+/// component is not overwritten.
 #[test]
 fn a_conflict_is_resolved_with_the_newer_claim() {
     for (situation, newer, bound) in [
@@ -83,8 +83,8 @@ fn with_device_of(node: &str, users: &[&str]) -> Value {
 }
 
 /// PL-162: the binding of a pod fails, so that the reservation of its claim ends, and the watch of claims is behind. In
-/// the next attempt, the reservation that the watch shows is the one that has ended: the pod is bound when the API
-/// server has confirmed a reservation, and not before.
+/// the next attempt, the watch still shows the ended reservation. The pod is bound only after the API server has
+/// confirmed a new reservation.
 #[test]
 fn a_reservation_that_has_ended_is_made_again() {
     let reservation = json!({"status": {"reservedFor": [user("p")]}});
@@ -152,8 +152,8 @@ fn a_conflict_is_resolved_at_once_with_the_version_that_the_watch_shows() {
     assert_eq!(bindings(&w), ["p on n1"]);
 }
 
-/// D-29, PL-162: the reservation of a pod whose binding fails ends, also when another pod reserves the claim meanwhile,
-/// and when the API server does not answer at first.
+/// D-29, PL-162: the reservation of a pod whose binding fails ends, also if another pod reserves the claim at the same
+/// time, and if the API server does not answer at first.
 #[test]
 fn the_end_of_a_reservation_is_not_replaced_by_another_reservation() {
     for failure in [None, Some(CallErrorKind::Unavailable)] {
@@ -273,8 +273,8 @@ fn a_device_is_not_free_while_its_allocation_is_on_its_way() {
     }
 }
 
-/// D-30, PL-160: pods that share a claim reserve it one after the other, each for the version that the one before has
-/// made, without asynchronous calls. No write fails with a conflict.
+/// D-30, PL-160: without asynchronous calls, pods that share a claim reserve it one after the other, each for the
+/// version that the previous write created. No write fails with a conflict.
 #[test]
 fn pods_that_share_a_claim_reserve_it_without_conflicts() {
     const PODS: usize = 15;

@@ -368,8 +368,8 @@ fn a_claim_has_so_many_consumers() {
     assert_eq!(w.attempt_named(), "c7 on n1");
 }
 
-/// A selector that an API server accepted and that would run for seconds: the evaluation ends at its limit of cost, the
-/// status of the pod names the claim and the limit, and a claim with a cheap selector is allocated meanwhile.
+/// A selector that an API server accepted and that would run for seconds: the evaluation ends at its cost limit, the
+/// status of the pod names the claim and the limit, and a claim with a cheap selector is allocated in the meantime.
 #[test]
 fn a_selector_that_is_too_expensive_is_stopped() {
     let items: Vec<String> = (0..20).map(|i| i.to_string()).collect();
@@ -475,8 +475,8 @@ fn a_binding_waits_for_its_devices() {
 }
 
 /// PL-318, PL-319: a slice whose devices skip operations of the kubelet. Without the gate, and on a node that does not
-/// declare the feature, the reasons of the node state why no device is used. With both, the allocation names what is
-/// skipped.
+/// declare the feature, the reasons of the node state why no device is used. With both, the allocation names the
+/// skipped operations.
 #[test]
 fn devices_that_skip_node_operations_are_explained_or_allocated() {
     let gate = Feature::DRAOptionalNodeOperations;

@@ -1,5 +1,5 @@
-//! Pods with claims in a seeded world: writes fail, watches lag, drivers come and go. After every write that the API
-//! accepts, a checker that shares nothing with the allocator looks at all allocations.
+//! Pods with claims in a seeded cluster: writes fail, watches lag, drivers are added and removed. After every write
+//! that the API accepts, a checker without code in common with the allocator verifies all allocations.
 
 use crate::drivers::driver;
 use berth_api::Kind;

@@ -18,7 +18,7 @@ fn wants_gpu(name: &str) -> PodBuilder {
     pod(name).request("example.com/gpu", "1")
 }
 
-/// A world in which devices back `example.com/gpu`: one on each of these nodes.
+/// A cluster with devices that back `example.com/gpu`: one on each of these nodes.
 fn world(nodes: &[&str]) -> Driver {
     let mut w = driver();
     let class =
@@ -34,7 +34,7 @@ fn world(nodes: &[&str]) -> Driver {
     w
 }
 
-/// The next write in text: what it is about, what it does, and its body.
+/// The next write as text: object, action, and body.
 fn next_write(w: &Driver) -> (String, Value) {
     let write = w.calls.iter().find_map(|(_, call)| match call {
         ApiCall::Write(write) => Some(write),
@@ -210,7 +210,7 @@ fn a_claim_of_an_earlier_attempt_is_deleted() {
     assert_eq!(w.attempt_named(), "p on n1");
 }
 
-/// PL-174: a DeviceClass that comes to back the resource wakes the pod.
+/// PL-174: a DeviceClass that newly backs the resource wakes the pod.
 #[test]
 fn a_class_wakes_the_pod() {
     let mut w = world(&["n1"]);

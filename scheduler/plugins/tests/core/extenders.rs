@@ -11,7 +11,7 @@ use berth_scheduler::testing::Driver;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// Two nodes of two CPUs, both taken: by `a` and `b`. Besides, `idle` is on the first.
+/// Two full nodes of two CPUs, used by the pods `a` and `b`. The pod `idle` is on the first node.
 fn full(extenders: impl IntoIterator<Item = FakeExtender>) -> Driver {
     let extenders: Vec<Arc<dyn Extender>> =
         extenders.into_iter().map(FakeExtender::build).collect();
@@ -43,7 +43,7 @@ fn made_room(w: &mut Driver) -> (Vec<String>, String, String) {
     answered(w, &began)
 }
 
-/// The same, of an attempt that has begun.
+/// The same, for an attempt that has begun.
 fn answered(w: &mut Driver, began: &str) -> (Vec<String>, String, String) {
     while !w.jobs.is_empty() {
         w.reply();
@@ -71,7 +71,7 @@ fn answered(w: &mut Driver, began: &str) -> (Vec<String>, String, String) {
     (going, node, message)
 }
 
-/// P-14, F-43, case 239: what one extender makes of two candidates.
+/// P-14, F-43, case 239: the changes of two candidates by one extender.
 #[test]
 fn an_extender_chooses_where_room_is_made_and_who_goes() {
     type Stated = Result<Vec<ChosenVictims>, String>;
@@ -306,8 +306,8 @@ fn no_plugin_is_asked_without_a_pod() {
     assert_eq!(made_room(&mut w).0, [""; 0]);
 }
 
-/// F-37, P-3, P-14: an extender has a timeout. A preemptor that was deleted meanwhile needs no victims, and no pod is
-/// evicted for resources that are free already.
+/// F-37, P-3, P-14: an extender has a timeout. No victim is evicted for a preemptor that was deleted during the call,
+/// or for resources that are free already.
 #[test]
 fn time_goes_on_while_an_extender_thinks_about_evictions() {
     let agrees = || extender("http://e").preempt(|_, _| Ok(vec![victims("n1", &["a"], 0)]));
@@ -658,7 +658,7 @@ fn the_next_extender_does_not_receive_rejected_nodes() {
     assert_eq!(asked.try_iter().collect::<Vec<_>>(), ["n1 n2", "n2"]);
 }
 
-/// P-14: of the victims that an extender agreed to, only those go that are still needed.
+/// P-14: only the victims that are still needed are evicted, even if an extender agreed to more.
 #[test]
 fn victims_that_are_not_needed_any_more_stay() {
     let agrees = extender("e").preempt(|_, _| Ok(vec![victims("n1", &["a", "b"], 0)]));
@@ -676,7 +676,7 @@ fn victims_that_are_not_needed_any_more_stay() {
     assert_eq!(w.nominated("vip"), "n1");
 }
 
-/// P-14: candidates that do not last are looked for so many times.
+/// P-14: the search for candidates is repeated a limited number of times if candidates become invalid.
 #[test]
 fn the_search_for_candidates_comes_to_an_end() {
     let (notify, asked) = channel();
@@ -712,7 +712,7 @@ fn the_search_for_candidates_comes_to_an_end() {
 }
 
 /// P-24: without SchedulerAsyncPreemption the scheduling cycle waits for the deletion of its victims. If their node is
-/// deleted meanwhile, the nominations to another node that reuses its slot remain.
+/// deleted in the meantime, the nominations to another node that reuses its slot remain.
 #[test]
 fn the_place_of_a_node_is_not_the_node() {
     let features = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);

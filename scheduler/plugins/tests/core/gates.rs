@@ -57,8 +57,8 @@ fn a_gated_pod_is_left_alone() {
     }
 }
 
-/// a pod that PreEnqueue blocks keeps the room on its nominated node from pods of lower priority, whichever
-/// plugin blocks it. They are tried when the nomination ends.
+/// a pod blocked by the PreEnqueue of any plugin keeps the room on its nominated node from pods of lower
+/// priority. They are tried when the nomination ends.
 #[test]
 fn the_room_of_a_gated_pod_is_kept() {
     let claim = json!([{"name": "c", "resourceClaimName": "not-there"}]);

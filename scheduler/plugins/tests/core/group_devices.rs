@@ -1,4 +1,4 @@
-//! Resource claims that the pods of a group use together, and those that belong to a group.
+//! Resource claims that the pods of a group share, and claims that belong to a group.
 
 use crate::devices::{
     FINALIZER, allocate, answer_statuses, answer_write, bindings, claim, is_claim_write, using,
@@ -61,14 +61,14 @@ fn a_gang_that_cannot_start_gives_the_devices_back() {
     assert!(lone.starts_with("lone on n"), "{lone}");
 }
 
-/// G-31: a member whose allocation is refused leaves the devices to the others, of which one writes the allocation.
+/// G-31: a member whose allocation is refused leaves the devices to the others; one of them writes the allocation.
 #[test]
 fn a_member_that_fails_leaves_the_devices_to_the_others() {
     let mut w = gang_with_a_claim(&["a", "b"], "1");
     w.attempts();
     answer_write(&mut w, None);
     answer_write(&mut w, Some(CallErrorKind::Refused));
-    // The other one goes on when nothing was received for a while.
+    // The other member continues after a timeout.
     w.wait(6);
     let bodies: Vec<Value> = writes(&w).into_iter().map(|(_, _, body)| body).collect();
     assert!(!bodies.is_empty());
@@ -142,7 +142,7 @@ fn a_claim_of_the_group_is_reserved_for_the_group() {
     assert_eq!(bindings(&w).len(), 3);
 }
 
-/// G-32: without the gate, a claim that was made for the group is not the pod's; with it, only that of the group is.
+/// G-32: without the gate, a pod cannot use a claim that was created for its group; with it, only the group's claim.
 #[test]
 fn a_claim_of_another_owner_is_not_the_groups() {
     for (is_on, owner, why) in [

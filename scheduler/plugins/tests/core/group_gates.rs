@@ -43,7 +43,7 @@ fn waits_for(blocker: &str, plugin: &str, stated: &str) -> String {
     )
 }
 
-/// G-10: a member without gates states what it waits for now, whichever member lost its gate first.
+/// G-10: a member without gates reports its current reason, in every order in which members lose their gates.
 #[test]
 fn a_member_that_loses_its_gate_states_the_quorum() {
     const NAMES: [&str; 3] = ["q1", "q2", "q3"];
@@ -74,8 +74,8 @@ fn a_member_that_loses_its_gate_states_the_quorum() {
     }
 }
 
-/// G-10: a member whose claim exists does not state that it lacks it, whichever claim is made first. It states the
-/// reason of a member that lacks one.
+/// G-10: a member whose claim exists does not report a missing claim, in every order in which claims are created. It
+/// reports the reason of a member whose claim is missing.
 #[test]
 fn a_member_whose_claim_was_made_states_the_reason_of_another() {
     const NAMES: [&str; 3] = ["q1", "q2", "q3"];
@@ -115,7 +115,8 @@ fn a_member_whose_claim_was_made_states_the_reason_of_another() {
     }
 }
 
-/// G-10, G-6: a member that waits for the quorum beside one with a gate states that gate once the quorum is met.
+/// G-10, G-6: if another member has a gate, a member that waits for the quorum reports that gate once the quorum is
+/// met.
 #[test]
 fn the_quorum_is_not_stated_once_it_is_met() {
     let mut w = driver();

@@ -1,4 +1,5 @@
-//! Groups at random: gangs of several sizes come, change and go, with nodes, failed bindings, preemption and topology.
+//! Random groups: gangs of several sizes are created, changed and deleted, with nodes, failed bindings, preemption and
+//! topology.
 //!
 //! After each step, the records of the scheduler agree (the driver checks that), and no gang is bound below its
 //! minimum. In the end, with room for all, every complete gang runs.

@@ -103,7 +103,7 @@ fn a_gang_that_no_rack_holds_waits() {
     assert_eq!(racks(&w, &pods), ["b"; 3]);
 }
 
-/// G-21: the members that run decide the rack of those that come later.
+/// G-21: the running members determine the rack of later members.
 #[test]
 fn a_later_member_stays_in_the_rack_of_its_group() {
     let mut w = driver();

@@ -148,7 +148,7 @@ fn a_gang_below_its_minimum_is_gated() {
     assert_eq!(condition(&w, "g"), "True Scheduled: ");
 }
 
-/// G-8: pods that come before their group are kept until it appears.
+/// G-8: pods that are created before their group are kept until it appears.
 #[test]
 fn pods_may_come_before_their_group() {
     let mut w = driver();
@@ -196,7 +196,7 @@ fn a_higher_minimum_gates_a_gang_that_was_admitted() {
     assert_eq!(w.attempts(), ["g: p1 on n1, p2 on n1"]);
 }
 
-/// G-7: groups are ordered by their priority, and the one that comes second gets the message about what it lacks.
+/// G-7: groups are ordered by their priority, and the second group gets the message about the missing resources.
 #[test]
 fn groups_are_tried_by_priority() {
     let mut w = driver();
@@ -301,7 +301,8 @@ fn a_hopeless_group_is_quiet() {
     assert_eq!(attempts, 2, "one, and one after five minutes");
 }
 
-/// G-17, G-18: placements of a failed attempt are reverted, and each pod states its own reason or that of the group.
+/// G-17, G-18: placements of a failed attempt are reverted, and each pod reports its own reason or the reason of the
+/// group.
 #[test]
 fn nothing_is_placed_of_a_gang_that_does_not_fit() {
     let mut w = driver();
@@ -350,7 +351,7 @@ fn members_above_the_minimum_are_placed_in_the_same_cycle() {
     assert_eq!(condition(&w, "g"), "True Scheduled: ");
 }
 
-/// G-16: a member that failed is replaced: those that run count.
+/// G-16: a failed member is replaced; running members count.
 #[test]
 fn a_replacement_counts_the_members_that_run() {
     let mut w = driver();
@@ -362,7 +363,7 @@ fn a_replacement_counts_the_members_that_run() {
     assert_eq!(w.attempts(), ["g: p3 on n1"]);
 }
 
-/// G-18, G-19: a basic group of which nothing fits.
+/// G-18, G-19: a basic group without any member that fits.
 #[test]
 fn a_basic_group_without_room() {
     let mut w = driver();
@@ -502,7 +503,7 @@ pub(crate) fn driver_and(plugin: Extensions) -> Driver {
     })
 }
 
-/// G-17: a member that Permit rejects may be the one without which the gang cannot start.
+/// G-17: the gang cannot start if Permit rejects a member that is needed for the minimum.
 #[test]
 fn a_permit_plugin_may_not_leave_a_gang_short() {
     let extra = fake("Extra").permit(|_, pod, _, _| {

@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 
 /// The sizes of a list.
 const SIZES: [usize; 2] = [250, 1_000];
-/// Four times the items may need so many times the work: searches in sorted lists need a little more than four times.
+/// The maximum growth of the work for four times the items: searches in sorted lists need a little more than four
+/// times.
 const GROWTH_MAX: u64 = 6;
 
-/// CSI drivers, those of in-tree volumes among them, with a limit on each node.
+/// CSI drivers, including drivers of in-tree volumes, with a limit on each node.
 const DRIVERS: [&str; 6] = [
     "driver",
     "ebs.csi.aws.com",
@@ -50,7 +51,7 @@ fn world() -> Driver {
     w
 }
 
-/// Tries pods until none is left, and carries out what the scheduler calls.
+/// Tries pods until none is left, and carries out the calls of the scheduler.
 fn settle(w: &mut Driver) {
     for _ in 0..20 {
         let is_idle = w.attempt_named() == "idle";
@@ -64,7 +65,7 @@ fn settle(w: &mut Driver) {
     }
 }
 
-/// A pod comes and is deleted, and a node offers more.
+/// Creates and deletes a pod, and increases the capacity of a node.
 fn disturb(w: &mut Driver) {
     w.pod(pod("o").request("cpu", "1").label("app", "web"));
     settle(w);
@@ -129,7 +130,7 @@ fn work(list: &List, items: usize) -> u64 {
     Str::reads() - began
 }
 
-/// Beside each object, an ordinary pod is bound; `disturb` checks that.
+/// An ordinary pod is bound in addition to each object; `disturb` checks that.
 #[test]
 fn work_grows_with_the_size_of_an_object() {
     let lists: Vec<List> = Kind::ALL.iter().flat_map(|kind| lists_of(*kind)).collect();

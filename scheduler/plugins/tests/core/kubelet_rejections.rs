@@ -1,5 +1,5 @@
-//! Rejections of kubelets with the whole scheduler: which node the next pod of a controller gets, and what wakes pods.
-//! Debug builds compare both evaluators in each decision.
+//! Rejections of kubelets with the whole scheduler: the node of the next pod of a controller, and the woken pods. Debug
+//! builds compare both evaluators in each decision.
 
 use crate::drivers::driver_with;
 use berth_api::OwnerReference;
@@ -76,8 +76,8 @@ fn nodes_of_pods(w: &mut Driver, pods: usize) -> Vec<String> {
         .collect()
 }
 
-/// PL-358, PL-359: the better node is left after its first rejection, because of the score, and after three rejections if
-/// they do not count in scores. Without the plugin, the loop goes on.
+/// PL-358, PL-359: the better node is avoided after its first rejection, because of the score, and after three
+/// rejections if they do not count in scores. Without the plugin, the loop continues.
 #[test]
 fn the_next_pods_get_another_node() {
     let with_weight = |weight: Option<i64>| {

@@ -1,4 +1,4 @@
-//! The in-tree plugins at work in the scheduling core: what only shows when they meet queue, cache and dispatcher.
+//! The in-tree plugins in the scheduling core: behaviour that depends on queue, cache and dispatcher.
 
 mod at_rest;
 mod bad_input;

@@ -78,8 +78,8 @@ fn is_write_of(kind: Kind) -> impl Fn(&ApiCall) -> bool {
     move |call| matches!(call, ApiCall::Write(write) if write.object().kind == kind)
 }
 
-/// PL-340, PL-341: two devices take 16 CPUs, and 2 · 512Mi + 2 containers · 2 · 128Mi = 1.5Gi of memory. With the CPU
-/// of the containers the pod counts with 17 CPUs, and a pod of 4 CPUs does not fit beside it.
+/// PL-340, PL-341: two devices use 16 CPUs, and 2 · 512Mi + 2 containers · 2 · 128Mi = 1.5Gi of memory. With the CPU of
+/// the containers the pod counts as 17 CPUs, and a pod of 4 CPUs does not fit in addition.
 #[test]
 fn devices_count_on_their_node() {
     let mut w = world(gates(true), "2Gi");
@@ -114,7 +114,7 @@ fn devices_count_on_their_node() {
     );
 }
 
-/// PL-341: a pod is tried again if what its devices take cannot be written to its status.
+/// PL-341: a pod is tried again if the resources used by its devices cannot be written to its status.
 #[test]
 fn a_pod_whose_status_cannot_be_written_is_tried_again() {
     for kind in [CallErrorKind::Refused, CallErrorKind::Conflict] {
@@ -137,7 +137,7 @@ fn a_pod_whose_status_cannot_be_written_is_tried_again() {
     }
 }
 
-/// PL-342: what is missing on the node, and whether it would be on the empty node as well.
+/// PL-342: the resources missing on the node, and whether they are missing on the empty node as well.
 #[test]
 fn a_node_needs_room_for_what_devices_take() {
     for (name, cpus, claims, memory, expected) in [

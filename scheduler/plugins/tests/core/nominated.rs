@@ -18,8 +18,7 @@ fn required(kind: &str, app: &str) -> Value {
         {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": app}}}]}}})
 }
 
-/// C-18: two nodes, of which `n1` has a nominated pod of the same priority. The last column is what becomes of the new
-/// pod if
+/// C-18: two nodes; `n1` has a nominated pod of the same priority. The last column is the result for the new pod if
 /// `n2` is closed.
 #[test]
 fn the_pod_and_the_nominated_pod_are_judged_together() {

@@ -142,7 +142,7 @@ fn the_message_names_the_node_and_the_victims_since_1_37() {
 }
 
 /// P-21, P-22, case 243: the watch shows the last victim terminating before its deletion is answered. The preemptor
-/// that PreEnqueue blocked meanwhile is admitted. If the victim is only terminating, no event notifies the preemptor,
+/// that PreEnqueue blocked until then is admitted. If the victim is only terminating, no event notifies the preemptor,
 /// and it is activated at once. If the victim was deleted, the event moves the preemptor like any other pod.
 #[test]
 fn a_preemptor_is_admitted_when_its_last_victim_terminates() {
@@ -616,8 +616,8 @@ fn a_host_port_with_two_holders_is_free_when_both_are_removed() {
     }
 }
 
-/// A pod that another plugin rejects in PreFilter before DynamicResources has looked at it: no pod is preempted for it,
-/// and its nomination stays.
+/// Another plugin rejects a pod in PreFilter before DynamicResources runs: no pod is preempted for it, and its
+/// nomination is kept.
 #[test]
 fn a_pod_that_prefilter_rejects_neither_preempts_nor_loses_its_nomination() {
     let claim = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});

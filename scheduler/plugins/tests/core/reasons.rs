@@ -226,7 +226,7 @@ fn claims_state_why_not_in_kube_schedulers_words() {
     assert_eq!(notified, "node(s) had no available volume zone");
 }
 
-/// C-31: those that need more of a cluster, or that another plugin comes before, are met in the plugins' own tests.
+/// C-31: the plugins' own tests cover reasons that need a larger cluster, or that another plugin's reason precedes.
 #[test]
 fn the_other_reasons_read_like_kube_schedulers() {
     for (reason, text) in [

@@ -83,7 +83,7 @@ fn room_for_a_resize_is_made_on_the_pods_own_node() {
         assert_eq!(w.deletions(), ["b"], "{release}: {text}");
         assert_eq!(w.nominated("a"), "", "{release}");
         w.answer_which(is_deletion, None, true);
-        // B terminates: no other pod is evicted meanwhile.
+        // B is terminating, so no other pod is evicted.
         for text in w.wait(10).attempts() {
             assert!(text.starts_with("a: "), "{release}: {text}");
         }

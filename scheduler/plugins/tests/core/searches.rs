@@ -1,7 +1,8 @@
-//! Pods with very many items of a kind that the API allows, in the default profile: an ordinary pod is bound beside
-//! each. A limit for each item (a selector, a term, a port) does not limit an attempt, because nothing limits the sum.
+//! Pods with very many items of a kind that the API allows, in the default profile. An ordinary pod must be bound in
+//! each case. A limit for each item (a selector, a term, a port) does not limit an attempt, because nothing limits the
+//! sum.
 //!
-//! Steps are counted, not time: each situation names after how many attempts the ordinary pod has its node.
+//! Steps are counted, not time: each case states the number of attempts after which the ordinary pod has its node.
 
 use crate::drivers::{driver, driver_with};
 use berth_api::{Duration, Kind};
@@ -386,8 +387,8 @@ fn pods_with_very_many_items_do_not_delay_other_pods() {
     }
 }
 
-/// C-59, Q-112: a pod that is too large for all nodes. It is placed on one of the nodes that were evaluated; if it fits
-/// on none of them, the next attempt goes on with the others, and ordinary pods are bound in between.
+/// C-59, Q-112: a pod that is too large to be compared with all nodes. It is placed on an evaluated node; if it fits on
+/// none of them, the next attempt continues with the other nodes, and ordinary pods are bound in between.
 #[test]
 fn a_large_pod_is_compared_with_some_nodes_in_an_attempt() {
     let tolerations: Vec<Value> = (0..40_000)
@@ -403,7 +404,7 @@ fn a_large_pod_is_compared_with_some_nodes_in_an_attempt() {
     assert!(text.starts_with("fits on n"), "{text}");
     w.answer_all();
     w.deleted("fits");
-    // Of the nodes that come next, only the last one has as much.
+    // Among the next nodes, only the last one has enough CPU.
     w.node(node("n499").capacity("100", "8Gi", "110"));
     w.pod(decoded("waits", &spec).request("cpu", "50"));
     let mut attempts = 0;
@@ -428,8 +429,8 @@ fn a_large_pod_is_compared_with_some_nodes_in_an_attempt() {
     }
 }
 
-/// A preemptor beside nodes with pods of very many priorities and disruption budgets: its attempt ends, and the
-/// ordinary pod is bound at the next one.
+/// A preemptor and nodes with pods of very many priorities and disruption budgets: its attempt ends, and the ordinary
+/// pod is bound in the next one.
 #[test]
 fn a_preemptor_with_very_many_choices_does_not_delay_other_pods() {
     let mut w = driver();

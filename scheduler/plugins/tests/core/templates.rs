@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const CPU: &str = "3950m";
 
-/// Three nodes of 4 CPUs, and so many pods of a template of which each fills a node.
+/// Three nodes of 4 CPUs, and `count` pods of a template; each pod fills a node.
 fn crowded(
     count: usize,
     features: FeatureGates,
@@ -37,8 +37,8 @@ fn count(w: &Driver, metric: Metric) -> f64 {
     w.metric(metric, &["default-scheduler"])
 }
 
-/// A pod that was bound by another scheduler comes and goes: room seems to be freed, and no waiting pod fits. Returns
-/// which pods were evaluated.
+/// A pod that was bound by another scheduler is added and deleted: room seems to be freed, and no waiting pod fits.
+/// Returns the evaluated pods.
 fn evaluated_in_vain(w: &mut Driver) -> Vec<String> {
     w.pod(pod("other").request("cpu", CPU).on("n1"));
     w.deleted("other");
@@ -65,7 +65,8 @@ fn one_pod_of_a_template_is_evaluated() {
     }
 }
 
-/// what pods of real templates have beside their requests does not make them evaluated one by one.
+/// other fields of real pod templates, in addition to requests, do not cause the pods to be evaluated
+/// individually.
 #[test]
 fn one_pod_of_a_template_is_evaluated_whatever_the_template_contains() {
     let spread = json!({"topologySpreadConstraints": [{

@@ -19,10 +19,10 @@ const SELECTED: &str = "volume.kubernetes.io/selected-node";
 const NOTHING_TO_BIND: &str = "1 node(s) didn't find available persistent volumes to bind. no new claims to deallocate, preemption: 0/1 nodes \
      are available: 1 Preemption is not helpful for scheduling.";
 
-/// A cluster with a store of volumes and claims beside it.
+/// A cluster with a separate store of volumes and claims.
 struct Cluster {
     world: Driver,
-    /// Volumes and claims as the API stores them; the scheduler knows what it was shown.
+    /// Volumes and claims as the API stores them; the scheduler has only received the shown ones.
     stored: BTreeMap<String, (Kind, Value)>,
     version: u64,
 }
@@ -66,8 +66,8 @@ fn using(name: &str, claims: &[&str]) -> PodBuilder {
     })
 }
 
-/// PL-180: where the plugin of a volume comes to be migrated, kept answers about the node change, and waiting pods are
-/// tried when it is not any more.
+/// PL-180: if the plugin of a volume becomes migrated, kept answers about the node change; if it no longer is, waiting
+/// pods are tried.
 #[test]
 fn the_migration_of_a_plugin_changes_where_its_volumes_are() {
     let mut w = driver();
@@ -183,7 +183,7 @@ impl Cluster {
         self.world.gone(object);
     }
 
-    /// The component that binds completes what the scheduler has begun: the claim gets the volume.
+    /// The volume controller completes the binding that the scheduler has begun: the claim gets the volume.
     fn bind(&mut self, claim: &str, volume: &str) -> &mut Self {
         self.change(claim, |claim| {
             claim["spec"]["volumeName"] = json!(volume);
@@ -229,7 +229,7 @@ impl Cluster {
         self.answer_write_with(|_| None)
     }
 
-    /// The same; `answer` may put another answer in the place of the honest one.
+    /// The same; `answer` may replace the honest answer.
     fn answer_write_with(&mut self, answer: impl Fn(&CallResult) -> Option<CallResult>) -> String {
         let calls = &mut self.world.calls;
         let at = calls
@@ -255,7 +255,7 @@ impl Cluster {
         self.world.complete(id, Err::<(), _>(error(kind)));
     }
 
-    /// The calls that wait for an answer when all status patches are answered: a binding goes after them.
+    /// The calls without an answer after all status patches are answered, because a binding is sent after them.
     fn calls(&mut self) -> Vec<String> {
         let is_patch = |call: &ApiCall| matches!(call, ApiCall::PatchPodStatus { .. });
         while self.world.calls.iter().any(|(_, call)| is_patch(call)) {
@@ -470,7 +470,7 @@ fn a_refused_write_is_undone_and_decided_anew() {
     assert_eq!(c.events(), [scheduled("p", "n1")]);
 }
 
-/// The second of two writes is refused: what was written stays, and the next attempt goes on from there.
+/// The second of two writes is refused: the first write is kept, and the next attempt continues from there.
 #[test]
 fn what_was_written_is_found_by_the_next_attempt() {
     let mut c = Cluster::new(&["n1", "n2"]);
@@ -520,7 +520,7 @@ fn a_pod_whose_claims_are_not_bound_in_time_is_tried_again() {
     assert_eq!(c.events(), [late]);
     assert_eq!(c.world.scheduler.bindings_in_flight(), 0);
     assert_eq!(c.world.place_of("p"), Some(QueuedIn::ErrorBackoff));
-    // The claim is still for that node, and the pod goes nowhere else.
+    // The claim is still assigned to that node, so the pod cannot use another one.
     c.world.answer_all();
     c.world.wait(20);
     assert_eq!(c.world.attempt_named(), format!("p on {node}"));
@@ -529,7 +529,7 @@ fn a_pod_whose_claims_are_not_bound_in_time_is_tried_again() {
     assert_eq!(c.calls(), [format!("bind p to {node}")]);
 }
 
-/// A scheduler that was started again finds the claim annotated, or the volume given, by the one before.
+/// A restarted scheduler finds the claim annotated, or the volume reserved, by the previous process.
 #[test]
 fn what_was_begun_before_a_restart_goes_on() {
     let mut c = Cluster::new(&["n1", "n2"]);
@@ -666,7 +666,7 @@ fn a_pod_that_is_deleted_waits_no_longer() {
     }
 }
 
-/// The answer to a write is lost: what was carried out is seen, and not refused for the version that it made.
+/// The answer to a write is lost: the watch shows the result, and the next write is not refused because of its version.
 #[test]
 fn a_lost_answer_does_no_harm() {
     for shown_first in [true, false] {

@@ -1,4 +1,4 @@
-//! The eviction of victims, and the rejection of the preemptor by PreEnqueue meanwhile.
+//! The eviction of victims, and the rejection of the preemptor by PreEnqueue during it.
 
 use super::*;
 use berth_framework::call::{CallError, CallErrorKind, RelatedObject, Response};
@@ -209,7 +209,7 @@ fn without_the_gate_evictions_are_waited_for() {
     }
 }
 
-/// P-3: without the gate, a preemptor that goes while it waits for one eviction needs no other.
+/// P-3: without the gate, no further victim is evicted for a preemptor that is deleted during the wait for an eviction.
 #[test]
 fn without_the_gate_no_victim_is_evicted_for_a_deleted_preemptor() {
     let mut world = world(vec![("n", vec![plain("a", 1, 2), plain("b", 2, 2)])]);
@@ -390,7 +390,7 @@ fn a_preemptor_is_rejected_while_its_victims_are_evicted() {
     assert_eq!(got, Ok(Hint::Skip));
 }
 
-/// P-5: what counts is how a pod looks with our own writes, though on its node it is counted as the API shows it.
+/// P-5: a pod is judged with Berth's own pending writes, but counted on its node as the API shows it.
 #[test]
 fn a_victim_goes_from_when_its_deletion_is_handed_over() {
     let mut preemptor = plain("p", 10, 4);

@@ -24,8 +24,8 @@ fn number_of(name: &str) -> usize {
     NAMES.iter().position(|n| *n == name).expect("a node")
 }
 
-/// P-8, P-9, case 235: so many per cent of the nodes that may be helped, at least so many, at most all;
-/// one after another from anywhere, and from the first one on after the last.
+/// P-8, P-9, case 235: the number of tried nodes is a percentage of the nodes that may be helped, at least the absolute
+/// minimum, at most all. They are tried in order from a random node, wrapping round.
 #[test]
 fn enough_candidates_end_the_search() {
     for (percentage, absolute, expected) in [
@@ -51,7 +51,7 @@ fn enough_candidates_end_the_search() {
                 assert_eq!(next, (one + 1) % 10, "{case}: {tried:?}");
                 wrapped |= next == 0;
             }
-            // All cost the same: the first by name of those that were tried.
+            // All candidates cost the same, so the first tried node by name is chosen.
             let first = tried.iter().min().expect("one at least");
             assert_eq!(outcome.text(), format!("{first}: on-{first}"), "{case}");
         }
@@ -79,8 +79,8 @@ fn the_search_begins_anywhere() {
     assert!(of_others.len() > 5, "{of_others:?}");
 }
 
-/// P-9, case 235: the search goes on past enough candidates until one of them
-/// breaks no budget, and ends with it.
+/// P-9, case 235: the search continues past the wanted number of candidates until a candidate breaks no budget, and
+/// ends with it.
 #[test]
 fn the_search_ends_with_a_candidate_that_breaks_no_budget() {
     for second in 0..20 {
@@ -93,8 +93,8 @@ fn the_search_ends_with_a_candidate_that_breaks_no_budget() {
     }
 }
 
-/// P-9: where each candidate breaks a budget, all nodes are tried, but only as many candidates as were wanted are
-/// weighed: the first ones.
+/// P-9: if every candidate breaks a budget, all nodes are tried, but only the first candidates up to the wanted number
+/// are compared.
 #[test]
 fn no_more_candidates_are_weighed_than_were_wanted() {
     for second in 0..20 {

@@ -36,7 +36,7 @@ fn as_few_and_as_unimportant_pods_as_possible_go() {
             4,
             "n: a b",
         ),
-        // b comes back first and leaves no room for a and c.
+        // b is added back first and leaves no room for a and c.
         (
             "small ones stay only if there is room",
             vec![plain("a", 1, 1), plain("b", 5, 2), plain("c", 2, 1)],
@@ -238,8 +238,9 @@ fn victims_go_in_the_order_of_their_importance() {
     }
 }
 
-/// P-13: a pod uses up each of its budgets, also after one of them is broken. Pod a breaks its own budget and uses up
-/// the one that it shares with b: then b, which has to go, breaks that one, and the other node is cheaper.
+/// P-13: a pod is counted in each of its budgets, even if one of them is violated already. Pod a violates its own
+/// budget and uses up the budget that it shares with b. The eviction of b violates the shared budget, so the other node
+/// is cheaper.
 #[test]
 fn every_budget_of_a_pod_is_used_up() {
     for (own, both, expected) in [(0, 1, "m: costly"), (5, 1, "n: a"), (0, 2, "n: b")] {

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use std::ops::{AddAssign, Neg};
 use std::sync::Arc;
 
-/// The sums over pods. Sums wrap round, so that what was added can always be taken away again.
+/// The sums over pods. Sums wrap round, so that added amounts can always be subtracted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sums {
     /// Terms that do not want the new pod near.
@@ -95,9 +95,9 @@ pub(super) struct KeyCounts {
     pub(super) key: Str,
     /// The domains as of the last node that has changed.
     pub(super) topology: Arc<Topology>,
-    /// Whether the key is one of the terms of the pods that the ledger is for.
+    /// Whether a term of the incoming pods has this key.
     pub(super) is_own: bool,
-    /// Whether it is one of their required affinity terms.
+    /// Whether a required affinity term of the incoming pods has this key.
     pub(super) is_wanted_near: bool,
     /// Its column in a class; without one, its sums are in the marks and points.
     pub(super) column: Option<usize>,
@@ -164,7 +164,7 @@ impl KeyCounts {
         Some((domain, self.post(domain, before, after)))
     }
 
-    /// Adds what pods count for, and returns the part in domains.
+    /// Adds the effect of pods, and returns the part of the sums that is in domains.
     pub(super) fn add(&mut self, effect: PodEffect, per_node: &PodsPerNode) -> Sums {
         self.counted.reserve(per_node.len());
         let domains = self.topology.domains().min(per_node.len());
@@ -179,8 +179,8 @@ impl KeyCounts {
         total
     }
 
-    /// Adds what a pod of a node counts for, and reports which nodes look different by that; false when the node is in
-    /// no domain.
+    /// Adds the effect of a pod on a node, and adds the nodes whose class changes to `changed`. Returns false if the
+    /// node is in no domain.
     pub(super) fn add_and_report(
         &mut self,
         slot: Slot,
@@ -196,7 +196,7 @@ impl KeyCounts {
         true
     }
 
-    /// Adds the nodes of a domain, one of which is `slot`, unless it is elsewhere by now.
+    /// Adds the nodes of a domain. `slot` was one of them when it was counted, but may have moved since.
     fn push_nodes(&self, domain: u32, slot: Slot, nodes: &mut Vec<Slot>) {
         let there = self.topology.nodes_of().get(domain as usize);
         let there = there.copied().unwrap_or(0) as usize;
@@ -219,7 +219,7 @@ impl KeyCounts {
         self.recounted = Sums::default();
     }
 
-    /// Puts what was recounted in the place of the former value, and returns the difference.
+    /// Replaces the former value by the recounted one, and returns the difference.
     pub(super) fn end_recount(&mut self, slot: Slot, changed: &mut Vec<Slot>) -> Sums {
         let index = slot.index() as u32;
         let sums = std::mem::take(&mut self.recounted);

@@ -43,7 +43,7 @@ fn between() -> Layout {
     }
 }
 
-/// Makes up what is in the cluster.
+/// Generates random objects of a cluster.
 struct Chance(Rng);
 
 impl Chance {
@@ -192,7 +192,7 @@ struct Scene {
     chance: Chance,
     cluster: Cluster,
     placed: Vec<(berth_api::Str, Arc<PodInfo>)>,
-    /// Every pod that was made up so far.
+    /// Every generated pod.
     seen: Vec<Arc<PodInfo>>,
 }
 
@@ -283,7 +283,7 @@ struct Answers {
     scores: Option<Vec<(Slot, i64)>>,
 }
 
-/// Of the nodes that fit, those that are scored: as in a search that was not for all.
+/// The feasible nodes that are scored: all, or a random part as after a search that did not cover all nodes.
 fn looked_at(fit: Vec<Slot>, seed: u64) -> Vec<Slot> {
     let mut rng = Rng::with_seed(seed);
     let all = rng.bool();
@@ -468,8 +468,8 @@ fn fragment(plugin: &InterPodAffinity, cx: &Context<'_>, pod: &PodInfo) -> Fragm
     fragment
 }
 
-/// For every order of changes, and whenever a pod of the same fragment asks: the answer of the ledger is what is
-/// counted plainly for that pod. PL-80 to PL-87.
+/// For every order of changes and every pod with the fragment: the answer of the ledger is equal to a direct count for
+/// that pod. PL-80 to PL-87.
 #[test]
 fn ledgers_answer_as_the_plain_plugin() {
     let features = FeatureGates::default();
@@ -523,7 +523,7 @@ fn ledgers_answer_as_the_plain_plugin() {
     );
 }
 
-/// A pod that concerns no ledger changes no answer when it comes.
+/// The addition of a pod that concerns no ledger changes no answer.
 #[test]
 fn pods_that_do_not_concern_a_ledger_change_nothing() {
     let features = FeatureGates::default();
@@ -569,7 +569,7 @@ fn pods_that_do_not_concern_a_ledger_change_nothing() {
     );
 }
 
-/// If a ledger is indifferent, the plugin accepts the pod on every node, whichever pods are removed.
+/// If a ledger is indifferent, the plugin accepts the pod on every node, after the removal of any pods.
 #[test]
 fn indifferent_ledgers_stay_so_when_pods_go() {
     let features = FeatureGates::default();

@@ -110,7 +110,7 @@ impl ConstraintCounts {
         domain.copied().unwrap_or_default()
     }
 
-    /// The number in the class of a domain's nodes: that of its pods or, below [`MISSING`], that of the domain.
+    /// The number in the class of a domain's nodes: the number of pods or, encoded below [`MISSING`], the domain.
     fn class_of_domain(&self, number: u32) -> i64 {
         let domain = self.domain(number);
         if self.is_hard && domain.nodes <= FEW_NODES {
@@ -120,7 +120,7 @@ impl ConstraintCounts {
         }
     }
 
-    /// The number in the class of a node with so many pods.
+    /// The number in the class of a node with this number of pods.
     pub(super) fn class(&self, slot: Slot, pods: i64) -> i64 {
         let place = self.place(slot);
         match place.domain() {
@@ -264,7 +264,7 @@ impl ConstraintCounts {
                 }
             });
         }
-        // When the ledger is opened, no node has a class yet.
+        // While the ledger is being opened, no node has a class yet.
         let Some(changed) = changed else { return };
         for (number, class) in classes.into_iter().flatten() {
             if self.is_hard && self.class_of_domain(number) != class {

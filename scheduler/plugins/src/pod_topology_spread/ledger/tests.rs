@@ -29,14 +29,15 @@ enum Op {
     RemovePod(String),
     SetService(String, Value),
     RemoveService(String),
-    /// The books follow, and are compared. The number chooses feasible nodes; zero is those that pass the filter.
+    /// The ledgers catch up and are compared. The number selects the feasible nodes; zero selects the nodes that pass
+    /// the filter.
     CatchUp(u64),
 }
 
 #[derive(Debug, Clone)]
 struct Case {
     args: Value,
-    /// The first one opens the books; the others look at them where they have the same fragment.
+    /// The first pod opens the ledgers; the others use them if they have the same fragment.
     pods: Vec<Value>,
     ops: Vec<Op>,
 }
@@ -584,8 +585,8 @@ fn the_cases_are_of_every_kind() {
     assert!(kinds.into_iter().all(|kind| kind >= 10), "{kinds:?}");
 }
 
-/// Hosts with equally many pods are one class, however many there are; zones stay apart. A pod that comes changes
-/// the class of its own host alone.
+/// Hosts with equal numbers of pods are one class; zones are separate classes. An added pod changes the class of its
+/// own host only.
 #[test]
 fn there_are_few_classes_and_few_changes() {
     let mut cluster = Cluster::default();

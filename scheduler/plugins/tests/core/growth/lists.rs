@@ -17,7 +17,7 @@ pub(super) struct List {
     pub(super) kind: Kind,
     /// The fields on the way to it.
     path: Vec<&'static FieldFacts>,
-    /// Of the alternatives that an item can have, the one that its items have.
+    /// The alternative that the items use, if an item can have several alternatives.
     alternative: Option<&'static str>,
     /// Whether the items are equal, as far as they can be.
     pub(super) are_equal: bool,
@@ -48,7 +48,7 @@ fn type_of(kind: Kind) -> TypeId {
     facts.find(resource.type_name).expect("its type")
 }
 
-/// The fields of a type, those of embedded types included.
+/// The fields of a type, including fields of embedded types.
 fn fields(of: TypeId) -> Vec<&'static FieldFacts> {
     let own = Facts::get().types[of.0].fields.iter();
     own.flat_map(|field| match field.shape.object() {
@@ -76,7 +76,7 @@ pub(super) fn lists_of(kind: Kind) -> Vec<List> {
                     alternative,
                     are_equal,
                 };
-                // What the scheduler does not read is not decoded.
+                // A list that the scheduler does not read is not decoded.
                 let is_read = list.object(1, "a") != list.object(3, "a");
                 lists.extend(is_read.then_some(list));
             }
@@ -108,7 +108,7 @@ fn walk(
     above.pop();
 }
 
-/// The fields of which an object has one: pointers to objects.
+/// The alternative fields of an object, at most one of which may be set: pointers to objects.
 fn alternatives(of: TypeId) -> Vec<&'static str> {
     let fields = fields(of).into_iter();
     let is_alternative = |field: &&FieldFacts| field.pointer && field.shape.object().is_some();
@@ -188,7 +188,7 @@ impl List {
         object
     }
 
-    /// An object with values in all of its fields but those of which it has one.
+    /// An object with values in all of its fields, but only one of its alternative fields.
     fn sample_object(
         &self,
         of: TypeId,

@@ -1,12 +1,12 @@
-//! Pairs of lists: the work of the scheduler for two lists that are long at once is the work for each of them.
+//! Pairs of lists: the work of the scheduler for two long lists at once is the sum of the work for each of them.
 //!
-//! The **interaction** of two lists is the work with both long, less the work with each of them long, plus the work with
-//! both short. What is done for each item of a list is not part of it, however much that is; a product of both lists is.
-//! Short lists have half as many items as long ones, not one: a single item can fit where several do not, and then the
-//! attempt ends elsewhere, which is no product.
+//! The **interaction** of two lists is the work with both long, less the work with each of them long, plus the work
+//! with both short. Work done for each item of a list cancels out, whatever its amount; a product of both lists does
+//! not. Short lists have half as many items as long ones, not one: a single item can fit where several do not, and then
+//! the attempt ends elsewhere, which is no product.
 //!
-//! The interaction of two sets of lists is that of all pairs. A pod that is rejected hides the plugins that follow, so that
-//! lists that reject a pod are measured one by one.
+//! The interaction of two sets of lists is the sum over all pairs. A pod that is rejected hides the plugins that
+//! follow, so that lists that reject a pod are measured individually.
 
 use super::lists::{List, NAME, lists_of};
 use super::{settle, world};
@@ -190,7 +190,7 @@ fn plain(all: &[List]) -> Lists<'_> {
     plain
 }
 
-/// The lists of a pod: those with which it is bound, and those with which it is rejected.
+/// The lists of a pod: lists with which it is bound, and lists with which it is rejected.
 fn divided<'l>(lists: &[&'l List]) -> (Lists<'l>, Lists<'l>) {
     let is_bound = |lists: &[&List]| work((lists, SHORT), (&[], 0), Second::Pod).1;
     let (bound, rejected): (Lists<'l>, Lists<'l>) =
