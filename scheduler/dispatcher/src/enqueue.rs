@@ -1,4 +1,4 @@
-//! Taking calls in: what a new call and the calls about its object do to each other (D-7 to D-9, D-24, D-26).
+//! Accepting calls: the interaction of a new call with the calls for its object (D-7 to D-9, D-24, D-26).
 
 use super::object::{CallEntry, WaitingPlace};
 use super::status::StatusChange;
@@ -10,10 +10,10 @@ use berth_framework::{ApiCall, CallError, CallId, Write};
 use std::cmp::Ordering;
 
 impl Dispatcher {
-    /// Takes a call, to be sent when its turn comes.
+    /// Accepts a call, to be sent when its turn comes.
     ///
-    /// Show the object to the dispatcher ([`Dispatcher::sync`]) before or just after: otherwise it cannot see that a
-    /// call is needless.
+    /// Pass the object to the dispatcher ([`Dispatcher::sync`]) immediately before or after: otherwise the dispatcher
+    /// cannot detect a needless call.
     pub fn enqueue(&mut self, call: ApiCall, now: Time) -> CallId {
         let id = self.new_id();
         self.backlog.tracked += 1;
@@ -84,7 +84,7 @@ impl Dispatcher {
         None
     }
 
-    /// A call meets those that are there about its object already.
+    /// Combines a new call with the existing calls for its object.
     fn meet(&mut self, at: u32, new: CallEntry, now: Time) {
         let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
@@ -108,7 +108,7 @@ impl Dispatcher {
                 self.backlog.join(at, new);
             }
             Ordering::Equal if waits => self.merge(at, new, now),
-            // D-7.2, D-9: the first one, or behind the one on its way.
+            // D-7.2, D-9: the first waiting call, or a call that waits for the call in flight.
             Ordering::Greater | Ordering::Equal => {
                 if let Some(new) = self.admit(new, now) {
                     self.backlog.add(at, new);
@@ -160,13 +160,13 @@ impl Dispatcher {
         let change = object.change_of(first);
         let is_done = object.is_done(&first.call);
         let is_needless = change.as_ref().map_or(is_done, |change| object.has(change));
-        // An attempt that may have been carried out has written what the object need not show yet.
+        // An attempt with an unknown result may have written values that the object does not show yet.
         let is_unclear = first.unclear && change.is_some();
         let result = if change.as_ref().is_some_and(StatusChange::is_empty) {
             skipped(message)
         } else if first.attempts > 0 && object.is_hopeless(&first.call, change) {
-            // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last
-            // word.
+            // A retry that cannot or must not succeed any more fails. A call that was never sent is sent, because the
+            // API decides.
             let by_now = if first.is_status_patch() {
                 text::BOUND
             } else {
@@ -199,14 +199,14 @@ impl Backlog {
         }
     }
 
-    /// Puts a call in the place of the last one that waits; returns that one.
+    /// Replaces the last waiting call by a new one, and returns the replaced call.
     pub(super) fn replace(&mut self, at: u32, new: CallEntry) -> Option<CallEntry> {
         let object = self.objects.get_mut(at)?;
         let place = object.place;
         if object.waiting.len() > 1
             && let Some(last) = object.waiting.last_mut()
         {
-            // The place is that of the first one.
+            // The place of the object depends on its first call, so it is unchanged.
             self.types.begins_to_wait(new.call_type());
             let old = std::mem::replace(last, new);
             self.types.ends_to_wait(old.call_type());
@@ -223,7 +223,7 @@ impl Backlog {
 
     // --- where objects wait --------------------------------------------------------------------------------
 
-    /// Adds a call behind those that wait for the object.
+    /// Appends a call to the waiting calls of the object.
     pub(super) fn add(&mut self, at: u32, mut entry: CallEntry) {
         self.decide(at, &mut entry);
         self.set_waiting(at, entry, None);
@@ -242,7 +242,7 @@ impl Backlog {
         self.place(at, position);
     }
 
-    /// Puts a call before those that wait for the object.
+    /// Inserts a call before the waiting calls of the object.
     pub(super) fn set_first(&mut self, at: u32, entry: CallEntry) {
         self.unplace(at);
         self.types.begins_to_wait(entry.call_type());
@@ -334,11 +334,11 @@ fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
     }
 }
 
-/// Adds to a new call what is left of an old one of its type that was not carried out. The changes of status patches are
-/// in the desired status of the pod.
+/// Adds the unfinished part of an old call to a new call of its type. The changes of status patches are in the desired
+/// status of the pod.
 ///
 /// # Errors
-/// Why one call cannot do both; the new one stays as it was.
+/// The reason why one call cannot do both; the new call is unchanged.
 pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), MergeError> {
     if let (ApiCall::Write(write), ApiCall::Write(earlier)) = (&new.call, &old.call) {
         new.call = Write::clone(write).after(earlier)?.into();

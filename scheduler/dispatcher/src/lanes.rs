@@ -1,8 +1,8 @@
-//! Lanes: which call goes next when there are more than may be on their way.
+//! Lanes: the order of calls when more are waiting than may be in flight.
 //!
-//! Each lane has a reserved share that no other lane can take, and a maximum. What is not reserved is shared, and
-//! goes to the highest lane that can use it. So a burst in a low lane cannot delays a higher one, and a burst in a
-//! high lane cannot starve a lower one.
+//! Each lane has a reserved share that no other lane can use, and a maximum. The unreserved share is given to the
+//! highest lane that can use it. So a burst in a low lane cannot delay a higher lane, and a burst in a high lane cannot
+//! starve a lower lane.
 
 use berth_framework::write::Lane;
 use std::collections::BTreeSet;
@@ -100,7 +100,7 @@ impl Lanes {
         Lane::ALL.map(beyond).iter().sum()
     }
 
-    /// The object that goes next, which is not ready any more; `None` when no lane with room has one.
+    /// Removes the next object to send from the ready objects; `None` when no lane with room has one.
     pub(super) fn pick(&mut self) -> Option<(Lane, u32)> {
         let lane = Lane::ALL
             .into_iter()

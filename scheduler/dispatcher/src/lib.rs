@@ -1,26 +1,26 @@
-//! The API calls of the core, until their results are in (KEP-5229, KEP-5501).
+//! The API calls of the core until their results are known (KEP-5229, KEP-5501).
 //!
-//! The core hands calls in and never waits: the edge takes what may be sent ([`Dispatcher::next_calls`]), sends it,
-//! and returns the result ([`Dispatcher::complete`]); the component that made a call finds its end among
-//! [`Dispatcher::take_finished`]. Each call ends exactly once.
+//! The core passes calls to the dispatcher and never waits: the edge takes the calls that may be sent
+//! ([`Dispatcher::next_calls`]), sends them, and returns the results ([`Dispatcher::complete`]). The component that
+//! made a call finds its result in [`Dispatcher::take_finished`]. Each call ends exactly once.
 //!
 //! Its other tasks:
-//! - **One call per object** is on its way at a time. A newer call merges with a waiting one of its type, replaces a
+//! - **One call per object** is in flight at a time. A newer call merges with a waiting one of its type, replaces a
 //!   less relevant one, or is dropped for a more relevant one (status patch < binding < deletion); the component that
-//!   made a dropped call is notified. A call that reverts one that was not sent removes both.
-//! - **Lanes** ([`Lane`]): a burst of status patches never delays a binding, and every lower lane keeps a
-//!   share.
-//! - **Statuses of pods** (`pod_status`): one row for each pod has what is written now, the report of PreEnqueue, which is
-//!   written 5 s later, and what the API did not take, which is offered again.
-//! - **Retries** of failures that pass, with backoff and jitter, a limited number of times.
-//! - **What objects look like**: updates ([`Dispatcher::sync`]) drop waiting calls that have become needless, and
+//!   made a dropped call is notified. A call that reverts an unsent one removes both.
+//! - **Lanes** ([`Lane`]): a burst of status patches never delays a binding, and every lower lane keeps a share.
+//! - **Statuses of pods** (`pod_status`): one row for each pod has the changes to write now, the report of PreEnqueue,
+//!   which is written 5 s later, and the changes refused by the API, which are offered again.
+//! - **Retries** of temporary failures, with backoff and jitter, a limited number of times.
+//! - **The state of objects**: updates ([`Dispatcher::sync`]) drop waiting calls that have become needless, and
 //!   [`Dispatcher::writes`] returns the changes of our calls that the object does not show yet.
-//! - **Bounds**: the number of kept calls is limited; from a threshold on, [`Dispatcher::is_saturated`] asks for a pause.
+//! - **Bounds**: the number of kept calls is limited; from a threshold on, [`Dispatcher::is_saturated`] requests a
+//!   pause.
 //!
 //! With the gate SchedulerAsyncAPICalls off ([`DispatcherOptions::asynchronous`]) calls about one object are sent one
 //! after another, and nothing is merged, skipped or delayed.
 //!
-//! **Architecture invariant:** a state machine. No clock, no I/O, no lock; jitter comes from a seed.
+//! **Architecture invariant:** a state machine. No clock, no I/O, no lock; jitter is derived from a seed.
 
 mod desired_status;
 mod difference;
@@ -85,10 +85,10 @@ mod text {
 pub struct Finished {
     /// The call.
     pub id: CallId,
-    /// The call as it was sent last, or would have been. A status patch that was dropped contains no changes.
+    /// The call as it was last sent or would have been sent. A dropped status patch contains no changes.
     pub call: ApiCall,
-    /// The result. A call that was dropped on purpose ends with an error of that kind, see
-    /// [`CallErrorKind::is_dropped`]; [`Finished::for_waiter`] returns what that means to a component that waits.
+    /// The result. A deliberately dropped call ends with an error of that kind, see [`CallErrorKind::is_dropped`];
+    /// [`Finished::for_waiter`] returns the result for a component that waits for the call.
     pub result: CallResult,
     /// The time in flight, retries included; `None` when it was never sent, or not by itself.
     pub took: Option<Duration>,
@@ -248,7 +248,7 @@ impl Dispatcher {
         self.backlog.types.register(call_type)
     }
 
-    /// The number of calls of each `call_type` that have not been sent yet, those that are held back included.
+    /// The number of unsent calls of each `call_type`, including calls that are held back.
     pub fn pending(&self) -> BTreeMap<&'static str, usize> {
         self.backlog.types.all_waiting()
     }
@@ -268,8 +268,8 @@ impl Dispatcher {
         self.backlog.tracked == 0
     }
 
-    /// Sends nothing any more: what waits is dropped, and so is what will be handed in (D-16, D-28). What is on its
-    /// way may still be completed.
+    /// Stops sending: waiting calls and all later calls are dropped (D-16, D-28). Calls in flight may still be
+    /// completed.
     pub fn close(&mut self, now: Time) {
         self.closed = true;
         let all: Vec<u32> = self.backlog.objects.iter().map(|(at, _)| at).collect();
@@ -282,7 +282,7 @@ impl Dispatcher {
         }
     }
 
-    /// A call and those that joined it have ended.
+    /// Ends a call and the calls that joined it.
     fn end(&mut self, entry: CallEntry, result: CallResult, now: Time) {
         let ids = 1 + entry.joined.len();
         debug_assert!(self.backlog.tracked >= ids, "a call that ends was tracked");
@@ -403,7 +403,7 @@ impl Dispatcher {
 }
 
 impl Backlog {
-    /// Forgets an object that there is nothing to remember of.
+    /// Drops an object without remaining state.
     fn tidy(&mut self, at: u32) {
         if let Some(object) = self.objects.get_mut(at) {
             object.tidy_status();

@@ -22,20 +22,20 @@ pub(super) struct CallEntry {
     pub(super) id: CallId,
     /// Calls that want just this one: they get its result.
     pub(super) joined: Vec<CallId>,
-    /// The call as it was sent last. A status patch that waits contains no changes: it is made of the desired status of
-    /// the pod when it is sent. With the gate SchedulerAsyncAPICalls off, each contains its own.
+    /// The call as it was last sent. A waiting status patch contains no changes: they are computed from the desired
+    /// status of the pod when it is sent. With the gate SchedulerAsyncAPICalls off, each patch contains its own
+    /// changes.
     pub(super) call: ApiCall,
     pub(super) made_at: Time,
     /// The end of the pause before its next attempt.
     pub(super) not_before: Option<Time>,
     pub(super) attempts: u32,
     pub(super) first_sent: Option<Time>,
-    /// Whether an attempt failed that may have been carried out all the same.
+    /// Whether an attempt failed although the API may have carried it out.
     pub(super) unclear: bool,
-    /// Whether the last attempt was for an earlier version of the object than the API server has: the next update ends
-    /// the pause.
+    /// Whether the last attempt was for an older version than the API server has. The next update then ends the pause.
     pub(super) awaits_update: bool,
-    /// Whether the call in flight is not repeated when it fails: the pod is left to another scheduler.
+    /// Whether the call in flight is not retried after a failure, because the pod is left to another scheduler.
     pub(super) is_last: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct TrackedObject {
     pub(super) stored: Option<ApiObject>,
     pub(super) in_flight: Option<Box<CallEntry>>,
     pub(super) waiting: SmallVec<[CallEntry; 1]>,
-    /// The desired status of the pod, as far as it is neither effective nor in flight.
+    /// The desired status of the pod, except changes that are effective or in flight.
     pub(super) status: Option<Box<DesiredStatus>>,
     pub(super) place: WaitingPlace,
     /// The write that is not shown yet.
@@ -99,7 +99,7 @@ pub(super) struct TrackedObject {
     pub(super) expires: Option<Time>,
     /// The last writes to which others may hold afterwards, with the versions that they made, oldest first.
     pub(super) followed: VecDeque<(Write, Str)>,
-    /// The object is deleted; what is on its way is the last.
+    /// The object is deleted; the call in flight is the last one.
     pub(super) gone: bool,
 }
 
@@ -158,7 +158,7 @@ impl TrackedObject {
         }
     }
 
-    /// Remembers what a call has written, unless the object shows it already: updates may be faster than answers.
+    /// Remembers the changes of a call until the object shows them. Updates may arrive before answers.
     pub(super) fn note_written(
         &mut self,
         call: &ApiCall,
@@ -242,8 +242,8 @@ impl TrackedObject {
         }
     }
 
-    /// The part of a change that is to be sent: only what differs from the pod. `None` when nothing does. After an
-    /// attempt that may have been carried out that is unknown, and all of it is sent that is still true.
+    /// The part of a change to send: only the differences from the pod; `None` if there are none. After an attempt with
+    /// an unknown result the differences are unknown, so everything that is still true is sent.
     pub(super) fn cut(&self, change: StatusChange, is_unclear: bool) -> Option<StatusChange> {
         match self.stored_pod() {
             None => Some(change),
@@ -252,8 +252,7 @@ impl TrackedObject {
         }
     }
 
-    /// The latest version of the pod that is known: the one that the API showed last, or a later one that our calls have
-    /// made.
+    /// The latest known version of the pod: the last version shown by the API, or a later version created by our calls.
     pub(super) fn known_version(&self) -> Option<Str> {
         let stored = &self.stored_pod()?.metadata.resource_version;
         let made = self.written.latest_version();
@@ -278,7 +277,7 @@ impl TrackedObject {
     }
 }
 
-/// All objects that there is something to remember of.
+/// All objects with state in the dispatcher.
 #[derive(Debug, Default)]
 pub(super) struct TrackedObjects {
     slots: Slab<TrackedObject>,

@@ -59,36 +59,36 @@ impl RetryPolicy {
 /// The options of the dispatcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DispatcherOptions {
-    /// Whether calls about one object are merged and skipped (gate SchedulerAsyncAPICalls). Otherwise each
-    /// is sent, in order.
+    /// Whether calls about one object are merged and skipped (gate SchedulerAsyncAPICalls). Otherwise every call is
+    /// sent, in order.
     pub asynchronous: bool,
     /// The number of calls that may be in flight at once. Never fewer than the reserved shares together.
     pub in_flight_max: usize,
     /// The shares of the lanes.
     pub lanes: LaneShares,
-    /// The number of calls that are kept at once, in flight or waiting. Status patches may take half of them; what is
-    /// above is refused. Reports of PreEnqueue may take a quarter. From three quarters on, the dispatcher is saturated.
+    /// The maximum number of calls, in flight or waiting. Status patches may use half of them; further ones are
+    /// refused. Reports of PreEnqueue may use a quarter. From three quarters on, the dispatcher is saturated.
     pub tracked_max: usize,
     /// The repetition of status patches.
     pub status_retry: RetryPolicy,
     /// The repetition of the other calls.
     pub write_retry: RetryPolicy,
-    /// The time for which a write that has succeeded is assumed though no update of the object shows it, when the
-    /// server did not return which version it made: by then another client has overwritten it.
+    /// The time for which a successful write is assumed although no update of the object shows it, if the server did
+    /// not return the version. After that time, another client is assumed to have overwritten it.
     pub unseen_max: Duration,
-    /// The same when it did. Then the write ends with the update that shows that version or a later one; this is
-    /// the last resort, should none ever come.
+    /// The same if the server returned the version. The write normally ends with the update that shows that version or
+    /// a later one; this limit applies if no such update arrives.
     pub unshown_max: Duration,
     /// The seed of the jitter.
     pub seed: u64,
 }
 
 impl DispatcherOptions {
-    /// Options for a scheduler with that `parallelism`: eight calls on their way for each.
+    /// Options for a scheduler with this `parallelism`: eight calls in flight for each.
     ///
-    /// kube-scheduler means its dispatcher to run as many calls as it has workers (16), which together with its
-    /// client's 50 calls a second is what lets status patches delays bindings. A call that is on its way costs next
-    /// to nothing here, and bindings wait for the server most of their time.
+    /// kube-scheduler runs at most as many calls as it has workers (16). Together with its client's limit of 50 calls
+    /// per second, status patches therefore delay bindings. In Berth, a call in flight costs almost nothing, and
+    /// bindings mostly wait for the server.
     pub fn for_parallelism(parallelism: usize) -> Self {
         Self::for_in_flight(parallelism.saturating_mul(8))
     }
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// D-19: what the server asks for counts when it is longer, within reason, and is spread like any pause.
+    /// D-19: a longer pause requested by the server is used, up to a limit, and gets jitter like any pause.
     #[test]
     fn a_server_is_left_alone_as_long_as_it_asks() {
         let policy = RetryPolicy::STATUS;

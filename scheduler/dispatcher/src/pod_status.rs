@@ -1,15 +1,15 @@
-//! The desired status of each pod: the conditions and the nomination that the pod is to have and does not have yet.
+//! The desired status of each pod: the conditions and the nomination that the pod should have and does not have yet.
 //!
 //! [`DesiredStatus`] is the row of one pod:
-//! - **now**: what was decided (the result of a cycle, a nomination). It is written as soon as possible.
+//! - **now**: the decided changes (the result of a cycle, a nomination). They are written as soon as possible.
 //! - **report**: the answer of PreEnqueue plugins about the pod (KEP-5501). It is written when it has been due for 5 s;
 //!   later answers replace it without moving that time.
-//! - **refused**: what the API did not take in all attempts. It is offered again after 30 s, as far as the core finds it
-//!   still true by then.
+//! - **refused**: changes that the API refused in all attempts. They are offered again after 30 s, if the core finds
+//!   them still true by then.
 //!
-//! A row is compared with the pod as far as it is known: the stored object with the writes that have succeeded. A status
-//! patch is the difference at the time when it is sent. While it is in flight, the row does not contain its changes; if
-//! it fails and is repeated, they return to the row, where newer ones take precedence. A difference that ends by itself
+//! A row is compared with the known state of the pod: the stored object with the successful writes. A status patch is
+//! the difference at the time when it is sent. While it is in flight, the row does not contain its changes; if it fails
+//! and is retried, they return to the row, where newer changes take precedence. A difference that disappears by itself
 //! is never written.
 
 use super::desired_status::{DesiredStatus, RefusedChange, Report};
@@ -73,9 +73,9 @@ impl TrackedObject {
 }
 
 impl Dispatcher {
-    /// The answer of PreEnqueue plugins differs from the status of a pod: `call` sets or clears the condition, and is
-    /// made at `due`. A report that waits already keeps its time, unless the pod had passed meanwhile. While the pod
-    /// states it, or a more relevant call is about it, nothing is left to report.
+    /// Records that the answer of PreEnqueue plugins differs from the status of a pod: `call` sets or clears the
+    /// condition, and is sent at `due`. A waiting report keeps its time, unless the pod was admitted since. If the pod
+    /// has the condition, or a more relevant call is pending, there is nothing to report.
     ///
     /// With the gate SchedulerAsyncAPICalls off the call is made at once.
     pub fn report(&mut self, call: ApiCall, due: Time, now: Time) {
@@ -200,9 +200,9 @@ impl Dispatcher {
         }
     }
 
-    /// No profile schedules the pod any more: another scheduler writes its status from now on. What was not sent is dropped,
-    /// and what is in flight is not repeated (D-31). That an attempt may have been carried out is remembered, in case a
-    /// profile schedules the pod again.
+    /// Leaves the status of the pod to another scheduler, because no profile schedules the pod any more. Unsent changes
+    /// are dropped, and the call in flight is not retried (D-31). An attempt with an unknown result is remembered, in
+    /// case a profile schedules the pod again.
     pub fn leave_status(&mut self, uid: &str, now: Time) {
         let Some(at) = self.backlog.objects.find(Kind::Pod, uid) else {
             return;
@@ -254,7 +254,7 @@ impl Backlog {
         self.objects.get_mut(at)?.status.as_deref_mut()
     }
 
-    // --- what is written now -------------------------------------------------------------------------------
+    // --- changes to write now -------------------------------------------------------------------------------
 
     /// Moves the changes of a status patch into the row of its pod, where they take precedence.
     pub(super) fn decide(&mut self, at: u32, entry: &mut CallEntry) {
@@ -295,8 +295,8 @@ impl Backlog {
         }
     }
 
-    /// The call that waits as it is to be sent: of a status patch, what the pod does not have. `None` when nothing is
-    /// left to do. A nomination takes along a report that waited when it was decided. If the nomination has become
+    /// The waiting call as it is to be sent: a status patch contains only the differences from the pod. `None` if there
+    /// are none. A nomination includes a report that was waiting when it was decided. If the nomination has become
     /// needless, the report waits for its own time.
     pub(super) fn call_to_send(&mut self, at: u32, entry: &CallEntry) -> Option<ApiCall> {
         let object = self.objects.get_mut(at)?;
@@ -335,10 +335,10 @@ impl Backlog {
         }
     }
 
-    // --- what is written later -----------------------------------------------------------------------------
+    // --- changes to write later ----------------------------------------------------------------------------
 
-    /// A status patch is made: it takes the place of what was to be offered again. A condition in it takes the place of
-    /// the report; without one, the report is written along with it (D-24).
+    /// Replaces the refused changes by a new status patch. A condition in it replaces the report; without a condition,
+    /// the report is written with the patch (D-24).
     pub(super) fn supersede_later(&mut self, at: u32, patch: &mut CallEntry) {
         let Some(change) = StatusChange::of(&patch.call) else {
             return;
@@ -353,9 +353,9 @@ impl Backlog {
         }
     }
 
-    /// A change takes the place of what the API did not take. A nomination that it leaves alone is offered again, and a
-    /// condition that may have been written is remembered until there is another one. Returns whether it is unknown what
-    /// the pod has of the change.
+    /// Replaces the refused changes by a new change. A refused nomination that the change does not touch is offered
+    /// again, and a condition that may have been written is remembered until there is another one. Returns whether the
+    /// state of the pod is unknown for the changed fields.
     fn supersede_refused(&mut self, at: u32, change: &StatusChange) -> bool {
         let Some(refused) = self.row(at).and_then(|row| row.refused.as_mut()) else {
             return false;
@@ -428,7 +428,7 @@ impl Backlog {
         }
     }
 
-    /// Forgets what the API did not take. Returns whether an attempt may have been carried out.
+    /// Drops the refused changes. Returns whether an attempt may have been carried out.
     fn drop_refused(&mut self, at: u32) -> bool {
         let refused = self.row(at).and_then(|row| row.refused.take());
         if let Some(due) = refused.as_ref().and_then(|refused| refused.due) {
@@ -454,13 +454,13 @@ impl Backlog {
         }
     }
 
-    /// Forgets what is to be written later.
+    /// Drops the changes to write later.
     pub(super) fn drop_later(&mut self, at: u32) {
         self.drop_report(at);
         self.drop_refused(at);
     }
 
-    /// The time of what waits for the object may be another one.
+    /// Moves the object to its current place, because the time of its next change may differ.
     fn replan(&mut self, at: u32) {
         let object = self.objects.get(at);
         if object.is_some_and(|object| !matches!(object.place, WaitingPlace::Ready(..))) {

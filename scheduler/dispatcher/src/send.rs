@@ -1,4 +1,4 @@
-//! Sending calls and taking their results: lanes, retries and what follows (D-11, D-13, D-14, D-19).
+//! Sending calls and processing their results: lanes, retries and subsequent calls (D-11, D-13, D-14, D-19).
 
 use super::enqueue::carry_on;
 use super::object::{CallEntry, TrackedObject, WaitingPlace, is_status_patch};
@@ -108,7 +108,7 @@ impl Dispatcher {
                 self.note_written(at, &entry.call, version, now);
                 self.end(*entry, Ok(response), now);
             }
-            // Gone already: as good as done.
+            // The object is already deleted, so the deletion succeeded.
             Err(error) if is_deletion_of_nothing(&entry.call, error.kind) => {
                 self.note_written(at, &entry.call, None, now);
                 self.end(*entry, Err(error), now);
@@ -164,7 +164,7 @@ impl Dispatcher {
             self.drop_needless(at, text::NO_EFFECT, now);
             return;
         }
-        // A newer call has come meanwhile: it carries on what this one did not get done.
+        // A newer call is waiting. It takes over the unfinished part of this call.
         let Some(mut newer) = self.backlog.take_first(at) else {
             return;
         };
@@ -209,7 +209,7 @@ impl Dispatcher {
             self.backlog.expiries.remove(&(before, at));
         }
         self.backlog.expiries.insert((until, at));
-        // As many as calls, and no more: the oldest are believed no longer.
+        // At most `tracked_max` writes are remembered; the oldest are dropped.
         if self.backlog.expiries.len() > self.options.tracked_max
             && let Some((_, oldest)) = self.backlog.expiries.first().copied()
         {
@@ -237,7 +237,7 @@ pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> boo
     matches!(call, ApiCall::DeletePod { .. }) && kind == CallErrorKind::NotFound
 }
 
-/// Returns whether the answer to a status patch states that the pod does not exist: it was deleted meanwhile.
+/// Returns whether the answer to a status patch states that the pod does not exist, because it was deleted.
 pub(super) fn is_status_of_nothing(call: &ApiCall, kind: CallErrorKind) -> bool {
     is_status_patch(call) && kind == CallErrorKind::NotFound
 }

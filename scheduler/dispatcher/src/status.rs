@@ -118,7 +118,7 @@ impl StatusChange {
         }
     }
 
-    /// This change after an older one that was not made: what is new takes precedence, the rest of the old stays. Both
+    /// This change on top of an older unwritten change: new fields take precedence, the other old fields are kept. Both
     /// conditions are written if their types differ.
     #[must_use]
     pub(super) fn after(self, old: Self) -> Self {
@@ -166,7 +166,7 @@ fn others_of(conditions: &[ConditionPatch]) -> Vec<ConditionPatch> {
     others
 }
 
-/// Adds a condition in the place of an older one of its type.
+/// Adds a condition, replacing an older one of its type.
 pub(super) fn put(conditions: &mut Vec<ConditionPatch>, new: ConditionPatch) {
     match conditions.iter_mut().find(|old| old.kind == new.kind) {
         Some(old) => *old = new,

@@ -25,7 +25,7 @@ impl Dispatcher {
         }
     }
 
-    /// This is how the API shows an object now, of whatever kind; see [`Dispatcher::sync`].
+    /// Sets the object of any kind as the API shows it now; see [`Dispatcher::sync`].
     pub fn sync_object(&mut self, stored: &Object, now: Time) {
         let Some(at) = self
             .backlog
@@ -74,8 +74,8 @@ impl Dispatcher {
             .unwrap_or_default()
     }
 
-    /// Returns whether it is unknown what the pod states: a status patch is repeated that may have been carried out, or
-    /// was given up, or a condition is being removed that another client may have written again.
+    /// Returns whether the status of the pod is unknown: a status patch with an unknown result is retried or was given
+    /// up, or a condition is being removed that another client may have written again.
     pub fn is_status_unclear(&self, uid: &str) -> bool {
         let at = self.backlog.objects.find(Kind::Pod, uid);
         let object = at.and_then(|at| self.backlog.objects.get(at));
@@ -108,7 +108,7 @@ impl Dispatcher {
         changed
     }
 
-    /// The object was deleted: calls that were not sent will not be, and what is in flight is not repeated.
+    /// The object was deleted: unsent calls are dropped, and the call in flight is not retried.
     pub fn forget_object(&mut self, kind: Kind, uid: &str, now: Time) {
         let Some(at) = self.backlog.objects.find(kind, uid) else {
             return;
@@ -130,8 +130,8 @@ impl Dispatcher {
         self.backlog.tidy(at);
     }
 
-    /// Drops the waiting calls about an object of which `which` is true; what is on its way cannot be cancelled.
-    /// Returns how many calls were dropped.
+    /// Drops the waiting calls about an object for which `which` returns true; a call in flight cannot be cancelled.
+    /// Returns the number of dropped calls.
     pub fn cancel(
         &mut self,
         object: &ObjectKey,

@@ -18,7 +18,7 @@ use berth_framework::call::{ConditionPatch, ObjectKey, PodRef};
 use berth_framework::testing::{CLAIM_UPDATE, PodBuilder, VOLUME_UPDATE, annotate, pod};
 use std::sync::Arc;
 
-/// A dispatcher, the time, and what has come out so far.
+/// A dispatcher, the time, and the results so far.
 struct Desk {
     dispatcher: Dispatcher,
     now: Time,
@@ -158,7 +158,7 @@ fn short(call: &ApiCall) -> String {
 }
 
 impl Dispatcher {
-    /// The pod with what we have written or are about to write; the same object when that is nothing.
+    /// The pod with our successful and pending writes; the same object if there are none.
     fn effective(&self, stored: &Arc<Pod>) -> Arc<Pod> {
         let writes = self.writes(stored.uid());
         if writes.is_empty() {
@@ -216,7 +216,7 @@ impl Desk {
         self.look();
     }
 
-    /// Sends what may be sent; what was sent now, in short.
+    /// Sends the calls that may be sent, and returns them in short form.
     fn send(&mut self) -> Vec<String> {
         let calls = self.dispatcher.next_calls(self.now);
         let texts = calls.iter().map(|(_, call)| short(call)).collect();
@@ -244,7 +244,7 @@ impl Desk {
         self.now = self.now + Duration::from_millis(millis);
     }
 
-    /// Takes in what has ended, and checks the books.
+    /// Collects the finished calls, and checks the accounting.
     fn look(&mut self) {
         for finished in self.dispatcher.take_finished() {
             let id = finished.id;

@@ -1,5 +1,5 @@
-//! The types of calls that the dispatcher takes: those about pods that every scheduler makes, and those that plugins
-//! have registered (D-2, D-3, D-29).
+//! The types of calls that the dispatcher accepts: calls about pods that every scheduler makes, and the types that
+//! plugins have registered (D-2, D-3, D-29).
 
 use berth_framework::call::CallTypeError;
 use berth_framework::write::{CallType, POD_BINDING, POD_DELETION, POD_STATUS_PATCH};

@@ -100,7 +100,7 @@ fn view(entry: &CallEntry, in_flight: bool) -> CallView {
     }
 }
 
-/// The calls about a pod that have not ended, the one in flight first, then those that have failed, oldest first.
+/// The unfinished calls about a pod, the call in flight first, then the failed ones, oldest first.
 pub fn calls_about(dispatcher: &Dispatcher, uid: &str) -> Vec<CallView> {
     let objects = &dispatcher.backlog.objects;
     let object = objects.find(Kind::Pod, uid).and_then(|at| objects.get(at));

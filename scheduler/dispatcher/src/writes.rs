@@ -1,6 +1,6 @@
-//! Our writes to a pod that its stored object does not show: on their way, or made and not seen yet.
+//! Our writes to a pod that its stored object does not show yet: in flight, or successful and not seen.
 //!
-//! They make the **effective** pod: what the stored object will look like once the API shows what we have written.
+//! They make the **effective** pod: the stored object as it will be once the API shows our writes.
 
 use super::status::{ConditionChange, StatusChange, put};
 use berth_api::pod::PodCondition;
@@ -16,8 +16,8 @@ pub struct Writes {
     condition: Option<ConditionChange>,
     /// Conditions of other types.
     others: Vec<ConditionPatch>,
-    /// Whether clearing the condition removes one that the stored object does not show, such as a report of ours: then an
-    /// older condition that it still shows is removed, too.
+    /// Whether clearing the condition removes a condition that the stored object does not show, such as our own report.
+    /// An older condition that it still shows is then removed, too.
     clears_unshown: bool,
     nominated_node: Option<Str>,
     deletion: Option<(ConditionPatch, Time)>,
@@ -38,7 +38,7 @@ impl Writes {
         *self == Self::NONE
     }
 
-    /// Adds what a call writes. A binding adds nothing: the cache counts the pod on its node by itself.
+    /// Adds the changes of a call. A binding adds none, because the cache counts the pod on its node by itself.
     pub fn note(&mut self, call: &ApiCall, at: Time) {
         if let ApiCall::DeletePod { condition, .. } = call {
             self.deletion = Some((condition.clone(), at));
@@ -99,11 +99,11 @@ pub fn version_number(resource_version: &str) -> Option<VersionNumber> {
     resource_version.parse().ok()
 }
 
-/// Writes to one pod that have succeeded and that the stored object does not show yet.
+/// Successful writes to one pod that the stored object does not show yet.
 ///
-/// Each ends with the update that shows the version which it made, or a later one: then the stored object contains all
-/// of it, even if another client has overwritten it meanwhile. Where a version is not known, a write ends when the
-/// stored object looks as if it were made.
+/// Each write ends with the update that shows its version or a later one: the stored object then contains the write, or
+/// a later write of another client. If the version of a write is unknown, it ends when the stored object has the
+/// written values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PodWrites {
     writes: Writes,
@@ -151,7 +151,7 @@ impl PodWrites {
         versions.into_iter().flatten().max()
     }
 
-    /// Adds what a call has written, in which version, given the stored object: it may be newer than that.
+    /// Adds the changes of a call, with the version that it created. The stored object may be newer.
     pub(super) fn note(
         &mut self,
         call: &ApiCall,
@@ -166,8 +166,8 @@ impl PodWrites {
         if let Some(change) = StatusChange::of(call) {
             if let Some(condition) = change.condition {
                 self.condition_in = version;
-                // The API removes the condition whatever its reason. Until the stored object has reached that version, what
-                // it shows is older.
+                // The API removes the condition whatever its reason. Until the stored object has reached that version,
+                // its condition is outdated.
                 self.writes.clears_unshown |=
                     version.is_some() && condition == ConditionChange::Clear;
             }
@@ -183,13 +183,13 @@ impl PodWrites {
         }
     }
 
-    /// Forgets what the stored object shows.
+    /// Ends the writes that the stored object shows.
     pub(super) fn confirm(&mut self, stored: &Pod) {
         self.end(stored, true);
     }
 
-    /// Ends the writes whose version the stored object has reached; where that cannot be known, and `by_looks`, those
-    /// that it looks like.
+    /// Ends the writes whose version the stored object has reached. If that is unknown and `by_looks` is set, ends the
+    /// writes whose values it has.
     fn end(&mut self, stored: &Pod, by_looks: bool) {
         let now_at = version_number(&stored.metadata.resource_version);
         let has_come_to = |version: Option<VersionNumber>| Some(now_at? >= version?);

@@ -44,8 +44,8 @@ fn objects_do_not_wait_for_each_other() {
     assert_eq!(desk.send(), ["patch a on \"n1\"", "patch b on \"n1\""]);
 }
 
-/// D-1, D-19: the rule holds without the gate, too: a patch is repeated, before the calls that came after it; one that
-/// has nothing to change succeeds without a request.
+/// D-1, D-19: the rule also applies without the gate: a patch is retried before later calls, and a patch without
+/// changes succeeds without a request.
 #[test]
 fn a_failed_call_is_repeated_before_the_next() {
     let mut desk = off();

@@ -1,7 +1,7 @@
-//! Random calls, answers, updates and deletions; every run prints its seed when it fails.
+//! Random calls, answers, updates and deletions; a failed run prints its seed.
 //!
-//! Held to: each call ends exactly once; one call per object is on its way; no lane takes another's reserved share;
-//! a binding that may go goes at once; memory is bounded; when everything is answered nothing is left.
+//! Checked: each call ends exactly once; at most one call per object is in flight; no lane uses another's reserved
+//! share; a binding that may be sent is sent at once; memory is bounded; after all answers nothing is left.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +168,7 @@ fn run(seed: u64, asynchronous: bool) {
             run.check_no_pod_starves();
         }
     }
-    // Faults stop: everything comes to an end.
+    // No more faults: all calls end.
     for _ in 0..500 {
         run.desk.send();
         run.check();

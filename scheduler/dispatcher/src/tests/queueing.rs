@@ -250,8 +250,8 @@ fn a_call_is_over_before_its_end_is_reported() {
     assert!(!desk.dispatcher.has_finished(), "reported once");
 }
 
-/// D-17, D-18: objects come with their kind, so that none can be taken for another; one of another kind with the same
-/// UID, or one that nothing is known of, changes nothing.
+/// D-17, D-18: objects are identified by kind and UID. An object of another kind with the same UID, or an unknown
+/// object, changes nothing.
 #[test]
 fn an_object_of_another_kind_is_not_taken_for_a_pod() {
     let mut desk = desk();

@@ -4,7 +4,7 @@ use super::*;
 
 const NONE: [&str; 0] = [];
 
-/// D-5, case 147: what is about different objects is independent, and goes in order.
+/// D-5, case 147: calls about different objects are independent, and are sent in order.
 #[test]
 fn first_come_first_served_across_objects() {
     let mut desk = desk();

@@ -1,4 +1,5 @@
-//! The removal of reports of PreEnqueue plugins (KEP-5501) when a pod passes: the version that it holds for, and what it leaves.
+//! The removal of reports of PreEnqueue plugins (KEP-5501) when a pod is admitted: the version for which it is valid,
+//! and its result.
 
 use super::*;
 use berth_framework::condition::NOT_READY_FOR_SCHEDULING as NOT_READY;
@@ -30,7 +31,7 @@ fn a_rejection_after_a_removal_without_response_is_reported() {
         desk.answer_first(Ok(()));
         assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
     }
-    // Once more admitted, the new rejection is not reported.
+    // Admitted again, so the new rejection is not reported.
     let mut desk = desk();
     desk.shows(pod_that_states("p", NOT_READY));
     desk.report(clear("p"));
@@ -110,8 +111,8 @@ fn sent_removal(desk: &mut Desk) -> String {
     }
 }
 
-/// D-27: the removal of a report holds for one version of the pod. If the pod has a later one, the removal is looked at
-/// again when that is shown.
+/// D-27: the removal of a report is valid for one version of the pod. If the pod has a later version, the removal is
+/// decided again when that version is shown.
 #[test]
 fn a_report_is_removed_from_the_version_that_has_it() {
     let states = |reason: &str| pod_that_states("p", reason);
@@ -132,7 +133,7 @@ fn a_report_is_removed_from_the_version_that_has_it() {
         desk.answer_first(error(CallErrorKind::Conflict));
         desk.advance(29_000);
         assert_eq!(desk.send(), NONE, "{situation}");
-        // A list shows the same version once more.
+        // A list shows the same version again.
         desk.shows(states(NOT_READY).version(7));
         assert_eq!(desk.send(), NONE, "{situation}");
         desk.shows(shown.version(8));
@@ -144,7 +145,7 @@ fn a_report_is_removed_from_the_version_that_has_it() {
     }
 }
 
-/// D-27: what our calls have made of the pod is known before the watch shows it.
+/// D-27: the effect of our calls on the pod is known before the watch shows it.
 #[test]
 fn a_report_is_removed_from_the_version_that_the_report_made() {
     let mut desk = desk();
@@ -156,8 +157,8 @@ fn a_report_is_removed_from_the_version_that_the_report_made() {
     assert_eq!(sent_removal(&mut desk), "9");
 }
 
-/// D-17, D-27: the removal of a report that may have been carried out removes what the pod states, whatever it is. Until
-/// that is shown, the pod states nothing, and the result of the next cycle is written again.
+/// D-17, D-27: the removal of a report with an unknown result removes any condition of the pod. Until that is shown,
+/// the pod has no condition, and the result of the next cycle is written again.
 #[test]
 fn a_removal_also_removes_an_older_condition() {
     let mut desk = desk();

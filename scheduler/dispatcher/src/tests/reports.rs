@@ -1,4 +1,5 @@
-//! Reports of PreEnqueue plugins (KEP-5501): when they are written, and what other calls about the pod do to them.
+//! Reports of PreEnqueue plugins (KEP-5501): the time when they are written, and the effect of other calls about the
+//! pod.
 
 use super::*;
 use berth_framework::condition::NOT_READY_FOR_SCHEDULING as NOT_READY;
@@ -42,7 +43,7 @@ fn a_second_report_does_not_move_the_time() {
     assert_eq!(desk.dispatcher.next_wake(), None);
 }
 
-/// D-24, Q-105, cases 167, 170: what is sent at once when another call comes 3 s after the report.
+/// D-24, Q-105, cases 167, 170: the calls that are sent at once when another call follows the report after 3 s.
 #[test]
 fn what_another_call_does_to_a_report() {
     for (situation, call, sent) in [
@@ -87,8 +88,8 @@ fn a_needless_nomination_takes_no_report_along() {
     assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
 }
 
-/// D-14: a report has no response, and the pod has passed and is nominated meanwhile: the nomination does not state the
-/// report again.
+/// D-14: a report has no response, and the pod has been admitted and nominated since: the nomination does not repeat
+/// the report.
 #[test]
 fn a_nomination_repeats_no_report_that_has_ended() {
     let mut desk = desk();
@@ -121,7 +122,7 @@ fn another_condition_leaves_the_report() {
     assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
 }
 
-/// D-24, Q-102: what waits already is sent at once, and the report follows at its own time.
+/// D-24, Q-102: a waiting patch is sent at once, and the report follows at its own time.
 #[test]
 fn a_report_does_not_hold_back_an_earlier_call() {
     let mut desk = desk();
@@ -254,7 +255,7 @@ fn a_report_that_follows_the_result_of_a_cycle_is_not_lost() {
     assert_eq!(desk.send(), ["patch p SchedulingGated"]);
 }
 
-/// D-14, D-26: a report that comes while one is in flight or repeated.
+/// D-14, D-26: a report is made while another one is in flight or retried.
 #[test]
 fn a_report_meets_an_earlier_one() {
     for (situation, newer, answer, at_once, later) in [
@@ -428,8 +429,8 @@ fn a_report_behind_a_call_in_flight_has_its_own_time() {
     }
 }
 
-/// D-14: a status that was not taken in all attempts is offered again after 30 s, once, unless a newer one or the end
-/// of the pod comes first.
+/// D-14: a status refused in all attempts is offered again after 30 s, once, unless a newer one or the deletion of the
+/// pod is earlier.
 #[test]
 fn what_the_api_did_not_take_is_offered_again() {
     type Act = fn(&mut Desk);

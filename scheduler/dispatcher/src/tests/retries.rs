@@ -1,4 +1,4 @@
-//! Failures: which are repeated, how often, and what becomes of newer calls.
+//! Failures: the retried ones, the number of retries, and the effect on newer calls.
 
 use super::*;
 use CallErrorKind::{Conflict, NotFound, Refused, Timeout, Unavailable};
@@ -114,7 +114,7 @@ fn a_repeated_call_succeeds_once() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// D-14: a newer call carries on what a failed one did not get done; a pause holds for both.
+/// D-14: a newer call takes over the unfinished part of a failed one; a pause applies to both.
 #[test]
 fn a_newer_call_carries_on_a_failed_one() {
     for (situation, old, new, old_ends, sent, at_once) in [
@@ -165,7 +165,7 @@ fn a_newer_call_carries_on_a_failed_one() {
     }
 }
 
-/// D-14: a status patch that fails for good while a newer one waits: the newer one goes on alone.
+/// D-14: a status patch fails permanently while a newer one waits: the newer one is sent alone.
 #[test]
 fn a_call_that_fails_for_good_is_over() {
     let mut desk = desk();
@@ -190,7 +190,7 @@ fn a_binding_that_was_carried_out_after_all_has_succeeded() {
     assert_eq!(desk.end_of(id), "ok");
     assert_eq!(desk.send(), NONE);
 
-    // The second attempt is refused, and the update comes after that.
+    // The second attempt is refused before the update arrives.
     let mut desk = self::desk();
     let id = desk.call(bind("p", "n1"));
     desk.shows(pod("p"));
@@ -203,7 +203,7 @@ fn a_binding_that_was_carried_out_after_all_has_succeeded() {
     desk.shows(pod("p").version(2).on("n1"));
     assert_eq!(desk.end_of(id), "ok");
 
-    // The update comes while the second attempt is on its way.
+    // The update arrives while the second attempt is in flight.
     let mut desk = self::desk();
     let id = desk.call(bind("p", "n1"));
     desk.shows(pod("p"));

@@ -135,7 +135,7 @@ fn calls_without_end_are_refused() {
     assert!(!desk.dispatcher.is_saturated());
 }
 
-/// D-11: reports may take a quarter, so that they never block what a cycle has to write.
+/// D-11: reports may use a quarter, so that they never block the results of cycles.
 #[test]
 fn reports_leave_capacity_for_other_calls() {
     let mut desk = many(16);
@@ -149,7 +149,7 @@ fn reports_leave_capacity_for_other_calls() {
     assert_eq!(desk.end_of(id), "-");
 }
 
-/// Writes that the watch has not shown yet are remembered for as many objects as calls may wait, no more.
+/// Writes that the watch has not shown yet are remembered for at most the maximum number of waiting calls.
 #[test]
 fn unseen_writes_are_bounded() {
     let mut desk = many(16);
@@ -167,8 +167,8 @@ fn unseen_writes_are_bounded() {
     assert_eq!(desk.dispatcher.backlog.objects.iter().count(), 16);
 }
 
-/// 200,000 calls a second are easy: counted here as work that does not grow with what is there already. The time is
-/// measured by the benches.
+/// The work for a call does not grow with the number of existing calls, so that 200,000 calls a second are possible.
+/// The time is measured by the benches.
 #[test]
 fn a_million_calls_about_few_objects_stay_few() {
     let mut desk = many(1 << 10);

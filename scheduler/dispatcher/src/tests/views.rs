@@ -78,7 +78,7 @@ fn an_update_may_make_a_waiting_call_needless() {
     );
 }
 
-/// D-17, case 157: an update during the execution does not end the call, but what waits behind it is cut to it.
+/// D-17, case 157: an update during the execution does not end the call, but reduces the calls that wait for it.
 #[test]
 fn an_update_during_the_call_leaves_it_alone() {
     let mut desk = desk();
@@ -96,7 +96,8 @@ fn an_update_during_the_call_leaves_it_alone() {
     assert_eq!(desk.end_of(id), "ok");
 }
 
-/// D-19: only what changes is sent, and whether the status changes is worked out from what the server has by then.
+/// D-19: only changes are sent, and the change of the condition's status is computed from the latest version of the
+/// server.
 #[test]
 fn a_call_is_sent_as_the_object_is_by_then() {
     let mut desk = desk();
@@ -248,7 +249,7 @@ fn a_nomination_is_seen_while_its_write_is_repeated() {
 /// One update of a pod: its version, and the node that it is nominated to.
 type Update = (u64, &'static str);
 
-/// D-17: what the pod looks like after updates, when its nomination to n1 was answered with version 7.
+/// D-17: the effective pod after updates, when its nomination to n1 was answered with version 7.
 #[test]
 fn a_write_counts_until_an_update_shows_its_version() {
     let cases: [(&str, &[Update], &str); 8] = [
@@ -352,8 +353,7 @@ fn versions_that_are_no_numbers_are_not_compared() {
     }
 }
 
-/// D-17: a watch that is far behind does not make us forget what we know to be later. The time limit is the last
-/// resort.
+/// D-17: updates of a watch that is far behind do not drop the known later writes. The time limit ends them at last.
 #[test]
 fn a_write_of_a_known_version_outlasts_a_slow_watch() {
     for (answer, seconds) in [

@@ -1,4 +1,4 @@
-//! Writes of objects that are no pods: their types, lane and retries, and what becomes of them when the object is seen.
+//! Writes of objects other than pods: their types, lane and retries, and their end when the object is shown.
 
 use super::*;
 use CallErrorKind::{Conflict, NotFound, Refused, Timeout, Unavailable};
@@ -6,7 +6,7 @@ use berth_api::Object;
 use berth_framework::write::{Action, Merge, MergeError, Write};
 use serde_json::json;
 
-/// Writes that hold after each other, except those of `other`.
+/// Writes that are valid after each other, except after writes of `other`.
 static SHARED: CallType =
     CallType::new("shared_claim_update", Kind::ResourceClaim).holding_after(|_, later| match later
         .action()
@@ -262,7 +262,7 @@ fn plugins_register_their_types() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// D-7, D-29: what two calls become that wait for one object, by the rule of their type.
+/// D-7, D-29: the combination of two calls that wait for one object, by the rule of their type.
 #[test]
 fn writes_merge_by_the_rule_of_their_type() {
     static ADDS_UP: CallType =
