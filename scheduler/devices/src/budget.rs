@@ -6,26 +6,26 @@ use std::fmt;
 /// caches, so the same search always needs the same number of steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SearchBudget {
-    /// Devices and slices to look at.
+    /// Devices and slices to check.
     steps: u64,
     /// Units of CEL cost.
     cost: u64,
     is_used_up: bool,
 }
 
-/// The number of steps that stand for a second of search.
+/// The number of steps that count as a second of search.
 const STEPS_PER_SECOND: u64 = 1_000_000;
 
 /// The units of CEL cost that count as a second of search. Optimized builds evaluate 1.4 million (`url`) to 28 million
-/// units (`matches`) in a second on one of two cores that other programs use, too, and three times as many on an idle
-/// one. The cost as Kubernetes counts it would not do: it leaves out the list that `split` forms, for instance.
+/// units (`matches`) per second on one of two shared cores, and three times as many on an idle core. Kubernetes' own
+/// count of the cost is not usable: it omits, for instance, the list that `split` forms.
 const COST_PER_SECOND: u64 = 10_000_000;
 
-/// The part of the CEL cost that a first attempt gets. Results are remembered, so that an attempt evaluates only what
-/// the one before it did not come to: each attempt gets as much more, and none takes long.
+/// The first attempt gets this part of the CEL cost. Results are remembered, so that an attempt evaluates only the rest
+/// of the previous one: the budget grows by this part with each attempt, and no attempt takes long.
 const ATTEMPTS_FOR_ALL: u64 = 50;
 
-/// The units of CEL cost that stand for compiling one byte of an expression.
+/// The units of CEL cost for compiling one byte of an expression.
 const COST_PER_BYTE: u64 = 10;
 
 /// The work of a search is used up.
@@ -42,7 +42,7 @@ impl SearchBudget {
         }
     }
 
-    /// A budget of this many steps, and as many units of CEL cost.
+    /// A budget of this number of steps and the same number of units of CEL cost.
     pub const fn of_steps(steps: u64) -> Self {
         Self {
             steps,
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use berth_api::Duration;
 
-    /// Each attempt in a row that used up its budget adds as much CEL cost as the first one had, up to the timeout.
+    /// Each consecutive attempt that used up its budget increases the CEL cost by the first budget, up to the timeout.
     #[test]
     fn the_cost_of_attempts_grows_up_to_the_timeout() {
         let ten_seconds = SearchBudget::of_timeout(Duration::from_secs(10));

@@ -27,7 +27,7 @@ pub(crate) struct Capacities<'d> {
     features: AllocatorFeatures,
 }
 
-/// The name of a capacity as the device publishes it, what a request consumes of it, and the capacity.
+/// The published name of a capacity, the amount that a request consumes, and the capacity.
 type DeviceAmount<'d> = (&'d Str, Quantity, &'d DeviceCapacity);
 
 impl<'d> Capacities<'d> {
@@ -39,11 +39,11 @@ impl<'d> Capacities<'d> {
         }
     }
 
-    /// Returns whether a request fits into what is left of the device's capacity. `consumed` is what allocated shares
-    /// and those of the current search consume.
+    /// Returns whether a request fits into the remaining capacity of the device. `consumed` contains the amounts of
+    /// allocated shares and of the current search.
     ///
     /// # Errors
-    /// An amount cannot be computed. Before Kubernetes 1.37 it does not fit.
+    /// An amount cannot be computed. Before Kubernetes 1.37 the request does not fit in this case.
     pub(crate) fn fit(
         self,
         requested: Option<&CapacityRequirements>,
@@ -139,7 +139,7 @@ impl<'d> Capacities<'d> {
         }
     }
 
-    /// The amount of a capacity among those of allocations, which may have been made with another spelling.
+    /// The amount of a capacity in `amounts`. Allocations may have used another spelling of its name.
     fn amount_of(self, amounts: &ConsumedAmounts, name: &Str) -> Quantity {
         let exact = amounts.get(name).copied().unwrap_or_default();
         if !self.features.fixes.qualified_capacity {
@@ -421,7 +421,8 @@ mod tests {
         }
     }
 
-    /// PL-311: what cannot be computed fails the claim since Kubernetes 1.37, and did not fit before.
+    /// PL-311: an amount that cannot be computed fails the claim since Kubernetes 1.37; before, the request did not
+    /// fit.
     #[test]
     fn an_amount_that_cannot_be_computed_fails() {
         let range = json!({"validRange": {"min": "0", "step": "2"}});
@@ -496,7 +497,7 @@ mod tests {
             assert_eq!(fit(V1_37), Ok(v1_37), "{device:?} {requested:?}");
             assert_eq!(fit(V1_38), Ok(v1_38), "{device:?} {requested:?}");
         }
-        // A device with both spellings: the one with the domain takes precedence.
+        // A device with both spellings: the spelling with the domain takes precedence.
         let requested = requests(json!({"cap": "5"}));
         let capacities = Capacities::new(&both, "drv", V1_38);
         assert_eq!(capacities.fit(Some(&requested), [None, None]), Ok(false));

@@ -11,7 +11,7 @@ use berth_cel::{AttributeExpression, CompileError, Environment};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A claim with what is computed from its requests once.
+/// A claim with the values that are computed from its requests once.
 #[derive(Debug, Clone)]
 pub struct ClaimRequests {
     claim: Arc<ResourceClaim>,
@@ -54,8 +54,8 @@ pub(crate) enum Mode {
 }
 
 impl ClaimRequests {
-    /// Prepares the requests of a claim. `class` looks up device classes. What is wrong with a request is an error of
-    /// the searches, as kube-scheduler reports it per node.
+    /// Prepares the requests of a claim. `class` looks up device classes. A problem of a request is an error of the
+    /// searches, because kube-scheduler reports it per node.
     pub fn new(
         claim: &Arc<ResourceClaim>,
         features: AllocatorFeatures,

@@ -26,7 +26,7 @@ pub(crate) struct Constraint<'c> {
 
 #[derive(Debug)]
 enum ConstraintKind {
-    /// The values that the devices have in common, after each of them.
+    /// The common values of the devices so far, after each device.
     Match(Vec<Values>),
     /// The values of the devices with their requests. Before Kubernetes 1.37, only the last device of each request.
     Distinct(Vec<(Str, Values)>),

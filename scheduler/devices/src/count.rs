@@ -7,8 +7,8 @@ use crate::selectors::{self, Compiled};
 use crate::target::TargetNode;
 use berth_api::DeviceClass;
 
-/// The number of devices of a class that a node can use, and the number of those that are allocated. Devices that
-/// cannot be evaluated do not count, and neither do those of pools that are incomplete or invalid.
+/// The number of devices of a class that a node can use, and the number of allocated ones. Devices that cannot be
+/// evaluated do not count, and neither do devices of incomplete or invalid pools.
 pub fn count_devices(
     inventory: &Inventory,
     node: TargetNode<'_>,

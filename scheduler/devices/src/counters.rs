@@ -8,7 +8,7 @@ use berth_api::{Quantity, Str};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The rest of the counters of a pool, by set, and which devices can join those that use a set.
+/// The remaining counters of a pool, by set, and the compatibility of further devices with the users of a set.
 #[derive(Debug, Default)]
 pub(crate) struct Counters<'i> {
     sets: FxHashMap<&'i Str, CounterSetState<'i>>,
@@ -29,7 +29,7 @@ enum Users<'i> {
     None,
     /// Devices without groups.
     Ungrouped,
-    /// Devices with groups: those that all of them have in common.
+    /// Devices with groups; the groups that they all have in common.
     Grouped(SmallVec<[&'i Str; 2]>),
 }
 
@@ -120,8 +120,8 @@ impl<'i> Counters<'i> {
         self.add(device, |left, amount| left - amount);
     }
 
-    /// An allocated device uses its counter sets. The groups of allocated devices are those that their driver publishes
-    /// now; if they have none in common, no device can join them.
+    /// Records an allocated device as a user of its counter sets. The groups of allocated devices are taken from the
+    /// current slices; without a common group, no device can join them.
     fn note_user(&mut self, device: &'i Device) {
         let features = AllocatorFeatures {
             compatibility_groups: true,
@@ -135,7 +135,7 @@ impl<'i> Counters<'i> {
         }
     }
 
-    /// Gives back what a device took.
+    /// Returns the counters that a device consumed.
     pub(crate) fn give_back(&mut self, device: &Device, taken: Taken<'i>) {
         self.add(device, |left, amount| left + amount);
         for (set, users) in taken.users.into_iter().rev() {
@@ -145,8 +145,8 @@ impl<'i> Counters<'i> {
         }
     }
 
-    /// Takes what a device consumes, if enough is left and the device goes together with those that use the counters. A
-    /// pool with a counter that is overcommitted has nothing left.
+    /// Consumes the counters of a device, if enough is left and the device is compatible with the other users of the
+    /// counters. A pool with an overcommitted counter has nothing left.
     pub(crate) fn try_take(
         &mut self,
         device: &'i Device,

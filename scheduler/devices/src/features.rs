@@ -1,4 +1,4 @@
-//! The optional parts of the allocator: the effects of feature gates, and what releases of Kubernetes have changed.
+//! The optional parts of the allocator: the effects of feature gates, and the changes between releases of Kubernetes.
 
 /// The enabled parts of the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct AllocatorFixes {
 }
 
 impl AllocatorFixes {
-    /// Those of Kubernetes 1.38.
+    /// The features of Kubernetes 1.38.
     pub const ALL: Self = Self {
         exact_counters: true,
         exact_shares: true,

@@ -34,7 +34,7 @@ pub struct Inventory {
     of_node: FxHashMap<Str, BTreeSet<PoolId>>,
     /// Pools with devices that are not bound to one node.
     of_any_node: BTreeSet<PoolId>,
-    /// Those of them whose slices or devices select nodes.
+    /// Pools in `of_any_node` whose slices or devices select nodes.
     selecting: BTreeSet<PoolId>,
     /// Pools that are relevant to every node because they have shared counters, and that are not usable.
     broken_everywhere: BTreeSet<PoolId>,
@@ -47,7 +47,8 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Adds a slice, or replaces the one of its name. Returns the nodes with slices of their own whose pools changed.
+    /// Adds a slice, or replaces the slice of that name. Returns the nodes with slices of their own whose pools
+    /// changed.
     pub fn set_slice(&mut self, slice: &Arc<ResourceSlice>) -> Vec<Str> {
         let id = PoolId::of(slice);
         let name = &slice.metadata.name;
@@ -95,7 +96,7 @@ impl Inventory {
         others.any(|other| *other.name() != slice.metadata.name)
     }
 
-    /// Adds a rule that taints devices, or replaces the one of its name. Returns the nodes with slices of their own
+    /// Adds a rule that taints devices, or replaces the rule of that name. Returns the nodes with slices of their own
     /// whose devices may have other taints.
     pub fn set_taint_rule(&mut self, rule: &Arc<DeviceTaintRule>) -> Vec<Str> {
         let name = rule.metadata.name.clone();
@@ -145,7 +146,7 @@ impl Inventory {
         self.shared_slices_version
     }
 
-    /// Changes when devices of such pools are allocated or freed.
+    /// Changes when devices of pools for several nodes are allocated or freed.
     pub fn shared_allocations_version(&self) -> u64 {
         self.shared_allocations_version
     }
@@ -245,7 +246,7 @@ impl Inventory {
         for id in &pools {
             self.version += 1;
             self.shared_allocations_version += u64::from(self.is_shared(id));
-            // There are as many pools as nodes: each is looked up once.
+            // There may be one pool per node, so each is looked up only once.
             let Some(pool) = self.pools.get_mut(id) else {
                 continue;
             };
@@ -314,7 +315,7 @@ impl Inventory {
         mut is_without_effect: impl FnMut(&NodePool<'_>) -> bool,
     ) -> Option<SharedView> {
         if let Some(own) = self.of_node.get(node.name) {
-            // Where all devices are of one node, no view is shared.
+            // If all devices belong to single nodes, no view is shared.
             if own.iter().any(|id| self.is_shared(id)) || self.of_any_node.is_empty() {
                 return None;
             }
@@ -367,8 +368,8 @@ impl Inventory {
         self.pools(None, features, is_relevant)
     }
 
-    /// The pools that a node needs to know, in the order in which devices are allocated from them: by driver and name,
-    /// those with binding conditions last.
+    /// The pools that are relevant to a node, in the order of allocation: by driver and name, pools with binding
+    /// conditions last.
     ///
     /// # Errors
     /// A node selector of a slice is invalid.
@@ -381,7 +382,7 @@ impl Inventory {
         self.pools(own, features, |slice| slice.is_relevant(node))
     }
 
-    /// The pools with devices for one node, and those for several, as a node sees them to which some slices are relevant.
+    /// The pools for one node and for several nodes, as seen by a node for which `is_relevant` selects the slices.
     fn pools(
         &self,
         own: Option<&BTreeSet<PoolId>>,

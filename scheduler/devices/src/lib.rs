@@ -3,15 +3,15 @@
 //!
 //! An [`Inventory`] follows the ResourceSlices that drivers publish and the devices that are allocated to claims. A
 //! pod's claims are checked and their CEL selectors compiled once ([`ClaimRequests`]); an [`Allocator`] then searches
-//! one node after another for devices. Pools, slices and devices have a fixed order and the first solution is taken, so
-//! the same input always has the same result.
+//! the nodes for devices one after another. Pools, slices and devices have a fixed order and the first solution is
+//! taken, so the same input always has the same result.
 //!
 //! The search follows the "incubating" allocator of Kubernetes 1.36: prioritised lists (KEP-4816), admin access
 //! (KEP-5018), device taints (KEP-5055), partitionable devices (KEP-4815), consumable capacity (KEP-5075) and binding
-//! conditions (KEP-5007). What Kubernetes 1.37 and 1.38 add or change is in [`AllocatorFeatures`]: fractional ranges of
-//! capacity, attributes with several values (KEP-5491), derived attributes (KEP-6080), compatibility groups (KEP-5963)
-//! and optional node operations (KEP-5945). A device that uses a disabled feature is not allocated
-//! ([`SkippedDevices`]).
+//! conditions (KEP-5007). The additions and changes of Kubernetes 1.37 and 1.38 are in [`AllocatorFeatures`]:
+//! fractional ranges of capacity, attributes with several values (KEP-5491), derived attributes (KEP-6080),
+//! compatibility groups (KEP-5963) and optional node operations (KEP-5945). A device that uses a disabled feature is
+//! not allocated ([`SkippedDevices`]).
 //!
 //! **Architecture invariant:** no I/O, no clock, no randomness. A search ends when its [`SearchBudget`] is used up.
 

@@ -73,12 +73,12 @@ impl DevicePool {
         self.slices.is_empty()
     }
 
-    /// The slices, of all generations, in the order in which they became known.
+    /// The slices of all generations, in the order in which they were added.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &Arc<PreparedSlice>> + Clone {
         self.slices.iter().map(|known| &known.slice)
     }
 
-    /// Adds a slice, or replaces the one of its name, which is returned.
+    /// Adds a slice, or replaces the slice of that name. Returns the replaced slice.
     pub(crate) fn set(
         &mut self,
         slice: PreparedSlice,
@@ -121,10 +121,10 @@ impl DevicePool {
         }
     }
 
-    /// The view of a node, given which slices are relevant to it.
+    /// The view of a node, given the slices that are relevant to it.
     ///
     /// # Errors
-    /// Those of `is_relevant`.
+    /// The errors of `is_relevant`.
     pub(crate) fn view(
         &self,
         features: AllocatorFeatures,

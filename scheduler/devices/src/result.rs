@@ -98,7 +98,7 @@ fn config(search: &DeviceSearch<'_, '_>, claim: usize) -> Vec<DeviceAllocationCo
             let names = [prepared.request_name(*request), &selected(*request).name];
             given.requests.iter().any(|name| names.contains(&name))
         };
-        // A configuration of several requests is listed once for each of them.
+        // As upstream, a configuration for several requests is listed once for each of them.
         let times = if given.requests.is_empty() {
             1
         } else {
@@ -138,7 +138,7 @@ fn node_selector(
                 add_new(&term.match_fields, &mut combined.match_fields);
                 add_new(&term.match_expressions, &mut combined.match_expressions);
             }
-            // The terms of a selector are alternatives, which cannot be combined with those of others.
+            // The terms of a selector are alternatives, which cannot be combined with the terms of other selectors.
             Some(terms) => {
                 let count = terms.len();
                 return Err(format!(

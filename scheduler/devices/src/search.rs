@@ -132,7 +132,7 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
             .sum()
     }
 
-    /// Checks all requests and lists the devices of those for all of them.
+    /// Checks all requests and lists the devices for requests with allocation mode All.
     fn prepare(&mut self) -> Result<(), AllocateError> {
         for (claim, requests) in self.claims.iter().enumerate() {
             let mut devices_min = 0;
@@ -259,7 +259,7 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
         self.at(pick.location)
     }
 
-    /// Searches for the device `at` and all that come after it. `is_chosen` is true once an alternative of a list was
+    /// Searches for the device `at` and all following ones. `is_chosen` is true once an alternative of a list was
     /// chosen. The devices of a request are searched from `start` on.
     fn next(
         &mut self,
@@ -378,8 +378,8 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
         Ok(BranchOutcome::NotFound)
     }
 
-    /// The first device of a slice from a location on that no claim holds, or the next one if the request can have those
-    /// that are held. Each device costs a step, also one that is skipped, so that the search is bounded.
+    /// The first device of a slice, from a location on, that no claim holds, or the next device if the request may use
+    /// held devices. Each device costs a step, also a skipped one, so that the search is bounded.
     fn skip_held(&mut self, at: At, from: Location) -> Result<Option<Location>, AllocateError> {
         let devices = self.slice(from.pool, from.slice).devices().len();
         let device = if self.alternative(at).admin_access {
@@ -394,8 +394,8 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
         Ok(is_there.then_some(Location { device, ..from }))
     }
 
-    /// Picks a device and goes on; `None` if the device cannot be picked. Where that leads to no solution, the device
-    /// is given back.
+    /// Picks a device and continues with the next one; `None` if the device cannot be picked. If no solution is found,
+    /// the device is returned.
     fn try_device(
         &mut self,
         at: At,
@@ -432,7 +432,7 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
         }
         let (_, device) = self.at(location);
         let pool = &self.pools[location.pool];
-        // A device of which shares are allocated may not be published as one that can be shared any more.
+        // A device with allocated shares may no longer be published as shareable.
         let is_for_one = !self.features.consumable_capacity
             || self.features.fixes.qualified_capacity && !device.allow_multiple_allocations;
         let has_shares = || pool.allocated.is_some_and(|a| a.is_shared(&device.name));
@@ -467,7 +467,8 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
         Ok(is_usable && skipped.is_none())
     }
 
-    /// The reason why a device is not allocated that uses what a gate disables, or what the node does not have.
+    /// The reason why a device is not allocated although it matches: it needs a disabled gate or a missing node
+    /// feature.
     fn reason_to_skip(&self, slice: &PreparedSlice, device: &Device) -> Option<SkippedDevices> {
         let features = self.features;
         if !slice.slice().spec.skip_node_operations.is_empty() {
@@ -511,7 +512,7 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
     }
 }
 
-/// The name of a request, or of an alternative without that of its request.
+/// The name of a request, or the name of an alternative without the name of its request.
 fn own_name(alternative: &Alternative) -> &str {
     let name = alternative.name.as_str();
     name.rsplit_once('/').map_or(name, |(_, own)| own)

@@ -1,7 +1,7 @@
 //! CEL selectors: compiled once per expression, and evaluated once per expression and device.
 //!
-//! Both are remembered per thread. They are pure functions of the expression and of the slice, so a result never
-//! depends on what is remembered. Results of a slice are dropped when the slice changes.
+//! Both results are remembered per thread. They are pure functions of the expression and of the slice, so they never
+//! depend on the cache. Results of a slice are dropped when the slice changes.
 
 use crate::budget::{OutOfSteps, SearchBudget};
 use crate::slice::{PreparedSlice, SliceId};

@@ -1,4 +1,4 @@
-//! A ResourceSlice with what is computed from it once.
+//! A ResourceSlice with the values that are computed from it once.
 
 use crate::target::TargetNode;
 use berth_api::Str;
@@ -26,7 +26,7 @@ impl SliceId {
 /// A node selector that was compiled, or why it is invalid.
 type Compiled = Result<CompiledNodeSelector, String>;
 
-/// A slice with what is computed from it once.
+/// A slice with the values that are computed from it once.
 #[derive(Debug)]
 pub struct PreparedSlice {
     /// As its driver publishes it.

@@ -29,7 +29,7 @@ impl Allocator<'_> {
     /// [`Self::preference`] on all nodes with this view.
     ///
     /// # Errors
-    /// Those of [`Self::allocate`].
+    /// The errors of [`Self::allocate`].
     pub fn preference_in(
         &self,
         view: &SharedView,
@@ -48,8 +48,8 @@ impl Allocator<'_> {
         Ok(solution.map(|solution| solution.preference()))
     }
 
-    /// Returns whether the claims select some of the devices that several nodes can use, whatever is allocated. If they do
-    /// not, no allocation of such a device changes what a node has for them.
+    /// Returns whether the claims select any device that several nodes can use, allocated or not. If not, no allocation
+    /// of such a device changes the devices that a node has for them.
     pub fn selects_shared(&self, claims: &[&ClaimRequests], budget: &mut SearchBudget) -> bool {
         let mut slices = self.inventory.shared_slices();
         slices.any(|slice| selects_any(claims, slice, budget))

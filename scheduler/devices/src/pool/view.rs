@@ -67,7 +67,7 @@ impl<'i> NodePool<'i> {
         })
     }
 
-    /// Whether devices can be allocated from the pool, and if not, why.
+    /// Whether devices can be allocated from the pool, with the reason if not.
     pub(crate) fn view(&self) -> &PoolView {
         &self.view
     }
@@ -143,7 +143,7 @@ impl PoolView {
         features: AllocatorFeatures,
     ) -> Self {
         let mut relevant = Places::new();
-        // Slices for one node come before those for several: the first one's count of slices is used.
+        // Slices for one node are first, as upstream: the slice count of the first relevant slice is used.
         let local = |slice: &PreparedSlice| slice.node_name().is_some() && !slice.has_counters();
         for is_local in [true, false] {
             for at in all_relevant {

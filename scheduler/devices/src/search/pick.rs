@@ -9,7 +9,7 @@ use berth_api::{Quantity, Str};
 use std::collections::BTreeMap;
 
 impl<'a> DeviceSearch<'a, '_> {
-    /// Returns whether the device has the capacity that is requested, beside these shares.
+    /// Returns whether the device has the requested capacity in addition to these shares.
     pub(super) fn has_capacity(
         &self,
         at: At,
@@ -28,7 +28,7 @@ impl<'a> DeviceSearch<'a, '_> {
         let allocated = self.pools[location.pool].allocated;
         let allocated = allocated.and_then(|allocated| allocated.consumed(&device.name));
         let mut picked: Option<BTreeMap<Str, Quantity>> = None;
-        // Shares that this search has picked count beside the allocated ones.
+        // Shares picked in this search count in addition to allocated ones.
         for share in self.shares_of(location) {
             let sum = picked.get_or_insert_default();
             for (name, amount) in share {

@@ -44,7 +44,7 @@ pub enum DeviceState {
 /// The devices of a node for an alternative of a request.
 #[derive(Debug, Clone)]
 pub struct RequestSurvey {
-    /// The claim, by its place among those that were asked about.
+    /// The index of the claim in the surveyed claims.
     pub claim: usize,
     /// The request, by its place in the claim.
     pub request: usize,
@@ -180,7 +180,7 @@ impl DeviceSearch<'_, '_> {
         location: Location,
         requested: &RequestedDevices,
     ) -> Result<DeviceState, AllocateError> {
-        // The order is that of severity: a device that is in use is not looked at further.
+        // In the order of severity: for a device in use nothing else is checked.
         if self.is_in_use(at, location) {
             return Ok(DeviceState::Held);
         }

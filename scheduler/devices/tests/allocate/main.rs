@@ -86,7 +86,8 @@ fn search(
     Allocator::new(inventory, features).allocate(node(name, &labels), &claims, budget)
 }
 
-/// Whether the devices that a node shares with others satisfy the claims, or the error; `None` if some of its own could.
+/// The result of a search in the devices that a node shares with others, or the error; `None` if the node's own devices
+/// may match.
 fn in_view(inventory: &Inventory, name: &str, claims: &[Arc<ResourceClaim>]) -> Option<String> {
     let labels = Labels::default().with("zone", name);
     let claims = prepared(claims, FEATURES);
@@ -358,8 +359,8 @@ fn a_search_ends_with_its_budget() {
     assert_eq!(first, steps_of(), "caches make no difference");
 }
 
-/// After any sequence of changed slices and allocations, the inventory equals one that is built from the current ones. What
-/// nodes without slices of their own can have is what their view has.
+/// After any sequence of changed slices and allocations, the inventory equals a new one built from the current objects.
+/// Nodes without slices of their own get the devices of their view.
 #[test]
 fn an_inventory_depends_on_what_is_in_it_alone() {
     let seed = 0xd0a;

@@ -42,7 +42,7 @@ fn with_counters(devices: Value) -> Inventory {
     ])
 }
 
-/// A device that consumes so much of the counter, with more fields.
+/// A device that consumes this amount of the counter, with more fields.
 fn consuming(name: &str, memory: u32, groups: &[&str], more: Value) -> Value {
     let memory = json!({"memory": {"value": memory.to_string()}});
     let consumed = json!({"counterSet": "set", "counters": memory, "compatibilityGroups": groups});
@@ -179,7 +179,7 @@ fn devices_of_a_counter_set_have_a_group_in_common() {
         let in_one_search = allocate_with(&groups(), &together, on);
         assert_eq!(in_one_search == "none", expected == "none", "{place}");
     }
-    // A device that is given back does not count: `foo` is tried first, and `baz` goes with `baz` alone.
+    // A returned device does not count: `foo` is tried first, and `baz` is compatible only with `baz`.
     let pair = |first: &[&str], second: &str| {
         let any = first
             .iter()
@@ -197,7 +197,7 @@ fn devices_of_a_counter_set_have_a_group_in_common() {
 }
 
 /// PL-318, PL-319: devices that skip operations of the kubelet need the gate and a node that declares the feature. The
-/// allocation repeats what is skipped.
+/// allocation repeats the skipped operations.
 #[test]
 fn devices_that_skip_node_operations_need_the_gate_and_the_node() {
     let spec = json!({"driver": "d", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
