@@ -1,6 +1,6 @@
 //! The syntax tree of an expression, after its macros were expanded.
 
-/// Identifies a node of one tree; an index into tables of what is known about nodes.
+/// Identifies a node of one tree; an index into tables of attributes of nodes.
 pub(crate) type ExprId = u32;
 
 /// A place in the text of an expression.
@@ -74,7 +74,7 @@ pub(crate) struct FunctionCall {
 #[derive(Debug, Clone)]
 pub(crate) struct Element {
     pub(crate) value: Expr,
-    /// Whether the value is an optional, left out when it is empty.
+    /// Whether the value is an optional, omitted when it is empty.
     pub(crate) optional: bool,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Element {
 pub(crate) struct MapEntry {
     pub(crate) key: Expr,
     pub(crate) value: Expr,
-    /// Whether the value is an optional, left out when it is empty.
+    /// Whether the value is an optional, omitted when it is empty.
     pub(crate) optional: bool,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct MessageField {
     pub(crate) id: ExprId,
     pub(crate) name: String,
     pub(crate) value: Expr,
-    /// Whether the value is an optional, left out when it is empty.
+    /// Whether the value is an optional, omitted when it is empty.
     pub(crate) optional: bool,
 }
 
@@ -168,7 +168,7 @@ impl Expr {
             }
             NodeKind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
             NodeKind::Comprehension(fold) => {
-                // The order is that of evaluation.
+                // In the order of evaluation.
                 for part in [
                     &fold.range,
                     &fold.init,

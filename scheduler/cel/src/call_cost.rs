@@ -205,7 +205,7 @@ impl CallCost {
     }
 }
 
-/// The cost of reading a value with all its parts. Counts at most as many parts as may still be paid for.
+/// The cost of reading a value with all its parts. At most `left` parts are counted.
 fn traversal(value: &CelValue, left: &mut u64) -> u64 {
     if *left == 0 {
         return 0;

@@ -23,7 +23,7 @@ pub(crate) enum Reference {
     Call {
         function: &'static Function,
         overloads: Overloads,
-        /// Whether what looks like a target is a part of the function's name.
+        /// Whether the apparent target is a part of the function's name.
         is_namespaced: bool,
     },
 }

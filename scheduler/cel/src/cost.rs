@@ -1,7 +1,7 @@
-//! Estimated costs: how much an evaluation can cost for any device.
+//! Estimated costs: the maximum cost of an evaluation for any device.
 //!
-//! The API server refuses selectors whose estimate is above [`crate::COST_MAX`]. The rules and figures are those of the
-//! CEL implementation of Kubernetes and its libraries.
+//! The API server refuses selectors whose estimate is above [`crate::COST_MAX`]. The rules and figures are taken from
+//! the CEL implementation of Kubernetes and its libraries.
 
 mod calls;
 

@@ -1,7 +1,7 @@
 //! The functions of the environment: their overloads, types and implementations.
 //!
-//! An overload is declared by its identity, which is also that of the implementation of Kubernetes: costs depend on it.
-//! Types are written as text: `list(A), int -> A`. A single capital letter is a parameter.
+//! An overload is declared with the identity that it has in the implementation of Kubernetes, because costs depend on
+//! it. Types are written as text: `list(A), int -> A`. A single capital letter is a parameter.
 
 use crate::call_cost::CallCost;
 use crate::functions::{
@@ -25,7 +25,7 @@ pub(crate) struct Function {
 #[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) id: &'static str,
-    /// Whether it is called on a target, which is the first argument then.
+    /// Whether it is called on a target, which becomes the first argument.
     pub(crate) member: bool,
     pub(crate) args: Vec<Type>,
     pub(crate) result: Type,
@@ -37,7 +37,7 @@ pub(crate) struct Overload {
     pub(crate) cost: CallCost,
 }
 
-/// All overloads, those of each module of functions.
+/// All overloads of all modules of functions.
 fn declarations() -> impl Iterator<Item = Declaration> {
     [
         standard::DECLARATIONS,

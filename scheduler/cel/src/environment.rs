@@ -1,5 +1,5 @@
-//! Environments: that of device selectors, with the variable `device` and its type, and those of programs, whose
-//! variables have any type.
+//! Environments: for device selectors, with the typed variable `device`, and for programs, whose variables have any
+//! type.
 
 use crate::types::Type;
 
@@ -24,8 +24,8 @@ const ATTRIBUTE_LENGTH_MAX: u64 = 64;
 pub struct Environment {
     /// Whether attributes can be lists (gate DRAListTypeAttributes).
     pub list_attributes: bool,
-    /// Whether the expression is new: it cannot use what only stored expressions may contain. That is `includes` unless
-    /// attributes can be lists.
+    /// Whether the expression is new. A new expression cannot use functions that are allowed only in stored
+    /// expressions: `includes`, unless attributes can be lists.
     pub is_new: bool,
     /// The variables of a program; empty for device selectors.
     pub(crate) variables: &'static [&'static str],
@@ -69,7 +69,7 @@ impl Environment {
         }
     }
 
-    /// Returns whether a name is that of a message that expressions can form.
+    /// Returns whether expressions can form a message of this name.
     pub(crate) fn has_message(self, name: &str) -> bool {
         let is_below = |name: &str| name.starts_with('.') || name.is_empty();
         self.forms_messages
@@ -128,7 +128,7 @@ impl Environment {
         })
     }
 
-    /// The largest size of what a path through the device leads to.
+    /// The largest size of the value at a path below the device.
     pub(crate) fn size_max(self, path: &[String]) -> Option<u64> {
         let [root, field, rest @ ..] = path else {
             return (path == [DEVICE]).then_some(0);

@@ -111,7 +111,7 @@ pub enum EvaluationError {
     /// The value is not a truth value.
     #[error("CEL result of type {0} could not be converted to bool")]
     NotBool(String),
-    /// The value cannot be that of an attribute.
+    /// The value has no attribute type.
     #[error("CEL result of type {0} could not be converted to a device attribute")]
     NotAttribute(String),
     /// An attribute of the device cannot be read.

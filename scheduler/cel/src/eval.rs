@@ -17,7 +17,7 @@ const STEPS_MAX: u64 = 5_000_000;
 /// The number of steps that take as long as a unit of cost.
 const STEPS_PER_COST: u64 = 10;
 
-/// The number of bytes, of a text that a function forms, that take as long as a unit of cost.
+/// The number of bytes of a formed text that cost one unit.
 const BYTES_PER_COST: usize = 16;
 
 /// The effort of an evaluation.
@@ -257,7 +257,7 @@ impl<'e> Evaluator<'e> {
         }
     }
 
-    /// The value of an attribute, without what reading it costs.
+    /// The value of an attribute, without the cost of reading it.
     fn attribute(&mut self, attribute: &Attribute) -> EvalResult {
         let value = match &attribute.root {
             // The device is not copied for each selection.
@@ -383,7 +383,7 @@ impl<'e> Evaluator<'e> {
         for (index, arg) in call.args.iter().enumerate() {
             match self.value(arg) {
                 Ok(value) => args.push(value),
-                // Of two arguments, the second one is evaluated all the same.
+                // If the first of two arguments fails, the second one is evaluated anyway.
                 Err(error) if count <= 2 || index + 1 == count => {
                     if !error.is_absorbed() {
                         return Err(error);
@@ -434,7 +434,7 @@ impl<'e> Evaluator<'e> {
             Err(error) if error.is_absorbed() => &CelValue::Null,
             Err(error) => return Err(error.clone()),
         };
-        // A failed call costs as much as one that returned.
+        // A failed call costs the same as a successful one.
         self.budget.charge(cost_of(call).actual(args, returned))?;
         self.budget.note_formed(returned);
         result
@@ -579,7 +579,7 @@ impl<'e> Evaluator<'e> {
         result
     }
 
-    /// One round of a loop. Returns whether it goes on.
+    /// One round of a loop. Returns whether the loop continues.
     fn step(&mut self, fold: &Fold, first: CelValue, second: Option<CelValue>) -> Result<bool> {
         self.variables[fold.variable] = Variable::Known(Ok(first));
         if let (Some(slot), Some(value)) = (fold.second_variable, second) {
@@ -692,7 +692,7 @@ fn selected(of: &CelValue, key: &CelValue, presence: bool) -> Result<Option<CelV
     }
 }
 
-/// Returns whether a value can be an argument of a type. Of lists and maps, the first element is looked at.
+/// Returns whether a value can be an argument of a type. Only the first element of lists and maps is checked.
 fn is_of(value: &CelValue, of: &Type) -> bool {
     match (of, value) {
         (Type::Dyn | Type::Any | Type::Parameter(_) | Type::Variable(_), _) => true,

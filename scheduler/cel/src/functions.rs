@@ -37,9 +37,9 @@ use crate::limits::VALUE_SIZE_MAX;
 use crate::value::{CelValue, EvalResult, Steps};
 use regex::Pattern;
 
-/// The state that an implementation may use beside its arguments.
+/// The state that an implementation may use in addition to its arguments.
 pub(crate) struct FunctionContext<'c> {
-    /// Pays for what the costs of CEL do not cover.
+    /// The budget for work that the costs of CEL do not cover.
     pub(crate) steps: &'c mut Steps,
     /// The regular expression, if the call has a constant one.
     pub(crate) pattern: Option<&'c Pattern>,
@@ -51,7 +51,7 @@ pub(crate) type Implementation = fn(&mut FunctionContext<'_>, &[CelValue]) -> Ev
 /// The declaration of a function in a module: name, overload, signature, implementation.
 pub(crate) type Declaration = (&'static str, &'static str, &'static str, Implementation);
 
-/// The implementation of what the evaluator does itself.
+/// The implementation of functions that the evaluator handles itself.
 fn evaluated(_: &mut FunctionContext<'_>, _: &[CelValue]) -> EvalResult {
     Err(EvaluationError::no_such_overload())
 }

@@ -23,7 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The language is that of the API server of Kubernetes 1.36: the standard library, optional values, `cel.bind`,
+//! The language is the one of the API server of Kubernetes 1.36: the standard library, optional values, `cel.bind`,
 //! two-variable comprehensions, strings, lists, sets, regular expressions, URLs, IP addresses, quantities, semantic
 //! versions and formats. The `cel` crate parses; type checking, cost estimation and evaluation are in this crate.
 //!

@@ -1,7 +1,7 @@
-//! Macros: calls that stand for loops, bindings and tests, and are replaced when an expression is read.
+//! Macros: calls that represent loops, bindings and tests, and are replaced when an expression is parsed.
 //!
-//! The expansions are those of the CEL standard library and its extensions for bindings, two-variable comprehensions,
-//! optional values and lists, since the costs of an expression are those of its expansion.
+//! The expansions are equal to the CEL standard library and its extensions for bindings, two-variable comprehensions,
+//! optional values and lists, because the cost of an expression is the cost of its expansion.
 
 use crate::ast::{
     ACCUMULATOR, Comprehension, Element, Expr, FunctionCall, Literal, NodeKind, TextPosition,

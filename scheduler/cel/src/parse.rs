@@ -1,7 +1,7 @@
-//! From text to tree.
+//! Parsing of expressions.
 //!
-//! The `cel` crate reads the text: its grammar, its recovery from errors and its messages are those of the CEL
-//! implementation of Kubernetes. What it yields is converted to our own tree, in which macros are expanded.
+//! The `cel` crate parses the text: its grammar, its recovery from errors and its messages are equal to the CEL
+//! implementation of Kubernetes. Its result is converted to our own tree, with expanded macros.
 
 use crate::ast::{
     Ast, Element, Expr, FunctionCall, Literal, MapEntry, MessageField, NodeKind, TextPosition,

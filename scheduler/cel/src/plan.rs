@@ -56,7 +56,7 @@ fn constant(value: crate::value::EvalResult) -> Planned {
         .map_err(|error| CompileError::Constant(error.to_string()))
 }
 
-/// Evaluates what does not depend on the device.
+/// Evaluates the parts that do not depend on the device.
 fn evaluate(node: &PlanNode) -> Planned {
     let mut budget = EvalBudget::for_constants();
     constant(Evaluator::new(&CelValue::Null, 0, &mut budget).value(node))

@@ -1,5 +1,5 @@
-//! Programs: expressions over variables of any type, as in the validation rules of custom resources. What does not fit
-//! the type of a value is found when the program is evaluated.
+//! Programs: expressions over variables of any type, as in the validation rules of custom resources. Type errors of
+//! values are found when the program is evaluated.
 
 use crate::ast::{Expr, NodeKind};
 use crate::check::{Checked, Reference};
@@ -84,10 +84,10 @@ impl Program {
         Self::compile(expression, (variables, ""), None, Output::Text)
     }
 
-    /// Compiles an expression over these variables, one of which is an optional value.
+    /// Compiles an expression over these variables and one variable with an optional value.
     ///
     /// # Errors
-    /// The expression is wrong, or its value is of another type.
+    /// The expression is invalid, or its value is of another type.
     pub fn with_optional(
         expression: &str,
         variables: &'static [&'static str],
@@ -97,10 +97,10 @@ impl Program {
         Self::compile(expression, (variables, optional), None, output)
     }
 
-    /// Compiles an expression over these variables, of which `variables` has these fields.
+    /// Compiles an expression over these variables; the variable `variables` has these fields.
     ///
     /// # Errors
-    /// The expression is wrong, its value is of another type, or it contains another field of `variables`.
+    /// The expression is invalid, its value is of another type, or it contains another field of `variables`.
     pub fn composed(
         expression: &str,
         variables: &'static [&'static str],
@@ -151,7 +151,7 @@ impl Program {
         self.plan.variables.iter().any(|name| name == variable)
     }
 
-    /// The truth value of a condition, and what the evaluation cost.
+    /// The truth value of a condition, and the cost of the evaluation.
     ///
     /// # Errors
     /// The expression has no value, or the evaluation costs more than `cost_max`.
@@ -168,7 +168,7 @@ impl Program {
         (result, cost)
     }
 
-    /// The text that the expression forms, and what the evaluation cost. `None`: the value is no text.
+    /// The text that the expression forms, and the cost of the evaluation. `None`: the value is no text.
     ///
     /// # Errors
     /// The expression has no value, or the evaluation costs more than `cost_max`.
@@ -185,7 +185,7 @@ impl Program {
         (result, cost)
     }
 
-    /// The value of the expression, and what the evaluation cost.
+    /// The value of the expression, and the cost of the evaluation.
     ///
     /// # Errors
     /// The expression has no value, or the evaluation costs more than `cost_max`.
@@ -346,7 +346,7 @@ impl Datum {
         Self(CelValue::Map(Arc::new(map)))
     }
 
-    /// The value as JSON, as it is written into an object.
+    /// The value as JSON, for writing into an object.
     ///
     /// # Errors
     /// A part of it has no form in JSON, or there are too many parts.

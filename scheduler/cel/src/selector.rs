@@ -103,7 +103,7 @@ fn evaluate(
     (result, budget.spent())
 }
 
-/// A compiled expression over a device whose value is that of an attribute: a number, a truth value, a text, a semantic
+/// A compiled expression over a device whose value can be an attribute: a number, a truth value, a text, a semantic
 /// version, or a list of one of them (KEP-6080).
 pub struct AttributeExpression {
     expression: Arc<str>,
@@ -131,7 +131,7 @@ impl AttributeExpression {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// The expression is wrong, or its value cannot be that of an attribute.
+    /// The expression is invalid, or its value cannot be an attribute.
     pub fn compile(expression: &str, environment: Environment) -> Result<Self, CompileError> {
         stacker::grow(STACK_BYTES, || {
             let (checked, plan) = compile(expression, environment)?;
@@ -160,7 +160,7 @@ impl AttributeExpression {
     }
 }
 
-/// The value as that of an attribute.
+/// Converts a value to an attribute.
 fn attribute(value: &CelValue) -> Result<DeviceAttribute, EvaluationError> {
     let other = || EvaluationError::NotAttribute(value.type_name().to_owned());
     Ok(match value {

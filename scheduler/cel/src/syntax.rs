@@ -9,7 +9,7 @@ use cel::ParseError;
 const QUOTED_FIELD: &str = "unsupported syntax: '`'";
 /// The errors of the parser about numbers that it cannot read.
 const BAD_NUMBERS: [&str; 2] = ["invalid int literal", "invalid double literal"];
-/// The error that is reported besides, if no name follows the dot of an optional field.
+/// An additional error, reported if no name follows the dot of an optional field.
 const NO_NAME: &str = "unsupported ident kind";
 /// The starts of messages of the parser about its own tree. They add nothing to errors of the syntax.
 const FOLLOW_UPS: [&str; 3] = ["No `", "Incomplete ", NO_NAME];
@@ -91,7 +91,7 @@ impl ErrorPlace {
     }
 }
 
-/// The length of what is before the sign of a number, if it has one: behind an operand, the sign is an operator.
+/// The length of the text before the sign of a number, if it has one. After an operand, the sign is an operator.
 fn length_before_sign(before: &str) -> Option<usize> {
     let operand = before.trim_end().strip_suffix('-')?;
     let is_operand = |last: char| last.is_alphanumeric() || "_)]}\"'`".contains(last);

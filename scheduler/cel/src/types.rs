@@ -24,7 +24,7 @@ pub(crate) enum Type {
     Dyn,
     /// The type of attributes: nothing is checked.
     Any,
-    /// The type of what is wrong.
+    /// The type of an invalid expression.
     Error,
     /// The type of types.
     Type(Option<Arc<Type>>),

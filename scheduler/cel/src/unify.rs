@@ -1,4 +1,4 @@
-//! Type inference: which types fit together, and what type parameters stand for.
+//! Type inference: the compatibility of types, and the types bound to type parameters.
 
 use crate::types::Type;
 use std::cell::Cell;
@@ -29,7 +29,7 @@ impl Inference {
         Type::Variable(number)
     }
 
-    /// Returns whether types grew beyond what is compared.
+    /// Returns whether types grew beyond the limit for comparison.
     pub(crate) fn is_too_large(&self) -> bool {
         self.too_large.get() || self.comparisons > COMPARISONS_MAX
     }
@@ -107,7 +107,7 @@ impl Inference {
         }
     }
 
-    /// Returns whether a type can stand for a variable, and whether another one does already.
+    /// Returns whether a type can be bound to a variable, and whether the variable was bound already.
     fn substitutes(&mut self, of: &Type, variable: &Type) -> (bool, bool) {
         if of == variable {
             return (true, true);
@@ -153,7 +153,7 @@ impl Inference {
         }
     }
 
-    /// The type with what its variables stand for. Variables that stand for nothing remain, or become `dyn`.
+    /// The type with its variables replaced by their bindings. Unbound variables remain, or become `dyn`.
     pub(crate) fn resolve(&self, of: &Type, unbound_is_dyn: bool) -> Type {
         self.expand(of, unbound_is_dyn, &mut PARTS_MAX.clone())
     }

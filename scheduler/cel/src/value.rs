@@ -58,7 +58,7 @@ pub(crate) struct Map {
     entries: IndexMap<MapKey, CelValue, BuildHasherDefault<rustc_hash::FxHasher>>,
     /// The value of a key that is not in the map.
     default: Option<CelValue>,
-    /// Whether the keys are names of fields, of which reserved words are found without their escape, too.
+    /// Whether the keys are names of fields. Reserved words are then also found without their escape.
     has_fields: bool,
 }
 

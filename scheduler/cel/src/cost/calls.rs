@@ -32,7 +32,7 @@ fn constant(expr: &Expr, default: u64) -> u64 {
 }
 
 impl<'c> Estimator<'c> {
-    /// The estimate for a call. The costs of the arguments are part of it, that of the target is not.
+    /// The estimate for a call. It includes the costs of the arguments, but not the cost of the target.
     pub(super) fn call_cost(
         &mut self,
         expr: &Expr,
@@ -67,7 +67,7 @@ impl<'c> Estimator<'c> {
         (cost.plus(of_args), result_size)
     }
 
-    /// The entries of a result are those of one of two operands.
+    /// The result has the entries of one of two operands, so its entry sizes are the union of both.
     fn join_entries(&mut self, expr: &Expr, operands: &[&'c Expr]) {
         if let [a, b] = operands
             && let Some((a, b)) = self.entry_sizes(a).zip(self.entry_sizes(b))

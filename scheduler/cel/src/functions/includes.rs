@@ -9,7 +9,7 @@ pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
     "includes", "dra_includes_dyn_dyn", ".dyn, dyn -> bool" => includes;
 };
 
-/// The most values that `includes` looks at.
+/// The maximum number of values that `includes` checks.
 const INCLUDED_VALUES_MAX: usize = 48;
 
 /// Returns whether a value is equal to another one, or a list has an equal element.

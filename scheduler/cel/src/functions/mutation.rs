@@ -1,4 +1,4 @@
-//! The functions of expressions of mutations besides their messages.
+//! The functions in expressions of mutations, other than messages.
 
 use super::{Declaration, FunctionContext};
 use crate::error::EvaluationError;

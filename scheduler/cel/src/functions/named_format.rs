@@ -108,7 +108,7 @@ fn is_uuid(text: &str) -> bool {
     rest.is_empty()
 }
 
-/// Groups of four characters, the last of which may be padded. The empty text has none.
+/// Groups of four characters; the last group may be padded. The empty text has no group.
 fn is_base64(text: &str) -> bool {
     let data = text.strip_suffix("==").or(text.strip_suffix('='));
     let data = data.unwrap_or(text);

@@ -17,7 +17,7 @@ pub(crate) const DECLARATIONS: &[Declaration] = declarations! {
     "findAll", "string_find_all_string_int", ".string, string, int -> list(string)" => find_all;
 };
 
-/// The steps that compile a regular expression, beside what its size costs.
+/// The steps for compiling a regular expression, in addition to the cost of its size.
 const COMPILATION_STEPS: u64 = 10_000;
 
 /// A compiled regular expression, in the syntax of RE2 as Go reads it.

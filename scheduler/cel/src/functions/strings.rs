@@ -186,7 +186,7 @@ fn split(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     Ok(CelValue::list(parts))
 }
 
-/// The characters of a text, the last part being what is left beyond the limit.
+/// The characters of a text; the last part is the remaining text beyond the limit.
 fn characters(text: &str, limit: usize) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;

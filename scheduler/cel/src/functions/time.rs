@@ -1,7 +1,7 @@
 //! Times and durations.
 //!
-//! Times are within the years 1 to 9999, in UTC. Parts of a time are those in UTC unless a time zone is given: by its
-//! name in the IANA database, or by its offset (`-08:00`).
+//! Times are within the years 1 to 9999, in UTC. Parts of a time are in UTC unless a time zone is given: by its name in
+//! the IANA database, or by its offset (`-08:00`).
 
 use super::Declaration;
 use crate::error::EvaluationError;

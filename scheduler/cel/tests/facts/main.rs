@@ -1,7 +1,7 @@
-//! The answers of the CEL environment of Kubernetes 1.36 about expressions: a table that was made with it.
+//! The results of the CEL environment of Kubernetes 1.36 for expressions, from a table that was generated with it.
 //!
-//! Each line has an expression and either the errors with which it is refused, or its estimated cost, and its results
-//! for three devices with what the evaluations cost. `lists` marks expressions for attributes that can be lists.
+//! Each line has an expression and either the errors with which it is refused, or its estimated cost, with the results
+//! and costs of the evaluations for three devices. `lists` marks expressions for attributes that can be lists.
 
 use berth_api::devices::Device;
 use berth_cel::{COST_MAX, CelSelector, CompileError, DeviceValue, Environment};
@@ -83,7 +83,7 @@ fn lists() -> [DeviceValue; 3] {
     ]
 }
 
-/// The places of the errors, and how each message starts: lists of what would be possible differ.
+/// The positions of the errors, and the start of each message: lists of possible tokens differ.
 fn places(error: &CompileError) -> Vec<String> {
     match error {
         CompileError::Invalid(issues) => issues

@@ -30,7 +30,7 @@ static DEVICES: LazyLock<Vec<(Environment, Vec<DeviceValue>)>> = LazyLock::new(|
     ENVIRONMENTS.map(of).into()
 });
 
-/// Compiles a text and evaluates it. What comes out does not matter, only that it does.
+/// Compiles a text and evaluates it. The result is ignored; the call must return.
 pub(crate) fn check(text: &str) {
     for (environment, devices) in DEVICES.iter() {
         match CelSelector::compile(text, *environment) {

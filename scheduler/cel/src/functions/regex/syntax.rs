@@ -1,7 +1,7 @@
-//! From the syntax of Go's regular expressions to that of the `regex` crate.
+//! Conversion of Go's regular expressions to the syntax of the `regex` crate.
 //!
-//! The two differ: classes such as `\d` and `\b` are of ASCII in Go; Go has `\Q…\E` and octal escapes, and refuses what
-//! the crate accepts: set operations, comments, look-around for words, more than 1000 repetitions.
+//! The two differ: classes such as `\d` and `\b` are ASCII in Go; Go has `\Q…\E` and octal escapes, and refuses several
+//! features of the crate: set operations, comments, look-around for words, more than 1000 repetitions.
 
 /// The largest number in a repetition, also of repetitions inside of others.
 const REPETITIONS_MAX: u32 = 1000;
@@ -173,7 +173,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    /// Adds a part without its repetition. Flags are none, but apply to what follows.
+    /// Adds a part without its repetition. Flags add no part, but apply to the following parts.
     fn part(&mut self, parts: &mut Vec<RegexPart>) -> Result<(), RegexError> {
         let before = self.rest;
         let Some(next) = self.next() else {
@@ -225,7 +225,7 @@ impl<'p> Translator<'p> {
         self.plain(&text, character.len_utf8() as u64)
     }
 
-    /// Reads a repetition, if one comes next.
+    /// Parses a repetition, if it is next.
     fn repetition(&mut self) -> Result<Option<Repetition>, RegexError> {
         let bounds = match self.rest.chars().next() {
             Some('*') => (0, None, 1),
@@ -313,7 +313,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// The flags of a group. Returns whether they apply to what follows instead.
+    /// The flags of a group. Returns whether they apply to the following parts instead.
     fn group_flags(&mut self, before: &'p str) -> Result<bool, RegexError> {
         let mut set = true;
         let mut any = false;
