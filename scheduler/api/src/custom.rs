@@ -25,8 +25,8 @@ pub struct NotAResource(pub String);
 impl CustomKind {
     /// The kind of that resource.
     ///
-    /// Its name is kept for as long as the program runs: kinds come from the plugins that are there at the
-    /// start, and are copied with every object.
+    /// Its name is kept until the process exits: kinds are registered by plugins at the start, and are copied with
+    /// every object.
     ///
     /// # Errors
     /// When the name has less than three parts, or an empty one.
@@ -52,7 +52,7 @@ impl fmt::Display for CustomKind {
     }
 }
 
-/// An object of such a kind, whole: only the plugin knows what it is about.
+/// A complete object of such a kind. Only the plugin interprets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CustomObject {
     /// Its kind.

@@ -44,16 +44,16 @@ impl Digest {
     }
 }
 
-/// Never zero, which is the digest of what is absent.
+/// Never zero, because zero is the digest of an absent value.
 fn hash(of: impl Hash) -> u64 {
     rustc_hash::FxBuildHasher.hash_one(of).max(1)
 }
 
-/// The field that contains a digest instead of what it is the digest of.
+/// The field that contains a digest instead of the value.
 const DIGEST_FIELD: &str = "berth.digest";
 
-/// The value behind a digest is not kept: `null` for what is absent, else an object with the digest alone, which
-/// decodes as the same digest.
+/// The value behind a digest is not kept. The serialized form is `null` for an absent value, otherwise an object with
+/// only the digest, which decodes as the same digest.
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -136,7 +136,7 @@ mod tests {
             status(json!({"devices": null, "reservedFor": null})),
             status(Value::Null)
         );
-        // An allocation of nothing is one all the same.
+        // An empty allocation is still an allocation.
         assert_ne!(status(json!({"allocation": {}})), status(json!({})));
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn invalid_list<S: AsRef<str>>(path: &str, values: &[S], detail: &str
     format!("{path}: Invalid value: {shown}: {detail}")
 }
 
-/// A text that is none of those supported.
+/// A text that is not a supported value.
 pub(crate) fn unsupported(path: &str, value: &str, supported: &[&str]) -> String {
     let supported: Vec<String> = supported.iter().map(|value| quote(value)).collect();
     format!(

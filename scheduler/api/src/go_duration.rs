@@ -64,7 +64,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// As Go prints it: the greatest unit that fits, hours and minutes beside the seconds, no zeros at the end.
+/// As Go prints it: the greatest unit that fits, hours and minutes before the seconds, no zeros at the end.
 fn print(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let fraction = |unit: u128| {

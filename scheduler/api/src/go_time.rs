@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 const NANOS: i64 = 1_000_000_000;
-/// Larger years are larger than those of every number of seconds.
+/// Greater years are outside the range of seconds in any case.
 const YEAR_MAX: i64 = 1_000_000_000_000;
 
 /// The layouts of times.
@@ -90,7 +90,7 @@ impl GoTime {
         Scanner::new(text, TimeLayout::Seconds).time(true)
     }
 
-    /// The text in UTC, which API servers write. What the layout does not have is cut off.
+    /// The text in UTC, as API servers write it, truncated to the precision of the layout.
     pub fn text(self, layout: TimeLayout) -> String {
         let (year, month, day) = date_of(self.seconds.div_euclid(SECONDS_PER_DAY));
         let second = self.seconds.rem_euclid(SECONDS_PER_DAY);
@@ -265,7 +265,7 @@ impl<'a> Scanner<'a> {
         nanos_of(&digits[..count.min(9)], 9)
     }
 
-    /// The fraction of the layout. Go reads a sign in the place of the first digit.
+    /// The fraction of the layout. Go accepts a sign instead of the first digit.
     fn micros(&mut self) -> Result<i64, GoTimeError> {
         const ELEMENT: &str = ".000000";
         let whole = self.rest;

@@ -1,7 +1,7 @@
 //! Pod groups and composite pod groups (KEP-4671, KEP-6012): pods that are scheduled as one.
 //!
-//! The versions of the API since 1.37 have the same fields, so one type reads them all. That of 1.36, v1alpha2, writes
-//! three of them otherwise, and is read into the same type.
+//! The versions of the API since 1.37 have the same fields, so one type reads them all. The version of 1.36, v1alpha2,
+//! has three of them in another form, and is read into the same type.
 
 use crate::string::null_default;
 use crate::{ObjectMeta, Str, Time};
@@ -205,7 +205,7 @@ impl From<WorkloadRefFields> for WorkloadRef {
     }
 }
 
-/// The condition for the start of a group: a union of which one member is set.
+/// The condition for the start of a group: a union; exactly one member is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupSchedulingPolicy {

@@ -60,8 +60,8 @@ impl Labels {
     /// The value of `key` as a shared string.
     pub fn get_str(&self, key: &str) -> Option<&Str> {
         let pairs = self.as_slice();
-        // Keys are interned: most are found by where they are kept, without reading them. An object can have thousands
-        // of labels, and a selector as many requirements.
+        // Keys are interned: most are found by comparing addresses, without reading them. An object can have thousands
+        // of labels, and a selector thousands of requirements.
         if pairs.len() <= FEW
             && let Some((_, value)) = pairs.iter().find(|(k, _)| std::ptr::eq(k.as_str(), key))
         {

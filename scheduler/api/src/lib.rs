@@ -1,9 +1,9 @@
-//! The Kubernetes objects as scheduling reads them.
+//! The Kubernetes objects with the fields that scheduling reads.
 //!
-//! These types hold what a scheduler needs and no more; they decode from the API's JSON and are never written
-//! back whole (writes are bindings, patches and minimal bodies), so nothing that Berth does not know is lost.
+//! These types contain only the fields that a scheduler needs. They decode from the API's JSON and are never written
+//! back completely (writes are bindings, patches and minimal bodies), so no field that Berth does not know is lost.
 //!
-//! **Architecture invariant:** no I/O, no clock, no randomness. Nothing here panics on input.
+//! **Architecture invariant:** no I/O, no clock, no randomness. No function panics on input.
 
 pub mod custom;
 pub mod devices;

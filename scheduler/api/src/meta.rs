@@ -33,7 +33,7 @@ pub struct ObjectMeta {
     /// The owners of the object.
     #[serde(deserialize_with = "null_default")]
     pub owner_references: Shared<Vec<OwnerReference>>,
-    /// The time at which the object came into being.
+    /// The time at which the object was created.
     pub creation_timestamp: Option<Time>,
     /// Set once the object is being deleted.
     pub deletion_timestamp: Option<Time>,
@@ -47,8 +47,8 @@ impl ObjectMeta {
             .find(|owner| owner.controller == Some(true))
     }
 
-    /// Returns whether this is a newer version of the object than the one with that resource version. Versions of one
-    /// object are numbers that grow; should a server have others, any other one counts as newer.
+    /// Returns whether this version of the object is newer than the given resource version. Versions of one object are
+    /// increasing numbers; if a server has other versions, any different version counts as newer.
     pub fn is_newer_than(&self, resource_version: &str) -> bool {
         let number = |version: &str| version.parse::<u128>().ok();
         match (number(&self.resource_version), number(resource_version)) {

@@ -128,7 +128,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     problems
 }
 
-/// The faults of `key` as the key of an annotation: that of a label key, in any case.
+/// The faults of `key` as the key of an annotation: a label key, in any case.
 pub fn annotation_key(key: &str) -> Vec<String> {
     label_key(&key.to_lowercase())
 }
@@ -219,8 +219,8 @@ pub fn is_attachable_volumes(name: &str) -> bool {
     name.starts_with(ATTACHABLE_VOLUMES_PREFIX)
 }
 
-/// Returns whether scheduling tracks the resource as a scalar, beside CPU, memory, ephemeral storage and pods.
-/// Resources that are none of these are ignored.
+/// Returns whether scheduling tracks the resource as a scalar. CPU, memory, ephemeral storage and pods are tracked
+/// separately; all other resources are ignored.
 pub fn is_scalar_resource_name(name: &str) -> bool {
     is_hugepages(name)
         || is_attachable_volumes(name)
@@ -228,7 +228,7 @@ pub fn is_scalar_resource_name(name: &str) -> bool {
         || is_extended_resource_name(name)
 }
 
-/// Returns whether devices may back the resource: extended ones, and those that name a device class.
+/// Returns whether devices may back the resource: an extended resource, or a resource that names a device class.
 pub fn is_dra_extended_resource_name(name: &str) -> bool {
     name.starts_with(DEVICE_CLASS_PREFIX) || is_extended_resource_name(name)
 }

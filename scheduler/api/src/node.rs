@@ -48,7 +48,7 @@ pub struct NodeStatus {
     /// Type and status of each condition.
     #[serde(deserialize_with = "null_default")]
     pub conditions: Shared<Vec<NodeCondition>>,
-    /// The images that the node has; what many nodes have is kept once.
+    /// The images of the node. Equal images of many nodes are stored once.
     #[serde(deserialize_with = "null_default")]
     pub images: Vec<Shared<ContainerImage>>,
     /// The features that the kubelet declares.

@@ -12,7 +12,7 @@ use crate::string::null_default;
 use crate::{Labels, Str, field_error};
 use serde::{Deserialize, Serialize};
 
-/// The one field of a node that terms can match.
+/// The only field of a node that terms can match.
 pub const NAME_FIELD: &str = "metadata.name";
 
 /// Alternatives of requirements on a node.
@@ -24,7 +24,7 @@ pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// Requirements on a node's labels and fields, all of which must be met.
+/// Requirements on a node's labels and fields. All must be met.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeSelectorTerm {
@@ -202,7 +202,7 @@ impl CompiledTerm {
     }
 
     fn fields_match(&self, name: &str) -> bool {
-        // A node without a name has no fields, and then fields are not looked at.
+        // A node without a name has no fields; in that case field requirements are ignored.
         name.is_empty()
             || self.fields.iter().all(|field| {
                 let value = if field.key == NAME_FIELD { name } else { "" };
@@ -270,11 +270,11 @@ fn fail_if_any(problems: &[String]) -> Result<(), ParseError> {
 pub struct CompiledPreferredTerms(Vec<(i64, CompiledTerm)>);
 
 impl CompiledPreferredTerms {
-    /// Compiles terms; those of weight 0 and those without requirements are left out, unread. `path` is where the
-    /// list is, for the messages; empty at the root.
+    /// Compiles terms. Terms of weight 0 and terms without requirements are omitted without being parsed. `path` is the
+    /// path of the list in messages; empty at the root.
     ///
     /// # Errors
-    /// All that is wrong with any other term.
+    /// All problems of the other terms.
     pub fn new(terms: &[PreferredSchedulingTerm], path: &str) -> Result<Self, ParseError> {
         let compiled: Vec<(i64, CompiledTerm)> = terms
             .iter()

@@ -25,8 +25,8 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Every kind but those that only plugins know. An API server may lack some of those outside of
-            /// [`Kind::ESSENTIAL`]; then there are no such objects.
+            /// All kinds except custom kinds. An API server may lack kinds outside of [`Kind::ESSENTIAL`]; then there
+            /// are no such objects.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// API group (empty for core), version and plural.
@@ -45,7 +45,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The name in objects, such as `Pod`; the plural of those that only plugins know.
+            /// The name in objects, such as `Pod`; the plural for custom kinds.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $kind,)*
@@ -170,7 +170,7 @@ impl Kind {
         (known_group == group && is_known).then_some(*found)
     }
 
-    /// Other versions with the same fields, for API servers without the one of [`Kind::resource`].
+    /// Other versions with the same fields, for API servers without the version of [`Kind::resource`].
     pub fn other_versions(self) -> &'static [&'static str] {
         match self {
             // Kubernetes 1.36.

@@ -1,8 +1,8 @@
-//! Objects of which a part cannot be read.
+//! Objects with unreadable fields.
 //!
-//! An object that the API server has must count, whatever one of its fields contains. If an object does not decode, the
-//! values that do not are left out, and count as absent. An object whose identity, or whose node, is among them cannot be
-//! used ([`PartialObject::is_identified`]).
+//! An object in the API server must count, whatever its fields contain. If an object does not decode, the values that
+//! do not decode are omitted, and count as absent. An object whose identity or node is unreadable cannot be used
+//! ([`PartialObject::is_identified`]).
 
 use crate::{Kind, Object};
 use serde_json::value::RawValue;
@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 
 /// Objects are not searched deeper. The types of Kubernetes have fewer levels.
 const DEPTH_MAX: usize = 32;
-/// The number of parts of an object that are tried. After these, what does not decode is left out as a whole.
+/// The maximum number of decoding attempts for an object. After them, a value that does not decode is omitted
+/// completely.
 const TRIES_MAX: usize = 20_000;
-/// The number of fields that are listed; further ones are left out without a word.
+/// The maximum number of listed fields; further ones are omitted without being listed.
 const UNREAD_MAX: usize = 100;
 
 /// A field that cannot be read.
@@ -42,7 +43,7 @@ pub struct PartialObject {
 }
 
 impl PartialObject {
-    /// Returns whether it is known which object this is and, of a pod, on which node: no field of these is unread.
+    /// Returns whether the identity of the object and, for a pod, its node are known: all these fields were read.
     pub fn is_identified(&self) -> bool {
         let metadata = self.object.metadata();
         let node = self.object.as_pod().map(|pod| &pod.spec.node_name);
@@ -158,7 +159,7 @@ struct Search {
 }
 
 impl Search {
-    /// The value at a place without what does not decode; `None` if nothing is left of it.
+    /// The value at a place without the parts that do not decode; `None` if nothing is left of it.
     fn readable(&mut self, place: &Place, json: &str) -> Option<String> {
         let reason = match self.decodes(place, json) {
             Ok(()) => return Some(json.to_owned()),
@@ -186,7 +187,8 @@ impl Search {
         None
     }
 
-    /// Collects the members that decode, each with its label. Halves are tried, so that few are looked at one by one.
+    /// Collects the members that decode, each with its label. The list is bisected, so that few members are tried
+    /// individually.
     fn keep_readable(&mut self, place: &Place, members: &[Member<'_>], kept: &mut Vec<String>) {
         match members {
             [] => {}
@@ -220,7 +222,7 @@ impl Search {
             Ok(_) => Ok(()),
             Err(error) => {
                 let text = error.to_string();
-                // The position is not that in the object.
+                // The position refers to the reduced object, so it is removed.
                 let reason = text.rsplit_once(" at line ").map_or(&*text, |(r, _)| r);
                 Err(reason.to_owned())
             }

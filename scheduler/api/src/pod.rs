@@ -40,8 +40,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A pod in the place of one on a node that cannot be read. What it holds there is not known: the node gets no other
-    /// pod, and no pod preempts it.
+    /// A replacement for an unreadable pod on a node. Its resource usage is unknown, so the node gets no other pod, and
+    /// no pod preempts it.
     pub fn in_place_of_unreadable(metadata: ObjectMeta, node_name: Str) -> Self {
         let mut spec = PodSpec {
             node_name,
@@ -91,7 +91,7 @@ impl Pod {
         (!group.pod_group_name.is_empty()).then_some(&group.pod_group_name)
     }
 
-    /// Returns whether the pod uses objects of its own, claims for volumes or for devices: plugins read those as well.
+    /// Returns whether the pod uses claims for volumes or devices, which plugins read as well.
     pub fn has_claims(&self) -> bool {
         !self.spec.resource_claims.is_empty()
             || !self.status.resource_claim_statuses.is_empty()
@@ -312,7 +312,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Returns whether this init container keeps running beside the regular ones.
+    /// Returns whether this init container keeps running in parallel with the regular containers.
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy.as_ref().is_some_and(|p| p == "Always")
     }
@@ -465,7 +465,7 @@ pub struct TopologySpreadConstraint {
     pub when_unsatisfiable: Str,
     /// The counted pods; absent matches none.
     pub label_selector: Option<LabelSelector>,
-    /// The number of domains that there must be; absent is one.
+    /// The minimum number of domains; absent means one.
     pub min_domains: Option<i32>,
     /// `Honor` (also when absent) or `Ignore`.
     pub node_affinity_policy: Option<Str>,

@@ -1,10 +1,10 @@
-//! Exact amounts of resources, as the API writes them: `100m`, `1.5Gi`, `2e3`.
+//! Exact amounts of resources in the format of the API: `100m`, `1.5Gi`, `2e3`.
 //!
-//! A [`Quantity`] is a whole number of nanos and the family of suffixes that it prefers. Everything that the
-//! API can express down to one nano is exact; what is smaller is rounded away from zero, as the API does.
+//! A [`Quantity`] is an integer number of nanos and the family of suffixes that it prefers. All amounts of the API down
+//! to one nano are exact; smaller fractions are rounded away from zero, as the API does.
 //!
-//! The rules are those of [`resource.Quantity`]. Where upstream would wrap around or forget a suffix, this type
-//! saturates or keeps it:
+//! The rules follow [`resource.Quantity`]. In cases where upstream wraps around or loses a suffix, this type saturates
+//! or keeps it:
 //!
 //! - amounts beyond ±(2¹²⁷−1) nanos, about 1.7e29, become that bound (upstream: unbounded);
 //! - [`Quantity::value`] and [`Quantity::milli_value`] saturate (upstream: 0, or wrapped);
@@ -126,8 +126,7 @@ impl Quantity {
         Self { format, ..self }
     }
 
-    /// The amount without what is smaller than a thousandth, rounded away from zero. Defaulting does this to
-    /// every list of resources.
+    /// The amount rounded away from zero to whole thousandths. Defaulting does this to every list of resources.
     #[must_use]
     pub fn rounded_to_milli(self) -> Self {
         let milli = divide_away_from_zero(self.nanos(), NANOS_PER_MILLI);
@@ -175,7 +174,7 @@ fn saturate(number: i128) -> i64 {
 
 // --- impl arithmetic -----------------------------------------------------------------------------------
 
-/// The sum, within the bounds of the type. Zero takes on the format of what is added to it, as upstream.
+/// The sum, within the bounds of the type. Zero takes the format of the other summand, as upstream.
 impl Add for Quantity {
     type Output = Self;
     fn add(self, other: Self) -> Self {
@@ -188,7 +187,7 @@ impl Add for Quantity {
     }
 }
 
-/// The difference, within the bounds of the type. Zero takes on the format of what is taken from it.
+/// The difference, within the bounds of the type. Zero takes the format of the subtrahend.
 impl Quantity {
     /// The product, rounded up to a nano; the largest quantity if it is larger. It has the format of this quantity.
     #[must_use]

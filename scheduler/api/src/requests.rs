@@ -1,8 +1,7 @@
-//! The resources that a pod requests in all.
+//! The total resource requests of a pod.
 //!
 //! Sidecars, init containers, in-place resize, pod-level resources and overhead (KEP-753, KEP-1287, KEP-2837).
-//! Kubernetes
-//! 1.36 and 1.37 differ in what a pod counts for while it is resized; see [`Footprint`].
+//! Kubernetes 1.36 and 1.37 differ in the counted amount of a pod during a resize; see [`Footprint`].
 
 use crate::pod::{Container, ContainerStatus};
 use crate::quantity::QuantityFormat;
@@ -29,7 +28,7 @@ pub enum Footprint {
 /// The options of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SumOptions {
-    /// Count what containers really have as well as what their spec asks for (in-place resize).
+    /// Count the actual resources of containers in addition to the requests of their spec (in-place resize).
     pub use_status: bool,
     /// Let pod-level requests replace the sum of the containers.
     pub pod_level: bool,
@@ -69,7 +68,7 @@ impl SumOptions {
     }
 }
 
-/// The sum of what a pod requests.
+/// The sum of the requests of a pod.
 pub fn pod_requests(pod: &Pod, options: SumOptions) -> ResourceList {
     let infeasible = pod
         .condition("PodResizePending")
@@ -117,8 +116,8 @@ pub fn pod_requests(pod: &Pod, options: SumOptions) -> ResourceList {
     total
 }
 
-/// The requests of all containers of a pod. Ordinary init containers run one after another, beside the sidecars that
-/// were started before them.
+/// The requests of all containers of a pod. Ordinary init containers run one after another, in parallel with the
+/// sidecars that were started before them.
 fn container_sum(
     pod: &Pod,
     request: impl Fn(&Container, Option<&ContainerStatus>) -> ResourceList,
@@ -137,8 +136,8 @@ fn container_sum(
     add_init_containers(total, requests)
 }
 
-/// Adds the amounts of init containers, each with whether it is a sidecar. Sidecars run beside the containers; an
-/// ordinary init container runs before them, beside the sidecars that were started before it.
+/// Adds the amounts of init containers, each with whether it is a sidecar. Sidecars run in parallel with the
+/// containers; an ordinary init container runs before the containers, in parallel with the sidecars started before it.
 fn add_init_containers(
     mut total: ResourceSum,
     init_containers: impl Iterator<Item = (ResourceList, bool)>,
@@ -182,8 +181,8 @@ fn statuses<'a>(all: &'a [ContainerStatus]) -> impl Fn(&str) -> Option<&'a Conta
     }
 }
 
-/// The largest of what the containers of a pod desire, have been allocated and have been given, each summed on its own.
-/// A request that the status lacks is the desired one. A resize that is infeasible does not count.
+/// The maximum of the desired, the allocated and the actuated requests of the containers of a pod, each summed
+/// separately. A request that the status lacks is the desired one. An infeasible resize does not count.
 fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList {
     let desired = |container: &Container| container.resources.requests.clone();
     let of =
@@ -192,7 +191,7 @@ fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList 
             let allocated = allocated.filter(|allocated| !allocated.is_empty());
             let actuated = status.and_then(|status| status.resources.as_ref());
             let actuated = actuated.map(|actuated| &actuated.requests);
-            // A container of which nothing is known counts with what it desires, also if its pod cannot be resized.
+            // A container without a status counts its desired requests, even if its pod cannot be resized.
             let known = allocated
                 .cloned()
                 .or_else(|| if infeasible { actuated.cloned() } else { None });
@@ -211,7 +210,7 @@ fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList 
     if let Some(actuated) = &pod.status.resources
         && !pod.status.allocated_resources.is_empty()
     {
-        // The pod as a whole states both, in the place of its containers.
+        // The status of the pod as a whole contains both amounts, and replaces the containers' amounts.
         largest = pod.status.allocated_resources.clone();
         largest.max_all(&actuated.requests);
     }
@@ -223,7 +222,7 @@ fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList 
     largest
 }
 
-/// The sum of what a pod requests, in whole units.
+/// The sum of the requests of a pod, in whole units.
 pub fn pod_resources(pod: &Pod, options: SumOptions) -> Resources {
     let mut resources = Resources::from_list(&pod_requests(pod, options));
     // `pods` is a capacity of nodes, never a request.
@@ -231,8 +230,8 @@ pub fn pod_resources(pod: &Pod, options: SumOptions) -> Resources {
     resources
 }
 
-/// The limits of a pod: those of its containers, as they count together, with pod-level limits in their place. Overhead
-/// is added to limits that there are.
+/// The limits of a pod: the sum of the limits of its containers, replaced by pod-level limits. Overhead is added to
+/// existing limits.
 pub fn pod_limits(pod: &Pod) -> ResourceList {
     let mut total = ResourceSum::default();
     for container in &pod.spec.containers {
@@ -265,7 +264,7 @@ fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
 }
 
-/// With an in-place resize of the whole pod under way, the larger of what is wanted and what is actuated counts.
+/// During an in-place resize of the whole pod, the greater of the desired and the actuated amounts counts.
 fn replace_by_pod_status(
     pod: &Pod,
     total: &mut ResourceList,
@@ -294,7 +293,7 @@ struct Defaults {
 }
 
 impl Defaults {
-    /// Adds what a container counts for without a request.
+    /// Adds the default amounts of a container without a request.
     fn fill(self, request: &mut ResourceList) {
         if self.cpu && request.get(CPU).is_none() {
             request.set(Str::new(CPU), Quantity::from_milli(DEFAULT_MILLI_CPU));

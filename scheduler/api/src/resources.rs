@@ -66,7 +66,7 @@ impl ResourceList {
         self.merge(other, |mine, other| mine + other);
     }
 
-    /// Raises every quantity to that of `other` where it is lower or absent.
+    /// Raises every quantity to the quantity in `other` if it is lower or absent.
     pub fn max_all(&mut self, other: &Self) {
         self.merge(other, |mine, other| if mine < other { other } else { mine });
     }
@@ -188,9 +188,9 @@ impl<'de> Deserialize<'de> for ResourceList {
     }
 }
 
-/// A sum of resources in whole units: CPU in milli-CPU, memory and storage in bytes, everything else as it is.
+/// A sum of resources in whole units: CPU in milli-CPU, memory and storage in bytes, everything else unchanged.
 ///
-/// Only the resources that scheduling tracks are in it (see [`crate::names::is_scalar_resource_name`]).
+/// It contains only the resources that scheduling tracks (see [`crate::names::is_scalar_resource_name`]).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Resources {
     /// CPU in thousandths of a core.

@@ -25,7 +25,7 @@ pub struct SelectorError(pub(crate) String);
 pub struct LabelSelector {
     /// Labels that must be there with these values.
     pub match_labels: Labels,
-    /// Further requirements, all of which must be met.
+    /// Further requirements. All must be met.
     #[serde(deserialize_with = "null_default")]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
@@ -233,7 +233,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Prints what it holds with commas between.
+/// Prints the elements separated by commas.
 struct Joined<'a, T>(&'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Joined<'_, T> {
@@ -271,7 +271,7 @@ impl Selector {
         Self(RequirementKind::Everything)
     }
 
-    /// Matches what meets all of `requirements`; everything if there are none.
+    /// Matches labels that meet all `requirements`; matches everything if there are none.
     pub fn from_requirements(mut requirements: Vec<Requirement>) -> Self {
         if requirements.is_empty() {
             return Self::everything();
@@ -280,7 +280,7 @@ impl Selector {
         Self(RequirementKind::All(requirements.into()))
     }
 
-    /// Matches what has all of `labels`; everything if there are none. The labels are not checked.
+    /// Matches labels that include all of `labels`; matches everything if there are none. The labels are not checked.
     pub fn from_labels(labels: &Labels) -> Self {
         let equals = labels
             .iter()
@@ -354,14 +354,15 @@ impl Selector {
         }
     }
 
-    /// A label and the one value of it that whatever matches must have, if there is such: a key for an index.
+    /// A label and its only allowed value, if the selector requires such a label. It can be used as the key of an
+    /// index.
     pub fn first_exact(&self) -> Option<(&Str, &Str)> {
         self.requirements()
             .iter()
             .find_map(|requirement| Some((&requirement.key, requirement.exact_value()?)))
     }
 
-    /// The one value that the label `key` must have, if there is such.
+    /// The only value that the selector allows for the label `key`, if there is one.
     pub fn exact_value(&self, key: &str) -> Option<&Str> {
         self.requirements()
             .iter()

@@ -1,4 +1,4 @@
-//! Volumes, claims and what provisions them.
+//! Volumes, claims and provisioners.
 
 use crate::node_selector::NodeSelector;
 use crate::pod::{
@@ -185,7 +185,7 @@ pub struct PersistentVolumeClaimSpec {
     pub volume_attributes_class_name: Option<Str>,
 }
 
-/// The way in which volumes of one kind come into being.
+/// The provisioning of volumes of one class.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageClass {

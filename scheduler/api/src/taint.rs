@@ -22,7 +22,7 @@ pub enum TaintEffect {
     NoSchedule,
     /// Pods are scheduled onto other nodes if possible.
     PreferNoSchedule,
-    /// Pods are not scheduled onto the node, and those on it are evicted.
+    /// Pods are not scheduled onto the node, and pods on it are evicted.
     NoExecute,
     /// An effect that this version does not know; nothing acts on it.
     Unknown,
@@ -172,7 +172,7 @@ impl Toleration {
         }
     }
 
-    /// Returns whether scoring looks at this: it is about `PreferNoSchedule` or about every effect.
+    /// Returns whether scoring reads this toleration: its effect is `PreferNoSchedule` or empty.
     pub fn is_about_prefer_no_schedule(&self) -> bool {
         matches!(
             self.effect,
@@ -205,7 +205,7 @@ const INDEXED_FROM: usize = 256;
 enum Tolerating<'a> {
     /// Few comparisons: one by one.
     Few(&'a [Toleration]),
-    /// By key, without repetitions; the empty key is that of tolerations for every key.
+    /// By key, without repetitions; the empty key has the tolerations for every key.
     ByKey(FxHashMap<&'a str, Vec<&'a Toleration>>),
 }
 

@@ -1,4 +1,4 @@
-//! ResourceClaims: what pods want of devices, and what was allocated.
+//! ResourceClaims: requests of pods for devices, and allocations.
 
 use super::{DeviceTaint, DeviceTaintEffect, Digest};
 use crate::node_selector::NodeSelector;
@@ -72,7 +72,7 @@ shareable!(ResourceClaimSpec);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimSpec {
-    /// The requests and what applies to them together.
+    /// The requests and the settings that apply to them together.
     #[serde(deserialize_with = "null_default")]
     pub devices: DeviceClaim,
 }
@@ -109,7 +109,7 @@ pub struct DeviceRequest {
 /// The number of devices that a request is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum AllocationMode {
-    /// As many as its count.
+    /// Exactly the requested count.
     #[default]
     ExactCount,
     /// All that match.
@@ -149,7 +149,7 @@ pub struct RequestedDevices {
     /// Their class.
     #[serde(deserialize_with = "null_default")]
     pub device_class_name: Str,
-    /// Conditions on a device beside those of the class, all of which must hold.
+    /// Conditions on a device, in addition to the conditions of the class. All must hold.
     #[serde(deserialize_with = "null_default")]
     pub selectors: Vec<DeviceSelector>,
     /// The number of devices.
@@ -158,7 +158,7 @@ pub struct RequestedDevices {
     /// The number of devices for [`AllocationMode::ExactCount`]. The API server replaces zero by one.
     #[serde(deserialize_with = "null_default")]
     pub count: i64,
-    /// Whether the devices are for administration, beside their ordinary use. Alternatives never have it.
+    /// Whether the devices are for administration, in parallel with their ordinary use. Alternatives never have it.
     pub admin_access: Option<bool>,
     /// Taints of devices that the request tolerates.
     #[serde(deserialize_with = "null_default")]
@@ -170,7 +170,7 @@ pub struct RequestedDevices {
     pub derived_attributes: Vec<DerivedAttribute>,
 }
 
-/// An attribute that is computed from those of a device.
+/// An attribute that is computed from other attributes of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DerivedAttribute {
@@ -287,7 +287,7 @@ pub struct DeviceConfiguration {
     pub opaque: Option<OpaqueConfiguration>,
 }
 
-/// Configuration as a driver defines it: copied as it is, and never read.
+/// Opaque configuration for a driver: copied unchanged, and never read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpaqueConfiguration {
@@ -311,7 +311,7 @@ pub struct ResourceClaimStatus {
     /// The statuses that drivers report of the devices.
     #[serde(deserialize_with = "null_default")]
     pub devices: Vec<AllocatedDeviceStatus>,
-    /// Whether the allocation is Berth's decision and not written yet. It is no part of the API.
+    /// Whether the allocation is a decision of Berth that is not written yet. Not a field of the API.
     #[serde(skip)]
     pub is_assumed: bool,
     /// The UIDs of the pods for which the devices are assumed: one, or several members of a group. It is no part of the

@@ -1,4 +1,4 @@
-//! DeviceClasses: what requests of claims choose from.
+//! DeviceClasses: categories of devices for requests of claims.
 
 use super::claim::{DeviceConfiguration, DeviceSelector};
 use crate::string::null_default;
@@ -20,7 +20,7 @@ pub struct DeviceClass {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceClassSpec {
-    /// Conditions on a device, all of which must hold.
+    /// Conditions on a device. All must hold.
     #[serde(deserialize_with = "null_default")]
     pub selectors: Vec<DeviceSelector>,
     /// Configuration that is copied into allocations of the class.

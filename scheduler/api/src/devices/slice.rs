@@ -152,15 +152,15 @@ pub struct Device {
 pub struct NodeAllocatableResource {
     /// The amount that an allocation of the device takes from the node.
     pub mapping: Option<NodeAllocatableMapping>,
-    /// The resources that pods which use the device need beside their requests.
+    /// The resources that pods need for the device in addition to their requests.
     pub overhead: Option<NodeAllocatableOverhead>,
 }
 
-/// An amount of a resource of the node: that of a capacity of the device, or one for each device.
+/// An amount of a resource of the node: derived from a capacity of the device, or fixed for each device.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAllocatableMapping {
-    /// The capacity of which the consumed amount counts.
+    /// The capacity whose consumed amount counts.
     pub capacity_key: Option<Str>,
     /// The factor for the consumed amount; absent for 1.
     pub capacity_multiplier: Option<Quantity>,
@@ -168,7 +168,7 @@ pub struct NodeAllocatableMapping {
     pub device_multiplier: Option<Quantity>,
 }
 
-/// The resources that pods which use a device need beside their requests.
+/// The resources that pods need for a device in addition to their requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAllocatableOverhead {
@@ -401,7 +401,7 @@ impl DeviceTaintRule {
 }
 
 impl DeviceTaintSelector {
-    /// Returns whether the device is one of those.
+    /// Returns whether the rule selects the device.
     pub fn matches(&self, driver: &str, pool: &str, device: &str) -> bool {
         self.selects_pool(driver, pool) && is_equal(self.device.as_ref(), device)
     }

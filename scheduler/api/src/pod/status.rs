@@ -9,7 +9,7 @@ use crate::{Quantity, ResourceList, Shared, Str, Time};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ops::{Deref, DerefMut};
 
-/// The status of a pod: what is its own, and what it has in common with others.
+/// The status of a pod: its own fields, and the fields that it shares with other pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodStatus {
     /// The node on which room is being made; empty for none.
@@ -23,7 +23,7 @@ pub struct PodStatus {
 }
 
 impl PodStatus {
-    /// The status of a pod in the place of one that cannot be read.
+    /// The status of the replacement for an unreadable pod.
     pub(super) fn unreadable() -> Self {
         let shared = SharedStatus {
             is_unreadable: true,
@@ -150,8 +150,8 @@ pub struct SharedStatus {
     /// The resources of the node that the devices of the claims use.
     #[serde(deserialize_with = "null_default")]
     pub node_allocatable_resource_claim_statuses: Vec<NodeAllocatableResourceClaimStatus>,
-    /// Whether the pod is in the place of one that cannot be read ([`crate::Pod::in_place_of_unreadable`]). It is no part
-    /// of the API.
+    /// Whether the pod is a replacement for an unreadable one ([`crate::Pod::in_place_of_unreadable`]). Not a field of
+    /// the API.
     #[serde(
         rename = "berth.unreadable",
         skip_serializing_if = "std::ops::Not::not"
@@ -171,7 +171,7 @@ pub struct NodeAllocatableResourceClaimStatus {
     /// The amounts that the devices take, once for the claim.
     #[serde(deserialize_with = "null_default")]
     pub mapping: Vec<NodeAllocatableMappingStatus>,
-    /// The amounts that the pod needs beside its requests.
+    /// The amounts that the pod needs in addition to its requests.
     #[serde(deserialize_with = "null_default")]
     pub overhead: Vec<NodeAllocatableOverheadStatus>,
 }
@@ -201,7 +201,7 @@ pub struct NodeAllocatableOverheadStatus {
 }
 
 impl NodeAllocatableResourceClaimStatus {
-    /// The amounts of the pod together: what the devices take, and what the pod and its containers need for them.
+    /// The total amounts of the pod: the resources used by the devices, and the overhead of the pod and its containers.
     pub fn total(&self) -> ResourceList {
         let mut total = ResourceSum::default();
         for mapped in &self.mapping {
@@ -241,7 +241,7 @@ pub struct PodCondition {
     pub observed_generation: Option<i64>,
 }
 
-/// A condition with the time at which its status changed, as it is decoded.
+/// A condition with the time of its last status change, as decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct DecodedCondition {
     condition: PodCondition,

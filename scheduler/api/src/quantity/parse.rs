@@ -1,7 +1,7 @@
-//! Reads the text of a quantity.
+//! The parser of quantities.
 //!
-//! The scanner is as lenient as the API's: `1.`, `.5`, `+1`, even `.` and `Ki` (both zero) are quantities, and
-//! what the API refuses is refused with its words.
+//! It is as lenient as the API's: `1.`, `.5`, `+1`, even `.` and `Ki` (both zero) are quantities. Errors have the API's
+//! messages.
 
 use super::{NANOS, NANOS_MAX, Quantity, QuantityFormat};
 
@@ -21,7 +21,7 @@ pub enum ParseQuantityError {
     Suffix,
 }
 
-/// A quantity and whether the API would show it again just as it was written.
+/// A quantity, and whether the API would return its text unchanged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parsed {
     pub(super) quantity: Quantity,
@@ -67,7 +67,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, ParseQuantityError> {
             }
             let magnitude = binary_nanos(integer, fraction, exponent);
             let whole = integer.parse::<i64>().ok();
-            // The API's guess of how many digits fit beside the suffix: 10 bits are about three digits.
+            // The API's estimate of the number of digits that fit before the suffix: 10 bits are about three digits.
             let digits_max = 14_usize.saturating_sub(exponent as usize / 10 * 3);
             let canonical = fraction.is_empty()
                 && integer.len() <= digits_max
@@ -91,7 +91,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, ParseQuantityError> {
 /// The parts of a text.
 struct Scanned<'a> {
     negative: bool,
-    /// Whether the number has any digit. `.` and the nothing before `Ki` have none; both mean zero.
+    /// Whether the number has any digit. `.` and the empty number in `Ki` have none; both mean zero.
     has_digit: bool,
     /// Digits before the point, without leading zeros; `0` if there are none.
     integer: &'a str,
@@ -231,8 +231,8 @@ fn decimal_nanos(integer: &str, fraction: &str, exponent: i64) -> u128 {
 fn binary_nanos(integer: &str, fraction: &str, exponent: u32) -> u128 {
     let whole = integer.bytes().fold(0, append_digit);
     let whole = whole.saturating_mul(1 << exponent);
-    // Horner's scheme from the last digit on: `rest` is the whole part of what the digits so far are worth,
-    // `lost` whether there is more than that.
+    // Horner's scheme from the last digit on: `rest` is the integer part of the value of the digits so far, `lost`
+    // whether there is a remainder.
     let unit = (NANOS as u128) << exponent;
     let mut rest = 0_u128;
     let mut lost = false;

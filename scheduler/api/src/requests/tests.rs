@@ -60,7 +60,7 @@ fn containers_add_up_and_init_containers_take_turns() {
             pod(&[container("4"), sidecar("1")], &[container("2")], ""),
             4000,
         ),
-        // Sidecars start one after another, beside those that run: 1, 1 + 2, then 3 + 5.
+        // Sidecars start one after another, in parallel with the running ones: 1, 1 + 2, then 3 + 5.
         (
             "two sidecars before it",
             pod(
@@ -85,7 +85,7 @@ fn containers_add_up_and_init_containers_take_turns() {
     }
 }
 
-/// PL-12: what is absent has a default where scores are made, an explicit zero has not.
+/// PL-12: for scores, an absent request has a default, an explicit zero has not.
 #[test]
 fn absent_requests_have_defaults_where_scores_are_made() {
     let scored = SumOptions {
@@ -129,8 +129,8 @@ fn absent_requests_have_defaults_where_scores_are_made() {
     }
 }
 
-/// PL-13: on a node a container counts with the most of what it asks for, what it was given, and what it has;
-/// what the node cannot give is not counted.
+/// PL-13: on a node a container counts the maximum of its requested, allocated and actual amounts; an infeasible resize
+/// is not counted.
 #[test]
 fn resized_containers_count_with_what_they_have() {
     let pod = |status: &str, conditions: &str| {
@@ -189,7 +189,7 @@ fn resized_containers_count_with_what_they_have() {
     }
 }
 
-/// PL-14: pod-level requests of CPU, memory and pages replace the sums, unless they are not looked at.
+/// PL-14: pod-level requests of CPU, memory and pages replace the sums, unless they are ignored.
 #[test]
 fn pod_level_requests_replace_the_sums() {
     let pod = |requests: &str, rest: &str| {
@@ -323,7 +323,7 @@ fn a_resize_counts_by_container_or_by_pod() {
             3000,
         ),
         (
-            // Nothing is actuated that is known: 1.37 takes what is allocated.
+            // No actuated amounts are known: 1.37 uses the allocated ones.
             "the status does not state what is actuated",
             pod(&two, &[status("a", "3", None), status("b", "1", None)], ""),
             3000,
@@ -347,8 +347,8 @@ fn a_resize_counts_by_container_or_by_pod() {
     }
 }
 
-/// PL-11: with thousands of containers, sums are those of a few. Each container has a resource of its own and one that all
-/// have, and their statuses come in another order.
+/// PL-11: sums of thousands of containers follow the same rules as sums of a few. Each container has a resource of its
+/// own and a common one, and their statuses are in another order.
 #[test]
 fn many_containers_add_up_as_few_do() {
     let container = |kind: &str, at: usize| {
@@ -375,7 +375,7 @@ fn many_containers_add_up_as_few_do() {
         });
         let pod: Pod = serde_json::from_value(pod).unwrap_or_else(|e| panic!("{e}"));
         let number = i64::try_from(count).unwrap_or(i64::MAX);
-        // The containers and the sidecars; one init container beside the sidecars needs less.
+        // The containers and the sidecars; one init container with the sidecars needs less.
         let pending = pod_resources(&pod, SumOptions::PENDING);
         assert_eq!(pending.milli_cpu, 2 * number * 1000);
         let placed = pod_resources(&pod, SumOptions::PLACED);

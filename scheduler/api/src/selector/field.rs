@@ -24,7 +24,7 @@ impl FieldTerm {
     }
 }
 
-/// Comparisons of fields, all of which must hold.
+/// Comparisons of fields. All must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct FieldSelector(Vec<FieldTerm>);
 
@@ -77,8 +77,8 @@ impl FieldSelector {
 impl FromStr for FieldSelector {
     type Err = SelectorError;
 
-    /// Reads `field=value`, `field==value` and `field!=value` with commas between; in values `\\`, `\,` and `\=`
-    /// stand for the characters themselves. The empty text is everything.
+    /// Parses `field=value`, `field==value` and `field!=value`, separated by commas; in values `\\`, `\,` and `\=`
+    /// represent the characters themselves. The empty text selects everything.
     fn from_str(text: &str) -> Result<Self, SelectorError> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -114,7 +114,7 @@ fn split_terms(text: &str) -> Vec<&str> {
 
 /// The field, whether it must differ, and the value, still escaped.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
-    // Every operator ends with the first `=` or the one right after it.
+    // Every operator ends with the first `=` or the one immediately after it.
     let at = term.find('=')?;
     let (field, rest) = (&term[..at], &term[at + 1..]);
     if let Some(field) = field.strip_suffix('!') {

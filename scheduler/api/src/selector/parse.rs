@@ -185,7 +185,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// The one value after `=` and its like; nothing at all is the empty value.
+    /// The value after an equality operator; an absent value is the empty value.
     fn value(&mut self) -> Result<&'a str, String> {
         if matches!(self.peek(), Token::End | Token::Symbol(",")) {
             return Ok("");
@@ -196,8 +196,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The values in parentheses after `in` and `notin`. `()` is one empty value, and so is nothing beside a
-    /// comma.
+    /// The values in parentheses after `in` and `notin`. `()` is one empty value, and so is an omitted value before or
+    /// after a comma.
     fn values(&mut self) -> Result<Vec<&'a str>, String> {
         match self.take() {
             Token::Symbol("(") => {}

@@ -1,7 +1,8 @@
 //! The nodes that can access an in-tree volume where its plugin is migrated to a CSI driver.
 //!
-//! On such a node the volume is that of the driver, whose nodes have a label of the driver's own: the zone in the node
-//! affinity of the volume, or in the labels of the volume, becomes a requirement on that label (csi-translation-lib).
+//! On such a node the volume is treated as a volume of the driver, whose nodes have a label of its own: the zone in the
+//! node affinity of the volume, or in the labels of the volume, becomes a requirement on that label
+//! (csi-translation-lib).
 
 use super::{AWS_EBS, AZURE_DISK, CINDER, GCE_PD, PORTWORX};
 use crate::node_selector::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
@@ -49,7 +50,7 @@ impl PersistentVolume {
             AWS_EBS => (AWS_EBS, Some("topology.ebs.csi.aws.com/zone")),
             GCE_PD => (GCE_PD, Some("topology.gke.io/zone")),
             CINDER => (CINDER, Some("topology.cinder.csi.openstack.org/zone")),
-            // Their translation leaves the topology as it is.
+            // Their translation does not change the topology.
             AZURE_DISK => (AZURE_DISK, None),
             _ => (PORTWORX, None),
         };
@@ -111,8 +112,8 @@ impl PersistentVolume {
         Ok(())
     }
 
-    /// The affinity of the volume with a requirement on the label of the driver in the place of that on the zone, or
-    /// of the zone in the labels of the volume.
+    /// The affinity of the volume with a requirement on the label of the driver. It replaces the requirement on the
+    /// zone, or is taken from the zone in the labels of the volume.
     fn translated(&self, affinity: Option<NodeSelector>, label: &str) -> Option<NodeSelector> {
         let labels = &self.metadata.labels;
         let requires = |key: &str| {
