@@ -4,8 +4,7 @@ use super::spec::{EnabledPlugin, PluginSet, PluginSets};
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
 
-/// The default plugins: those that the registry puts into the default profile. They take part in every point that they
-/// have.
+/// The default plugins: the plugins that the registry assigns to the default profile, at all their extension points.
 pub fn default_plugins(registry: &Registry, features: &FeatureGates) -> PluginSets {
     let enabled = registry
         .defaults(features)

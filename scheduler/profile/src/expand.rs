@@ -1,7 +1,7 @@
-//! From what is configured to one list of plugins per extension point.
+//! The expansion of configured plugin sets to one list of plugins per extension point.
 //!
-//! Two steps, as kube-scheduler takes them: the user's sets are merged into the defaults, then `multiPoint` is
-//! spread over the points.
+//! Two steps, as in kube-scheduler: the user's sets are merged into the defaults, then `multiPoint` is expanded to the
+//! points.
 
 use super::error::ProfileError;
 use super::spec::{EnabledPlugin, PluginSet, PluginSets, Point};
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 /// The user's sets on top of the default ones.
 ///
-/// A default that the user enables too keeps its place and takes the user's weight; other plugins of the user are
-/// appended. What the user disables is dropped, and stays listed so that [`expand`] honours it.
+/// A default plugin that the user enables too keeps its position and gets the user's weight; other plugins of the user
+/// are appended. Plugins that the user disables are dropped, and stay listed so that [`expand`] honours it.
 pub fn merge(defaults: &PluginSets, user: &PluginSets) -> PluginSets {
     let mut merged = PluginSets {
         multi_point: merge_set(&defaults.multi_point, &user.multi_point),
@@ -59,8 +59,8 @@ fn merge_set(defaults: &PluginSet, user: &PluginSet) -> PluginSet {
 
 /// The plugins of one point, in order. `takes_part` returns whether a plugin has that point.
 ///
-/// Order: plugins of `multiPoint` that the point enables itself, in the point's order; then the rest of
-/// `multiPoint`; then what only the point enables.
+/// Order: plugins of `multiPoint` that the point enables itself, in the point's order; then the other plugins of
+/// `multiPoint`; then the plugins that only the point enables.
 ///
 /// # Errors
 /// When a plugin is named twice, or enabled at a point that it does not have.

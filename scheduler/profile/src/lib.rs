@@ -1,10 +1,9 @@
-//! Profiles: which plugins take part at which extension point, in which order, with which weight.
+//! Profiles: the plugins of each extension point, with their order and weights.
 //!
-//! [`ProfileSpec`] is the content of a configuration; [`Profiles::build`] merges it with the defaults, makes the
-//! plugins and checks that the whole can work. All profiles share one queue, so they must agree on its order.
+//! [`ProfileSpec`] is the content of a configuration; [`Profiles::build`] merges it with the defaults, creates the
+//! plugins and checks the result. All profiles share one queue, so they must have the same queue sort.
 //!
-//! **Architecture invariant:** no plugin is known here by more than its name; they come from a
-//! [`Registry`].
+//! **Architecture invariant:** plugins are known only by their names and are created by a [`Registry`].
 
 mod defaults;
 mod error;
@@ -350,7 +349,7 @@ fn make_plugins(
     }
 }
 
-/// The weight at the point, else that of multiPoint; zero and absent are one (F-27).
+/// The weight at the point, otherwise the weight in multiPoint; zero and absent mean one (F-27).
 fn weight_of(sets: &PluginSets, member: &EnabledPlugin) -> i64 {
     let multi_point = || {
         let enabled = &sets.multi_point.enabled;

@@ -62,7 +62,7 @@ pub struct Member<P: ?Sized> {
 }
 
 impl<P: ?Sized> Member<P> {
-    /// The plugin at a point, if it takes part in it.
+    /// The plugin at a point, if it has that point.
     pub(super) fn new(id: PluginId, of: &Extensions, plugin: Option<&Arc<P>>) -> Option<Self> {
         Some(Self {
             id,

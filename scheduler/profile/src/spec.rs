@@ -31,7 +31,7 @@ macro_rules! points {
                 }
             }
 
-            /// Returns whether the plugin takes part in the point.
+            /// Returns whether the plugin has the point.
             pub(super) fn has(self, plugin: &Extensions) -> bool {
                 match self {
                     $(Self::$point => plugin.$of_plugin.is_some(),)*
@@ -142,15 +142,15 @@ pub struct PluginConfig {
     pub args: serde_json::Value,
 }
 
-/// A profile as it is configured, before the defaults are merged in.
+/// A profile as configured, before it is merged with the defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileSpec {
     /// Pods name their scheduler by this.
     pub scheduler_name: String,
-    /// The percentage of nodes to find before scoring starts. Absent: all nodes are filtered and
-    /// scored. Zero: as many as kube-scheduler takes by its own choice.
+    /// The percentage of nodes to find before scoring starts. Absent: all nodes are filtered and scored. Zero:
+    /// kube-scheduler's adaptive percentage.
     pub percentage_of_nodes_to_score: Option<i32>,
-    /// The plugins that are wanted beside, or instead of, the default plugins.
+    /// The plugins that are enabled in addition to, or instead of, the default plugins.
     pub plugins: PluginSets,
     /// Arguments of plugins.
     pub plugin_config: Vec<PluginConfig>,

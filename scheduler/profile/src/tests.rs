@@ -92,8 +92,8 @@ fn scores(profile: &Profile) -> Vec<(String, i64)> {
         .collect()
 }
 
-/// F-24: a plugin is made once, however many points it takes part in, and only if some point needs it; it is handed
-/// its own arguments, or none.
+/// F-24: a plugin is created once for all its points, and only if some point needs it; it receives its own arguments,
+/// or none.
 #[test]
 fn only_needed_plugins_are_made_and_each_once() {
     let (send, made) = std::sync::mpsc::sync_channel(20);
@@ -182,7 +182,7 @@ fn the_default_profile_takes_the_default_plugins_that_are_there() {
     assert_eq!(profile.plugins.len(), 4);
 }
 
-/// F-27: the point's weight, else that of multiPoint, else one.
+/// F-27: the weight at the point, otherwise the weight in multiPoint, otherwise one.
 #[test]
 fn weights_come_from_the_point_then_from_multi_point() {
     let mut spec = ProfileSpec::default();
