@@ -1,17 +1,17 @@
-//! The lines that the core logs. They are kept until the edge takes them and writes them.
+//! The log lines of the core. They are kept until the edge takes and writes them.
 //!
-//! If kube-scheduler logs the same, message, level and keys are its own. The levels are those of klog:
+//! If kube-scheduler logs the same event, the line has its message, level and keys. The levels are klog's:
 //!
 //! | level | lines |
 //! |---|---|
-//! | 0 | errors, warnings, and what an operator has to know |
-//! | 1 | bindings that fail |
+//! | 0 | errors, warnings, and other lines that an operator needs |
+//! | 1 | failed bindings |
 //! | 2 | the result of each attempt: bindings, rejections, preemptions with their victims |
-//! | 3 | what begins: attempts, bindings, status patches; nodes and pods that are added and deleted |
-//! | 4 | nodes and pods that are updated, answers of plugins, failures that are expected |
+//! | 3 | the start of attempts, bindings and status patches; added and deleted nodes and pods |
+//! | 4 | updated nodes and pods, answers of plugins, expected failures |
 //! | 5 | each move of a pod in the queue |
 //!
-//! A line is made only if its level is logged.
+//! A line is created only if its level is logged.
 
 use berth_api::{Pod, Str};
 use berth_framework::call::PodRef;

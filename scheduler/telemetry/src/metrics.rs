@@ -1,7 +1,7 @@
-//! The numbers that the core keeps about itself, with upstream's names, labels and buckets.
+//! The metrics of the core, with upstream's names, labels and buckets.
 //!
-//! One thread owns them, so nothing is locked. [`Metrics::snapshot`] is what the edge serves; [`Snapshot::render`]
-//! writes it in Prometheus' text format.
+//! One thread owns them, so no lock is needed. [`Metrics::snapshot`] is served by the edge; [`Snapshot::render`] writes
+//! it in Prometheus' text format.
 
 mod family;
 #[cfg(test)]
@@ -40,7 +40,8 @@ pub enum SeriesValue {
 /// Observations by size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramValue {
-    /// Observations up to each bound and above the one before, and at last those above all bounds.
+    /// The number of observations in each bucket: above the previous bound and up to its own bound. The last bucket has
+    /// no bound.
     pub counts: Box<[u64]>,
     /// The sum of all observations.
     pub sum: f64,
@@ -119,8 +120,8 @@ impl Series {
         found.map(|at| &entries[*at].1)
     }
 
-    /// The place of the labels, if they are those of the entry that was found last, or of the one that was made after
-    /// it. One pod is counted like the one before: most labels are found without a hash.
+    /// The index of the labels, if they belong to the last used entry or to the next one. Consecutive pods use the same
+    /// series in the same order, so most labels are found without a hash.
     fn expected(&self, labels: &[&str]) -> Option<usize> {
         let next = (self.latest + 1) % self.entries.len().max(1);
         let mut likely = [self.latest, next].into_iter();
@@ -371,7 +372,7 @@ mod tests {
             metrics.count(Metric::ScheduleAttempts, &["scheduled", &at.to_string()]);
         }
         assert_eq!(metrics.dropped, 10);
-        // Those that are there go on.
+        // Existing series continue.
         metrics.count(Metric::ScheduleAttempts, &["scheduled", "0"]);
         assert_eq!(
             metrics.number(Metric::ScheduleAttempts, &["scheduled", "0"]),

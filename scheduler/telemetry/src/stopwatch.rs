@@ -5,7 +5,7 @@ pub trait Stopwatch: Send + Sync {
     /// Nanoseconds since some fixed moment.
     fn nanos(&self) -> u64;
 
-    /// The last reading, where one is kept: a stage begins when the one before it has ended.
+    /// The last reading, if one is kept: a stage begins when the previous one has ended.
     fn last_nanos(&self) -> u64 {
         self.nanos()
     }

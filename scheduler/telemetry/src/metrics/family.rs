@@ -5,13 +5,13 @@
 pub enum MetricKind {
     /// Only grows.
     Counter,
-    /// Goes up and down.
+    /// A value that increases and decreases.
     Gauge,
     /// Counts observations by size.
     Histogram(Buckets),
 }
 
-/// The upper bounds of a histogram's buckets; the one without a bound comes on top.
+/// The upper bounds of a histogram's buckets, without the bucket `+Inf`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Buckets {
     /// `start`, `start × factor`, …, in the given number.
@@ -116,7 +116,7 @@ const fn exp(start: f64, factor: f64, count: usize) -> MetricKind {
     })
 }
 
-/// A set of metrics: an enum with a family for each of its values. Made by [`families!`](crate::families).
+/// A set of metrics: an enum with a family for each of its values. Created by [`families!`](crate::families).
 pub trait Families: Copy + 'static {
     /// Every family, in the order of the values.
     const FAMILIES: &'static [Family];

@@ -17,7 +17,7 @@ const OURS: [&str; 10] = [
     "scheduler_deferred_quota_wait_duration_seconds",
 ];
 
-/// Name, type, sorted labels; of a histogram the first and the last bound as they are written, and how many there are.
+/// Name, type, sorted labels; for a histogram the first and the last bound as written, and the number of bounds.
 #[rustfmt::skip]
 const REFERENCE: &[(&str, &str, &str, &str)] = &[
     ("kubernetes_feature_enabled", "gauge", "name stage", ""),

@@ -3,9 +3,9 @@
 /// The number of cycles that are chosen of a hundred, as in kube-scheduler.
 const CHOSEN_PERCENT: u8 = 10;
 
-/// Chooses one of ten at random, the first one always, so that every metric has something to show soon.
+/// Selects one in ten at random, and always the first one, so that every metric soon has a value.
 ///
-/// It has its own randomness: no decision depends on what is measured.
+/// It has its own randomness, so that no decision depends on measurements.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     rng: fastrand::Rng,
