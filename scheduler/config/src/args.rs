@@ -1,7 +1,7 @@
-//! The envelope and the defaults of plugin arguments, as they are written out and handed to the plugin.
+//! The envelope and the defaults of plugin arguments, for output and for the plugin.
 //!
-//! The registry states which arguments a plugin takes and what their defaults are; the plugin itself checks what they
-//! mean, see [`Config::check`](super::Config::check).
+//! The registry states the arguments of a plugin and their defaults; the plugin itself checks the values, see
+//! [`Config::check`](super::Config::check).
 
 use super::API_VERSION;
 use super::error::Problems;
@@ -17,8 +17,8 @@ pub(super) fn defaults(plugin: &Registration, features: &FeatureGates) -> Option
     }
 }
 
-/// The arguments with their envelope and defaults. A value that is not an object stays as it is, and the plugin refuses
-/// it; so do the arguments of a plugin without an args kind.
+/// The arguments with their envelope and defaults. A value that is not an object, and the arguments of a plugin without
+/// an args kind, are kept unchanged, and the plugin refuses them.
 pub(super) fn complete(plugin: &Registration, given: &Value, features: &FeatureGates) -> Value {
     let ArgsKind::Typed(complete) = plugin.args_kind() else {
         return given.clone();

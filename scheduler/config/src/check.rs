@@ -33,7 +33,7 @@ pub(super) fn check(
     }
 }
 
-/// All arguments that were given are checked, those of disabled plugins too, as upstream does (F-35).
+/// All given arguments are checked, including arguments of disabled plugins, as upstream does (F-35).
 fn check_args(
     profile: &ProfileConfig,
     path: &str,
@@ -67,7 +67,7 @@ fn add_args(error: &ArgsError, path: &str, problems: &Problems) {
     }
 }
 
-/// Adds what is wrong with the profile at `path`.
+/// Adds the problems of the profile at `path`.
 fn add(error: &ProfileError, profile: &ProfileConfig, path: &str, problems: &Problems) {
     let place = |below: &str| format!("{path}.{below}");
     match error {

@@ -1,4 +1,4 @@
-//! The document as a whole: what it is, and the fields at its top.
+//! The document as a whole: its kind, and its top-level fields.
 
 use super::error::Problems;
 use super::extender::Extender;

@@ -4,7 +4,7 @@
 use super::error::ConfigError;
 use serde_json::Value;
 
-/// A configuration may be so long.
+/// The maximum length of a configuration.
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// Objects and lists may be nested so deep.
 const DEPTH_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Extenders: webhooks that take part in scheduling, as they are configured.
+//! The configuration of extenders: webhooks that participate in scheduling.
 
 use super::error::Problems;
 use super::profile::ProfileConfig;
@@ -16,7 +16,7 @@ use std::fmt;
 /// The time that a call to an extender may take when the configuration does not state it.
 const HTTP_TIMEOUT: GoDuration = GoDuration::from_secs(5);
 
-/// One extender. What is empty is not written.
+/// One extender. Empty fields are not written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Extender {
@@ -25,7 +25,7 @@ pub struct Extender {
     /// Filters nodes; empty: it does not.
     #[serde(skip_serializing_if = "is_empty")]
     pub filter_verb: String,
-    /// Looks at the victims of preemption; empty: it does not.
+    /// The verb for preemption; empty if the extender does not support it.
     #[serde(skip_serializing_if = "is_empty")]
     pub preempt_verb: String,
     /// Ranks nodes; empty: it does not.
@@ -34,7 +34,7 @@ pub struct Extender {
     /// The weight of its ranks.
     #[serde(skip_serializing_if = "is_empty")]
     pub weight: i64,
-    /// Binds in place of the plugins; empty: it does not.
+    /// The verb for binding instead of the Bind plugins; empty if the extender does not bind.
     #[serde(skip_serializing_if = "is_empty")]
     pub bind_verb: String,
     /// Whether it is called over TLS.
@@ -45,13 +45,13 @@ pub struct Extender {
     pub tls: Option<ExtenderTls>,
     /// The time that a call may take.
     pub http_timeout: GoDuration,
-    /// Whether it keeps nodes itself and wants their names alone.
+    /// Whether it caches nodes itself and needs only their names.
     #[serde(skip_serializing_if = "is_empty")]
     pub node_cache_capable: bool,
     /// The resources that it looks after; without any it is asked about every pod.
     #[serde(skip_serializing_if = "is_empty")]
     pub managed_resources: Vec<ManagedResource>,
-    /// Whether scheduling goes on without it when it fails.
+    /// Whether scheduling continues if it fails.
     #[serde(skip_serializing_if = "is_empty")]
     pub ignorable: bool,
 }
@@ -60,10 +60,10 @@ pub struct Extender {
 #[derive(Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtenderTls {
-    /// Whether its certificate goes unchecked.
+    /// Whether its certificate is not verified.
     #[serde(skip_serializing_if = "is_empty")]
     pub insecure: bool,
-    /// The name that its certificate must have; empty: that of the address.
+    /// The name that its certificate must have; empty for the host name of the address.
     #[serde(skip_serializing_if = "is_empty")]
     pub server_name: String,
     /// The file of our certificate.
@@ -222,7 +222,7 @@ pub(super) fn leave_to_extenders(
     }
 }
 
-/// Checks that every profile has the plugins that are to ignore what extenders manage alone.
+/// Checks that every profile has the plugins that must ignore the resources managed by extenders alone.
 pub(super) fn validate_profiles(
     extenders: &[Extender],
     registry: &Registry,

@@ -1,5 +1,5 @@
-//! Every field of the configuration and what it does in Berth: one table for the documentation and for the warnings
-//! about fields that have no effect.
+//! All fields of the configuration and their effect in Berth: one table for the documentation and for the warnings
+//! about fields without effect.
 
 use serde_json::Value;
 

@@ -7,16 +7,17 @@
 //!            └──────────────────┴──── ConfigErrors ──┴──────────────────┘
 //! ```
 //!
-//! - [`load`] does all of it, [`parse`] all but asking the plugins. Without a file there is [`Config::new`], to be
+//! - [`load`] performs all steps, [`parse`] all except the checks by plugins. Without a file, use [`Config::new`],
 //!   followed by [`Config::check`].
-//! - [`Config::set_options`] hands it to the core, [`Config::profile_specs`] the profiles alone.
-//! - [`Config::to_yaml`] writes it out with everything filled in.
+//! - [`Config::set_options`] passes it to the core, [`Config::profile_specs`] only the profiles.
+//! - [`Config::to_yaml`] prints it with all defaults filled in.
 //!
-//! Reading goes on after a problem, so that all of them are listed, each with its path. Plugins judge their own
-//! arguments: their factories are called, the arguments of disabled plugins included.
+//! Parsing continues after a problem, so that all problems are listed, each with its path. Plugins check their own
+//! arguments: their factories are called, also with the arguments of disabled plugins.
 //!
-//! Other than kube-scheduler: every node is scored unless `percentageOfNodesToScore` is given (0 is kube-scheduler's
-//! own choice), and all arguments are checked up front, those of NodeResourcesFit too.
+//! Differences from kube-scheduler: every node is scored unless `percentageOfNodesToScore` is given (0 is
+//! kube-scheduler's adaptive percentage), and all arguments are checked at the start, including the arguments of
+//! NodeResourcesFit.
 //!
 //! **Architecture invariants:** no I/O, no environment; files that the configuration names are not opened here.
 
@@ -80,7 +81,7 @@ pub struct Config {
     pub profiles: Vec<ProfileConfig>,
     /// Webhooks that take part in scheduling.
     pub extenders: Vec<Extender>,
-    /// Whether nothing is watched before this scheduler is at work.
+    /// Whether watches start only when this scheduler becomes active.
     pub delay_cache_until_active: bool,
     known: KnownPlugins,
 }
@@ -116,7 +117,7 @@ impl PartialEq for KnownPlugins {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaderElection {
-    /// Whether there is an election at all.
+    /// Whether leader election is enabled.
     pub leader_elect: bool,
     /// The time for which the other replicas wait after the leader's last renewal.
     pub lease_duration: GoDuration,
@@ -258,7 +259,7 @@ impl Config {
         }
     }
 
-    /// Enables a plugin in every profile, beside the default plugins, with its default arguments.
+    /// Enables a plugin in every profile, in addition to the default plugins, with its default arguments.
     pub fn enable(&mut self, plugin: &EnabledPlugin) {
         for profile in &mut self.profiles {
             profile.enable(plugin.clone(), &self.known);
@@ -305,8 +306,8 @@ impl Config {
         )
     }
 
-    /// The part of the configuration that a running core takes over. `extenders` are those of the configuration, as the
-    /// core calls them; `source` is the configuration for a recording.
+    /// The part of the configuration that a running core can apply. `extenders` are the callable extenders of the
+    /// configuration; `source` is the configuration for a recording.
     pub fn reconfiguration(&self, extenders: Extenders, source: Arc<str>) -> Reconfiguration {
         let (pod_initial_backoff, pod_max_backoff) = self.backoffs();
         Reconfiguration {
@@ -319,8 +320,8 @@ impl Config {
         }
     }
 
-    /// The fields that differ from those of `running` and that a running scheduler does not take over, by their names in
-    /// the configuration.
+    /// The fields that differ from `running` and that a running scheduler cannot apply, by their names in the
+    /// configuration.
     pub fn needs_restart(&self, running: &Self) -> Vec<&'static str> {
         let differences = [
             ("parallelism", self.parallelism != running.parallelism),
@@ -349,8 +350,8 @@ impl Config {
         differing.map(|(field, _)| field).collect()
     }
 
-    /// The configuration that is in effect when a scheduler that runs with `running` has taken over this one: the fields
-    /// of [`Self::needs_restart`] are as they were.
+    /// The effective configuration after a scheduler that runs with `running` has applied this one: the fields of
+    /// [`Self::needs_restart`] are unchanged.
     #[must_use]
     pub fn in_effect_after(&self, running: &Self) -> Self {
         Self {

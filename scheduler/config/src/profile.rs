@@ -1,4 +1,4 @@
-//! Profiles: from their fields to what the core builds them from.
+//! Profiles: their fields, and the specs from which the core builds them.
 
 use super::KnownPlugins;
 use super::args::{check_envelope, complete, defaults};
@@ -12,16 +12,16 @@ use std::collections::BTreeSet;
 /// One profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileConfig {
-    /// Pods name their scheduler by this.
+    /// The name by which pods select their scheduler.
     pub scheduler_name: String,
-    /// The percentage of nodes that are looked for, when it is not as in the whole configuration.
+    /// The percentage of nodes to find, if it differs from the whole configuration.
     pub percentage_of_nodes_to_score: Option<i32>,
-    /// The plugins beside, or instead of, the default plugins, or instead of, the default plugins, as it was written.
+    /// The plugins that are enabled in addition to, or instead of, the default plugins, as written.
     pub plugins: PluginSets,
-    /// The arguments of plugins: first those that were given, in their order, with every default filled in; then
-    /// the defaults of every other enabled plugin that takes arguments.
+    /// The arguments of plugins: first the given ones, in their order, with all defaults filled in; then the defaults
+    /// of every other enabled plugin with arguments.
     pub plugin_config: Vec<PluginConfig>,
-    /// The number of them that were given.
+    /// The number of given arguments in it.
     pub(super) given_args: usize,
 }
 
@@ -39,7 +39,7 @@ impl ProfileConfig {
         profile
     }
 
-    /// Enables a plugin at every point that it takes part in, beside the default plugins, with its default arguments.
+    /// Enables a plugin at all its extension points, in addition to the default plugins, with its default arguments.
     pub(super) fn enable(&mut self, plugin: EnabledPlugin, known: &KnownPlugins) {
         self.plugins.multi_point.enabled.push(plugin);
         self.add_default_args(known);

@@ -12,7 +12,7 @@ use super::*;
 use berth_plugins::in_tree;
 use serde_json::{Value, json};
 
-/// A configuration with these fields beside `apiVersion` and `kind`.
+/// A configuration with these fields in addition to `apiVersion` and `kind`.
 fn text(fields: &Value) -> String {
     let mut document = json!({"apiVersion": API_VERSION, "kind": KIND});
     for (name, value) in fields.as_object().expect("fields") {

@@ -130,7 +130,7 @@ fn leader_election(election: &LeaderElection, problems: &Problems) {
         let why = "must be greater than `RenewDeadline`";
         problems.invalid(at("leaseDuration"), lease.to_string(), why);
     }
-    // Upstream finds this one out when it makes the elector. The factor is that of the jitter, 1.2.
+    // Upstream detects this when it creates the elector. The jitter factor is 1.2.
     let jittered = i128::from(retry.as_nanos()) * 6;
     if retry > GoDuration::default() && i128::from(renew.as_nanos()) * 5 <= jittered {
         let why = "renewDeadline must be greater than retryPeriod*JitterFactor (1.2)";

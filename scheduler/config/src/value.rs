@@ -55,9 +55,9 @@ impl Readable for GoDuration {
     }
 }
 
-/// An object whose fields are taken one by one; what is left over at the end is unknown.
+/// An object whose fields are taken individually; the remaining fields at the end are unknown.
 ///
-/// A field that is `null` counts as not there, as everywhere in Kubernetes.
+/// A field with the value `null` counts as absent, as everywhere in Kubernetes.
 pub(super) struct ConfigObject<'a> {
     path: String,
     fields: Option<&'a Map<String, Value>>,
@@ -89,7 +89,7 @@ impl<'a> ConfigObject<'a> {
         }
     }
 
-    /// The value of a field as it is.
+    /// The unchanged value of a field.
     pub(super) fn get(&mut self, field: &'static str) -> Option<&'a Value> {
         self.known.push(field);
         self.fields?.get(field).filter(|value| !value.is_null())

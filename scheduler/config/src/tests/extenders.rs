@@ -17,7 +17,7 @@ fn ignored(spec: &ProfileSpec) -> Value {
         .unwrap_or_default()
 }
 
-/// F-44: in every profile, beside what it ignores already; resources that are not declared as ignored are not.
+/// F-44: the resources are added in every profile to the ignored ones; only resources declared as ignored are added.
 #[test]
 fn every_profile_leaves_to_extenders_what_they_look_after_alone() {
     let config = config(&json!({

@@ -252,7 +252,7 @@ fn text_that_cannot_be_read_is_refused_with_its_place() {
     }
 }
 
-/// F-50: what comes after the first document is not read, whatever it is.
+/// F-50: anything after the first document is not read.
 #[test]
 fn the_first_document_is_the_configuration() {
     let first = format!("{HEAD}parallelism: 17\n");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The same table serves for what is allowed: no expected problem.
+/// The same table contains valid input, without an expected problem.
 fn check(cases: &[(Value, &[&str])]) {
     for (fields, expected) in cases {
         assert_eq!(problems(fields), *expected, "{fields}");
@@ -288,7 +288,7 @@ fn plugins_of_earlier_versions_are_refused() {
                 format!("profiles[0].pluginConfig[0]: Invalid value: \"{name}\": {GONE}"),
             ]
         );
-        // multiPoint is not looked at here; the plugin is found missing when the profile is built.
+        // multiPoint is not checked here; the missing plugin is reported when the profile is built.
         assert_eq!(
             problems(&profile(json!({"multiPoint": enabled}), json!([]))),
             [""; 0]
