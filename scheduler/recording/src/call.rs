@@ -5,7 +5,7 @@ use berth_framework::write::Action;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// The form in which a call is recorded: as it is, or without the names of a cluster.
+/// The form of a recorded call: unchanged, or without the names of a cluster.
 pub(crate) trait Wording {
     /// The name of an object or a node.
     fn name(&mut self, name: &str) -> String;
@@ -17,7 +17,7 @@ pub(crate) trait Wording {
     fn body(&mut self, body: &Value) -> Value;
 }
 
-/// A call as it is.
+/// Records calls unchanged.
 struct AsItIs;
 
 impl Wording for AsItIs {

@@ -26,7 +26,7 @@ pub struct Start {
     /// The release of Kubernetes whose behaviour the core had, such as `1.37`. Empty in recordings of 1.36.
     #[serde(default)]
     pub release: String,
-    /// The minor version of the oldest release of other components; zero is the one before `release`.
+    /// The minor version of the oldest release of other components; zero means the release before `release`.
     #[serde(default)]
     pub min_compatibility_minor: u32,
     /// The feature gates that differ from their defaults, as `A=true,B=false`.
@@ -127,15 +127,15 @@ impl JobValue {
 pub enum Entry {
     /// The options of the core. The first entry of each file.
     Start(Box<Start>),
-    /// The objects of the cluster at the beginning of a file, as [`Entry::Item`]s: so many. After a gap in the
-    /// recording, `dropped` inputs are missing before it.
+    /// The number of objects of the cluster at the beginning of a file; they follow as [`Entry::Item`]s. After a gap in
+    /// the recording, `dropped` inputs are missing before it.
     Checkpoint {
         /// The number of objects.
         objects: usize,
         /// The number of inputs that are missing.
         dropped: u64,
     },
-    /// All objects of a kind, as [`Entry::Item`]s: so many.
+    /// The number of objects of a kind; they follow as [`Entry::Item`]s.
     List(Kind, usize),
     /// An object of a list or checkpoint.
     Item(Object),
@@ -307,8 +307,8 @@ impl Kinds {
 }
 
 impl Entry {
-    /// Appends the entry as a line, without its end: the time since the entry before it, in nanoseconds, the verb, and
-    /// what belongs to it.
+    /// Appends the entry as a line without its end: the time since the previous entry, in nanoseconds, the verb, and
+    /// the parameters.
     pub(crate) fn write(&self, since_nanos: i64, line: &mut Vec<u8>) {
         use std::io::Write;
         // Writing to memory cannot fail.

@@ -1,11 +1,12 @@
-//! Recordings: the inputs of a scheduling core in files, and the same core run over them again.
+//! Recordings: the inputs of a scheduling core in files, and replays of these inputs.
 //!
 //! A [`Recorder`] observes a core and writes each input (a change of the cluster, the result of a call or job, the
-//! time) with what the core made of it: its decisions and calls. [`replay()`] gives the inputs to a core with the same
-//! options and compares. The core does no I/O and takes time and randomness from its inputs, so it decides the same.
+//! time) with the resulting decisions and calls of the core. [`replay()`] passes the inputs to a core with the same
+//! options and compares. The core does no I/O and takes time and randomness from its inputs, so it makes the same
+//! decisions.
 //!
 //! `docs/use/recording.md` describes the files. **Architecture invariants:** a recorder never blocks the core; its
-//! queue and its files are bounded, and what it drops is counted and written down.
+//! queue and its files are bounded, and dropped inputs are counted and recorded.
 
 // The edge of a recording: it opens files and runs on a thread of its own.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

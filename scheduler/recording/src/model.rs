@@ -1,12 +1,12 @@
-//! A recorded day with another configuration: what the core would have decided.
+//! The model: the decisions of the core for a recorded day with another configuration.
 //!
-//! The decisions differ from the recorded ones, so the recorded results of calls do not fit. The model gives the core
-//! the recorded changes that do not come from the scheduler, answers its calls with success, and shows it the results:
-//! a binding gives the pod its node, a patch changes its status, an eviction deletes it. Scheduling takes no time. To
-//! compare two configurations, run the model with each: what the model leaves out affects both.
+//! The decisions differ from the recorded ones, so the recorded results of calls do not fit. The model passes the
+//! recorded external changes to the core, answers its calls with success, and shows it the results: a binding assigns
+//! the node of the pod, a patch changes its status, an eviction deletes it. Scheduling takes no time. To compare two
+//! configurations, run the model with each: the simplifications of the model affect both.
 //!
-//! Pods with persistent volume claims or resource claims keep their recorded nodes, because other components act on
-//! what the scheduler writes about them.
+//! Pods with persistent volume claims or resource claims keep their recorded nodes, because other components react to
+//! the scheduler's writes about them.
 
 use crate::answers::result_of;
 use crate::entry::Entry;
@@ -18,8 +18,8 @@ use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// After this many steps without progress of time the model stops: a defect, or a configuration that never comes to
-/// rest.
+/// After this number of steps without progress of time the model stops, because of a defect or of a configuration that
+/// never becomes stable.
 const STEPS_MAX: u64 = 10_000_000;
 
 /// The place of a pod at the end.
@@ -126,7 +126,7 @@ pub fn model(
     model.outcome
 }
 
-/// Returns whether other components act on what the scheduler writes about the pod.
+/// Returns whether other components react to the scheduler's writes about the pod.
 fn has_claims(pod: &Pod) -> bool {
     let claims = |volume: &berth_api::pod::Volume| {
         volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
@@ -191,7 +191,7 @@ impl Model<'_> {
         self.outcome.until = Some(self.now);
     }
 
-    /// The recorded scheduler evicts a pod: its deletion does not come from outside.
+    /// The recorded scheduler evicts a pod, so its deletion is not an external change.
     fn called(&mut self, text: &str) {
         let uid = text.strip_prefix("delete pods/").and_then(|rest| {
             let (_, rest) = rest.split_once(" (")?;
@@ -316,7 +316,8 @@ impl Model<'_> {
             if self.outcome.pods.get(&uid).is_some_and(|end| end.evicted) {
                 return;
             }
-            // A status that the recorded scheduler or the kubelet of its node wrote is replaced by what the model has.
+            // The status written by the recorded scheduler or by the kubelet of the recorded node is replaced by the
+            // model's status.
             let known = self.pods.get(&uid);
             pod.spec.node_name = known.map(|p| p.spec.node_name.clone()).unwrap_or_default();
             pod.status.nominated_node_name = known

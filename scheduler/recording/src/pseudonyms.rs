@@ -2,13 +2,13 @@
 //!
 //! Each word of a name is replaced by letters that depend on a keyed hash (HMAC-SHA-256). The key is drawn at random
 //! when a recording begins and is never written, so the names cannot be computed from the pseudonyms. Equal words have
-//! equal pseudonyms in the whole recording: selectors match the same objects, and references lead to them. A word is a
-//! run of letters and digits, so a name that is composed of others with `-`, `.` or `/` is composed of their
-//! pseudonyms. Pseudonyms have the order of their words ([`order`]), because the scheduler takes the first of equally
+//! equal pseudonyms in the whole recording: selectors match the same objects, and references remain valid. A word is a
+//! run of letters and digits, so the pseudonym of a name composed with `-`, `.` or `/` is composed of the pseudonyms of
+//! its parts. Pseudonyms have the order of their words ([`order`]), because the scheduler takes the first of equally
 //! good volumes and devices by name.
 //!
-//! Everything is replaced that is not known to be a fact that decisions depend on: a new field is a pseudonym until it
-//! is listed here. `docs/use/recording.md` states what is kept.
+//! A value is kept only if it is listed here as a fact that decisions depend on: a new field is a pseudonym until it is
+//! listed. `docs/use/recording.md` lists the kept values.
 
 mod order;
 
@@ -27,7 +27,7 @@ use std::{fmt, io};
 
 /// The number of letters that replace a text, or a part of a name whose pseudonym would be too long.
 const WHOLE_LEN: usize = 20;
-/// The most characters of a label value and of the last part of a label key, and those of other names.
+/// The maximum number of characters of a label value and of the last part of a label key, and of other names.
 const LABEL_LEN_MAX: usize = 63;
 const NAME_LEN_MAX: usize = 253;
 /// The number of generated names that are remembered.
@@ -58,10 +58,10 @@ const KNOWN_DOMAINS: [&str; 3] = ["kubernetes.io", "k8s.io", "berth.dev"];
 /// Extended resources of this domain end with the name of a device class.
 const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
-/// The names from which Berth generates those of claims for extended resources end with this.
+/// The ending of the name prefixes from which Berth generates the names of claims for extended resources.
 const OF_EXTENDED_RESOURCES: &str = "-extended-resources-";
 
-/// Fields whose texts are no names: enumerations, times, identities, quantities, and what a device is.
+/// Fields whose texts are no names: enumerations, times, identities, quantities, and types of devices.
 const KEPT: &[&str] = &[
     "$patch",
     "accessModes",
@@ -193,7 +193,7 @@ impl Pseudonyms {
         })
     }
 
-    /// With names that are kept, and domains whose label keys are kept: those that a plugin outside of Berth compares.
+    /// With kept names, and domains whose label keys are kept, for values that an out-of-tree plugin compares.
     #[must_use]
     pub fn keeping(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.kept.extend(names.into_iter().map(Into::into));
@@ -280,7 +280,7 @@ impl Pseudonyms {
 
     // --- objects -------------------------------------------------------------------------------------------
 
-    /// Replaces what is in a value that is in this field.
+    /// Replaces the names in a value of this field.
     fn replace(&mut self, field: &str, value: &mut Value) {
         match value {
             Value::Object(fields) => self.replace_fields(field, fields),
@@ -363,10 +363,10 @@ impl Pseudonyms {
         }
     }
 
-    /// An object with pseudonyms, of the fields that scheduling reads.
+    /// An object with pseudonyms, with the fields that scheduling reads.
     ///
     /// # Errors
-    /// When the object cannot be read with its pseudonyms: a defect.
+    /// When the object cannot be read with its pseudonyms, which is a defect.
     fn object(&mut self, object: &Object) -> Result<Object, serde_json::Error> {
         let mut value = serde_json::to_value(object)?;
         let driver = value["metadata"]["name"].clone();
@@ -543,7 +543,7 @@ impl Wording for Pseudonyms {
         self.of(name, NAME_LEN_MAX)
     }
 
-    /// A text can name anything. Only the numbers of it are kept, to compare it with that of a replay.
+    /// A text can contain any name. Only its numbers are kept, for the comparison with the text of a replay.
     fn text(&mut self, text: &str) -> String {
         if text.is_empty() || text == KNOWN_TEXT {
             return text.to_owned();

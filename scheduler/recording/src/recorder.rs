@@ -1,4 +1,4 @@
-//! Observes a core and hands what it sees to the thread that writes it.
+//! Observes a core and passes its inputs and outputs to the writing thread.
 //!
 //! The core's thread only clones references and puts batches into a bounded queue. If the queue is full, inputs are
 //! dropped and counted; the recording continues in a new file that begins with the objects of the cluster.
@@ -59,7 +59,7 @@ enum Message {
         nanos: i64,
         dropped: u64,
         objects: Vec<Object>,
-        /// The configuration now, if it is not the one of the start.
+        /// The current configuration, if it differs from the one at the start.
         configuration: Option<Arc<str>>,
     },
 }

@@ -1,4 +1,4 @@
-//! Runs a core over a recording and compares what it makes of each input with what the recorded core made of it.
+//! Runs a core over a recording and compares its decisions and calls for each input with the recorded ones.
 
 use crate::call::{describe, numbers};
 use crate::entry::{Entry, JobValue};
@@ -119,9 +119,9 @@ pub struct Replayed {
     pub inputs: u64,
     /// The number of scheduling cycles that ended.
     pub decisions: u64,
-    /// Those that placed their pod.
+    /// The cycles that placed their pod.
     pub placed: u64,
-    /// Those that found no node.
+    /// The cycles that found no node.
     pub unschedulable: u64,
     /// The number of calls.
     pub calls: u64,
@@ -133,8 +133,8 @@ pub struct Replayed {
     pub stop: Stop,
 }
 
-/// The texts that the replayed core makes where a recording has their pseudonyms. The replayed core sees its own texts
-/// in the status of pods, as the recorded core did, and compares them with those that it would write.
+/// The replayed texts for the pseudonyms of a recording. The replayed core reads its own texts in the status of pods,
+/// as the recorded core did, and compares them with the texts that it would write.
 #[derive(Debug, Clone, Default)]
 pub struct ReplayedTexts(HashMap<String, Str>);
 
@@ -149,7 +149,7 @@ impl ReplayedTexts {
         self.0.is_empty()
     }
 
-    /// Returns whether a text can be the one that was recorded: it is the same, or has the numbers of the pseudonym.
+    /// Returns whether a text can be the recorded one: it is equal, or has the numbers of the pseudonym.
     fn is_same(&mut self, recorded: &str, replayed: &str) -> bool {
         let Some((_, kept)) = pseudonym(recorded) else {
             return recorded == replayed;
@@ -219,11 +219,11 @@ pub trait Follow {
     /// A difference was found.
     fn differs(&mut self, difference: &ReplayDifference);
 
-    /// The recorded core took over this configuration, a complete KubeSchedulerConfiguration as JSON. Returns what the
-    /// replayed core takes over, and the registry of its plugins.
+    /// The recorded core applied this configuration, a complete KubeSchedulerConfiguration as JSON. Returns the
+    /// reconfiguration for the replayed core, and the registry of its plugins.
     ///
     /// # Errors
-    /// When it cannot be taken over: the replay ends there.
+    /// When it cannot be applied. The replay ends there.
     fn reconfiguration(
         &mut self,
         _configuration: &str,
@@ -244,7 +244,7 @@ impl<F: FnMut(&ReplayDifference)> Follow for F {
     }
 }
 
-/// Collects what a core makes of its inputs.
+/// Collects the outputs of a core.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<VecDeque<Collected>>>);
 
@@ -276,7 +276,7 @@ impl Observer for Collector {
     }
 }
 
-/// A list of which not all items have been read.
+/// A list whose items have not all been read.
 struct PendingList {
     kind: Kind,
     left: usize,
@@ -294,9 +294,9 @@ struct Replay<'a, 'd> {
     reached: Option<PodRef>,
 }
 
-/// Gives the inputs of a recording to `scheduler`, which was made with the recorded options at the recorded time and
-/// has received nothing yet. `follow` receives each difference as soon as it is found. `texts` are those that are known
-/// of an earlier replay, and those that this one finds.
+/// Passes the inputs of a recording to `scheduler`, which was created with the recorded options at the recorded time
+/// and has received nothing yet. `follow` receives each difference as soon as it is found. `texts` are the known texts
+/// of an earlier replay; new ones are added.
 pub fn replay(
     entries: impl IntoIterator<Item = Result<FoundEntry, Damage>>,
     scheduler: &mut Scheduler,
@@ -445,7 +445,7 @@ impl Replay<'_, '_> {
         }
     }
 
-    /// Gives an input to the core. What it made of the input before has been compared by then.
+    /// Passes an input to the core, after comparing the outputs of the previous input.
     fn give(&mut self, number: u64, at: Time, until: &Until, input: impl FnOnce(&mut Scheduler)) {
         self.settle();
         self.last = (number, at);

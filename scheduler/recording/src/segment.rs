@@ -122,7 +122,7 @@ impl BlockBuilder {
         self.entries += 1;
     }
 
-    /// The block as it is written, and begins the next one.
+    /// Returns the block for writing, and begins the next one.
     pub(crate) fn take(&mut self) -> std::io::Result<Vec<u8>> {
         let mut block = vec![0; BLOCK_HEADER_LEN];
         let mut encoder = DeflateEncoder::new(&mut block, flate2::Compression::fast());
@@ -192,7 +192,7 @@ pub(crate) fn read_block(bytes: &[u8]) -> Result<Block, BadBlock> {
     let mut crc = Crc::new();
     crc.update(&block[8..]);
     if crc.sum() != u32_at(bytes, 4) {
-        // The numbers of the header may be what is damaged.
+        // The numbers of the header may be damaged, so they are not reported.
         return bad("the checksum of the block is wrong".to_owned(), None);
     }
     if raw > BLOCK_LEN_MAX {

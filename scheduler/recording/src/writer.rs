@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The cluster as the recorded core has received it: what a new file begins with.
+/// The objects of the cluster as received by the recorded core. A new file begins with them.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedObjects(BTreeMap<(Kind, Str, Str), Object>);
 
@@ -41,11 +41,11 @@ impl RecordedObjects {
     }
 }
 
-/// The limits of what is written.
+/// The limits of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes of all recordings in the directory. The oldest files are removed when a new one begins; the new
-    /// one comes on top.
+    /// The maximum number of bytes of all recordings in the directory, without the current file. The oldest files are
+    /// removed when a new one begins.
     pub bytes: u64,
     /// A file of more bytes is followed by a new one.
     pub file_bytes: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Writer {
     limits: Limits,
     file: File,
     number: u32,
-    /// The length of the file, and of what it began with.
+    /// The length of the file, and of its preamble.
     len: u64,
     preamble: u64,
     block: BlockBuilder,
@@ -153,7 +153,7 @@ impl Writer {
         self.remove_old()
     }
 
-    /// Writes what waits.
+    /// Writes the buffered entries.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if self.block.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The model of another configuration: what it takes from a recording, and what from the core.
+//! The model of another configuration: the inputs from a recording, and the outputs of the core.
 
 use berth_api::{Kind, Object, Time};
 use berth_framework::call::CallId;
@@ -134,7 +134,7 @@ fn evictions_are_those_of_the_model() {
     let outcome = modelled(spread(), recorded);
     assert_eq!((outcome.placed(), outcome.evicted()), (2, 0));
 
-    // There is no room: one pod of low priority goes.
+    // There is no room, so one pod of low priority is evicted.
     let outcome = modelled(
         spread(),
         vec![

@@ -65,7 +65,7 @@ fn one_scheduler() -> Faults {
     ONE_SCHEDULER.parse().expect("faults")
 }
 
-/// Plays a seed; each of its schedulers is recorded as a run of its own.
+/// Runs a seed; each of its schedulers is recorded as a separate run.
 fn record(
     seed: u64,
     steps: usize,
@@ -353,7 +353,7 @@ fn a_recording_of_several_files_replays_and_is_bounded() {
     let left = runs(dir.path()).expect("a recording")[0].files.clone();
     assert!(left[0].0 > 0, "the first file is removed: {left:?}");
     let left: u64 = left.iter().map(|(_, path)| len(path)).sum();
-    // The limit is held when a file begins; this file comes on top.
+    // The limit is enforced when a file begins; this file is added to it.
     assert!(left <= bytes + 2 * largest, "{left} of {bytes}");
 }
 

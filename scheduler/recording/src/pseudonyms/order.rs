@@ -1,19 +1,19 @@
-//! Words of letters that have the order of the words that they replace.
+//! Words of letters that have the order of the replaced words.
 //!
-//! A word gets a place at random between its neighbours among the words so far. Places are numbers of nine digits,
-//! written as letters; where there is none left, nine more follow. The words of a list often come in order, so a word
-//! that follows the one before it gets a place near that one: otherwise each would halve what is left for the next
+//! A word gets a random position between its neighbours among the words so far. Positions are numbers of nine digits,
+//! written as letters; if no position is left, nine more digits follow. The words of a list are often in order, so a
+//! word that follows the previous one gets a position near it: otherwise each word would halve the space for the next
 //! ones.
 
 use berth_api::Str;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// The number of letters that a word has, if it does not come between two neighbours that leave no place.
+/// The number of letters of a word, unless its neighbours leave no position between them.
 pub(super) const WORD_LEN: usize = 9;
 /// The number of places for words of that length.
 const PLACES: u64 = 26_u64.pow(WORD_LEN as u32);
-/// A word that comes in order is placed in this part of what is left.
+/// A word in order is placed in this part of the remaining space.
 const IN_ORDER_SHARE: u64 = 64;
 /// The number of words that have an order. Further ones are not remembered.
 const WORDS_MAX: usize = 256 * 1024;
@@ -25,7 +25,7 @@ pub(super) struct OrderedWords {
     last: Box<str>,
 }
 
-/// The number that nine letters from a place on stand for. Missing letters are the first one.
+/// The number of the nine letters from a position on. Missing letters count as the first letter.
 fn number(letters: &str, from: usize) -> u64 {
     let letters = letters.bytes().skip(from).chain(std::iter::repeat(b'a'));
     let digits = letters.take(WORD_LEN).map(|byte| u64::from(byte - b'a'));

@@ -52,7 +52,7 @@ fn a_name_is_replaced_word_by_word() {
         let is_kept = keeping.name(replaced) == replaced;
         assert_eq!(is_kept, replaced == "example.com", "{replaced}");
     }
-    // An image without a tag is the one that is tagged as latest.
+    // An image without a tag is equal to the image tagged as latest.
     let image = of.name("registry.example/team/app");
     assert_eq!(
         of.name("registry.example/team/app:latest"),
