@@ -172,9 +172,11 @@ impl EnqueueExtensions for GangScheduling {
             })
             .found_by(waits, touched)
         };
+        // Only a lower minimum can admit a waiting group (G-6).
         let of_less: fn(&Cluster, &Pod, Change<'_>) -> bool =
             |cluster, pod, change| needs_less(change) && is_of_hierarchy(cluster, pod, change);
         vec![
+            // A new member, with or without a node, may complete the quorum.
             on(
                 EventResource::UnscheduledPod,
                 ActionType::ADD,

@@ -86,6 +86,7 @@ pub fn registration() -> Registration {
 
 impl EnqueueExtensions for InterPodAffinity {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
+        // Until 1.36, only a pod that ceases to match all anti-affinity terms helps (PL-89).
         let each_term = features.has(Behaviour::EachAntiAffinityTermWakes);
         vec![
             EventRegistration::with_hint(
@@ -106,6 +107,7 @@ impl EnqueueExtensions for InterPodAffinity {
             .found_by(keys::waits_for_nodes, |cluster, change| {
                 keys::touched_by_node(cluster, &change)
             }),
+            // kube-scheduler does not register for namespaces; its pods wait for the flush of unschedulable pods.
             EventRegistration::supplementary(
                 EventResource::of_kind(Kind::Namespace),
                 ActionType::ADD | ActionType::UPDATE | ActionType::DELETE,

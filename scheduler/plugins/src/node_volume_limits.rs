@@ -80,6 +80,7 @@ impl RequiredVolumes {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(problem) => {
+                    // The problem rejects the pod on every node, so the other volumes do not matter.
                     required.problem = Some(problem);
                     break;
                 }
@@ -87,6 +88,8 @@ impl RequiredVolumes {
             if needs_drivers && must_be_installed(cluster, &volume.driver) {
                 required.installed.push((volume.driver.clone(), is_in_tree));
             }
+            // Volumes of drivers without a limit are omitted, so that pods that differ only in them share their
+            // answers.
             if !cluster.has_volume_limit(&volume.driver) {
                 continue;
             }
@@ -95,12 +98,14 @@ impl RequiredVolumes {
             } else {
                 &mut required.volumes
             };
+            // A volume counts once, even if the pod refers to it twice (PL-127).
             if known.insert((is_own, volume.clone())) {
                 volumes.push(volume);
             }
         }
         required.installed.sort_unstable();
         required.installed.dedup();
+        // Only the number of own volumes is kept: their names would distinguish the pods of a template.
         let mut counts: BTreeMap<Str, usize> = BTreeMap::new();
         for volume in own {
             *counts.entry(volume.driver).or_default() += 1;
@@ -223,6 +228,7 @@ fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Ne
             is_in_tree: true,
         }));
     };
+    // As upstream: a missing claim is unresolvable, the other problems are errors.
     if used.name.is_empty() {
         return Err(Status::error("PersistentVolumeClaim had no name"));
     }

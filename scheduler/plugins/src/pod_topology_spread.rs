@@ -100,6 +100,7 @@ impl EnqueueExtensions for PodTopologySpread {
                 move |pod| for_pods.waits_for_pods(&features, pod),
                 |_, change| keys::touched_by_pod(&change),
             ),
+            // A deleted node can remove the domain with the lowest count (PL-108).
             EventRegistration::with_hint(
                 EventResource::Node,
                 ActionType::ADD
@@ -115,6 +116,7 @@ impl EnqueueExtensions for PodTopologySpread {
                 |_, change| keys::touched_by_node(&change),
             ),
         ];
+        // Default constraints depend on services and controllers, for which kube-scheduler's plugin does not register.
         if defaults.has_hard_defaults() {
             events.extend(SELECTING_KINDS.map(|kind| {
                 let plugin = defaults.clone();

@@ -74,6 +74,7 @@ impl PlacementGenerate for TopologyPlacementGenerator {
         let Some(key) = spec.and_then(|spec| spec.topology_key()) else {
             return Ok(None);
         };
+        // Scheduled members determine the domain (G-21).
         let only = domain_of(cx, key, scheduled)?;
         let topology = cx.cluster.nodes.topology(key);
         let nodes_of_scope = nodes.len();
@@ -86,6 +87,7 @@ impl PlacementGenerate for TopologyPlacementGenerator {
                 domains[domain as usize].push(*slot);
             }
         }
+        // A domain without nodes in `nodes` has no name, and is no placement.
         let name = |nodes: &[Slot]| {
             let first = cx.cluster.nodes.get(*nodes.first()?)?;
             first.labels().get_str(key).cloned()
@@ -97,6 +99,7 @@ impl PlacementGenerate for TopologyPlacementGenerator {
         let mut placements: Vec<GroupPlacement> = placements
             .filter(|placement| only.as_ref().is_none_or(|only| *only == placement.name))
             .collect();
+        // Equal scores are decided by name (G-22). The numbers of domains depend on the history of the cluster.
         placements.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(Some(placements))
     }

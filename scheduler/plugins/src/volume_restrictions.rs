@@ -96,6 +96,7 @@ impl Disk {
     /// Returns whether two pods on one node cannot both have the disks.
     fn conflicts_with(&self, other: &Self) -> bool {
         let (is_same, both_read) = match (self, other) {
+            // As upstream, two pods cannot share an EBS volume even if both only read it (PL-120).
             (Self::Ebs { id: a }, Self::Ebs { id: b }) => (a == b, false),
             (
                 Self::Gce {

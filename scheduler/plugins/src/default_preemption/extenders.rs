@@ -69,6 +69,7 @@ fn ask(
     let pod = &wanted.pod.pod;
     let extenders = cx.outbox.extenders();
     let next = extenders.next(asking.at, pod, |spec| spec.preempts);
+    // The search is decided after the last extender, or as soon as no candidate is left.
     let Some((at, extender)) = next.filter(|_| !asking.candidates.is_empty()) else {
         return decide(cx, wanted, asking);
     };
@@ -86,6 +87,7 @@ fn ask(
     let answer = extender.preempt(pod, notified.collect());
     let deadline = cx.now + extender.spec().timeout;
     let job = cx.outbox.job(job(answer));
+    // The cycle is parked; its state keeps the candidates until the answer.
     cx.dry_run.state().write(Some(asking));
     PostFilterStep::Wait(Wait {
         on: WaitOn::Job(job),
@@ -272,6 +274,7 @@ fn look_again(cx: &mut PostFilterContext<'_>, wanted: WantedRoom<'_>) -> Option<
     let node = match result {
         Ok(None) => return None,
         Ok(Some(node)) => cx.dry_run.cluster().nodes.get(node)?.name().clone(),
+        // PreFilter rejects the pod in the changed cluster, so no eviction helps.
         Err(status) if status.is_rejected() => {
             return Some(PostFilterStep::done(
                 unschedulable(status.message()),

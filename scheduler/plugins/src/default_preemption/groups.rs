@@ -71,10 +71,13 @@ fn make_room(cx: &mut PodGroupPostFilterContext<'_>, group: &GroupKey) -> GroupP
     let priority = spec.priority();
     let never = |policy: Option<&Str>| policy.is_some_and(|policy| policy == "Never");
     let of_group = never(spec.preemption_policy.as_ref());
+    // The victims of an earlier preemption still terminate. Their room may be enough, so no further pods are evicted
+    // (G-27).
     if waits_for_victims(cx.dry_run, priority) {
         let text = format!("{PREFIX}ongoing preemption on nominated nodes");
         return GroupPostFilterResult::of(Status::new(Code::Success, [text.into()]));
     }
+    // G-28: the policy of the root with the gate, otherwise the policy of any member.
     let is_barred = if cx.features.enabled(Feature::PodGroupPreemptionPolicy) {
         of_group
     } else {
@@ -109,15 +112,18 @@ fn choose(
     units: Vec<Unit>,
 ) -> Result<GroupVictims, Status> {
     let dry_run = &mut *cx.dry_run;
+    // If the group does not fit without all pods of lower priority, no eviction helps.
     for (slot, pod) in units.iter().flat_map(|unit| &unit.pods) {
         dry_run.remove_pod(*slot, pod);
     }
     dry_run.place()?;
+    // Earlier units use up the allowed disruptions of the budgets, so the most important units are checked first.
     let mut budgets = Budgets::new(dry_run.cluster(), cx.features);
     let (violating, others): (Vec<usize>, Vec<usize>) =
         (0..units.len()).partition(|at| budgets.are_violated_by(&units[*at].pods));
     let mut is_victim = vec![false; units.len()];
     let mut violations = 0;
+    // Units that violate a budget are added back first, so that they are evicted only if nothing else helps (G-26).
     for (rank, at) in violating.iter().chain(&others).enumerate() {
         let unit = &units[*at];
         for (slot, pod) in &unit.pods {
@@ -169,6 +175,7 @@ fn found(
             Some((pod.pod.uid().clone(), node))
         })
         .collect();
+    // Less important pods lose their nominations to these nodes, as with a single preemptor (P-24).
     let nodes: BTreeSet<&Str> = nominations.iter().map(|(_, node)| node).collect();
     let own: BTreeSet<&Str> = nominations.iter().map(|(uid, _)| uid).collect();
     for node in nodes {
@@ -186,6 +193,7 @@ fn found(
     let uid = view
         .map(|group| group.metadata.uid.clone())
         .unwrap_or_default();
+    // Victims that already terminate are not evicted again.
     let live = victims.iter().map(|victim| as_known(cluster, victim));
     let live = live.filter(|victim| !victim.is_terminating());
     let preempting = Preemptor {
@@ -200,6 +208,7 @@ fn found(
     };
     let evictions: Vec<Eviction> = live.map(|victim| preempting.eviction(victim)).collect();
     if !evictions.is_empty() {
+        // As with a single preemptor, the metric counts all victims, including terminating ones (P-20).
         let disruption = Observation::Preemption(Disruption {
             preemptor: group.kind.as_str(),
             victims: victims.len(),
@@ -214,6 +223,7 @@ fn found(
             victims: evictions,
         });
     }
+    // The nominations are set even if all victims terminate already: the members wait for them (G-27).
     result.nominations = Some(nominations);
     result
 }

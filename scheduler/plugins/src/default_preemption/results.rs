@@ -156,11 +156,14 @@ impl Results {
         };
         let mut listed: [Vec<usize>; 2] = Default::default();
         let first = self.nth_potential(start);
+        // From the start to the end, then from the first node to the start (P-9).
         'search: for (mut at, end) in [(first, self.nodes.len()), (0, first)] {
             while at < end {
                 if range.is_enough() {
                     break 'search;
                 }
+                // A block with known results is added by its sums, without visiting its nodes. With `all`, each
+                // candidate is needed.
                 if at % BLOCK == 0 && at + BLOCK <= end && !all {
                     let block = self.block(at / BLOCK);
                     if range.takes(&block) {
@@ -190,6 +193,7 @@ impl Results {
                 }
                 if let NodeState::Candidate(candidate) = &self.nodes[at] {
                     let kind = usize::from(candidate.1.violations > 0);
+                    // At most `enough` candidates of each kind count (P-9).
                     if range.counts[kind] < enough {
                         range.counts[kind] += 1;
                         range.cheapest[kind] = self.cheaper(range.cheapest[kind], Some(at));
@@ -203,6 +207,7 @@ impl Results {
         let chosen: Vec<usize> = if all {
             listed.concat()
         } else {
+            // A candidate without violations is better than any other, whatever its cost (P-15).
             within.or(violating).into_iter().collect()
         };
         let victims = chosen.into_iter().filter_map(|at| match &self.nodes[at] {

@@ -121,6 +121,7 @@ fn pods_of(cluster: &Cluster, group: &GroupKey) -> Vec<(Slot, Arc<PodInfo>)> {
 /// The units of lower priority, the most important first.
 pub(super) fn units_below(cluster: &Cluster, priority: i32) -> Vec<Unit> {
     let lowest = cluster.nodes.totals().lowest_priority();
+    // Without groups, the lowest priority in the cluster shows that there is no victim.
     if cluster.groups().is_empty() && lowest.is_none_or(|lowest| lowest >= priority) {
         return Vec::new();
     }
@@ -134,6 +135,7 @@ pub(super) fn units_below(cluster: &Cluster, priority: i32) -> Vec<Unit> {
             }
             let whole = whole_of(cluster, &pod.pod);
             let placed = (node.slot(), pod.clone());
+            // The pods of a group with mode `all` form one unit, on any number of nodes (G-25).
             if let Some(at) = whole.as_ref().and_then(|whole| wholes.get(whole)) {
                 units[*at].pods.push(placed);
                 continue;

@@ -122,10 +122,13 @@ fn select_among_units(
     node: Slot,
     units: Vec<Unit>,
 ) -> Result<DryRunVictims, Status> {
+    // As with single pods (P-12): if the pod does not fit without all units of lower priority, no eviction helps.
     for (slot, pod) in units.iter().flat_map(|unit| &unit.pods) {
         expect_success(dry_run.remove_pod(*slot, pod))?;
     }
     expect_success(dry_run.filter(node))?;
+    // Earlier units use up the allowed disruptions of the budgets, so the most important units are checked first
+    // (P-13).
     let mut budgets = Budgets::new(dry_run.cluster(), features);
     let (violating, others): (Vec<Unit>, Vec<Unit>) = units
         .into_iter()
@@ -152,6 +155,7 @@ fn select_among_units(
             .pods
             .extend(unit.pods.into_iter().map(|(_, pod)| pod));
     }
+    // The order of the evictions (P-12).
     victims.pods.sort_by(|a, b| by_importance(&a.pod, &b.pod));
     Ok(victims)
 }

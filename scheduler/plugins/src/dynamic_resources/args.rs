@@ -57,6 +57,7 @@ impl DynamicResourcesArgs {
             &mut problems,
         ) {
             checked.filter_timeout = timeout;
+            // Zero means no limit (PL-154).
             if timeout < GoDuration::from_secs(0) {
                 let why = "must be zero or positive";
                 problems.invalid("filterTimeout", quoted(timeout), why);

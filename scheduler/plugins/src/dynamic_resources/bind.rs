@@ -167,6 +167,7 @@ pub(super) fn reserve(
         None => None,
     };
     let requests = state.requests(extended.as_ref().map(|variant| &variant.requests));
+    // Unlike in kube-scheduler, Filter keeps no allocations, so the search for the chosen node is repeated.
     if !requests.is_empty() {
         let allocator = Allocator::new(
             cx.cluster.devices().inventory(),
@@ -201,12 +202,14 @@ pub(super) fn reserve(
         (claim, pod_consumer(pod), true, Some(created))
     });
     for (claim, consumer, needs_devices, created) in existing.chain(new) {
+        // The devices were allocated for another member of the group, which writes them (G-31).
         let is_shared = claim.status.is_assumed && !writes::is_assumed_for(&claim, pod);
         let mut allocation = match (needs_devices, is_shared) {
             (true, _) => allocations.next(),
             (false, true) => claim.status.allocation.clone(),
             (false, false) => None,
         };
+        // The allocator does not generate IDs of shares.
         if let Some(allocation) = allocation.as_mut().filter(|_| !is_shared) {
             for (index, result) in allocation.devices.results.iter_mut().enumerate() {
                 if result.share_id.is_some() {
@@ -218,6 +221,7 @@ pub(super) fn reserve(
             Some(_) => writes::assume_created(&claim, allocation, pod),
             None => writes::assume(&claim, allocation, pod, &consumer),
         });
+        // From here on, no other pod gets the devices (PL-160).
         if let Some(write) = &assumed {
             cx.outbox.assume(write.clone());
         }
@@ -264,6 +268,7 @@ fn node_resources(
         return Ok(None);
     }
     let allocated = claims.iter().filter_map(|reserved| {
+        // Claims that were allocated before this attempt use resources of the node as well.
         let known = reserved.claim.status.allocation.as_ref();
         let of_extended = reserved.created.as_ref().and(extended);
         Some(Allocated {
@@ -283,6 +288,7 @@ fn node_resources(
     if statuses.is_empty() {
         return Ok(None);
     }
+    // The pod counts with these amounts from here on (PL-341). PreBind writes them to its status.
     let counted = statuses.clone();
     cx.outbox.count(PodEdit::new(move |pod| {
         pod.status.node_allocatable_resource_claim_statuses = counted.clone();
@@ -733,6 +739,7 @@ impl Reserved {
                 Readiness::Ready => {}
                 Readiness::Failed(why) => return Err(BindError::Condition(why)),
                 Readiness::Pending => {
+                    // As upstream, the time since the allocation is limited, too, not only the wait of this attempt.
                     if allocation.is_some_and(|a| conditions::is_late(a, timeout, cx.now)) {
                         return Err(BindError::Late(claim.metadata.name.clone()));
                     }
@@ -749,6 +756,7 @@ impl Reserved {
             }
             Some(deadline) => deadline,
             None => {
+                // The event is published once, at the start of the wait.
                 cx.outbox.publish(PodEvent {
                     regarding: PodRef::of(pod),
                     related: None,

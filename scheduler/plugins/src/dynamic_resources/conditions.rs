@@ -30,12 +30,14 @@ pub(super) fn readiness(claim: &ResourceClaim) -> Readiness {
                 && status.device == result.device
         });
         let Some(status) = status else {
+            // The driver has not published the status of the device yet.
             return Readiness::Pending;
         };
         let is_true = |kind: &berth_api::Str| {
             let mut conditions = status.conditions.iter();
             conditions.find(|condition| condition.r#type == *kind && &*condition.status == "True")
         };
+        // A failure condition takes precedence over the binding conditions (PL-164).
         let mut failures = result.binding_failure_conditions.iter();
         if let Some(failed) = failures.find_map(is_true) {
             return Readiness::Failed(format!(

@@ -180,6 +180,7 @@ impl Extended {
         cx: &Context<'_>,
         node: NodeView<'_>,
     ) -> Result<Option<Arc<Variant>>, Status> {
+        // PostFilter deletes a claim of an earlier attempt. Until then, no node is feasible (PL-173).
         if self.leftover.is_some() {
             return Err(Status::unresolvable(
                 ReasonCode::ClaimMissing.reason(LEFTOVER),
@@ -187,6 +188,7 @@ impl Extended {
         }
         let mut backed = Backed::new();
         for resource in &self.resources {
+            // Devices back the resource only on nodes that do not offer it themselves (PL-170).
             let is_backed = resource.class.is_some() && node.allocatable_of(&resource.name) == 0;
             if !is_backed && !node.offers_scalar(&resource.name) {
                 return Err(Status::unresolvable(
@@ -195,9 +197,11 @@ impl Extended {
             }
             backed.push(is_backed);
         }
+        // After Reserve, the devices are allocated already.
         if !backed.contains(&true) || self.is_reserved {
             return Ok(None);
         }
+        // Nodes on which devices back the same resources share a compiled claim.
         let mut variants = self.variants.borrow_mut();
         if let Some((_, known)) = variants.iter().find(|(known, _)| *known == backed) {
             return Ok(Some(known.clone()));

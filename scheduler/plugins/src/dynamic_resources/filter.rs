@@ -106,6 +106,8 @@ pub(super) fn filter(
         },
         None => None,
     };
+    // As upstream, an unavailable allocated claim is reported only if the other claims can be allocated. PostFilter
+    // relies on that: it deallocates a claim only if this helps on a node.
     let mut claims = state.claims.iter();
     let is_unavailable = claims.any(|claim| !is_usable(args, cx, claim, node));
     if !state.requests.is_empty() || extended.is_some() {

@@ -108,6 +108,7 @@ pub(super) fn claim_change_shows_more(
         return Ok(Hint::Skip);
     };
     let meta = &claim.metadata;
+    // A deletion frees the devices for every pod whose claims exist (PL-153).
     if new.is_none() && frees_devices(old, new) {
         let was_created_for = meta.controller().is_some_and(|o| o.uid == *pod.uid());
         if was_created_for || resolve(cluster, pod).is_ok() {

@@ -55,6 +55,7 @@ pub(super) fn lacks<'a>(
             }];
         }
     };
+    // A list of alternatives is explained by the alternative with the smallest shortage.
     let short: Vec<RequestSurvey> = best(surveys)
         .into_iter()
         .filter(|survey| survey.missing() > 0)

@@ -53,6 +53,7 @@ pub(super) fn statuses(
         for result in &allocated.allocation.devices.results {
             let Some(device) = inventory.device(&result.driver, &result.pool, &result.device)
             else {
+                // The device is not published any more, so its mappings are unknown.
                 continue;
             };
             for (resource, used) in &device.node_allocatable_resources {
@@ -121,6 +122,7 @@ fn mapping(
             key = key.as_str(),
         )));
     }
+    // A capacity can be named with or without the domain of the driver (PL-312).
     let bare = |name: &str| -> String {
         let own = name
             .split_once('/')
@@ -176,6 +178,7 @@ pub(super) fn filter(
         cx.cluster.devices().inventory(),
         allocator_features(cx.features),
     );
+    // The amounts depend on the chosen devices, so the allocation itself is needed.
     let found = if requests.is_empty() {
         Ok(Some(Vec::new()))
     } else {
@@ -192,6 +195,7 @@ pub(super) fn filter(
         }
         Err(error) => return filter::failed(error, node.name()),
     };
+    // The allocations are in the order of the requests: unallocated claims, then extended resources.
     let mut new = found.iter();
     let mut allocated = Vec::new();
     for known in &state.claims {
@@ -217,6 +221,7 @@ pub(super) fn filter(
         Ok(statuses) => statuses,
         Err(status) => return status,
     };
+    // A claim with a mapped device cannot be shared with another pod (PL-344).
     if let Some(why) = shared(pod, &allocated, &statuses) {
         return Status::unresolvable(ReasonCode::ClaimMissing.reason(why));
     }
@@ -289,6 +294,7 @@ fn amount(resources: &Resources, name: &str) -> i64 {
 /// The reason why the pod-level requests and limits do not cover the needs of its containers and devices.
 fn not_covered(counted: &Pod, named: &[Str]) -> Option<String> {
     let whole = counted.spec.resources.as_ref()?;
+    // The sum of the containers and devices, to which the pod-level values are compared.
     let options = SumOptions {
         pod_level: false,
         ..SumOptions::PLACED
@@ -306,11 +312,13 @@ fn not_covered(counted: &Pod, named: &[Str]) -> Option<String> {
         let Some(limit) = whole.limits.get(name) else {
             continue;
         };
+        // Requests and limits of huge pages are equal, so the limit must cover the sum.
         if name.starts_with("hugepages-") && *limit < needs {
             return Some(format!(
                 "pod level limit for {name} is insufficient to cover the aggregated container and node-allocatable DRA limits"
             ));
         }
+        // Other limits must cover each container with its overhead (PL-343).
         for container in counted.all_containers() {
             let Some(own) = container.resources.limits.get(name) else {
                 continue;

@@ -40,6 +40,7 @@ fn merge(older: &Write, newer: &Write) -> Result<Write, MergeError> {
     let (Some(first), Some(second)) = (reservations(older), reservations(newer)) else {
         return Ok(newer.clone());
     };
+    // They are valid for different versions of the claim. The newer one is more likely to be current.
     if older.resource_version() != newer.resource_version() {
         return Ok(newer.clone());
     }
@@ -60,6 +61,7 @@ fn merge(older: &Write, newer: &Write) -> Result<Write, MergeError> {
         Some(_) => write.of_version(&meta),
         None => write.of(&meta),
     };
+    // A claim with driver configuration is replaced as a whole, not patched (PL-179).
     if older.raw_fields().is_some() || newer.raw_fields().is_some() {
         write = write.keeping_bytes([]);
     }

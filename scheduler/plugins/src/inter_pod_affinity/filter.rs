@@ -116,6 +116,7 @@ impl AffinityPreFilterState {
             keys.cloned().collect()
         };
         let mut required = keys(affinity);
+        // The first pod of a series satisfies its affinity although no domain has a matching pod (PL-80).
         required.retain(|key| !self.satisfies_affinity(labels) && !is_in(&counted.affinity, key));
         let mut excluded = keys(anti_affinity);
         excluded.retain(|key| is_in(&counted.anti_affinity, key));

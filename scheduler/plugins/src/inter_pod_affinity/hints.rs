@@ -40,12 +40,14 @@ pub(super) fn after_pod_change(
 ) -> Result<Hint, HintError> {
     let excludes = if each_term { any_matches } else { all_match };
     let (old, new) = change.pods()?;
+    // A change of the pod's own labels changes the terms of other pods that match it (PL-89).
     if new
         .or(old)
         .is_some_and(|changed| changed.uid() == pod.uid())
     {
         return Ok(Hint::Queue);
     }
+    // Pods without a node or a nomination do not count.
     if [old, new]
         .into_iter()
         .flatten()
@@ -61,6 +63,7 @@ pub(super) fn after_pod_change(
                 || (excludes(far, old) && !excludes(far, new))
         }
         (None, Some(new)) => all_match(near, new),
+        // The deleted pod may have excluded this pod by either pod's anti-affinity.
         (Some(old), None) => {
             excludes(far, old) || excludes(&parsed(old)?.required_anti_affinity, pod)
         }

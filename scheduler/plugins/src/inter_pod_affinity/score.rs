@@ -160,12 +160,14 @@ impl PreScore for InterPodAffinity {
         _nodes: &[Slot],
     ) -> Status {
         let terms = pod.affinity.as_deref();
+        // An invalid preferred term fails the cycle (PL-87).
         if let Some(error) = terms.and_then(|terms| terms.error.as_ref()) {
             return Status::error(format!("parsing pod: {error}"));
         }
         let nodes = &cx.cluster.nodes;
         let incoming = Incoming::for_score(&self.args, cx.cluster, pod);
         let preferences = &incoming.preferences;
+        // Terms of other pods count only if some pod has affinity.
         let others_count = preferences.others_count && nodes.totals().with_affinity() > 0;
         if preferences.is_empty() && !others_count {
             return Status::skip();
@@ -185,6 +187,7 @@ impl PreScore for InterPodAffinity {
                 }
             }
         });
+        // No term matches any pod, so all nodes are equal (PL-86).
         if points.is_empty() {
             return Status::skip();
         }

@@ -134,6 +134,7 @@ impl<'a> ScoredColumns<'a> {
         counted: CountedResources,
     ) -> Self {
         let requested = &pod.requested;
+        // On nodes that do not offer the resource, its devices count (PL-177).
         let of_devices = resources.iter().zip(requested).enumerate();
         let of_devices = of_devices.filter_map(|(index, (resource, own))| {
             let allocatable = of_columns(amounts, &resource.name, *own, counted);

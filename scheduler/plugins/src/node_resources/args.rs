@@ -154,6 +154,7 @@ impl FitArgs {
             ignored_resource_groups: groups.into_iter().collect(),
             ..Self::default()
         };
+        // Without a strategy, the defaults of PL-73 remain.
         if let Some(strategy) = wire.scoring_strategy {
             checked.strategy = strategy_of(
                 &strategy.kind,

@@ -162,6 +162,7 @@ impl NodeResourcesFit {
         mut found: impl FnMut(Shortage<'a>),
     ) {
         let pods = i64::try_from(node.pods().len()).unwrap_or(i64::MAX);
+        // A pod in a resize is on its node already: its own place and requests are subtracted (PL-332, PL-333).
         let own = requests.resized.as_ref().and_then(|uid| {
             let mut pods = node.pods().iter();
             pods.find(|known| known.pod.uid() == uid)
@@ -193,6 +194,7 @@ impl NodeResourcesFit {
             let (allocatable, held) = scalar
                 .id
                 .map_or((0, 0), |id| (node.allocatable(id), node.requested(id)));
+            // The resource is left to devices (PL-63).
             if allocatable <= 0 && scalar.has_devices {
                 continue;
             }
@@ -384,6 +386,8 @@ impl PlacementScore for NodeResourcesFit {
     }
 
     fn may_have_room(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> bool {
+        // A necessary condition: the free amounts of all nodes together. It ignores fragmentation, which the attempt
+        // checks.
         let (mut cpu, mut memory) = (0_i64, 0_i64);
         for pod in proposal.pods {
             let requests = self.requests(cx, pod);

@@ -69,6 +69,7 @@ pub(super) fn after_node_change(
     let by_devices = |resource: &str| {
         has_devices && offered.scalar(resource) <= 0 && class_of(cluster, resource).is_some()
     };
+    // A node whose empty capacity is too small cannot help (PL-65).
     if !fits_empty(&wanted, &offered, by_devices) {
         return Ok(Hint::Skip);
     }

@@ -38,6 +38,7 @@ impl<'a> Room<'a> {
             (requests.memory, ResourceId::MEMORY),
             (requests.ephemeral_storage, ResourceId::EPHEMERAL_STORAGE),
         ] {
+            // A request of zero fits even on an overcommitted node (PL-62).
             if amount > 0 {
                 room.wanted.push(WantedAmount {
                     amount,
@@ -53,6 +54,7 @@ impl<'a> Room<'a> {
                     column: columns.get(id),
                     or_none: scalar.has_devices,
                 }),
+                // No node offers the resource, so only devices can provide it.
                 None => room.is_hopeless |= !scalar.has_devices,
             }
         }

@@ -54,6 +54,7 @@ impl ScoreShape {
                 );
             }
         }
+        // Points have scores from 0 to 10, nodes from 0 to 100.
         let scale = MAX_NODE_SCORE / MAX_POINT_SCORE;
         Self(
             points

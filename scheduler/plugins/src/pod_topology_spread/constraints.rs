@@ -44,6 +44,7 @@ impl Constraint {
         let mut selector = Selector::from_label_selector(wire.label_selector.as_ref())?;
         if features.enabled(Feature::MatchLabelKeysInPodTopologySpread) {
             let mut more = Vec::new();
+            // As upstream, a key that the pod does not have is ignored.
             for key in &wire.match_label_keys {
                 if let Some(value) = labels.get_str(key) {
                     let values = vec![value.clone()];
@@ -52,6 +53,7 @@ impl Constraint {
             }
             selector = selector.and(more);
         }
+        // Until 1.37, an empty selector counts only the new pod (PL-97).
         let counts_all = features.has(Behaviour::EmptySpreadSelectorCountsAllPods);
         let counted = if selector.is_empty() && !counts_all {
             Selector::nothing()

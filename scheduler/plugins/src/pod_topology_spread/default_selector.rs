@@ -17,6 +17,7 @@ pub(super) fn default_selector(cluster: &Cluster, pod: &Pod) -> Selector {
     let namespace = pod.namespace();
     let mut labels = Labels::default();
     let workloads = cluster.workloads();
+    // As upstream, the selectors of all services are merged; a later service overrides equal labels.
     for selector in workloads.services().selectors_of(pod) {
         labels = merge(&labels, selector);
     }
@@ -25,6 +26,7 @@ pub(super) fn default_selector(cluster: &Cluster, pod: &Pod) -> Selector {
         return selector;
     };
     match (owner.api_version.as_str(), owner.kind.as_str()) {
+        // Its selector is a map of labels and is merged. The selectors of the others add requirements.
         ("v1", "ReplicationController") => {
             let owner = workloads
                 .replication_controllers()
@@ -48,6 +50,7 @@ pub(super) fn default_selector(cluster: &Cluster, pod: &Pod) -> Selector {
                 owner.and_then(|owner| owner.spec.selector.as_ref()),
             )
         }
+        // As upstream, other controllers, such as Jobs, are ignored.
         _ => selector,
     }
 }

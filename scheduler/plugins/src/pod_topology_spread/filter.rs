@@ -116,6 +116,7 @@ impl PreFilter for PodTopologySpread {
         let tallies: Vec<SelectorTally> = constraints.iter().map(tally).collect();
         let mut domains = vec![FxHashMap::<Str, i64>::default(); constraints.len()];
         for node in nodes.iter() {
+            // A node counts for no constraint if it lacks the key of any (PL-98).
             if !has_all_keys(&constraints, node.labels()) {
                 continue;
             }
@@ -125,6 +126,7 @@ impl PreFilter for PodTopologySpread {
                 if included.includes(constraint)
                     && let Some(value) = node.labels().get_str(&constraint.topology_key)
                 {
+                    // A domain without pods is entered, too, because it determines the lowest count.
                     *domains.entry(value.clone()).or_default() += tally.count(node.slot());
                 }
             }

@@ -37,6 +37,7 @@ impl PodTopologySpread {
         change: &Change<'_>,
     ) -> Result<Hint, HintError> {
         let (old, new) = change.pods()?;
+        // Pods of other namespaces, and pods without a node or a nomination, do not count.
         if [old, new]
             .into_iter()
             .flatten()
@@ -50,6 +51,7 @@ impl PodTopologySpread {
             let counts = |c: &Constraint| labels.is_some_and(|labels| c.selector.matches(labels));
             return Ok(Hint::queue_if(constraints.iter().any(counts)));
         };
+        // With `nodeTaintsPolicy: Honor`, the pod's tolerations determine which nodes count (PL-107).
         if new.uid() == pod.uid()
             && old.spec.tolerations != new.spec.tolerations
             && constraints.iter().any(|constraint| constraint.honor_taints)

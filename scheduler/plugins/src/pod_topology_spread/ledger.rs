@@ -242,11 +242,13 @@ impl Ledger for SpreadLedger {
 
     fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool {
         if self.soft().is_empty() {
+            // PreScore skips pods without soft constraints (PL-106).
             return false;
         }
         let scoring = classes
             .iter()
             .filter(|feasible| self.scoring(feasible.class).is_some());
+        // Each scored host is a domain.
         let hosts = scoring.map(|feasible| feasible.nodes).sum();
         let weights: SmallVec<[f64; 4]> = (0..)
             .zip(self.soft())
@@ -268,6 +270,7 @@ impl Ledger for SpreadLedger {
                 greatest = greatest.max(*score);
             }
         }
+        // The normalization needs the extremes of all feasible classes.
         for (feasible, score) in classes.iter().zip(scores) {
             *score = match self.scoring(feasible.class) {
                 Some(_) => normalized(*score, least, greatest),

@@ -71,11 +71,13 @@ impl PreScoreState {
             let Some(node) = cx.cluster.nodes.get(*slot) else {
                 continue;
             };
+            // Nodes without all keys score zero, and define no domains (PL-103).
             if all_keys && !has_all_keys(&constraints, node.labels()) {
                 ignored.insert(*slot);
                 continue;
             }
             for (constraint, domains) in constraints.iter().zip(&mut domains) {
+                // Hosts are not collected, because each scored node is a domain.
                 if constraint.topology_key != HOSTNAME {
                     let value = node.labels().get_str(&constraint.topology_key);
                     domains

@@ -119,6 +119,7 @@ impl Choice {
             let meta = &claim.metadata;
             let claims = cluster.storage().claims();
             let seen = claims.get(&meta.namespace, &meta.name);
+            // A claim that has changed since PreFilter fails the cycle (PL-139).
             if !seen.is_some_and(|seen| is_same_claim(seen, claim)) {
                 return Err(out_of_sync(&claim_key(claim)));
             }
@@ -372,6 +373,7 @@ impl PreBind for VolumeBinding {
         let choice = match state.read_mut() {
             Some(Reserved::AllBound) => return Step::success(),
             Some(Reserved::Chosen(choice)) if choice.node == *node => choice,
+            // Nothing was chosen for this node (PL-140).
             Some(Reserved::Chosen(_)) | None => return Step::Done(nothing_chosen(node)),
         };
         match wake.map(Wake::reason) {
@@ -379,8 +381,10 @@ impl PreBind for VolumeBinding {
             Some(WakeReason::Call(Err(error))) => {
                 return failed(cx, "bind", Status::error(error.to_string()));
             }
+            // An object has changed: the progress is checked below.
             None | Some(WakeReason::Object | WakeReason::Job(_)) => {}
             Some(WakeReason::Deadline | WakeReason::Timer) => {
+                // The deadline of the write in flight, or of the wait for the controllers.
                 let why = match choice.writes.get(choice.made) {
                     None => "binding volumes: context deadline exceeded".to_owned(),
                     Some(write) => format!(

@@ -166,6 +166,7 @@ impl Claims {
     pub(super) fn fragment(&self, cluster: &Cluster, fragment: &mut Fragment) -> Kept {
         for volume in &self.bound {
             let Some(volume) = volume else {
+                // A missing volume rejects the pod on every node, so the other volumes do not matter.
                 fragment.put(&None::<()>);
                 break;
             };
@@ -178,6 +179,7 @@ impl Claims {
                 return Kept::Never;
             };
             if given.is_some() {
+                // The volume is reserved for this claim only, so no other pod has the same answers.
                 return Kept::Never;
             }
             fragment.put(
@@ -191,6 +193,7 @@ impl Claims {
             fragment.put(&(name, claim.request(), &spec.access_modes, &spec.selector));
             fragment.put(&(&spec.volume_mode, &spec.volume_attributes_class_name));
             fragment.put(&(&class.provisioner, &class.allowed_topologies));
+            // The version changes with the free volumes of the class.
             fragment.put(&cluster.storage().volumes().free_version(name));
             let capacity = reports_capacity(cluster, class);
             fragment.put(&capacity.then(|| cluster.storage().capacities().version()));

@@ -254,6 +254,7 @@ pub(super) fn find(
     let mut to_match: SmallVec<[&Delayed; 4]> = SmallVec::new();
     for delayed in &claims.delayed {
         let claim = &delayed.claim;
+        // A volume is being provisioned on the selected node, so the claim fits no other node (PL-134).
         match claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) {
             None => to_match.push(delayed),
             Some(selected) if selected == node.name().as_str() => {
@@ -265,6 +266,7 @@ pub(super) fn find(
             }
         }
     }
+    // Two claims do not take the same volume. Claims are sorted, the smallest first (PL-132).
     let mut taken: FxHashSet<&Str> = FxHashSet::default();
     for delayed in to_match {
         match matching_volume(cluster, delayed, labels, &taken)? {
