@@ -245,6 +245,8 @@ impl Cluster {
                 let Some(key) = GroupKey::of_object(object) else {
                     return false;
                 };
+                // A changed group can move leaf groups to another parent: the leaves before and after the change are
+                // updated.
                 let mut leaves = self.quotas.leaves_of(&key, &self.groups);
                 self.groups.put(object, is_there);
                 leaves.extend(self.quotas.leaves_of(&key, &self.groups));

@@ -144,6 +144,7 @@ impl AffinityTerms {
             terms.collect::<Result<Vec<_>, SelectorError>>()
         };
         let (near, far) = (&affinity.pod_affinity, &affinity.pod_anti_affinity);
+        // As upstream, all errors are reported, not only the first one.
         let required_affinity = or_none(required(near), "requiredAffinityTerms", &mut errors);
         let required_anti_affinity =
             or_none(required(far), "requiredAntiAffinityTerms", &mut errors);
@@ -309,6 +310,7 @@ impl Computed {
     fn of(pod: &Pod, footprint: Footprint) -> Self {
         let placed = requests::SumOptions::PLACED.counting(footprint);
         let requests = requests::pod_resources(pod, placed);
+        // If all containers request CPU and memory, no default applies, and a second sum is not needed.
         let plain = !pod.spec.containers.is_empty()
             && pod.all_containers().all(|c| {
                 let r = &c.resources.requests;

@@ -241,9 +241,11 @@ impl<P: NodeFilter> Filter for P {
         let mut check = |requirement: &P::Requirement| {
             let quick = self.quick_check(requirement, table);
             nodes.retain(|slot| {
+                // Slots of deleted nodes are dropped without a status.
                 if !holds_node(table, *slot) {
                     return false;
                 }
+                // A node that passes the quick check passes the full check.
                 if quick(*slot) {
                     return true;
                 }

@@ -127,6 +127,7 @@ impl Devices {
                 }
             }
             Object::DeviceTaintRule(rule) => {
+                // The previous version of an ignored rule may have applied.
                 if is_there && !is_ignored {
                     inventory.set_taint_rule(rule)
                 } else {

@@ -264,6 +264,7 @@ impl Rejections {
             return false;
         };
         self.advance(now);
+        // `advance` sets the time only if something changes.
         self.now = self.now.max(now);
         self.count += 1;
         let nodes = self.by_template.entry(Template::of(pod)).or_default();
@@ -280,6 +281,7 @@ impl Rejections {
         remembered.reason = reason.clone();
         remembered.last = self.count;
         remembered.times.push(now);
+        // At most `excludeAfter` rejections are remembered (PL-353).
         if remembered.times.len() > policy.exclude_after {
             remembered.times.remove(0);
         }

@@ -141,6 +141,7 @@ impl Storage {
                 let before = put(&mut self.csi_nodes, name, node, is_there);
                 self.follow_csi_node(before.as_deref(), name, table);
             }
+            // A driver object changes neither the volumes nor the limits of nodes.
             Object::CsiDriver(driver) => drop(put(&mut self.csi_drivers, name, driver, is_there)),
             Object::CsiStorageCapacity(capacity) => {
                 let before = self.capacities.put(capacity, is_there);

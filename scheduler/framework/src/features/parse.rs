@@ -177,11 +177,13 @@ impl Reading<'_> {
                     .state(versions)
                     .spec()
                     .is_some_and(|spec| spec.stage == stage && !spec.locked);
+                // A gate that is named itself takes precedence over its stage.
                 if !is_of_stage || self.named.contains_key(feature.name()) {
                     continue;
                 }
                 match feature.support() {
                     Support::Missing if on => missing.push(feature),
+                    // The gate is off in any case.
                     Support::Missing => {}
                     Support::AlwaysOn if !on => self.warnings.push(GateWarning::AlwaysOn(feature)),
                     _ => self.gates.put(feature, on),
@@ -207,6 +209,7 @@ impl Reading<'_> {
                 versions,
             };
             let Some(feature) = Feature::by_name(name) else {
+                // kube-scheduler knows the gates of all components, so these are accepted, with a warning.
                 match elsewhere(name) {
                     None => self.errors.push(GateError::Unknown(name.to_owned())),
                     Some((_, since)) if since > versions.emulated => self.errors.push(pre_alpha()),
@@ -220,12 +223,14 @@ impl Reading<'_> {
                     self.errors.push(pre_alpha());
                     continue;
                 }
+                // As upstream, a removed gate is unknown.
                 GateState::Removed => {
                     self.errors.push(GateError::Unknown(name.to_owned()));
                     continue;
                 }
             };
             match feature.support() {
+                // A locked gate can be set to its own value.
                 _ if spec.locked && on != spec.on => {
                     self.errors.push(GateError::Locked(feature, spec.on));
                 }

@@ -178,6 +178,7 @@ impl NodeVolumes {
         let volume = volume.map(KnownVolume::new);
         let claim = match self.claims.get_mut(key) {
             Some(claim) => claim,
+            // An unused claim without a volume needs no entry.
             None if volume.is_none() => return None,
             None => self.claims.entry(key.clone()).or_default(),
         };
@@ -192,6 +193,7 @@ impl NodeVolumes {
         if let Some(volume) = &volume {
             self.count_source(volume, 1);
         }
+        // An entry is kept while the claim has a volume or is used.
         if volume.is_none() && users.is_empty() {
             self.claims.remove(key);
         }

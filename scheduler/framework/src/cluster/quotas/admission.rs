@@ -51,6 +51,7 @@ pub(super) fn shortage_of_amounts(
 ) -> Option<Shortage> {
     let name = quota.spec.cohort.as_ref();
     let cohort = name.and_then(|name| Some((name, cohorts.get(name)?)));
+    // A shortage of the quota's own limit, for any key, is reported before a shortage of the cohort.
     let mut shortage = None;
     for (at, amount) in need
         .amounts
@@ -82,6 +83,7 @@ pub(super) fn shortage_of_amounts(
             && after > limit.hard
             && let Some(claimant) = cohort.claimant_except(id)
         {
+            // While another quota waits for its own limit, this quota must not borrow (DQ-11).
             shortage = shortage.or_else(|| Some(Shortage::Claimed(at, claimant.clone())));
         }
     }

@@ -21,6 +21,7 @@ impl Quotas {
         let mut left: Vec<Str> = namespaces.cloned().collect();
         let mut reached = BTreeSet::new();
         let mut cohorts = BTreeSet::new();
+        // Quotas of several namespaces can share a cohort, so the state of all connected namespaces is copied.
         while let Some(namespace) = left.pop() {
             if !reached.insert(namespace.clone()) {
                 continue;

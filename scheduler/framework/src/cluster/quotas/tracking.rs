@@ -25,6 +25,7 @@ impl Ruled {
 
     /// How a pod is counted; `None` if no quota applies to it.
     fn standing_of(&self, pod: &Pod, schedulers: &[Str], facts: &Facts<'_>) -> Option<TrackedPod> {
+        // Pods of other schedulers count only with a node (DQ-1, DQ-3).
         if !pod.is_assigned() && !schedulers.contains(&pod.spec.scheduler_name) {
             return None;
         }
@@ -55,6 +56,7 @@ impl Ruled {
             } else if pod.is_terminating() {
                 Some(OutOfLine::Terminating)
             } else if counts_devices && !needs::has_all_claims(pod, facts) {
+                // A claim is awaited only if some quota counts its devices.
                 Some(OutOfLine::ClaimMissing)
             } else {
                 group
@@ -87,6 +89,7 @@ impl Ruled {
             }
             Standing::Pending { entry, out } => (entry, out),
         };
+        // The entry leaves the line first, so that the amounts that it added are subtracted unchanged.
         let before = self.set_state(cohorts, key, EntryState::Out);
         let entry = self.entries.entry(key.clone()).or_default();
         let needed = entry.needs.clone();
@@ -365,12 +368,14 @@ impl Quotas {
         let before = space.ruled.take().unwrap_or_default();
         let id = |name: &Str| (namespace.clone(), name.clone());
         let mut dirty: BTreeSet<QuotaId> = BTreeSet::new();
+        // The old quotas leave their cohorts. This may free room for other quotas of these cohorts.
         for (name, quota) in &before.quotas {
             join(&mut self.cohorts, &id(name), quota, false);
             let cohort = quota.spec.cohort.as_ref();
             let cohort = cohort.and_then(|cohort| self.cohorts.get(cohort));
             dirty.extend(cohort.into_iter().flat_map(super::Cohort::waiting));
         }
+        // The quotas start without amounts, because all pods are counted again.
         let mut ruled = Box::new(Ruled::default());
         for (name, quota) in &before.quotas {
             let quota = Quota::new(quota.object.clone(), quota.spec.clone());
@@ -393,6 +398,7 @@ impl Quotas {
             self.changes.quotas.insert(id(name));
         }
         let mut uids: Vec<&Str> = space.pods.iter().collect();
+        // A fixed order, because the set has none.
         uids.sort_unstable();
         for uid in &uids {
             let pod = facts.pods.get(*uid);
@@ -407,6 +413,7 @@ impl Quotas {
             .iter()
             .map(|(key, entry)| (entry.members.first().cloned(), key.clone()))
             .collect();
+        // In the order of the line: earlier entries keep their room if there is not enough for all (DQ-4, DQ-12).
         entries.sort_unstable();
         for (_, key) in &entries {
             let known = before.entries.get(key);
@@ -416,6 +423,7 @@ impl Quotas {
                 entry.since = known.map_or(self.now, |known| known.since);
             }
         }
+        // The previous state of the pending pods, for the changes that are reported to the queue.
         let pending = uids.iter().filter_map(|uid| facts.pods.get(*uid));
         let pending = pending
             .filter(|pod| !pod.is_assigned() && self.schedulers.contains(&pod.spec.scheduler_name));
@@ -428,6 +436,7 @@ impl Quotas {
             .collect();
         space.ruled = (!ruled.quotas.is_empty()).then_some(ruled);
         self.admit_all(dirty);
+        // `admit_all` has reported the pods that it admitted.
         let known: BTreeSet<Str> = self.changes.admitted.iter().cloned().collect();
         for (pod, passed) in pending {
             match (passed, self.passes(&pod)) {

@@ -160,6 +160,7 @@ impl Quotas {
     fn lack_of(&self, quota: &Quota, shortage: &Shortage, requested: i64) -> Option<QuotaLack> {
         let limit = |at: &usize| quota.spec.limits.get(*at);
         Some(match shortage {
+            // No amount is lacking: an earlier entry waits.
             Shortage::Order => return None,
             Shortage::Limit(at) => {
                 let amounts = (requested, quota.taken(*at), quota.spec.most(*at));
