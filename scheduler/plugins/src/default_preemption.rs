@@ -45,7 +45,7 @@ pub const NAME: &str = "DefaultPreemption";
 
 /// The start of every message of PostFilter.
 const PREFIX: &str = "preemption: ";
-/// The reason on a node where evictions would not help.
+/// The reason on a node where preemption does not help.
 pub const REASON_NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 /// The reason on a node without pods of lower priority.
 pub const REASON_NO_VICTIMS: &str = "No preemption victims found for incoming pod";
@@ -98,7 +98,7 @@ struct WantedRoom<'a> {
     features: FeatureGates,
     /// The preemptor.
     pod: &'a PodInfo,
-    /// The reason why it fits nowhere.
+    /// The reason why no node is feasible.
     statuses: &'a NodeStatuses,
 }
 
@@ -127,13 +127,13 @@ fn not_found(pod: &Pod) -> Status {
     Status::error(format!("{PREFIX}pod {:?} not found", pod.name().as_str()))
 }
 
-/// The pod as the core sees it, with our own writes: on its node it is counted as the API shows it.
+/// The pod as the core sees it, including our own writes. On its node it is counted as the API shows it.
 fn as_known<'a>(cluster: &'a Cluster, counted: &'a PodInfo) -> &'a Pod {
     let known = cluster.pods.get(counted.pod.uid());
     known.unwrap_or(&counted.pod)
 }
 
-/// Looks for nodes where room can be made, and asks the extenders about them; the `round`th time in this attempt.
+/// Searches for candidates and calls the extenders; the `round`th search in this attempt.
 fn make_room(
     cx: &mut PostFilterContext<'_>,
     wanted: WantedRoom<'_>,
@@ -160,12 +160,12 @@ fn make_room(
     }
 }
 
-/// Returns whether the pod is on its way out because room was made.
+/// Returns whether the pod is terminating because of a preemption.
 fn is_going_for_a_preemptor(pod: &Pod) -> bool {
     pod.is_terminating() && is_marked_for_a_preemptor(pod)
 }
 
-/// Returns whether the pod states that it is evicted because room is made.
+/// Returns whether the condition of the pod states that it is preempted.
 fn is_marked_for_a_preemptor(pod: &Pod) -> bool {
     pod.condition(DISRUPTION_TARGET).is_some_and(|condition| {
         condition.status == "True" && condition.reason == PREEMPTION_BY_SCHEDULER
@@ -182,7 +182,7 @@ fn not_eligible(dry_run: &dyn DryRun, pod: &Pod, statuses: &NodeStatuses) -> Opt
     {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
-    // Room for a resize is made where the pod is, and it has no nomination.
+    // A resize needs room on the pod's own node, and has no nomination.
     let nominated = if pod.is_assigned() {
         &pod.spec.node_name
     } else {
@@ -194,7 +194,7 @@ fn not_eligible(dry_run: &dyn DryRun, pod: &Pod, statuses: &NodeStatuses) -> Opt
     let cluster = dry_run.cluster();
     let node = cluster.nodes.node(nominated)?;
     if statuses.get(node.slot()).code() == Code::UnschedulableAndUnresolvable {
-        // Nothing that happens there helps: another node may.
+        // The removal of pods does not help there, so another node may be chosen.
         return None;
     }
     let waits = node.pods().iter().any(|other| {

@@ -124,7 +124,7 @@ fn after_node_change(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Resul
     })
 }
 
-/// Less room than before on the node on which the pod runs: a resize that fitted may not fit any more.
+/// A pod was added or grew on the pod's node: a resize that fitted may not fit any more.
 fn after_lost_room(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     let is_near = new.is_some_and(|new| new.spec.node_name == pod.spec.node_name);
@@ -174,7 +174,7 @@ mod tests {
         })
     }
 
-    /// PL-330: the own node alone, unless its policy disables preemption.
+    /// PL-330: the pod's own node only, unless its policy disables preemption.
     #[test]
     fn only_the_own_node_is_possible() {
         for (policies, gate, reason, expected) in [

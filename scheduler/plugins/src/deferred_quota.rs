@@ -69,7 +69,7 @@ impl Reserve for DeferredQuota {
         })
     }
 
-    /// The room is given back when the pod does not count on its node any more.
+    /// The room is free again when the pod no longer counts on its node.
     fn unreserve(
         &self,
         _cx: &mut StageContext<'_>,
@@ -89,7 +89,7 @@ fn admitted(cluster: &Cluster, _change: Change<'_>) -> Result<Narrowed, HintErro
 }
 
 impl EnqueueExtensions for DeferredQuota {
-    /// Changes of pods, groups, claims and quotas reach the plugin as this event, when they have made room.
+    /// Changes of pods, groups, claims and quotas that make room reach the plugin as this event.
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         let quotas = EventResource::Other(DEFERRED_QUOTA.to_string().into());
         vec![

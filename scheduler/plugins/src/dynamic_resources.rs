@@ -86,7 +86,7 @@ pub fn registration() -> Registration {
 }
 
 impl PreEnqueue for DynamicResources {
-    /// A pod waits until all its claims are there. That does not depend on devices.
+    /// A pod waits until all its claims exist, whatever the devices.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
         match claims::resolve(cx.cluster, cx.features, pod) {
             Ok(_) => Status::success(),
@@ -155,9 +155,9 @@ impl PodGroupPostFilter for DynamicResources {
 }
 
 impl PostFilter for DynamicResources {
-    /// As kube-scheduler, ends PostFilter when an earlier plugin has rejected the pod in PreFilter: no pods are
-    /// preempted for it, and its nomination stays. There the plugin fails because it has no state, and its error
-    /// (`not found`) ends the pod's message.
+    /// As in kube-scheduler, ends PostFilter when an earlier plugin has rejected the pod in PreFilter: no pods are
+    /// preempted for it, and its nomination is kept. kube-scheduler's plugin fails because it has no state, and its
+    /// error (`not found`) ends the pod's message.
     fn post_filter(
         &self,
         cx: &mut PostFilterContext<'_>,
@@ -245,7 +245,7 @@ impl Reserve for DynamicResources {
         node: &Str,
         _wake: Option<Wake<'_>>,
     ) -> Step {
-        // PreFilter has not run for a pod that shares the answers of one like it.
+        // PreFilter has not run for a pod that shares the answers of a similar pod.
         if state.read::<ClaimsState>().is_none() {
             let context = Context {
                 now: cx.now,
@@ -365,7 +365,8 @@ impl EnqueueExtensions for DynamicResources {
                 hints::claim_change_shows_more(cluster, pod, &change)
             })
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
-            // A claim that is deleted with its devices frees them. For pods that use any other, the message changes.
+            // A claim that is deleted with its devices frees them. For pods that use another claim, the message
+            // changes.
             EventRegistration::supplementary(
                 EventResource::ResourceClaim,
                 ActionType::DELETE,
@@ -389,7 +390,7 @@ impl EnqueueExtensions for DynamicResources {
             ));
         }
         if features.enabled(Feature::DRADeviceTaintRules) {
-            // kube-scheduler reports such a change as one of the slices. A new rule makes no device available.
+            // kube-scheduler reports such a change as a change of slices. A new rule makes no device available.
             events.push(EventRegistration::always(
                 EventResource::of_kind(Kind::DeviceTaintRule),
                 ActionType::UPDATE | ActionType::DELETE,

@@ -20,12 +20,12 @@ pub(crate) fn have_backing_classes(cx: &Context<'_>) -> bool {
     cx.features.enabled(Feature::DRAExtendedResource) && !cx.cluster.devices().classes().is_empty()
 }
 
-/// The version of fragments that depend on classes: they are constant without any.
+/// The version of fragments that depend on classes; constant without classes.
 pub(crate) fn without_backing_classes(cx: &Context<'_>) -> Option<u64> {
     (!have_backing_classes(cx)).then_some(0)
 }
 
-/// The class whose devices back a resource. Of several that name it the newest, then the first by name.
+/// The class whose devices back a resource: the newest class that names it, then the first by name.
 pub(crate) fn class_of<'a>(cluster: &'a Cluster, resource: &str) -> Option<&'a Arc<DeviceClass>> {
     if cluster.devices().classes().is_empty() || !resource.contains('/') {
         return None;

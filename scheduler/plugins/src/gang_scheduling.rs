@@ -60,7 +60,7 @@ impl PreEnqueue for GangScheduling {
             return Status::success();
         }
         match root.kind {
-            // A basic group is ready with any pod, and this one may not be counted.
+            // Any pod makes a basic group ready; the pod itself may not be counted yet.
             GroupKind::PodGroup if is_basic(cx.cluster, &root) => Status::success(),
             GroupKind::PodGroup => {
                 Status::unresolvable(ReasonCode::PodGroup.reason(REASON_TOO_FEW))

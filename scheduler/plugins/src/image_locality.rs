@@ -16,13 +16,13 @@ use std::collections::BTreeSet;
 /// The plugin's name.
 pub const NAME: &str = "ImageLocality";
 
-/// The number of images of a pod that are looked for one by one on a node.
+/// The maximum number of images of a pod that are searched individually on a node.
 const FEW: usize = 8;
 /// One MiB in bytes.
 const MIB: i64 = 1024 * 1024;
-/// Images of less than this in all do not count.
+/// Sums below this size do not count.
 const MIN_BYTES: i64 = 23 * MIB;
-/// Images of more than this per image count no more.
+/// Sizes above this limit per image do not count.
 const MAX_BYTES_PER_IMAGE: i64 = 1000 * MIB;
 
 /// Prefers nodes with the pod's images.
@@ -148,7 +148,7 @@ impl NodeScore for ImageLocality {
 
     const READS_PODS: bool = false;
 
-    /// None for pods whose images no node has: every node scores zero.
+    /// `None` if no node has an image of the pod: every node scores zero.
     fn preference(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Images>, Status> {
         let (table, pod) = (&cx.cluster.nodes, &pod.pod);
         let names = images(pod).map(normalized);

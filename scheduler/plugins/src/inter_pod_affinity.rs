@@ -42,11 +42,11 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "InterPodAffinity";
 
-/// The reason on a node where nothing is near that must be.
+/// The reason on a node without a required pod in its domain.
 pub const REASON_AFFINITY: &str = "node(s) didn't match pod affinity rules";
-/// The reason on a node where something is near that must not be.
+/// The reason on a node with an excluded pod in its domain.
 pub const REASON_ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
-/// The reason on a node where some pod does not want this one.
+/// The reason on a node with a pod in its domain that excludes this pod.
 pub const REASON_EXISTING_ANTI_AFFINITY: &str =
     "node(s) didn't satisfy existing pods anti-affinity rules";
 

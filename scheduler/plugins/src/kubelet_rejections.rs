@@ -32,7 +32,7 @@ pub const REASON: &str = "node(s) had kubelets that rejected such pods";
 /// The kubelets that rejected pods.
 #[derive(Debug)]
 pub struct KubeletRejections {
-    /// The weight of rejections with which a node scores nothing.
+    /// The weight of rejections at which a node scores zero.
     weight_max: i64,
 }
 
@@ -105,7 +105,7 @@ impl NodeFilter for KubeletRejections {
         Ok((!excluded.is_empty()).then_some(excluded))
     }
 
-    /// Evicting pods does not help: the kubelet knows something that the scheduler does not.
+    /// Preemption does not help, because the reason of the kubelet is unknown to the scheduler.
     fn check(&self, excluded: &Vec<ExcludedNode>, node: NodeView<'_>) -> Status {
         match entry_of(excluded, node.name(), |excluded| &excluded.node) {
             None => Status::success(),
@@ -155,8 +155,8 @@ impl NodeScore for KubeletRejections {
 }
 
 impl EnqueueExtensions for KubeletRejections {
-    /// The end of an exclusion is an event, for whatever reason it ends. A new node is not excluded; a changed taint, for
-    /// which the queue would register the plugin otherwise, does not help.
+    /// The end of an exclusion is an event, whatever its cause. A new node is not excluded. A changed taint, for which
+    /// the queue would otherwise register the plugin, does not help.
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
             EventRegistration::always(EventResource::KubeletRejections, ActionType::UPDATE)

@@ -1,11 +1,11 @@
-//! The in-tree scheduler plugins, a file each, and the registry that knows them by name.
+//! The in-tree scheduler plugins, one file each, and their registry.
 //!
-//! Each plugin answers as kube-scheduler v1.36's plugin of the same name: the same statuses with the same reasons,
-//! the same integer scores, the same answers to cluster events. `docs/contribute/rules/plugins.md` lists the rules, and
+//! Each plugin answers as kube-scheduler v1.36's plugin of the same name: the same statuses with the same reasons, the
+//! same integer scores, the same answers to cluster events. `docs/contribute/rules/plugins.md` lists the rules, and
 //! `docs/use/reference/differences.md` the intended differences.
 //!
-//! **Architecture invariant:** a plugin knows `berth-framework` and `berth-api`, no other plugin, and no scheduler.
-//! In-tree plugins have no power that an out-of-tree one lacks.
+//! **Architecture invariant:** a plugin depends only on `berth-framework` and `berth-api`, not on other plugins or the
+//! scheduler. In-tree plugins have no privileges that out-of-tree plugins lack.
 
 mod args;
 mod change;

@@ -148,7 +148,7 @@ impl NodeFilter for NodeAffinity {
         }
     }
 
-    /// The affinity in the arguments is no part of the pod: only the reason names it.
+    /// The affinity in the arguments is not part of the pod, so only the reason names it.
     fn lacks(&self, required: &RequiredNodeAffinity, node: NodeView<'_>) -> Vec<Lack> {
         let (pairs, node) = (required.missing_labels(node.node()), node.node());
         let labels = pairs.map(|(key, value)| Lack::Label {

@@ -62,7 +62,7 @@ pub fn registration() -> Registration {
     .by_default(None)
 }
 
-/// That a node is not cordoned.
+/// The requirement that a node is not cordoned.
 #[derive(Debug, Hash)]
 pub struct Uncordoned;
 

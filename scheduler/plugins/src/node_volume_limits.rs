@@ -50,8 +50,8 @@ pub struct RequiredVolumes {
     installed: Vec<(Str, bool)>,
     /// The volumes that other pods may use too, without duplicates.
     volumes: Vec<CsiVolume>,
-    /// The drivers of the volumes that no other pod uses, with the number of these volumes. Pods of one template with
-    /// claims of their own are equal in this.
+    /// The drivers of volumes that no other pod uses, with the number of these volumes. It is equal for the pods of a
+    /// template with claims of their own.
     own: Vec<(Str, usize)>,
     /// The fault of a claim.
     problem: Option<Status>,
@@ -114,7 +114,7 @@ impl RequiredVolumes {
         required
     }
 
-    /// The drivers that the node must have and does not have.
+    /// The required drivers that the node does not have.
     fn missing_drivers<'a>(&'a self, node: NodeView<'a>) -> impl Iterator<Item = &'a Str> {
         let missing = self.installed.iter().filter(move |(driver, is_in_tree)| {
             !node.has_csi_driver(driver) && (!is_in_tree || node.has_csi_drivers())
@@ -124,8 +124,8 @@ impl RequiredVolumes {
 
     /// The volumes that the pod adds to the node: the drivers, each with the number of its volumes.
     fn added<'a>(&'a self, node: NodeView<'_>) -> SmallVec<[(&'a Str, usize); 4]> {
-        // A pod can have thousands of volumes: they are summed up once, not for each driver.
-        // As in kube-scheduler, a volume that is attached though no pod uses it counts even if the pod will use it.
+        // A pod can have thousands of volumes, so they are counted once, not for each driver. As in kube-scheduler, an
+        // attached volume that no pod uses counts even if the pod will use it.
         let shared = self.volumes.iter();
         let shared = shared.filter(|volume| !node.uses_volume(volume));
         let shared = shared.map(|volume| (&volume.driver, 1));
@@ -219,7 +219,7 @@ struct NewVolume {
 /// The CSI volume behind a volume of a new pod.
 ///
 /// # Errors
-/// The fault of its claim.
+/// The problem of its claim.
 fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<NewVolume>, Status> {
     let Some(used) = PodClaim::of(pod, volume) else {
         return Ok(volume.migrated().map(|volume| NewVolume {

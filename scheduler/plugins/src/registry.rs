@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// Else the fragments of all plugins are written for each pod.
+    /// Otherwise the fragments of all plugins are written for each pod.
     #[test]
     fn fragments_of_every_plugin_have_a_version() {
         let registry = in_tree();

@@ -1,5 +1,4 @@
-//! The requirement of a pod on its node: `nodeSelector` and required node affinity together. Several plugins ask for
-//! it.
+//! The requirement of a pod on its node: `nodeSelector` and required node affinity together. Several plugins read it.
 
 use berth_api::node_selector::{CompiledNodeSelector, NodeSelector, ParseError};
 use berth_api::pod::PodTemplate;

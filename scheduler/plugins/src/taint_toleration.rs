@@ -53,7 +53,7 @@ impl TaintToleration {
         }
     }
 
-    /// The taints of a node that keep the pod away.
+    /// The taints of a node that reject the pod.
     fn untolerated<'n>(
         &self,
         tolerations: &'n [Toleration],
@@ -119,7 +119,7 @@ fn touched_by_node(change: &Change<'_>) -> Touched {
         // The taints that rejected a pod are still there.
         return Touched::no_pod();
     }
-    // Taints of Kubernetes itself are tolerated by many.
+    // Many pods tolerate Kubernetes' own taints.
     let own = |taint: &&Taint| !taint.key.starts_with("node.kubernetes.io/");
     match left.iter().find(own).or(left.first()) {
         None => Touched::everything(),

@@ -253,7 +253,7 @@ pub fn registration() -> Registration {
 impl NodeFilter for VolumeRestrictions {
     type Requirement = Exclusive;
 
-    /// As in kube-scheduler, none also while every claim of one pod is free: pods that are nominated do not count then.
+    /// No requirement if every claim for one pod is free, as in kube-scheduler: nominated pods do not count then.
     fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Exclusive>, Status> {
         let pod = &pod.pod;
         let one_pod_claims = one_pod_claims(cx.cluster, pod);

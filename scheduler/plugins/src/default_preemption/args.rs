@@ -1,4 +1,4 @@
-//! `DefaultPreemptionArgs`: on how many nodes victims are searched.
+//! `DefaultPreemptionArgs`: the number of nodes on which victims are searched.
 
 use crate::args::{Problems, decode, set_default};
 use berth_framework::FeatureGates;

@@ -1,4 +1,4 @@
-//! On which nodes preemption helps, and which of them is chosen.
+//! The nodes where preemption helps, and the choice among them.
 
 use super::results::{Cost, NodeError, Results};
 use super::victims::{DryRunVictims, select};
@@ -39,8 +39,8 @@ pub(super) struct FoundCandidates {
     pub(super) statuses: NodeStatuses,
 }
 
-/// The random offset of the search, another one for every attempt (P-8). It is derived from the pod and the time, so
-/// that a run can be repeated.
+/// The random offset of the search, different for every attempt (P-8). It is derived from the pod and the time, so that
+/// a run can be repeated.
 fn offset(pod: &PodInfo, nodes: usize, now: Time) -> usize {
     let mut hasher = FxHasher::default();
     (pod.pod.uid(), now.as_nanos()).hash(&mut hasher);
@@ -122,7 +122,7 @@ pub(super) fn find(
 fn up_to_date(dry_run: &mut dyn DryRun, statuses: &NodeStatuses) -> Box<Results> {
     let may_help = |slot: Slot| statuses.get(slot).code() == Code::Unschedulable;
     let (kept, changed) = dry_run.take_kept();
-    // Members of groups are evicted with others on other nodes.
+    // A member of a group may be evicted with members on other nodes, so results of single nodes cannot be kept.
     let kept = kept.filter(|_| dry_run.cluster().groups().is_empty());
     if let Some(mut results) = kept.and_then(|kept| kept.downcast::<Results>().ok()) {
         for slot in changed {
@@ -180,7 +180,7 @@ fn no_victims(statuses: &NodeStatuses) -> NodeStatuses {
     }
 }
 
-/// The number of nodes with each status. On the other nodes evictions do not help, whatever the victims.
+/// The number of nodes with each status. On the other nodes, no eviction helps.
 fn listed(totals: Vec<(Status, usize)>) -> NodeStatuses {
     let mut statuses = NodeStatuses::kept(Arc::new(Totals(totals)));
     statuses.absent = Status::unresolvable(REASON_NOT_HELPFUL);

@@ -23,7 +23,7 @@ use rustc_hash::FxHashSet;
 /// wait.
 const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The remaining evictions, one by one.
+/// The remaining evictions, which are made one at a time.
 struct Evictions {
     node: Str,
     /// The number of all victims.
@@ -37,7 +37,7 @@ struct Evictions {
 /// The preemptor: a pod, or a group with its first pod.
 pub(super) struct Preemptor<'a> {
     pub(super) pod: &'a Pod,
-    /// The word for it in messages.
+    /// The kind of the preemptor in messages.
     pub(super) word: &'a str,
     pub(super) uid: &'a Str,
     /// The object that events of the victims refer to.
@@ -79,7 +79,7 @@ impl Preemptor<'_> {
 
 /// Clears the nominations of pods of lower priority (P-24).
 fn clear_nominations(cx: &mut PostFilterContext<'_>, preemptor: &Pod, node: &str) {
-    // While the cycle waited, the node may have been deleted.
+    // The node may have been deleted while the cycle waited.
     let Some(node) = cx.dry_run.cluster().nodes.slot(node) else {
         return;
     };
@@ -211,7 +211,7 @@ pub(super) fn resume(
                 cx.outbox.publish(victim.event);
             }
         }
-        // It was deleted already: no event is published.
+        // The pod was deleted already, so no event is published.
         WakeReason::Call(Err(error))
             if error.kind == CallErrorKind::NotFound || error.kind.is_dropped() => {}
         WakeReason::Call(Err(error)) => return broken(error.to_string()),

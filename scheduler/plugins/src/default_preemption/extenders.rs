@@ -60,7 +60,7 @@ pub(super) fn begin(
     ask(cx, wanted, asking)
 }
 
-/// Calls the extender at the place, or the next one that is interested.
+/// Calls the extender at the index, or the next one that is interested.
 fn ask(
     cx: &mut PostFilterContext<'_>,
     wanted: WantedRoom<'_>,

@@ -41,7 +41,7 @@ fn unschedulable(text: &str) -> GroupPostFilterResult {
     GroupPostFilterResult::of(Status::unschedulable(format!("{PREFIX}{text}")))
 }
 
-/// Returns whether pods that make room for a member are terminating on the node to which it is nominated.
+/// Returns whether victims of a member are still terminating on its nominated node.
 fn waits_for_victims(dry_run: &dyn GroupDryRun, priority: i32) -> bool {
     let cluster = dry_run.cluster();
     dry_run.members().iter().any(|member| {
@@ -106,7 +106,7 @@ struct GroupVictims {
     violations: usize,
 }
 
-/// The units that must be evicted. The members are placed then.
+/// The units that must be evicted. Afterwards the members are placed in the dry run.
 fn choose(
     cx: &mut PodGroupPostFilterContext<'_>,
     units: Vec<Unit>,
@@ -148,8 +148,8 @@ fn choose(
     })
 }
 
-/// The victims are evicted, the members are nominated to their nodes, and pods of lower priority lose their nominations
-/// to these.
+/// Evicts the victims, nominates the members to their nodes, and clears the nominations of pods of lower priority to
+/// these nodes.
 fn found(
     cx: &PodGroupPostFilterContext<'_>,
     group: &GroupKey,

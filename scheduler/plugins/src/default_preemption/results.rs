@@ -1,7 +1,7 @@
 //! The results of dry runs by node, and the search among them.
 //!
-//! They are kept for the pods of a shape, so a dry run is made once per node and change. Nodes are in blocks of 64 with
-//! sums and the cheapest candidates: a search that compares a tenth of 100,000 nodes reads about 200 blocks.
+//! The results are kept for the pods of a shape, so there is one dry run per node and change. Nodes are in blocks of 64
+//! with sums and the cheapest candidates: a search that compares a tenth of 100,000 nodes reads about 200 blocks.
 
 use super::victims::{DryRunVictims, started};
 use berth_api::{Str, Time};
@@ -31,7 +31,7 @@ pub(super) struct Cost {
     /// The sum of the victims' priorities, each with an offset so that the lowest is zero.
     sum_of_priorities: i64,
     victims: usize,
-    /// The later the oldest of the most important victims started, the better.
+    /// A later start of the oldest of the most important victims is better.
     earliest_start: Reverse<Time>,
     node: Str,
 }
@@ -63,9 +63,9 @@ impl Cost {
 enum NodeState {
     /// The filters state that no eviction helps.
     RuledOut,
-    /// No dry run was made since it changed.
+    /// No dry run since the last change of the node.
     Unknown,
-    /// Preemption does not help, for this one of the reasons.
+    /// Preemption does not help, for the reason with this index.
     Hopeless(usize),
     Candidate(Box<(Cost, DryRunVictims)>),
 }
@@ -75,7 +75,7 @@ enum NodeState {
 struct Block {
     /// The nodes that are not ruled out.
     potential: usize,
-    /// The rest has to be computed again.
+    /// The other fields have to be computed again.
     is_old: bool,
     unknown: usize,
     /// The number of candidates without and with budget violations.

@@ -28,7 +28,7 @@ pub(super) fn started(pod: &Pod) -> Time {
     pod.status.start_time.unwrap_or(Time::MAX)
 }
 
-/// The more important first: by priority, then by age.
+/// The more important pod first: by priority, then by age.
 pub(super) fn by_importance(a: &Pod, b: &Pod) -> Ordering {
     let priority = b.priority().cmp(&a.priority());
     priority.then_with(|| started(a).cmp(&started(b)))
@@ -68,7 +68,7 @@ fn split_by_budget(
     })
 }
 
-/// The victims on a node, or why preemption does not help there. The cluster is unchanged afterwards.
+/// The victims on a node, or the reason why preemption does not help there. The cluster is unchanged afterwards.
 pub(super) fn select(
     dry_run: &mut dyn DryRun,
     features: &FeatureGates,

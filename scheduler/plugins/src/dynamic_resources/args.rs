@@ -1,4 +1,4 @@
-//! `DynamicResourcesArgs`: how long things may take.
+//! `DynamicResourcesArgs`: timeouts.
 
 use crate::args::{Problems, decode, set_default};
 use berth_api::GoDuration;
@@ -15,7 +15,7 @@ const BINDING_TIMEOUT_GATES: &[Feature] = &[
     Feature::DRAResourceClaimDeviceStatus,
 ];
 
-/// The arguments, checked. Nothing takes long yet: claims are not allocated by this version.
+/// The checked arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DynamicResourcesArgs {
     /// The time limit of the search for devices on one node; zero: none.

@@ -49,7 +49,7 @@ pub(super) struct Reserved {
     /// The claim that is being written.
     current: usize,
     stage: BindStage,
-    /// Whether PreBind has waited, so that what Reserve assumes is shown.
+    /// Whether PreBind has waited, so that the assumptions of Reserve are shown.
     has_waited: bool,
     /// The resources that the devices take from the node, to be written to the pod's status.
     node_resources: Option<NodeResources>,
@@ -57,18 +57,18 @@ pub(super) struct Reserved {
     deadline: Option<Time>,
 }
 
-/// A claim on its way to its reservation.
+/// A claim that is being reserved.
 struct ReservedClaim {
     claim: Arc<ResourceClaim>,
     /// The pod or the group for which it is reserved.
     consumer: ConsumerReference,
-    /// The devices that it gets; `None` if it has some.
+    /// The devices to allocate; `None` if the claim is allocated already.
     allocation: Option<AllocationResult>,
     /// Whether another member of the pod's group was given these devices first and writes the allocation.
     is_shared: bool,
     /// The deadline of the wait for that write.
     shared_until: Option<Time>,
-    /// The claim as every pod sees it.
+    /// The assumed write, by which every pod sees the claim as allocated.
     assumed: Option<Write>,
     /// The reservation that was sent last.
     write: Option<Write>,
@@ -331,7 +331,7 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod:
             && seen.is_some_and(|seen| has_devices_of(seen, allocation))
         {
             // Other members of the group keep the devices, and write the allocation themselves. A pod that was given
-            // other devices after the claim had been freed is no such member.
+            // other devices after the claim had been freed is not such a member.
             let write = writes::assume_for(claim, allocation, others);
             cx.outbox.assume(write);
             continue;
@@ -340,7 +340,7 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod:
             continue;
         };
         if let Some(write) = reserved.write {
-            // The API may carry it out: until that is known, no other claim can have the devices.
+            // The API may carry it out. Until the result is known, no other claim can have the devices.
             cx.outbox.assume(write.clone());
             cx.outbox.give_up(write);
         }
@@ -394,8 +394,8 @@ impl ReservedClaim {
     /// Returns whether another member of the pod's group has written the devices of this attempt, and the reservation
     /// of the pod or the group with them.
     ///
-    /// No other reservation is believed because a watch shows it: the watch may be behind, and this scheduler or
-    /// another client may have ended the reservation since. The API server confirms it.
+    /// No other reservation in a watch is trusted: the watch may be behind, and this scheduler or another client may
+    /// have ended the reservation since. The API server confirms it.
     fn is_reserved_by_sibling(&self, seen: &ResourceClaim) -> bool {
         let mut consumers = seen.status.reserved_for.iter();
         self.is_shared
@@ -502,7 +502,7 @@ impl Reserved {
                 continue;
             }
             match &reserved.allocation {
-                // Another member of the group has written it, or an earlier write whose response was lost.
+                // Another member of the group has written it, or an earlier write of this pod whose response was lost.
                 Some(allocation) if is_stored && has_devices_of(seen, allocation) => {
                     reserved.claim = seen.clone();
                     reserved.allocation = None;
@@ -576,7 +576,7 @@ impl Reserved {
         };
         let owner = seen.metadata.controller();
         if owner.is_none_or(|owner| owner.uid != *pod.uid()) {
-            // Not to be deleted: it is the claim of another pod.
+            // It is not deleted, because it is the claim of another pod.
             reserved.created = None;
             return Err(BindError::NameTaken(seen.key()));
         }
@@ -629,7 +629,7 @@ impl Reserved {
         }
         let write = match &mut reserved.allocation {
             Some(_) if self.has_waited && !writes::is_assumed_for(&claim, pod) => {
-                // It was, and was freed. Another claim may have the devices by now.
+                // It was allocated, and has been freed. Another claim may have the devices now.
                 return Err(BindError::Allocated(claim.key()));
             }
             Some(allocation) => {

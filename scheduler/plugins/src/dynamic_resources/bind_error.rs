@@ -26,7 +26,7 @@ pub(super) enum BindError {
         field: &'static str,
         error: CallError,
     },
-    /// Of the claim or pod that is named.
+    /// The error of the write of the named claim or pod.
     #[error("updating {object}: no answer within {seconds} s")]
     NoAnswer { object: String, seconds: u64 },
     #[error(

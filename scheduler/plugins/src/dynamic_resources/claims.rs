@@ -83,7 +83,7 @@ fn group_of_entry(
 /// A claim as a pod refers to it.
 struct Reference<'p> {
     name: &'p Str,
-    /// Whether it must have been made for this very pod, or for its group.
+    /// Whether it must have been created for this pod or its group.
     is_own: bool,
 }
 
@@ -100,17 +100,17 @@ pub(super) struct Lack<'p> {
 enum What<'p> {
     /// The pod refers to nothing.
     NotNamed,
-    /// It was not made from its template yet.
+    /// It was not created from its template yet.
     NotMade,
-    /// There is none of that name.
+    /// It does not exist.
     NotThere(&'p Str),
     /// It is being deleted.
     Going(&'p Str),
-    /// It was made for another pod.
+    /// It was created for another pod.
     NotOwned(&'p Str),
-    /// It was made neither for the pod nor for its group.
+    /// It was created neither for the pod nor for its group.
     OwnedByNeither(&'p Str),
-    /// It was made for something else than the pod's group.
+    /// It was not created for the pod's group.
     NotOfGroup(&'p Str),
 }
 

@@ -174,7 +174,7 @@ impl Extended {
     /// The claim for a node; `None` if the node offers all resources itself.
     ///
     /// # Errors
-    /// Why the pod cannot run on the node.
+    /// The reason why the pod cannot run on the node.
     pub(super) fn on_node(
         &self,
         cx: &Context<'_>,

@@ -38,7 +38,7 @@ pub(super) fn search<T>(
     }
 }
 
-/// The status for a search that ended without an answer. It fails the cycle, except where only this node is concerned.
+/// The status for a search that ended without an answer. It fails the cycle, unless only this node is affected.
 pub(super) fn failed(error: AllocateError, node: &str) -> Status {
     match error {
         // An error, so that the pod is retried after a backoff and does not wait for an event.

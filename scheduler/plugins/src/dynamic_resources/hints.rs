@@ -67,8 +67,8 @@ fn is_deallocation(old: HintClaim<'_>, new: &ResourceClaim) -> bool {
     old.is_some_and(|old| old.is_allocated()) && !new.is_allocated()
 }
 
-/// After a claim was made or changed: helps who uses it, once that pod has all its claims; devices that are free
-/// again may help every pod that has them.
+/// After a claim was created or changed: it helps its users, once all their claims exist. Freed devices may help every
+/// pod whose claims exist.
 pub(super) fn after_claim_change(
     cluster: &Cluster,
     pod: &Pod,
@@ -77,7 +77,7 @@ pub(super) fn after_claim_change(
     let (old, Some(new)) = claims(change)? else {
         return Ok(Hint::Skip);
     };
-    // One that took the name of another is new.
+    // A claim that took the name of another one is new.
     let before = old.filter(|old| old.metadata.uid == new.metadata.uid);
     let Ok(own) = resolve(cluster, pod) else {
         return Ok(Hint::Skip);
@@ -131,7 +131,7 @@ pub(super) fn claim_change_shows_more(
     )
 }
 
-/// The same after claims were made for the pod itself.
+/// The same after claims were created for the pod itself.
 pub(super) fn claims_made_show_more(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     Ok(match new {
@@ -159,7 +159,7 @@ pub(super) fn helped_by_claim_change(
     Ok(Narrowed::Pods(names.collect()))
 }
 
-/// After the pod's own claims were made for it.
+/// After the pod's own claims were created.
 pub(super) fn after_claims_made(
     cluster: &Cluster,
     pod: &Pod,

@@ -1,4 +1,4 @@
-//! PostFilter: frees the devices of a claim that keep the pod from all nodes.
+//! PostFilter: deallocates a claim whose devices no node can use.
 
 use super::args::DynamicResourcesArgs;
 use super::extended::Extended;
@@ -31,7 +31,7 @@ fn is_free_for(claim: &ResourceClaim, pod: &Pod) -> bool {
     consumers.all(|consumer| consumer.uid == *pod.uid())
 }
 
-/// The claim whose devices are freed: the first that no other pod uses and that alone rejects a node.
+/// The claim to deallocate: the first one that no other pod uses and that alone rejects a node.
 fn to_free(
     args: &DynamicResourcesArgs,
     cx: &mut PostFilterContext<'_>,
@@ -101,7 +101,7 @@ pub(super) fn post_filter(
             WakeReason::Call(Err(error)) => error.to_string(),
             _ => "deallocating a ResourceClaim: no answer from the API server".to_owned(),
         };
-        // The change of the claim that the pod would wait for may never happen.
+        // The claim may never change, so the pod must not wait for that.
         let state = cx.dry_run.state().read_mut::<ClaimsState>();
         if let Some(claim) = state.and_then(|state| state.freeing.take()) {
             let write = writes::freed(&claim);

@@ -34,7 +34,7 @@ enum NodeSearch {
     /// There was none, because another reason was found first.
     #[default]
     None,
-    /// One that other nodes share, by the place of the result.
+    /// A search shared with other nodes; the index of its result.
     Shared(usize),
     /// One for the node alone.
     Own,
@@ -76,7 +76,7 @@ impl ClaimsState {
         let target = target(node);
         let shared = &mut *self.shared.borrow_mut();
         let current = versions(cx);
-        // Results of before a change are followed up, or not used any more.
+        // Results from before a change are updated by `follow`, or not used any more.
         let is_current = *shared.versions.get_or_insert(current) == current;
         let allocator = Allocator::new(devices, allocator_features(cx.features));
         let requests = self.requests(extended);
@@ -151,7 +151,7 @@ impl ClaimsState {
         match self.shared.get_mut().versions {
             None => return FollowOutcome::Changes,
             Some(known) if known == current => return FollowOutcome::Same,
-            // The views themselves are others then.
+            // The views themselves have changed.
             Some((slices, _)) if slices != current.0 => return FollowOutcome::Lost,
             Some(_) => {}
         }

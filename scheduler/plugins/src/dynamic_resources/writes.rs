@@ -31,8 +31,8 @@ pub(crate) const CALLS: &[&CallType] = &[&CLAIM_UPDATE, &POD_CLAIM_STATUS];
 const STATUS: &str = "status";
 
 /// Reservations of several pods for one claim become one write. The end of a reservation is not replaced by another
-/// write: no pod waits for it, and a conflict must not end it. Of any other two writes, the newer one is made: the pod whose
-/// write was replaced decides anew.
+/// write: no pod waits for it, and a conflict must not end it. Of any other two writes, the newer one is made, and the
+/// pod whose write was replaced decides again.
 fn merge(older: &Write, newer: &Write) -> Result<Write, MergeError> {
     if is_release(older) != is_release(newer) {
         return Err(MergeError::Separate);
@@ -68,7 +68,7 @@ fn merge(older: &Write, newer: &Write) -> Result<Write, MergeError> {
     Ok(write)
 }
 
-/// A reservation of one pod changes nothing that the reservation of another pod depends on.
+/// A reservation of one pod does not affect the reservation of another pod.
 fn reserve_both(earlier: &Write, later: &Write) -> bool {
     reservations(earlier).is_some() && reservations(later).is_some()
 }
@@ -78,7 +78,7 @@ fn is_release(write: &Write) -> bool {
     write.resource_version().is_none() && reservations(write).is_some()
 }
 
-/// The list of a write that changes nothing but reservations.
+/// The users in a write that changes only reservations.
 fn reservations(write: &Write) -> Option<&Vec<Value>> {
     match write.action() {
         Action::StrategicPatch(body) => body["status"]["reservedFor"].as_array(),
@@ -195,8 +195,8 @@ fn with_pod(claim: &ResourceClaim, pod: &Pod, consumer: &ConsumerReference) -> U
     users
 }
 
-/// Has everything see the devices as allocated to the claim, and the claim as reserved for the pod, until the write is
-/// reverted. It is never sent. Other members of the pod's group that use the devices go on to do so.
+/// Shows the devices as allocated to the claim, and the claim as reserved for the pod, until the write is reverted. It
+/// is never sent. For other members of the pod's group that use the devices, the assumption is kept.
 pub(super) fn assume(
     claim: &ResourceClaim,
     allocation: &AllocationResult,
@@ -302,7 +302,7 @@ pub(super) fn allocate(
         write = write.keeping_bytes(parameters(allocation));
     }
     let allocation = allocation.clone();
-    // Once this is written, the claim is not assumed for the pod any more, but for the members that still use it so.
+    // After this write, the claim is no longer assumed for the pod, but still for the other members that use it.
     let users = sharers(claim, pod);
     let consumer = consumer.clone();
     write
@@ -362,7 +362,7 @@ pub(super) fn deallocate(claim: &ResourceClaim) -> Write {
         .of_version(&claim.metadata)
 }
 
-/// Shows the claim as free. Taking this back is a change of the claim, which queues the pods that use it.
+/// Shows the claim as free. The end of this assumption is a change of the claim, which queues the pods that use it.
 pub(super) fn freed(claim: &ResourceClaim) -> Write {
     new(claim, Action::Patch(Value::Null))
         .of(&claim.metadata)

@@ -31,8 +31,8 @@ fn any_matches(terms: &[AffinityTerm], pod: &Pod) -> bool {
     terms.iter().any(|term| term.matches(pod, Labels::default))
 }
 
-/// A pod that is added, deleted or gets other labels. With `each_term`, a pod that ceases to match one anti-affinity
-/// term helps, else only one that ceases to match all of them.
+/// A pod that is added, deleted or relabelled. With `each_term`, a pod helps that no longer matches one of the
+/// anti-affinity terms, otherwise only a pod that no longer matches all of them.
 pub(super) fn after_pod_change(
     pod: &Pod,
     change: &Change<'_>,

@@ -13,16 +13,16 @@ use berth_framework::{Cluster, NodeTable, NodeView, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The effect of a pod on a node on the new one, in one domain of the node.
+/// The effect of a pod on a node on the incoming pod, in one domain of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodEffect {
-    /// It does not want the new one near.
+    /// Its required anti-affinity excludes the incoming pod.
     ExistingAntiAffinity,
-    /// All required affinity terms of the new one mean it; once per term.
+    /// It matches all required affinity terms of the incoming pod; once per term.
     Affinity,
-    /// A required anti-affinity term of the new one means it.
+    /// It matches a required anti-affinity term of the incoming pod.
     AntiAffinity,
-    /// One of them prefers the other near, or far.
+    /// The points of preferred terms of either pod.
     Points(i64),
 }
 
@@ -32,7 +32,7 @@ fn looks_up(selector: &Selector) -> bool {
     !selector.is_nothing() && !selector.matches(&Labels::default())
 }
 
-/// Returns whether all required affinity terms mean the pod that they are of: then it may be the first of a series.
+/// Returns whether a pod matches all its own required affinity terms: then it may be the first of a series.
 fn is_meant_by_itself(terms: &AffinityTerms, cluster: &Cluster, pod: &Pod) -> bool {
     let means = |term: &AffinityTerm| {
         let everywhere = term.namespace_selector.matches(&Labels::default());
@@ -85,7 +85,7 @@ pub(super) struct Incoming {
     counts_unwelcome: bool,
     /// Whether the pod's required affinity terms match the pod itself.
     pub(super) is_meant_by_itself: bool,
-    /// The labels of the pod that are the same for all of them; `None` when not even the namespace is.
+    /// The labels of the pod that are equal for all pods of the fragment; `None` if not even the namespace is equal.
     common_labels: Option<Vec<Str>>,
 }
 
@@ -271,7 +271,7 @@ impl Incoming {
                 .any(|term| self.may_be_meant(term))
     }
 
-    /// Returns whether all pods that the ledger is for are equal to the required anti-affinity terms of another pod.
+    /// Returns whether all pods of the ledger are equal to the required anti-affinity terms of another pod.
     pub(super) fn knows_count(&self, other: &PodInfo) -> bool {
         required_anti_affinity(other).iter().all(|term| {
             let mut requirements = term.selector.requirements().iter();

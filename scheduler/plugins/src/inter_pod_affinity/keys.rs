@@ -18,11 +18,12 @@ enum WantedPods {
     Near,
     /// No such pod near.
     Far,
-    /// Itself no such pod to another one.
+    /// The pod itself, excluded by the terms of another pod.
     Own,
 }
 
-/// A pod of the namespace, or of any where that depends on labels, with the label; or whatever its labels.
+/// A pod with the label in the namespace; without a namespace, in a namespace that depends on labels; without a label,
+/// any pod.
 fn key(wanted: WantedPods, namespace: Option<&str>, label: Option<(&str, &str)>) -> WaitKey {
     WaitKey::of(("pod", wanted, namespace, label))
 }

@@ -31,11 +31,11 @@ use std::sync::Arc;
 
 /// The node lacks the topology key of a required affinity term.
 const MISSING_KEY: i64 = 1;
-/// Nothing is there, in some domain without a column, that a required affinity term wants near.
+/// In some domain without a column, no pod matches a required affinity term.
 const NO_AFFINITY: i64 = 2;
-/// Something is there, in some domain without a column, that the pod does not want near.
+/// In some domain without a column, a pod matches a required anti-affinity term.
 const ANTI_AFFINITY: i64 = 4;
-/// Something is there, in some domain without a column, that does not want the pod near.
+/// In some domain without a column, a pod has required anti-affinity to the incoming pod.
 const EXISTING_ANTI_AFFINITY: i64 = 8;
 
 /// The place of these marks in a class.
@@ -81,7 +81,7 @@ impl Layout {
                 && nodes >= domains.saturating_mul(self.nodes_per_domain))
     }
 
-    /// Returns whether it should be the other way round by now, and clearly so.
+    /// Returns whether a key should gain or lose its column, with a clear margin.
     fn is_wrong(&self, counts: &KeyCounts) -> bool {
         let (nodes, domains) = (counts.topology.nodes(), counts.topology.domains());
         let expected = domains.saturating_mul(self.nodes_per_domain);

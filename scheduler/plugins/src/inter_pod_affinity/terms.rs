@@ -31,8 +31,8 @@ impl<'a> From<&'a Arc<Pod>> for AffinityLook<'a> {
     }
 }
 
-/// A term of the new pod. Which namespaces its selector means was looked up once, so that the namespaces of the pods
-/// that it is compared with need not be.
+/// A term of the incoming pod. The namespaces of its selector are resolved once, so that the namespaces of the compared
+/// pods need not be looked up.
 #[derive(Debug, Clone)]
 pub(super) struct IncomingTerm {
     term: AffinityTerm,
@@ -162,8 +162,8 @@ pub(super) fn required_anti_affinity(pod: &Computed) -> &[AffinityTerm] {
     }
 }
 
-/// Passes on the topology key of each term by which `other` does not want `pod` near. `namespace` has the labels of the
-/// pod's namespace.
+/// Visits the topology key of each required anti-affinity term of `other` that matches `pod`. `namespace` has the
+/// labels of the pod's namespace.
 pub(super) fn count_unwelcome(
     pod: &Pod,
     namespace: &Labels,

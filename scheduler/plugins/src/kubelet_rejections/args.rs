@@ -1,4 +1,4 @@
-//! `KubeletRejectionsArgs`: when rejections exclude a node, and how long they count.
+//! `KubeletRejectionsArgs`: the conditions for the exclusion of a node, and the lifetime of rejections.
 
 use crate::args::{Problems, decode, set_default};
 use berth_api::GoDuration;

@@ -31,7 +31,7 @@ enum Need<'a> {
     Label(&'a Str),
     /// Not the label, or not some values of it.
     Not(&'a Str),
-    /// Something about fields that never change.
+    /// A requirement on fields that never change.
     Other,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// The smaller, the fewer nodes probably meet it.
+    /// A lower rank for requirements that probably fewer nodes meet.
     fn rank(self) -> usize {
         const MANY: usize = 1 << 20;
         let common = |key: &Str| {
@@ -71,7 +71,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// Files a pod for new nodes that meet this.
+    /// Adds the keys of a pod for new nodes that meet this.
     fn file_for_new(self, waits: &mut Waits) {
         match self {
             Self::Name(names) => names.iter().for_each(|name| waits.add(new_node(name))),
@@ -83,7 +83,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// Files a pod for changed nodes that meet this newly.
+    /// Adds the keys of a pod for changed nodes that newly meet this.
     fn file_for_changed(self, waits: &mut Waits) {
         match self {
             Self::Value(key, values) => {
@@ -145,7 +145,8 @@ pub(super) fn waits(pod: &Pod) -> Waits {
     if alternatives.is_empty() {
         return waits;
     }
-    // The selector is part of each alternative. It is filed once: alternatives and selectors can both be long.
+    // The selector is part of each alternative, and is added only once, because alternatives and selectors can both be
+    // long.
     for need in &selector {
         need.file_for_changed(&mut waits);
     }

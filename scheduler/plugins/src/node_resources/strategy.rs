@@ -1,7 +1,7 @@
-//! The formulas that bring requested and allocatable amounts to one score.
+//! The formulas for a score from requested and allocatable amounts.
 //!
-//! Per resource an integer score of 0 to 100, and their mean weighted by the resources' weights. Products are
-//! computed with 128 bits where 64 do not suffice, so that amounts near the limit do not wrap.
+//! Each resource has an integer score of 0 to 100; the result is the mean weighted by the resources' weights. Products
+//! are computed with 128 bits where 64 do not suffice, so that amounts near the limit do not wrap.
 
 use super::amounts::ScoredPair;
 use super::batch::{ExactShare, floor, nearest};

@@ -54,7 +54,7 @@ struct Choice {
 enum BindProgress {
     /// All are bound.
     Bound,
-    /// Some are not bound; a change of one of these objects may change that.
+    /// Some claims are not bound; a change of one of these objects may bind them.
     Pending(Vec<ObjectName>),
 }
 
@@ -97,7 +97,7 @@ impl Choice {
     /// Chooses volumes on a node.
     ///
     /// # Errors
-    /// Why there are none, or why they cannot be assumed.
+    /// The reason why there are none, or why they cannot be assumed.
     fn make(cluster: &Cluster, claims: &Claims, node: &Str) -> Result<Self, Status> {
         let Some(view) = cluster.nodes.node(node) else {
             let error = BindError::NodeNotFound(node.clone());
@@ -150,7 +150,7 @@ impl Choice {
     /// Checks the claims.
     ///
     /// # Errors
-    /// Why they will not be bound, with kube-scheduler's text: the pod must be retried.
+    /// The reason why they will not be bound, with kube-scheduler's text: the pod must be retried.
     fn progress(&self, cluster: &Cluster, pod: &PodInfo) -> Result<BindProgress, BindError> {
         let Some(node) = cluster.nodes.node(&self.node) else {
             return Err(BindError::NodeNotFound(self.node.clone()));
@@ -296,7 +296,7 @@ impl Reserve for VolumeBinding {
         node: &Str,
         _wake: Option<Wake<'_>>,
     ) -> Step {
-        // There is no state where the answers of PreFilter and Filter were kept from other pods.
+        // If the answers of PreFilter and Filter were kept from other pods, there is no state.
         let own;
         let claims = match state.read::<VolumePreFilterState>() {
             Some(kept) => &kept.claims,

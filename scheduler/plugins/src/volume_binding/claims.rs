@@ -60,7 +60,7 @@ impl BoundVolume {
     /// parse matches no node.
     ///
     /// # Errors
-    /// Why the volume cannot be translated to the CSI driver of the node, with kube-scheduler's text.
+    /// The reason why the volume cannot be translated to the CSI driver of the node, with kube-scheduler's text.
     pub(super) fn is_reachable(&self, storage: &Storage, node: &Node) -> Result<bool, VolumeError> {
         let migration = self.migration.as_ref();
         let migration = migration.filter(|migration| {

@@ -1,4 +1,4 @@
-//! On which nodes evictions are tried, and when the search ends.
+//! The nodes on which evictions are tried, and the end of the search.
 
 use super::*;
 use std::collections::BTreeSet;

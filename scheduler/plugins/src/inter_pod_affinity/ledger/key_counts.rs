@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// The sums over pods. Sums wrap round, so that added amounts can always be subtracted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sums {
-    /// Terms that do not want the new pod near.
+    /// Terms that exclude the incoming pod.
     pub(super) existing_anti_affinity: i32,
-    /// Pods that all its required affinity terms mean, once per term.
+    /// Pods that match all its required affinity terms, once per term.
     pub(super) affinity: i32,
-    /// Pods that a required anti-affinity term of it means, once per term.
+    /// Pods that match a required anti-affinity term of it, once per term.
     pub(super) anti_affinity: i32,
     /// The number of preferences, whatever their points.
     pub(super) entries: i32,
@@ -133,8 +133,8 @@ impl KeyCounts {
         self.sums.get(&domain).copied().unwrap_or_default()
     }
 
-    /// Adds to the sums of a node's domain, whose own sums were `before` and are `after`. Returns whether the nodes of the
-    /// domain look different by that.
+    /// Adds to the sums of a node's domain, whose own sums were `before` and are `after`. Returns whether the class of
+    /// the domain's nodes changes.
     fn post(&mut self, domain: u32, before: Sums, after: Sums) -> bool {
         let sums = self.sums.entry(domain).or_default();
         let aspect = sums.aspect();
@@ -213,7 +213,7 @@ impl KeyCounts {
         );
     }
 
-    /// Begins to count a node anew that is elsewhere, perhaps, by now.
+    /// Begins to count a node again that may have moved to another domain.
     pub(super) fn begin_recount(&mut self, nodes: &NodeTable) {
         self.topology = nodes.topology(&self.key);
         self.recounted = Sums::default();
