@@ -207,8 +207,8 @@ pub enum ApiCall {
     ClearPreEnqueueStatus {
         /// The pod.
         pod: PodRef,
-        /// The version of the pod that the call holds for: the API server answers 409 if the pod has another one, whose
-        /// condition may be a different one. The dispatcher sets it when it sends the call.
+        /// The version of the pod for which the call is valid. The API server answers 409 for any other version, whose
+        /// condition may differ. The dispatcher sets it when it sends the call.
         resource_version: Option<Str>,
         /// Conditions of other types to set with it.
         conditions: Vec<ConditionPatch>,

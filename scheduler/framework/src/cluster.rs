@@ -63,8 +63,7 @@ pub struct Cluster {
     /// Pods, by UID, whose victims are not all evicted yet; see
     /// [`Outbox::start_preemption`](crate::stage::Outbox::start_preemption).
     pub preempting: FxHashSet<Str>,
-    /// The resources for which pods count on their nodes while they are resized in place. It is set before there are
-    /// pods.
+    /// The counted resources of pods during an in-place resize. Set before pods are added.
     pub footprint: Footprint,
     groups: Groups,
     quotas: Quotas,
@@ -115,7 +114,7 @@ impl Cluster {
         &self.rejections
     }
 
-    /// The pods that kubelets rejected, to remember and to forget some.
+    /// The rejections of pods by kubelets, for updates.
     pub fn rejections_mut(&mut self) -> &mut Rejections {
         &mut self.rejections
     }
@@ -191,13 +190,13 @@ impl Cluster {
         &self.devices
     }
 
-    /// The objects of a kind that only plugins read, once there was one.
+    /// The objects of a custom kind; `None` before the first one.
     pub fn custom(&self, kind: CustomKind) -> Option<&Namespaced<CustomObject>> {
         self.custom.get(&kind)
     }
 
-    /// Returns whether no pod but one, on a node or not, can use the volume behind a claim. The pod is one that uses
-    /// the claim.
+    /// Returns whether only one pod, the user of the claim, can use the volume behind a claim. Pods with and without a
+    /// node count.
     pub fn is_used_by_one(&self, claim: &ObjectMeta, volume: &CsiVolume) -> bool {
         let claim = VolumeSource::Claim((claim.namespace.clone(), claim.name.clone()));
         let inline = VolumeSource::Inline(volume.clone());
@@ -206,18 +205,18 @@ impl Cluster {
             && self.nodes.volumes().sources(volume) <= 1
     }
 
-    /// Returns whether any node, known or not, has a limit for the volumes of a CSI driver.
+    /// Returns whether any node has a limit for the volumes of a CSI driver. Nodes without a node object count, too.
     pub fn has_volume_limit(&self, driver: &str) -> bool {
         self.nodes.volumes().has_limit(driver)
     }
 
-    /// Sets an object that is neither a pod nor a node, and returns whether that was done: pods and nodes are set by
-    /// the owner of the table.
+    /// Sets an object, and returns whether it was set. Pods and nodes are not, because the owner of the table sets
+    /// them.
     pub fn set(&mut self, object: &Object) -> bool {
         self.put(object, true)
     }
 
-    /// Removes an object that is neither a pod nor a node, and returns whether that was done.
+    /// Removes an object, and returns whether it was removed. Pods and nodes are not.
     pub fn unset(&mut self, object: &Object) -> bool {
         self.put(object, false)
     }

@@ -34,7 +34,7 @@ impl ActionType {
     pub const UPDATE_NODE_ANNOTATION: Self = Self(1 << 6);
     /// The features that the node declares have changed.
     pub const UPDATE_NODE_DECLARED_FEATURE: Self = Self(1 << 7);
-    /// The preemptions that are not wanted on the node have changed.
+    /// The pod preemption policy of the node has changed.
     pub const UPDATE_NODE_PREEMPTION_POLICY: Self = Self(1 << 8);
     /// The pod's labels have changed.
     pub const UPDATE_POD_LABEL: Self = Self(1 << 9);
@@ -163,7 +163,7 @@ pub enum EventResource {
     PodGroup,
     /// Composite pod groups.
     CompositePodGroup,
-    /// The rejections of kubelets that are remembered of a node; no object of the API. See
+    /// The remembered rejections by the kubelet of a node; not an object of the API. See
     /// [`Rejections`](crate::cluster::Rejections).
     KubeletRejections,
     /// Every kind.
@@ -427,12 +427,12 @@ impl From<&str> for HintError {
 /// Decides whether a change may help `pod`. An error counts as [`Hint::Queue`] and is logged.
 pub type HintFn = Arc<dyn Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, HintError> + Send + Sync>;
 
-/// The pods that a change can help at all (KEP-6132).
+/// The pods that a change can help (KEP-6132).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Narrowed {
-    /// Any of them may be helped.
+    /// Any pod.
     AllPods,
-    /// Only these, as namespace and name; others are not asked.
+    /// Only these pods, as namespace and name. No hint is called for other pods.
     Pods(Vec<(berth_api::Str, berth_api::Str)>),
 }
 
@@ -453,7 +453,7 @@ pub struct EventRegistration {
     pub supplement: Option<HintFn>,
     /// Whether kube-scheduler's plugin does not receive these events, so that only `supplement` decides.
     pub is_supplementary: bool,
-    /// Narrows the pods that are asked.
+    /// Limits the pods for which `hint` is called.
     pub pre_queueing_hint: Option<PreQueueingHintFn>,
     /// Whether `pre_queueing_hint` applies without the gate SchedulerPreQueueingHints as well.
     pub always_narrows: bool,

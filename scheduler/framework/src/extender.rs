@@ -32,7 +32,7 @@ pub enum ExtenderCallError {
         /// The timeout.
         millis: u128,
     },
-    /// The answer is about something else than the question.
+    /// The answer does not match the request.
     #[error("{0}")]
     InvalidAnswer(String),
     /// The call failed.
@@ -57,7 +57,7 @@ pub struct ExtenderSpec {
     pub preempts: bool,
     /// Whether scheduling continues without it if it fails.
     pub ignorable: bool,
-    /// It is called only for pods that request one of these resources; if there are none, for all pods.
+    /// It is called only for pods that request one of these resources, or for all pods if there are none.
     pub managed_resources: Vec<Str>,
     /// The timeout of a call.
     pub timeout: Duration,
@@ -133,7 +133,7 @@ pub trait Extender: Send + Sync {
     /// Its configuration.
     fn spec(&self) -> &ExtenderSpec;
 
-    /// The nodes of these on which the pod may run.
+    /// Filters the nodes: returns the nodes on which the pod may run.
     fn filter(&self, _pod: &Arc<Pod>, _nodes: &Arc<[Str]>) -> Answer<Filtered> {
         nothing(self.spec(), "filter")
     }
@@ -148,7 +148,7 @@ pub trait Extender: Send + Sync {
         nothing(self.spec(), "bind")
     }
 
-    /// On which of these nodes preemption is possible for the pod, with the victims.
+    /// The nodes on which preemption is possible for the pod, with the victims.
     fn preempt(&self, _pod: &Arc<Pod>, _victims: Vec<NodeVictims>) -> Answer<Vec<ChosenVictims>> {
         nothing(self.spec(), "preempt")
     }

@@ -78,7 +78,7 @@ impl GateState {
 pub enum Support {
     /// Both settings have their documented effect, in releases that do not lock the gate.
     Switchable,
-    /// As [`Support::Switchable`], and a beta gate that is on by default in every release, other than upstream.
+    /// As [`Support::Switchable`]; the gate is beta and, unlike upstream, on by default in every release.
     OnInBerth,
     /// Berth always behaves as with the gate on. `false` is ignored with a warning where the gate is not locked.
     AlwaysOn,
@@ -187,7 +187,7 @@ impl FeatureGates {
         self.behaviours & (1 << behaviour as u8) != 0
     }
 
-    /// These gates with one more set, unchecked: for tests and for upstream's defaults.
+    /// These gates with one more gate set, without checks: for tests and for upstream's defaults.
     #[must_use]
     pub fn with(mut self, feature: Feature, on: bool) -> Self {
         self.put(feature, on);

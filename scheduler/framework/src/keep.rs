@@ -83,13 +83,13 @@ pub enum Kept {
 /// Whether answers depend on cluster state outside the fragment and outside the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowOutcome {
-    /// They do not, for no pod with the fragment.
+    /// They do not, for any pod with the fragment.
     Nothing,
     /// They do, and that state has not changed since the last call.
     Same,
-    /// They do. The nodes whose answers may be others now were reported.
+    /// They do, and the nodes whose answers may have changed were reported.
     Changes,
-    /// They do, and it is not known which answers are others now.
+    /// They do, and it is unknown which answers have changed.
     Lost,
 }
 
@@ -104,8 +104,8 @@ pub trait Keep: Send + Sync + 'static {
     /// values read from `cx` except the checked node.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
 
-    /// Tracks cluster state that many nodes share and that changes too often for the fragment: adds the nodes whose
-    /// answers may differ since the last call to `changed`. It is called after PreFilter, and before each reuse of kept
+    /// Tracks cluster state that many nodes share and that changes too often for the fragment. Adds to `changed` the
+    /// nodes whose answers may differ from the last call. It is called after PreFilter, and before each reuse of kept
     /// answers. `state` was written by PreFilter.
     fn follow(
         &self,
@@ -122,9 +122,9 @@ pub trait Keep: Send + Sync + 'static {
         true
     }
 
-    /// Returns whether scores have to be brought to scale by all nodes' together, with
-    /// [`Score::normalize`](crate::plugin::Score::normalize). It may depend only on *which* raw scores the feasible
-    /// nodes have, not on which node has which score, or how many nodes have it.
+    /// Returns whether scores are normalised over all feasible nodes with
+    /// [`Score::normalize`](crate::plugin::Score::normalize). The normalisation may depend only on the set of raw
+    /// scores, not on the node of a score or the number of nodes with it.
     fn normalizes(&self) -> bool {
         false
     }
@@ -142,7 +142,7 @@ pub enum LedgerChange<'a> {
     Pod {
         /// The pod.
         pod: &'a PodInfo,
-        /// Its signatures. By them, most pods that do not count are known without reading them.
+        /// Its signatures, which exclude most irrelevant pods without reading them.
         signatures: &'a PodSignatures,
         /// Whether it was added.
         is_added: bool,
@@ -186,8 +186,8 @@ pub trait Domains: Send + Sync + 'static {
 ///
 /// Changes arrive in order, each once: either the pods of a node one by one, or the node as a whole.
 pub trait Ledger: Send + fmt::Debug {
-    /// Takes in a change of a node. Adds the nodes whose class may have changed to `changed`; the node itself need not be
-    /// among them if it changed as a whole.
+    /// Processes a change of a node. Adds the nodes whose class may have changed to `changed`; the node itself need not
+    /// be among them if it changed as a whole.
     fn follow(
         &mut self,
         cx: &Context<'_>,
@@ -205,11 +205,11 @@ pub trait Ledger: Send + fmt::Debug {
     /// The answer of Filter for the nodes of a class.
     ///
     /// # Errors
-    /// Why they are rejected.
+    /// The reason for the rejection.
     fn filter(&self, class: &[i64]) -> Result<(), Status>;
 
-    /// The normalised scores of the feasible nodes, by class, into `scores`; false when the plugin has no preference
-    /// (as when PreScore returns Skip), whatever the classes; `scores` has no meaning then.
+    /// Writes the normalised scores of the feasible nodes, by class, to `scores`. Returns false if the plugin has no
+    /// preference (as when PreScore returns Skip), for any classes; `scores` is then undefined.
     fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool;
 
     /// Returns whether `pod` would change an answer if it were added to some node.
@@ -219,7 +219,7 @@ pub trait Ledger: Send + fmt::Debug {
     /// if the ledger has no answer; the plain evaluator decides then.
     ///
     /// # Errors
-    /// Why the node is rejected.
+    /// The reason for the rejection.
     fn filter_with(
         &mut self,
         _cx: &Context<'_>,

@@ -86,7 +86,7 @@ pub enum Lack {
         /// The feature.
         feature: Str,
     },
-    /// The pod would make the pods of a topology domain too many.
+    /// The topology domain would have too many pods.
     Spread(SpreadLack),
     /// A rule about the pods of a topology domain is violated.
     PodAffinity {
@@ -134,7 +134,7 @@ pub enum Lack {
         /// The end of the exclusion.
         until: Time,
     },
-    /// Something that only the plugin knows.
+    /// A reason that only the plugin can describe.
     Other {
         /// The missing item, for people.
         text: String,

@@ -40,7 +40,7 @@ pub struct Context<'a> {
     pub cluster: &'a Cluster,
     /// The feature gates.
     pub features: &'a FeatureGates,
-    /// The work of the attempt that the plugin is called for. Without one, searches are limited one by one.
+    /// The work of the attempt. Without it, each search has its own limit.
     pub work: Option<&'a Work>,
 }
 
@@ -244,7 +244,7 @@ pub struct PostFilterResult {
 pub enum PostFilterStep {
     /// It is done.
     Done(PostFilterResult),
-    /// The plugin is called again when this happened; the whole cycle is parked until then.
+    /// The plugin is called again after this event; the whole cycle is parked until then.
     Wait(Wait),
 }
 
@@ -334,8 +334,8 @@ pub trait PostFilter: Send + Sync + 'static {
         wake: Option<Wake<'_>>,
     ) -> PostFilterStep;
 
-    /// Returns whether pods that are equal in everything except their names, and have no nominated node, are helped all
-    /// or none, as long as the cluster does not change. Then one of them is retried on behalf of the others.
+    /// Returns whether preemption helps either all or none of the pods that differ only in their names and have no
+    /// nominated node, while the cluster does not change. Then one of them is retried on behalf of the others.
     fn judges_by_template(&self) -> bool {
         false
     }
@@ -459,7 +459,7 @@ pub enum PermitStep {
     /// The plugin holds the pod until [`Outbox::allow`] or [`Outbox::reject`] is called for it, at most this long (and
     /// at most 15 minutes); then the pod is rejected. The plugin is not called again.
     Hold(Duration),
-    /// The plugin holds the pod and is called again when this happened, at the latest after 15 minutes. Until then
+    /// The plugin holds the pod and is called again after this event, at the latest after 15 minutes. Until then
     /// [`Outbox::allow`] and [`Outbox::reject`] apply, too.
     Wait(Wait),
 }

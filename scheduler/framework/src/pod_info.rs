@@ -84,7 +84,7 @@ impl AffinityTerm {
     }
 }
 
-/// The terms of a group; none, and an error more, if one of them does not parse.
+/// The terms of a group. If one of them does not parse, the group is empty and an error is added.
 fn or_none<T>(
     terms: Result<Vec<T>, SelectorError>,
     group: &str,
@@ -187,9 +187,9 @@ pub struct PodInfo {
 pub struct Computed {
     /// The resources that the pod requests on a node.
     pub requests: Resources,
-    /// CPU in milli-CPU that the pod counts for in scores, defaults included.
+    /// The CPU of the pod in scores, in milli-CPU, defaults included.
     pub non_zero_milli_cpu: i64,
-    /// Memory in bytes that the pod counts for in scores, defaults included.
+    /// The memory of the pod in scores, in bytes, defaults included.
     pub non_zero_memory: i64,
     /// The host ports of the pod.
     pub host_ports: SmallVec<[HostPort; 1]>,
@@ -200,7 +200,7 @@ pub struct Computed {
     items: ItemCount,
 }
 
-/// The number of items of a pod, counted at the first use. It follows from the pod, so it distinguishes nothing.
+/// The number of items of a pod, counted at the first use. It is derived from the pod, so comparisons ignore it.
 #[derive(Debug, Clone, Default)]
 struct ItemCount(OnceLock<usize>);
 
@@ -243,7 +243,8 @@ impl PodInfo {
         Self::counting(pod, Footprint::default())
     }
 
-    /// The same for a pod that counts so while it is resized; see [`Cluster::footprint`](crate::Cluster::footprint).
+    /// The same, with the counted resources during an in-place resize; see
+    /// [`Cluster::footprint`](crate::Cluster::footprint).
     pub fn counting(pod: Arc<Pod>, footprint: Footprint) -> Self {
         Self {
             computed: memo::computed(&pod, footprint),
@@ -258,7 +259,7 @@ impl PodInfo {
         *self.signature.get_or_init(signature)
     }
 
-    /// The number of items of the pod that plugins may look at: the size of its spec as JSON, and its labels.
+    /// The number of items of the pod that plugins may read: the size of its spec as JSON, and its labels.
     pub fn items(&self) -> usize {
         let of_template = self.computed.items.0.get_or_init(|| {
             let mut bytes = ByteCount::default();

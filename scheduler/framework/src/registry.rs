@@ -64,16 +64,16 @@ pub struct Extensions {
     pub events: Option<Arc<dyn EnqueueExtensions>>,
     /// The answers about nodes that may be kept.
     pub keep: Option<Arc<dyn Keep>>,
-    /// Its ledgers, if its answers go by topology domains.
+    /// Its ledgers, if its answers depend on topology domains.
     pub domains: Option<Arc<dyn Domains>>,
-    /// The version of its fragments, by which they are remembered; without one they are written for each pod.
+    /// The version of its fragments, which are cached while it is unchanged. Without one they are written for each pod.
     pub fragment_version: Option<FragmentVersion>,
     /// The types of API calls that it makes, in addition to the calls about pods that every plugin may make.
     pub calls: Vec<&'static CallType>,
     /// Whether it runs in attempts of pods that have a node and wait for a resize. Most plugins have decided about such
     /// a pod when it was assigned to its node.
     pub judges_resizes: bool,
-    /// How rejections of kubelets are remembered for it; see [`Rejections`](crate::cluster::Rejections).
+    /// The policy for remembering rejections by kubelets; see [`Rejections`](crate::cluster::Rejections).
     pub rejections: Option<RejectionPolicy>,
 }
 
@@ -163,8 +163,8 @@ macro_rules! points {
                 self
             }
 
-            /// Lets fragments be remembered as long as this version is the same. A plugin that reads anything of the
-            /// cluster that the version does not cover gets answers of another pod.
+            /// Lets fragments be cached while this version is unchanged. The version must cover everything that the
+            /// plugin reads from the cluster; otherwise a pod gets the answers of another one.
             #[must_use]
             pub fn fragment_version(mut self, version: FragmentVersion) -> Self {
                 self.extensions.fragment_version = Some(version);
@@ -185,7 +185,7 @@ macro_rules! points {
                 self
             }
 
-            /// Reads the rejections of kubelets, which are remembered for the profile in this way.
+            /// Remembers the rejections by kubelets for the profile, with this policy.
             #[must_use]
             pub fn remembers_rejections(mut self, policy: RejectionPolicy) -> Self {
                 self.extensions.rejections = Some(policy);
@@ -372,14 +372,14 @@ impl Registration {
         self
     }
 
-    /// Is in the default profile, after the plugins that were registered for it before.
+    /// Adds the plugin to the default profile, after the plugins added before.
     #[must_use]
     pub fn by_default(mut self, weight: Option<i64>) -> Self {
         self.default = Some(DefaultPlace { weight, gate: None });
         self
     }
 
-    /// Is in the default profile only while a feature gate is on.
+    /// Adds the plugin to the default profile only while a feature gate is on.
     #[must_use]
     pub fn gated_by(mut self, gate: Feature) -> Self {
         let default = self.default.get_or_insert(DefaultPlace {

@@ -62,7 +62,7 @@ pub type Job = Pin<Box<dyn Future<Output = JobResult> + Send>>;
 pub enum Step {
     /// It is done.
     Done(Status),
-    /// The plugin is called again when this happened.
+    /// The plugin is called again after this event.
     Wait(Wait),
 }
 
@@ -356,9 +356,9 @@ pub trait Outbox {
     /// Reverts [`Self::assume`], if the write is not made or its result is not known: the object is shown as the API
     /// has it, and the call is dropped if it was not sent.
     fn revert(&mut self, write: Write);
-    /// Reverts [`Self::assume`] of a write that is a [call](Self::call) as well: the call is dropped if it was not
-    /// sent. Otherwise the API may carry it out, also after a timeout: the assumption holds until the calls about the
-    /// object that are made so far, such as one that reverts the write, have ended, or the API shows a later version.
+    /// Reverts [`Self::assume`] of a write that is a [call](Self::call) as well: an unsent call is dropped. Otherwise
+    /// the API may carry it out, even after a timeout. The assumption then holds until the existing calls about the
+    /// object, such as one that reverts the write, have ended, or the API shows a later version.
     fn give_up(&mut self, write: Write);
     /// The placed pod of the attempt counts on its node with this edit, from the end of this step until its binding has
     /// ended: with a label of its devices, for example, that a [call](Self::call) writes in PreBind. Updates of the pod

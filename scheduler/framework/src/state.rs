@@ -2,9 +2,9 @@
 
 use std::any::{Any, TypeId};
 
-/// Values of one scheduling cycle, one per type: a plugin defines a type of its own and finds it again in its
-/// later extension points. Where preemption and nominated pods change the cluster for a moment, the plugins'
-/// `add_pod` and `remove_pod` change the values and change them back; nothing is cloned.
+/// Values of one scheduling cycle, one per type: a plugin defines a type of its own and finds it again in its later
+/// extension points. When preemption and nominated pods change the cluster temporarily, the plugins' `add_pod` and
+/// `remove_pod` update and restore the values; nothing is cloned.
 #[derive(Default)]
 pub struct CycleState {
     values: Vec<(TypeId, Box<dyn Any + Send>)>,

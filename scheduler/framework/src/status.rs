@@ -9,14 +9,14 @@ use std::fmt;
 /// The code of a status. The names are those of kube-scheduler's metrics and logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Code {
-    /// Yes.
+    /// Accepted.
     #[default]
     Success,
     /// A failure; the pod is retried after a backoff.
     Error,
-    /// No, and preemption might help.
+    /// Rejected; preemption might help.
     Unschedulable,
-    /// No, and removing pods cannot help.
+    /// Rejected; the removal of pods cannot help.
     UnschedulableAndUnresolvable,
     /// Permit asks to wait.
     Wait,
@@ -65,7 +65,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Yes.
+    /// Accepted.
     pub fn success() -> Self {
         Self::default()
     }
@@ -75,12 +75,12 @@ impl Status {
         Self::new(Code::Skip, [])
     }
 
-    /// No, but preemption might help.
+    /// Rejected; preemption might help.
     pub fn unschedulable(reason: impl Into<Reason>) -> Self {
         Self::new(Code::Unschedulable, [reason.into()])
     }
 
-    /// No, and removing pods cannot help.
+    /// Rejected; the removal of pods cannot help.
     pub fn unresolvable(reason: impl Into<Reason>) -> Self {
         Self::new(Code::UnschedulableAndUnresolvable, [reason.into()])
     }

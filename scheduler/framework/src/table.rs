@@ -97,7 +97,8 @@ impl NodeTable {
         &self.totals
     }
 
-    /// The pods on nodes, known or not, by kind. Not to be read while something is supposed: it would not be in it.
+    /// The pods on nodes, known or not, by kind. Supposed changes are not included, so it must not be read during a dry
+    /// run.
     pub fn census(&self) -> &Census {
         debug_assert!(!self.is_supposing(), "what is supposed is not counted");
         &self.census
@@ -135,7 +136,7 @@ impl NodeTable {
         slot
     }
 
-    /// Removes a node. While pods are still counted on it, its slot stays, out of sight.
+    /// Removes a node. While pods are still counted on it, its slot is kept and hidden.
     pub fn remove_node(&mut self, name: &str) -> Option<Arc<Node>> {
         let slot = self.slot(name)?;
         self.rows[slot.index()].node.as_ref()?;
@@ -224,8 +225,8 @@ impl NodeTable {
         self.nodes.is_node()
     }
 
-    /// Returns whether the node of a slot is known to have no taint and not to be cordoned: most nodes are like that,
-    /// and nothing has to be read of them.
+    /// Returns whether the node of a slot is known to have no taint and not to be cordoned. Most nodes are like that
+    /// and need not be read.
     pub fn is_untainted(&self, slot: Slot) -> bool {
         self.nodes.is_untainted(slot)
     }
@@ -359,7 +360,7 @@ impl NodeTable {
         users.any(|slot| self.is_node()[slot.index()])
     }
 
-    /// The CSI volume behind a claim is this one now.
+    /// Sets the CSI volume behind a claim.
     pub(crate) fn set_claim_volume(&mut self, key: &ClaimKey, volume: Option<CsiVolume>) {
         let Some(users) = self.volumes.set_claim(key, volume) else {
             return;
@@ -371,7 +372,7 @@ impl NodeTable {
         }
     }
 
-    /// The volumes that are attached to a node, whether or not a pod uses them, are these now.
+    /// Sets the volumes that are attached to a node, whether or not a pod uses them.
     pub(crate) fn set_attachments(&mut self, node: &Str, volumes: Vec<CsiVolume>) {
         let slot = self.slot(node);
         if self.volumes.set_attachments(node, slot, volumes) {
@@ -379,7 +380,7 @@ impl NodeTable {
         }
     }
 
-    /// The CSI drivers of a node, each with the greatest number of its volumes, are these now.
+    /// Sets the CSI drivers of a node, each with the maximum number of its volumes.
     pub(crate) fn set_csi_drivers(&mut self, node: &Str, drivers: Vec<(Str, Option<i64>)>) {
         if self.volumes.set_drivers(node, drivers) {
             let slot = self.slot(node);
@@ -387,7 +388,7 @@ impl NodeTable {
         }
     }
 
-    /// The volumes of a node changed, its devices, or which of them are allocated.
+    /// Records a change of the volumes, the devices or the device allocations of a node.
     pub(crate) fn storage_changed(&mut self, slot: Slot) {
         self.touch(slot);
         self.log.push(TableChange::Storage(slot));
@@ -395,13 +396,13 @@ impl NodeTable {
 
     // --- supposing -----------------------------------------------------------------------------------------
 
-    /// From here on, pods that are added or removed are only supposed to be, until [`NodeTable::rollback`].
-    /// May be nested.
+    /// Starts a dry run: additions and removals of pods are only supposed, until [`NodeTable::rollback`]. Dry runs can
+    /// be nested.
     pub fn begin(&mut self) {
         self.journal.begin();
     }
 
-    /// Returns whether something is only supposed at the moment.
+    /// Returns whether a dry run is in progress.
     pub fn is_supposing(&self) -> bool {
         self.journal.is_open()
     }

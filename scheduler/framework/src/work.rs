@@ -93,7 +93,7 @@ impl Work {
         budget.is_some_and(|budget| budget.is_used_up()) || self.is_out_of_items()
     }
 
-    /// Begins again, as if nothing had been searched.
+    /// Resets the budget and the number of items.
     pub fn restart(&self) {
         self.budget.set(None);
         self.items.set(0);

@@ -138,16 +138,16 @@ impl CallType {
         self
     }
 
-    /// With another rule for writes that meet.
+    /// With another merge rule.
     #[must_use]
     pub const fn merging(mut self, merge: Merge) -> Self {
         self.merge = merge;
         self
     }
 
-    /// With writes that hold for the version that some writes of the type make, too, as the function decides for an
-    /// earlier and a later write: a write that waits behind such a write of the same version is sent for the version
-    /// that this one has made. Without it, every write for that version but the first fails with a conflict.
+    /// Lets a write be valid for the version that an earlier write of the type creates, if the function returns true
+    /// for the earlier and the later write. A waiting write is then sent for that version. Without it, the first of
+    /// several writes for a version succeeds, and the others fail with a conflict.
     #[must_use]
     pub const fn holding_after(mut self, holds_after: fn(&Write, &Write) -> bool) -> Self {
         self.holds_after = Some(holds_after);
@@ -474,7 +474,7 @@ impl Write {
     /// This write after an older one of its type that has not been sent.
     ///
     /// # Errors
-    /// Why one call cannot do both.
+    /// The reason why one call cannot do both.
     pub fn after(self, older: &Self) -> Result<Self, MergeError> {
         match self.call_type.merge {
             Merge::Replace => Ok(self),
@@ -686,7 +686,7 @@ mod tests {
         assert!(!write.of(&other).is_shown_by(&object(json!({"pods": 2}))));
     }
 
-    /// PL-145: an update that is newer takes the place of the assumption, an older one does not.
+    /// PL-145: a newer update replaces the assumption, an older one does not.
     #[test]
     fn a_write_comes_after_the_version_that_it_holds_for() {
         let meta = |uid: &str, version: &str| ObjectMeta {

@@ -99,8 +99,8 @@ impl Devices {
         self.ignores_rules_without_selector && rule.spec.device_selector.is_none()
     }
 
-    /// Sets or removes an object of one of the kinds, and returns whether it is of one. The log of the table gets a
-    /// change of each node whose devices, or their allocations, are others now.
+    /// Sets or removes an object, and returns whether its kind is kept here. Adds a change to the log of the
+    /// table for each node whose devices or allocations have changed.
     pub(super) fn put(&mut self, object: &Object, is_there: bool, table: &mut NodeTable) -> bool {
         let name = &object.metadata().name;
         if let Object::DeviceClass(class) = object {

@@ -216,7 +216,7 @@ impl Groups {
     /// The group without parent above a group, or the group itself.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn root_of(&self, key: &GroupKey) -> Result<GroupKey, NoRoot> {
         let path = self.path_to_root(key)?;
         Ok(path.last().unwrap_or(key).clone())
@@ -225,7 +225,7 @@ impl Groups {
     /// A group and its ancestors, the root last.
     ///
     /// # Errors
-    /// Why there is no root.
+    /// The reason why there is no root.
     pub fn path_to_root(&self, key: &GroupKey) -> Result<SmallVec<[GroupKey; 4]>, NoRoot> {
         let mut path: SmallVec<[GroupKey; 4]> = SmallVec::new();
         let mut at = key.clone();

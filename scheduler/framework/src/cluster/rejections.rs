@@ -63,7 +63,7 @@ pub fn rejection_label(reason: &str) -> &str {
     }
 }
 
-/// Reasons of failed pods that no check of a kubelet before the start of a pod has, but for pods that never started, too.
+/// Reasons of failed pods that are not checks of a kubelet, although the pods may never have started.
 const REASONS_OF_OTHERS: [&str; 4] = ["DeadlineExceeded", "NodeLost", "Shutdown", "Terminated"];
 
 /// The reason for which a kubelet rejected a pod before it started; `None` for any other pod.
@@ -210,7 +210,7 @@ impl Rejections {
 
     /// The rejections of the template of a pod, by node name.
     pub fn of<'a>(&'a self, pod: &PodInfo) -> impl Iterator<Item = NodeRejections<'a>> + use<'a> {
-        // Most of the time there is nothing, and no template is made.
+        // Usually there are no rejections, and no template is computed.
         let template = (!self.is_empty()).then(|| Template::of(pod));
         let nodes = template.and_then(|template| self.by_template.get(&template));
         let policy = self.policies.get(&pod.pod.spec.scheduler_name);
@@ -257,8 +257,7 @@ impl Rejections {
         self.changed();
     }
 
-    /// Remembers that the kubelet of a node rejected a pod, and returns whether that was done: not without a policy for the
-    /// profile of the pod.
+    /// Remembers that the kubelet of a node rejected a pod. Returns false if the profile of the pod has no policy.
     pub fn remember(&mut self, pod: &PodInfo, node: &Str, reason: &Str, now: Time) -> bool {
         let Some(policy) = self.policies.get(&pod.pod.spec.scheduler_name).copied() else {
             return false;

@@ -118,8 +118,8 @@ impl Storage {
         }
     }
 
-    /// Sets or removes an object of one of the kinds, and returns whether it is of one. The table follows: the volumes
-    /// of nodes, and its log.
+    /// Sets or removes an object, and returns whether its kind is kept here. Updates the volumes of nodes in
+    /// the table, and its log.
     pub(super) fn put(&mut self, object: &Object, is_there: bool, table: &mut NodeTable) -> bool {
         let meta = object.metadata();
         let name = &meta.name;
@@ -218,7 +218,7 @@ impl Storage {
         }
     }
 
-    /// Classes rarely change in a way that matters to their claims, so these are looked for.
+    /// Changes of a class that matter to its claims are rare, so the claims are searched and not indexed.
     fn follow_class(&self, before: Option<Arc<StorageClass>>, name: &Str, table: &mut NodeTable) {
         let provisioner = |class: &Arc<StorageClass>| class.provisioner.clone();
         let now = self.classes.get(name);

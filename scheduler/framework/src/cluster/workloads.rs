@@ -40,7 +40,7 @@ impl Workloads {
         self.version
     }
 
-    /// Sets or removes an object of one of the kinds, and returns whether it is of one.
+    /// Sets or removes an object, and returns whether its kind is kept here.
     pub(super) fn put(&mut self, object: &Object, is_there: bool) -> bool {
         let meta = object.metadata();
         let is_other = match object {

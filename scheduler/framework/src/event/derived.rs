@@ -1,4 +1,4 @@
-//! Registrations that are stated once: the hint and the index of an event follow from one function or value.
+//! Registrations whose hint and index are derived from one function or value.
 
 use super::{
     ActionType, Change, EventRegistration, EventResource, Hint, HintError, Touched, WaitKey, Waits,
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// the index finds every pod that the hint queues, whatever the registration was made from.
+    /// the index finds every pod that the hint queues, for every kind of derived registration.
     #[test]
     fn one_statement_gives_the_hint_and_the_index() {
         let (resource, action) = (EventResource::Pod, ActionType::ALL);

@@ -36,8 +36,8 @@ impl WaitKey {
     }
 }
 
-/// Under how many keys one registration files a pod; a pod that waits under more waits for anything. A pod can have
-/// thousands of terms: keys for each would cost more than they save.
+/// The maximum number of keys of a pod in one registration. A pod with more keys waits for anything, because thousands
+/// of keys, one for each term, would cost more than they save.
 const KEYS_MAX: usize = 32;
 
 /// The keys under which a rejected pod waits, for one registration.

@@ -264,7 +264,7 @@ impl Reading<'_> {
         }
     }
 
-    /// A gate that is on although some that it needs are off.
+    /// An enabled gate that needs disabled ones.
     fn unmet(&self) -> Option<(Feature, Vec<Feature>)> {
         let is_on = |feature: &Feature| self.gates.enabled(*feature);
         let on = Feature::ALL.iter().copied().filter(is_on);

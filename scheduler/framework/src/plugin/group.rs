@@ -44,7 +44,7 @@ pub trait PlacementGenerate: Send + Sync + 'static {
     /// the node. `None` if the plugin does not restrict the group.
     ///
     /// # Errors
-    /// Why the group cannot be placed anywhere.
+    /// The reason why the group cannot be placed anywhere.
     fn placements(
         &self,
         cx: &Context<'_>,
@@ -119,7 +119,7 @@ pub trait GroupDryRun {
     /// Tries the whole group, and places the members for which a node is found.
     ///
     /// # Errors
-    /// Why the group cannot start.
+    /// The reason why the group cannot start.
     fn place(&mut self) -> Result<(), Status>;
     /// The nodes of the members that [`GroupDryRun::place`] has placed.
     fn placed(&self) -> Vec<(Arc<PodInfo>, Slot)>;

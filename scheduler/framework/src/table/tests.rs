@@ -69,7 +69,7 @@ fn a_row_follows_its_pods() {
     assert_eq!(look(&table), empty);
 }
 
-/// PL-6: a pod is known by its UID; one that is not there cannot be taken away.
+/// PL-6: a pod is identified by its UID; the removal of a pod that is not on the node is an error.
 #[test]
 fn pods_are_known_by_their_identity() {
     let mut table = table([node("n")]);
@@ -82,7 +82,7 @@ fn pods_are_known_by_their_identity() {
     assert!(table.remove_pod("n", "one").is_ok());
 }
 
-/// PL-7: pods of a deleted node are kept, out of sight, until the node returns or they are deleted.
+/// PL-7: pods of a deleted node are kept and hidden, until the node returns or they are deleted.
 #[test]
 fn pods_outlive_their_node() {
     let mut table = table([node("n")]);

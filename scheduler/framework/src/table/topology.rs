@@ -92,7 +92,7 @@ impl Topology {
         self.domain_of[slot.index()] = domain;
     }
 
-    /// Returns whether the domain is empty then.
+    /// Returns whether the domain is empty afterwards.
     fn leave(&mut self, slot: Slot, domain: u32) -> bool {
         let nodes = &mut self.nodes_of[domain as usize];
         *nodes -= 1;
@@ -329,7 +329,7 @@ mod tests {
         format!("key-{at}").into()
     }
 
-    /// The nodes that are together, whatever the numbers.
+    /// The sets of nodes in one domain, independent of the numbers.
     fn groups(topology: &Topology, table: &NodeTable, key: &Str) {
         let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
         let (mut nodes, mut known) = (0, 0);

@@ -67,8 +67,7 @@ struct VolumeClaim {
 pub(crate) struct NodeVolumes {
     by_slot: Vec<SlotVolumes>,
     claims: FxHashMap<ClaimKey, VolumeClaim>,
-    /// The number of claims for each volume, and of uses by pods on nodes, and how often pods on nodes use it,
-    /// together.
+    /// For each volume, the number of its claims plus the number of its uses by pods on nodes.
     sources: FxHashMap<Arc<CsiVolume>, u32>,
     /// By the name of the node, known or not.
     attachments: FxHashMap<Str, Vec<KnownVolume>>,
@@ -282,8 +281,7 @@ impl NodeVolumes {
         self.limited.contains_key(driver)
     }
 
-    /// The number of claims for the CSI volume, and of uses by pods on nodes, and how often pods on nodes use it,
-    /// together.
+    /// The number of claims for the CSI volume plus the number of its uses by pods on nodes.
     pub(crate) fn sources(&self, volume: &CsiVolume) -> u32 {
         self.sources.get(volume).copied().unwrap_or(0)
     }

@@ -182,9 +182,9 @@ pub struct Recorder {
     pub events: Vec<PodEvent>,
     /// The pods to be tried at once, as namespace and name.
     pub activated: Vec<(Str, Str)>,
-    /// The writes that count as made.
+    /// The assumed writes.
     pub assumed: Vec<Write>,
-    /// The writes that will not be made.
+    /// The reverted writes.
     pub reverted: Vec<Write>,
     /// The preemptions that were begun; no pod is evicted.
     pub preemptions: Vec<Preemption>,

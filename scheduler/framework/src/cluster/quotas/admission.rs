@@ -239,7 +239,7 @@ impl Quotas {
                         claims |= is_within_own(quota, entry, &id.1);
                         blocked.get_or_insert_with(|| place.clone());
                     }
-                    // The other quota notes that its candidate waits for the cohort.
+                    // Records in the other quota that its candidate waits for the cohort.
                     Some((name, Shortage::Cohort(_) | Shortage::Claimed(..))) => {
                         others.insert((id.0.clone(), name.clone()));
                     }

@@ -13,7 +13,7 @@ pub(super) struct Cohort {
     taken: BTreeMap<Str, i128>,
     /// The quotas whose first candidate waits for the cohort, by its place in line.
     blocked: BTreeSet<(LineKey, QuotaId)>,
-    /// The quotas of them whose candidate needs no more than the own limit.
+    /// The waiting quotas whose candidate needs no more than their own limit.
     claimants: BTreeSet<QuotaId>,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn join(cohorts: &mut Cohorts, id: &QuotaId, quota: &Quota, joins: bo
     }
 }
 
-/// More or less of a key is taken by a quota of the cohort.
+/// Changes the taken amount of a key.
 pub(super) fn take(cohorts: &mut Cohorts, cohort: Option<&Str>, key: &Str, amount: i64) {
     let cohort = cohort.and_then(|name| cohorts.get_mut(name));
     if let Some(taken) = cohort.and_then(|cohort| cohort.taken.get_mut(key)) {
@@ -97,8 +97,8 @@ pub(super) fn take(cohorts: &mut Cohorts, cohort: Option<&Str>, key: &Str, amoun
     }
 }
 
-/// The quota has a candidate that waits for its cohort, at this place, or none any more. Returns whether
-/// a claim has ended, so that others may borrow.
+/// Sets the place of the quota's candidate that waits for the cohort, if there is one. Returns whether a claim has
+/// ended, so that others may borrow.
 pub(super) fn block(
     cohorts: &mut Cohorts,
     id: &QuotaId,

@@ -391,7 +391,7 @@ fn saved_quotas_are_restored() {
     let raised = json!({"hard": {"pods": "2"}, "cohort": "c", "borrowingLimit": {"pods": "0"}});
     cluster.set(&quota("default", "q", &raised));
     assert_eq!(obstacle(&cluster, "b"), "");
-    // The object is set back, and the admission that it made is undone.
+    // The object and the resulting admission are reverted.
     cluster.set(&quota("default", "q", &spec));
     cluster.quotas_mut().restore(saved);
     let after = format!("{:?}", cluster.quotas().get(&"default".into(), &"q".into()));

@@ -121,8 +121,8 @@ impl Ruled {
         first.cloned()
     }
 
-    /// Puts an entry into the line, if it can be there. With `keeps_room`, it is admitted at once if there is room, in
-    /// whatever order.
+    /// Puts an entry into the line, if it can be there. With `keeps_room`, it is admitted at once if there is room,
+    /// regardless of the order.
     fn enter(
         &mut self,
         cohorts: &mut Cohorts,
