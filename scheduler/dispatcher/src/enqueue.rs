@@ -60,8 +60,7 @@ impl Dispatcher {
         id
     }
 
-    /// Refuses a call that would be one too many; see
-    /// [`tracked_max`](super::DispatcherOptions::tracked_max).
+    /// Refuses a call above the limit; see [`tracked_max`](super::DispatcherOptions::tracked_max).
     fn admit(&mut self, entry: CallEntry, now: Time) -> Option<CallEntry> {
         let max = self.options.tracked_max;
         let statuses = self.backlog.types.waiting(&POD_STATUS_PATCH);
@@ -98,7 +97,8 @@ impl Dispatcher {
         match order {
             // D-7.1
             Ordering::Less => self.end(new, skipped(text::LESS_RELEVANT), now),
-            // D-7.3, and D-7.2 for a call that waits behind one on its way: its maker is notified, too.
+            // D-7.3, and D-7.2 for a call that waits for the call in flight. The component that made it is notified,
+            // too.
             Ordering::Greater if waits => {
                 if let Some(old) = self.backlog.replace(at, new) {
                     self.end(old, overwritten(text::MORE_RELEVANT), now);
@@ -124,7 +124,7 @@ impl Dispatcher {
         };
         match carry_on(&mut new, old) {
             Ok(()) => {}
-            // The older call is made first, and must not be lost with the newer one.
+            // The older call is sent first, and must not be lost with the newer one.
             Err(MergeError::Separate) => {
                 if let Some(new) = self.admit(new, now) {
                     self.backlog.add(at, new);
@@ -144,8 +144,7 @@ impl Dispatcher {
         }
     }
 
-    /// D-8, D-17: drops the waiting call when it would change nothing. While another one is in flight, that is not
-    /// known.
+    /// D-8, D-17: drops the waiting call if it would change nothing. While another call is in flight, that is unknown.
     pub(super) fn drop_needless(&mut self, at: u32, message: &str, now: Time) {
         let Some(object) = self.backlog.objects.get(at) else {
             return;
@@ -176,7 +175,7 @@ impl Dispatcher {
         } else if is_unclear || !is_needless {
             return;
         } else if is_done {
-            // A binding or a write that has been carried out is no failure.
+            // A binding or a write that was carried out is a success.
             Ok(Response::default())
         } else {
             skipped(message)
@@ -188,7 +187,7 @@ impl Dispatcher {
 }
 
 impl Backlog {
-    /// The last call about the object wants the same: one result for both.
+    /// The last call about the object is equal: both get one result.
     pub(super) fn join(&mut self, at: u32, new: CallEntry) {
         let Some(object) = self.objects.get_mut(at) else {
             return;
@@ -265,7 +264,7 @@ impl Backlog {
         Some(entry)
     }
 
-    /// Finds the object's place when it has none and its first call may go.
+    /// Places the object if it has no place and its first call may be sent.
     pub(super) fn place(&mut self, at: u32, position: Option<u64>) {
         let Some(object) = self.objects.get_mut(at) else {
             return;
@@ -298,7 +297,7 @@ impl Backlog {
         };
     }
 
-    /// The first call that waits for the object may go now.
+    /// Makes the first waiting call of the object ready.
     pub(super) fn end_pause(&mut self, at: u32) {
         self.unplace(at);
         if let Some(object) = self.objects.get_mut(at)
@@ -324,7 +323,7 @@ impl Backlog {
     }
 }
 
-/// Returns whether two calls that are no status patches want the same.
+/// Returns whether two calls, other than status patches, are equal.
 fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
     match (old, new) {
         (ApiCall::BindPod { node: old, .. }, ApiCall::BindPod { node: new, .. }) => old == new,
@@ -344,7 +343,7 @@ pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), Merge
         new.call = Write::clone(write).after(earlier)?.into();
     }
     if old.attempts > 0 {
-        // The pause after a failed attempt holds for whatever is sent next.
+        // The pause after a failed attempt applies to any call that is sent next.
         new.awaits_update = old.awaits_update;
         new.not_before = old.not_before;
         new.attempts = old.attempts;

@@ -41,7 +41,7 @@ impl LaneShares {
     }
 }
 
-/// A place in a lane: earlier positions go first. The object keeps its position when its call is replaced.
+/// A position in a lane: lower positions are sent first. The object keeps its position when its call is replaced.
 pub(super) type LanePosition = u64;
 
 /// The lanes: the objects that are ready, and how many calls are in flight.
@@ -67,23 +67,23 @@ impl Lanes {
         }
     }
 
-    /// A position behind all that were given out before.
+    /// A position after all existing ones.
     pub(super) fn last_position(&mut self) -> LanePosition {
         self.next_position += 1;
         self.next_position
     }
 
-    /// An object's call may be sent.
+    /// Adds an object whose call may be sent.
     pub(super) fn add(&mut self, lane: Lane, position: LanePosition, object: u32) {
         self.ready[lane as usize].insert((position, object));
     }
 
-    /// An object's call may not be sent after all.
+    /// Removes an object whose call may not be sent any more.
     pub(super) fn remove(&mut self, lane: Lane, position: LanePosition, object: u32) {
         self.ready[lane as usize].remove(&(position, object));
     }
 
-    /// Returns whether one more call of the lane may be on its way.
+    /// Returns whether one more call of the lane may be in flight.
     fn has_room(&self, lane: Lane) -> bool {
         let share = self.shares.of(lane);
         let mine = self.in_flight[lane as usize];
@@ -117,12 +117,12 @@ impl Lanes {
             .any(|lane| !self.ready[lane as usize].is_empty() && self.has_room(lane))
     }
 
-    /// A call is on its way.
+    /// A call is in flight.
     pub(super) fn start(&mut self, lane: Lane) {
         self.in_flight[lane as usize] += 1;
     }
 
-    /// A call is not on its way any more.
+    /// A call is no longer in flight.
     pub(super) fn end(&mut self, lane: Lane) {
         let mine = &mut self.in_flight[lane as usize];
         debug_assert!(*mine > 0, "a call that ends was on its way");
@@ -170,7 +170,7 @@ mod tests {
         lanes.in_flight
     }
 
-    /// D-11, D-12, cases 165, 166: two are let through, the third waits until one has ended.
+    /// D-11, D-12, cases 165, 166: two calls are sent; the third waits until one has ended.
     #[test]
     fn no_more_than_allowed_are_on_their_way() {
         let mut lanes = lanes([(2, 2), (0, 0), (0, 0), (0, 0)], 2);

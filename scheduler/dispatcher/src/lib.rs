@@ -108,8 +108,8 @@ impl Finished {
         }
     }
 
-    /// The result for a component that waits for the call (D-10). A status patch that was dropped is as good as made:
-    /// something newer is on its way. A binding or deletion that was dropped did not happen, and that is an error.
+    /// The result for a component that waits for the call (D-10). A dropped status patch counts as successful, because
+    /// a newer change will be written. A dropped binding or deletion did not happen, which is an error.
     pub fn for_waiter(&self) -> CallResult {
         match &self.result {
             Err(error) if error.kind.is_dropped() && is_status_patch(&self.call) => {
@@ -127,11 +127,11 @@ pub struct DispatcherCounts {
     pub sent: u64,
     /// Of these, repetitions.
     pub retried: u64,
-    /// Calls that a newer one took the place of.
+    /// Calls that were replaced by a newer one.
     pub overwritten: u64,
     /// Calls that were needless.
     pub skipped: u64,
-    /// Calls that were refused because too many were there already.
+    /// Calls that were refused because of the limit.
     pub refused: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct Dispatcher {
     closed: bool,
 }
 
-/// The objects with calls that have not ended or writes that are not seen yet, and where each waits.
+/// The objects with unfinished calls or unseen writes, and their places.
 #[derive(Debug)]
 struct Backlog {
     objects: TrackedObjects,
@@ -159,9 +159,9 @@ struct Backlog {
     timers: BTreeSet<(Time, u32)>,
     /// Statuses that are offered again, with their object.
     offers: BTreeSet<(Time, u32)>,
-    /// Until when writes that no update has shown are believed.
+    /// The time until which a write without an update is assumed.
     expiries: BTreeSet<(Time, u32)>,
-    /// The types of calls that are taken, with how many of each wait.
+    /// The registered types of calls, with the number of waiting calls of each.
     types: Types,
     /// The number of calls that have not ended.
     tracked: usize,
@@ -209,12 +209,12 @@ impl Dispatcher {
         }
     }
 
-    /// The calls that have ended since the last time, in that order.
+    /// The calls that have ended since this was called last, in order.
     pub fn take_finished(&mut self) -> Vec<Finished> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Returns whether calls have ended since the last time.
+    /// Returns whether calls have ended since the last call of [`Dispatcher::take_finished`].
     pub fn has_finished(&self) -> bool {
         !self.finished.is_empty()
     }
@@ -240,7 +240,7 @@ impl Dispatcher {
         self.backlog.tracked >= self.options.tracked_max - self.options.tracked_max / 4
     }
 
-    /// Takes calls of one more type.
+    /// Registers another type of calls.
     ///
     /// # Errors
     /// When it cannot be distinguished from a type that was registered before.
@@ -308,10 +308,10 @@ impl Dispatcher {
         });
     }
 
-    /// Checks that the books agree. Walks everything: for tests and the simulator.
+    /// Checks the internal accounting. Walks everything: for tests and the simulator.
     ///
     /// # Errors
-    /// The first disagreement.
+    /// The first inconsistency.
     pub fn check(&self) -> Result<(), String> {
         use object::WaitingPlace;
         let mut tracked = 0;

@@ -13,14 +13,14 @@ use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// The number of writes to an object that are remembered because others may hold afterwards.
+/// The maximum number of remembered writes to an object after which other writes may be valid.
 const FOLLOWED_MAX: usize = 64;
 
 /// A call that has not ended.
 #[derive(Debug, Clone)]
 pub(super) struct CallEntry {
     pub(super) id: CallId,
-    /// Calls that want just this one: they get its result.
+    /// Equal calls, which get the result of this one.
     pub(super) joined: Vec<CallId>,
     /// The call as it was last sent. A waiting status patch contains no changes: they are computed from the desired
     /// status of the pod when it is sent. With the gate SchedulerAsyncAPICalls off, each patch contains its own
@@ -72,7 +72,7 @@ pub(super) fn is_status_patch(call: &ApiCall) -> bool {
 /// The place of the first waiting call of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum WaitingPlace {
-    /// Nowhere: there is none, or it waits for the call that is on its way.
+    /// Nowhere: no call waits, or it waits for the call in flight.
     #[default]
     Nowhere,
     /// In a lane.
@@ -81,8 +81,8 @@ pub(super) enum WaitingPlace {
     Timer(Time),
 }
 
-/// One object. At most one call is on its way. At most one waits, unless calls are kept in order, or writes that wait
-/// have to be made one after the other ([`MergeError::Separate`](berth_framework::write::MergeError::Separate)).
+/// One object. At most one call is in flight. At most one waits, unless calls are kept in order, or waiting writes have
+/// to be made one after the other ([`MergeError::Separate`](berth_framework::write::MergeError::Separate)).
 #[derive(Debug)]
 pub(super) struct TrackedObject {
     pub(super) key: ObjectKey,
@@ -97,7 +97,7 @@ pub(super) struct TrackedObject {
     pub(super) written: PodWrites,
     /// Until when `written` is believed.
     pub(super) expires: Option<Time>,
-    /// The last writes to which others may hold afterwards, with the versions that they made, oldest first.
+    /// The last writes after which other writes may be valid, with the versions that they created, oldest first.
     pub(super) followed: VecDeque<(Write, Str)>,
     /// The object is deleted; the call in flight is the last one.
     pub(super) gone: bool,
@@ -119,7 +119,8 @@ impl TrackedObject {
         }
     }
 
-    /// A write has made a version of the object. Writes that wait for the version before may hold for this one.
+    /// A write has created a version of the object. Writes that wait for the previous version may be valid for this
+    /// one.
     pub(super) fn note_version(&mut self, call: &ApiCall, version: Option<&str>) {
         let ApiCall::Write(write) = call else {
             return;
@@ -134,7 +135,7 @@ impl TrackedObject {
             .push_back((Write::clone(write), version.into()));
     }
 
-    /// The call for the latest version for which it holds.
+    /// The call for the latest version for which it is valid.
     pub(super) fn for_latest_version(&self, call: &ApiCall) -> ApiCall {
         let ApiCall::Write(write) = call else {
             return call.clone();
@@ -179,7 +180,7 @@ impl TrackedObject {
         in_flight.is_some_and(|entry| std::mem::take(&mut entry.is_last))
     }
 
-    /// Returns whether there is nothing to remember.
+    /// Returns whether there is no state left.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_none()
             && self.waiting.is_empty()
@@ -213,7 +214,7 @@ impl TrackedObject {
         entry.not_before.filter(|_| holds)
     }
 
-    /// Returns whether the pod has all of a change, as far as is known.
+    /// Returns whether the pod, as far as known, has the whole change.
     pub(super) fn has(&self, change: &StatusChange) -> bool {
         let is_in = |pod: &Pod| change.has_no_effect(&Base::new(pod, self.written.writes()));
         self.stored_pod().is_some_and(is_in)

@@ -1,15 +1,15 @@
-//! The options of the dispatcher. Every number is a limit: nothing in the dispatcher grows or repeats without one.
+//! The options of the dispatcher. Every number is a limit: nothing in the dispatcher grows or repeats without a limit.
 
 use super::lanes::{LaneShare, LaneShares};
 use berth_api::Duration;
 
-/// The repetition of calls that failed for a reason that passes.
+/// The retries of calls after a temporary failure.
 ///
 /// The pause after attempt `n` is `backoff_initial * backoff_factor^(n-1)`, at most `backoff_max`, lengthened by up
 /// to `jitter_percent` of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The greatest number of times a call is sent, the first time included.
+    /// The maximum number of attempts, including the first one.
     pub attempts_max: u32,
     /// The pause after the first attempt.
     pub backoff_initial: Duration,
@@ -17,9 +17,9 @@ pub struct RetryPolicy {
     pub backoff_factor: u32,
     /// The longest pause, before jitter.
     pub backoff_max: Duration,
-    /// By how much a pause may be longer, at random, in percent.
+    /// The maximum random extension of a pause, in percent.
     pub jitter_percent: u32,
-    /// The longest pause that is made because the server asks for one (`Retry-After`).
+    /// The longest pause that the server can request (`Retry-After`).
     pub retry_after_max: Duration,
 }
 
@@ -34,15 +34,15 @@ impl RetryPolicy {
         retry_after_max: Duration::from_secs(30),
     };
 
-    /// Of bindings, deletions and writes of claims and volumes. Giving these up costs a scheduling cycle or a
-    /// victim for nothing, so they outlast a restart of the server: about 16 s in all.
+    /// For bindings, deletions and writes of claims and volumes. A failure would waste a scheduling cycle or a victim,
+    /// so the retries outlast a restart of the server: about 16 s in total.
     pub const WRITES: Self = Self {
         attempts_max: 8,
         ..Self::STATUS
     };
 
-    /// The pause after `attempts` attempts, or as long as the server `asked` to be left alone, if that is longer.
-    /// `random` is between 0 and 1.
+    /// The pause after `attempts` attempts, or the pause that the server requested in `asked` if it is longer. `random`
+    /// is between 0 and 1.
     pub fn pause(&self, attempts: u32, asked: Option<Duration>, random: f64) -> Duration {
         let factor = self
             .backoff_factor
@@ -62,7 +62,7 @@ pub struct DispatcherOptions {
     /// Whether calls about one object are merged and skipped (gate SchedulerAsyncAPICalls). Otherwise every call is
     /// sent, in order.
     pub asynchronous: bool,
-    /// The number of calls that may be in flight at once. Never fewer than the reserved shares together.
+    /// The maximum number of calls in flight. At least the sum of the reserved shares.
     pub in_flight_max: usize,
     /// The shares of the lanes.
     pub lanes: LaneShares,
@@ -71,7 +71,7 @@ pub struct DispatcherOptions {
     pub tracked_max: usize,
     /// The repetition of status patches.
     pub status_retry: RetryPolicy,
-    /// The repetition of the other calls.
+    /// The retries of the other calls.
     pub write_retry: RetryPolicy,
     /// The time for which a successful write is assumed although no update of the object shows it, if the server did
     /// not return the version. After that time, another client is assumed to have overwritten it.
@@ -93,9 +93,9 @@ impl DispatcherOptions {
         Self::for_in_flight(parallelism.saturating_mul(8))
     }
 
-    /// Options for that many calls on their way at once, at least one for each lane: a quarter is reserved for
-    /// bindings, a sixteenth for each other lane. Status patches never take more than a quarter, deletions and
-    /// writes of claims and volumes never more than a half.
+    /// Options for this number of calls in flight, at least one for each lane: a quarter is reserved for bindings, a
+    /// sixteenth for each other lane. Status patches never use more than a quarter, deletions and writes of claims and
+    /// volumes never more than a half.
     pub fn for_in_flight(in_flight_max: usize) -> Self {
         let total = in_flight_max.max(4);
         let part = |divisor: usize| (total / divisor).max(1);

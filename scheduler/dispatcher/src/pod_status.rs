@@ -25,7 +25,7 @@ use std::mem;
 
 /// The pause before a status is offered again.
 const OFFERED_AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// The number of statuses that may be offered again. Further ones are forgotten: they are written when their pod is
+/// The maximum number of statuses that are offered again. Further ones are dropped: they are written when their pod is
 /// next tried.
 const OFFERS_MAX: usize = 1 << 16;
 
@@ -58,7 +58,7 @@ impl TrackedObject {
         refused.is_some_and(|refused| refused.is_unclear)
     }
 
-    /// Forgets the row of the pod when nothing is left of it. Without a status patch that waits, nothing is written now.
+    /// Drops the row of the pod if it is empty. Without a waiting status patch, there is nothing to write now.
     pub(super) fn tidy_status(&mut self) {
         let is_patched = self.waiting.iter().any(CallEntry::is_status_patch);
         if let Some(row) = &mut self.status {
@@ -120,7 +120,7 @@ impl Dispatcher {
         self.backlog.tidy(at);
     }
 
-    /// The report of a pod becomes a call when it is due.
+    /// A due report becomes a call.
     pub(super) fn make_due_report(&mut self, at: u32, now: Time) {
         let Some(row) = self.backlog.row(at) else {
             return;
@@ -154,8 +154,8 @@ impl Dispatcher {
         Some((change.into_call(row.pod.clone()), report.due))
     }
 
-    /// A status patch has failed in all attempts, and may succeed later. A newer patch of the condition makes it
-    /// needless.
+    /// A status patch has failed in all attempts, and may succeed later, unless a newer patch of the condition replaces
+    /// it.
     pub(super) fn offer_again(
         &mut self,
         at: u32,
@@ -192,7 +192,7 @@ impl Dispatcher {
         }
     }
 
-    /// The pod is bound, and the API shows so: earlier status changes are out of date.
+    /// The API shows that the pod is bound, so earlier status changes are outdated.
     pub fn forget_status(&mut self, uid: &str) {
         if let Some(at) = self.backlog.objects.find(Kind::Pod, uid) {
             self.backlog.drop_later(at);
@@ -275,9 +275,9 @@ impl Backlog {
         Some((row, change))
     }
 
-    /// A status patch has failed and is repeated: its changes return to the row of the pod, where newer ones take
-    /// precedence. Of a report, the present answer of the plugins is written (D-14). A new rejection waits for its own
-    /// time; until then the pod states nothing, whether or not the report was carried out.
+    /// A status patch has failed and is retried: its changes return to the row of the pod, where newer ones take
+    /// precedence. A report is replaced by the current answer of the plugins (D-14). A new rejection waits for its own
+    /// time; until then the pod gets no condition, whether or not the report was carried out.
     pub(super) fn restore(&mut self, at: u32, entry: &mut CallEntry) {
         let Some((row, sent)) = self.take_change(at, entry) else {
             return;
@@ -310,8 +310,8 @@ impl Backlog {
             patch.condition = self.take_report(at).map(|report| report.answer);
         }
         let mut call = patch.into_call(pod.clone());
-        // A removal is sent for the version of the pod that has the condition: until it arrives, the pod may be bound,
-        // with another condition.
+        // A removal is sent for the version of the pod that has the condition, because the pod may be bound in the
+        // meantime, with another condition.
         if let ApiCall::ClearPreEnqueueStatus {
             resource_version, ..
         } = &mut call
@@ -321,7 +321,7 @@ impl Backlog {
         Some(call)
     }
 
-    /// A status patch that waits is dropped. If an earlier attempt may have been carried out, that is remembered.
+    /// Drops the waiting status patch. If an earlier attempt may have been carried out, that is remembered.
     fn remember_unclear(&mut self, at: u32, entry: &CallEntry) {
         let Some(object) = self.objects.get_mut(at).filter(|_| entry.unclear) else {
             return;
@@ -377,8 +377,8 @@ impl Backlog {
         is_unclear
     }
 
-    /// Drops a report that the status of the pod shows already. While a status patch is in flight, or may have been
-    /// carried out, that is not known.
+    /// Drops a report that the status of the pod already has. This is unknown while a status patch is in flight or may
+    /// have been carried out.
     pub(super) fn drop_needless_report(&mut self, at: u32) {
         let Some(object) = self.objects.get(at) else {
             return;
@@ -408,13 +408,13 @@ impl Backlog {
         Some(report)
     }
 
-    /// Forgets the report of a pod.
+    /// Drops the report of a pod.
     fn drop_report(&mut self, at: u32) {
         self.take_report(at);
         self.replan(at);
     }
 
-    /// The status is not offered again. That an attempt may have been carried out is remembered.
+    /// Ends the offer of the status. It is remembered that an attempt may have been carried out.
     pub(super) fn withdraw_offer(&mut self, at: u32) {
         let Some(refused) = self.row(at).and_then(|row| row.refused.as_mut()) else {
             return;
@@ -437,7 +437,7 @@ impl Backlog {
         refused.is_some_and(|refused| refused.is_unclear)
     }
 
-    /// The pod is shown with the changes that were given up: they had been carried out.
+    /// The pod is shown with the changes that were given up, so they had been carried out.
     pub(super) fn drop_shown(&mut self, at: u32, before: &Object) {
         let Some(object) = self.objects.get(at) else {
             return;

@@ -10,12 +10,11 @@ use berth_framework::call::{CallErrorKind, CallResult, Response};
 use berth_framework::write::MergeError;
 use berth_framework::{ApiCall, CallError, CallId};
 
-/// The pause of a call that was for an earlier version of its object, unless an update shows a later one before.
+/// The pause of a call for an earlier version of its object, unless an update shows a later version before.
 const UPDATE_AWAITED_MAX: Duration = Duration::from_secs(30);
 
 impl Dispatcher {
-    /// The calls to send now; they are on their way from here on, and each is to be answered with
-    /// [`Dispatcher::complete`].
+    /// The calls to send now. They are in flight from now on, and each must be answered with [`Dispatcher::complete`].
     pub fn next_calls(&mut self, now: Time) -> Vec<(CallId, ApiCall)> {
         self.release_due(now);
         let mut calls = Vec::new();
@@ -32,7 +31,7 @@ impl Dispatcher {
             let mut entry = object.waiting.remove(0);
             self.backlog.types.ends_to_wait(entry.call_type());
             let Some(call) = self.backlog.call_to_send(at, &entry) else {
-                // Nothing to do any more: as good as done.
+                // Nothing is left to do, so the call succeeded.
                 self.end(entry, Ok(Response::default()), now);
                 self.backlog.place(at, None);
                 self.backlog.tidy(at);
@@ -77,7 +76,7 @@ impl Dispatcher {
         }
     }
 
-    /// A call that was sent has ended. An id that is not on its way is ignored.
+    /// Ends a sent call. The id of a call that is not in flight is ignored.
     pub fn complete(
         &mut self,
         id: CallId,
@@ -116,12 +115,12 @@ impl Dispatcher {
             Err(error) => self.failed(at, *entry, error, now),
         }
         self.backlog.drop_needless_report(at);
-        // D-14: the next one's turn, at the end of its lane.
+        // D-14: the next waiting call, at the end of its lane.
         self.backlog.place(at, None);
         self.backlog.tidy(at);
     }
 
-    /// A call has failed: it is repeated, carried on by a newer one, or over.
+    /// Processes a failed call: it is retried, taken over by a newer one, or ended.
     fn failed(&mut self, at: u32, mut entry: CallEntry, error: CallError, now: Time) {
         let policy = if entry.is_status_patch() {
             self.options.status_retry
@@ -186,7 +185,7 @@ impl Dispatcher {
         self.end(entry, result, now);
     }
 
-    /// A call has been carried out; until an update shows it, it is remembered.
+    /// Remembers a call that was carried out until an update shows it.
     fn note_written(&mut self, at: u32, call: &ApiCall, version: Option<VersionNumber>, now: Time) {
         let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
@@ -253,7 +252,7 @@ fn is_of_known_version(call: &ApiCall, object: &TrackedObject) -> bool {
     }
 }
 
-/// The meaning of a result for the state of the object: a binding that is refused with a conflict (409), because an
+/// The effect of a result on the state of the object: a binding that is refused with a conflict (409), because an
 /// earlier attempt was carried out after all, is done.
 fn meaning(entry: &CallEntry, done: bool, result: CallResult) -> CallResult {
     match (&entry.call, result) {
@@ -266,13 +265,13 @@ fn meaning(entry: &CallEntry, done: bool, result: CallResult) -> CallResult {
     }
 }
 
-/// Returns whether another attempt may go better.
+/// Returns whether another attempt may succeed.
 fn is_passing(entry: &CallEntry, kind: CallErrorKind) -> bool {
     match kind {
         CallErrorKind::Unavailable | CallErrorKind::Timeout => true,
         CallErrorKind::Conflict => match &entry.call {
-            // 409 on bind: the pod has a node. On a write for one version: there is a later one. Perhaps the node or
-            // the version is ours, from an attempt whose answer was lost: an update shows it soon.
+            // 409 for a binding: the pod has a node. 409 for a write of one version: there is a later version. The node
+            // or the version may result from our own attempt whose answer was lost; an update shows that soon.
             ApiCall::BindPod { .. } => entry.unclear,
             ApiCall::Write(write) => entry.unclear || write.resource_version().is_none(),
             _ => true,

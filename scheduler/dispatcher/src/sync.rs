@@ -17,8 +17,8 @@ pub fn has_calls(dispatcher: &Dispatcher, object: &ObjectKey) -> bool {
 }
 
 impl Dispatcher {
-    /// This is how the API shows the pod now. A waiting call that would change nothing any more is dropped, and
-    /// writes that the pod shows are forgotten.
+    /// Sets the pod as the API shows it now. A waiting call without effect is dropped, and writes that the pod shows
+    /// end.
     pub fn sync(&mut self, stored: &Arc<Pod>, now: Time) {
         if self.backlog.objects.find(Kind::Pod, stored.uid()).is_some() {
             self.sync_object(&Object::Pod(stored.clone()), now);
@@ -37,7 +37,7 @@ impl Dispatcher {
         let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
-        // The component that is shown exists, whatever was reported before.
+        // A shown object exists, whatever was reported before.
         object.gone = false;
         let before = object.stored.replace(stored.clone());
         let is_same = |before: &Object| {
@@ -88,8 +88,7 @@ impl Dispatcher {
         })
     }
 
-    /// Stops believing in writes that have succeeded long ago and were never seen. Returns the pods that look
-    /// different now.
+    /// Ends the assumption of old successful writes that were never seen. Returns the pods that look different now.
     pub fn expire(&mut self, now: Time) -> Vec<Str> {
         let mut changed = Vec::new();
         while let Some((time, at)) = self.backlog.expiries.first().copied() {

@@ -22,7 +22,7 @@ impl Default for Types {
 }
 
 impl Types {
-    /// Takes one more type. The same type may be registered by several plugins.
+    /// Registers a type. Several plugins may register the same type.
     pub(super) fn register(&mut self, new: &'static CallType) -> Result<(), CallTypeError> {
         for (known, _) in &self.types {
             let same_settings = known.kind() == new.kind() && known.relevance() == new.relevance();

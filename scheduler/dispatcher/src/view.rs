@@ -62,7 +62,7 @@ pub enum CallState {
     InFlight,
     /// It failed and is sent again.
     Retrying,
-    /// It is held back: a status that is written if it still holds at that time.
+    /// It is held back: a status that is written if it is still true at that time.
     HeldBack,
     /// It failed and is not sent again.
     Failed,

@@ -67,7 +67,7 @@ impl Writes {
         }
     }
 
-    /// Puts the writes into a copy of the stored object.
+    /// Applies the writes to a copy of the stored object.
     pub fn apply_to(&self, pod: &mut Pod) {
         match &self.condition {
             None => {}
@@ -90,8 +90,8 @@ impl Writes {
     }
 }
 
-/// The version of an object as a number that grows. Servers guarantee this since Kubernetes 1.35, and have always
-/// done so; other versions cannot be ordered.
+/// The version of an object as an increasing number. Servers guarantee this since Kubernetes 1.35, and have always done
+/// so; other versions cannot be ordered.
 pub type VersionNumber = u64;
 
 /// The number that a resource version is, if it is one.
