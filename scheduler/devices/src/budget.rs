@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The budget of searches, in two parts: looking at devices, and evaluating CEL. The counts do not depend on
+/// The budget of searches, in two parts: for checking devices, and for evaluating CEL. The counts do not depend on
 /// caches, so the same search always needs the same number of steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SearchBudget {
@@ -28,7 +28,7 @@ const ATTEMPTS_FOR_ALL: u64 = 50;
 /// The units of CEL cost for compiling one byte of an expression.
 const COST_PER_BYTE: u64 = 10;
 
-/// The work of a search is used up.
+/// The budget of a search is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfSteps;
 
@@ -68,7 +68,7 @@ impl SearchBudget {
         }
     }
 
-    /// The budget of an attempt, from the number of attempts directly before it that used up theirs.
+    /// The budget of an attempt, given the number of consecutive attempts before it that used up theirs.
     #[must_use]
     pub fn of_attempt_after(self, used_up: u32) -> Self {
         if self == Self::unlimited() {
@@ -82,7 +82,7 @@ impl SearchBudget {
         }
     }
 
-    /// Returns whether a search needed more than there was. Nothing is left then.
+    /// Returns whether a search needed more than the budget. Nothing is left then.
     pub fn is_used_up(&self) -> bool {
         self.is_used_up
     }
@@ -105,10 +105,10 @@ impl SearchBudget {
         self.spend(0, cost)
     }
 
-    /// Takes the work of compiling CEL expressions of this length in bytes.
+    /// Charges for compiling CEL expressions of this length in bytes.
     ///
     /// # Errors
-    /// Less than that is left.
+    /// The budget is used up.
     pub fn compile(&mut self, bytes: usize) -> Result<(), OutOfSteps> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.evaluate(bytes.saturating_mul(COST_PER_BYTE))

@@ -52,7 +52,7 @@ impl<'d> Capacities<'d> {
         let Some(amounts) = self.amounts(requested)? else {
             return Ok(false);
         };
-        // All amounts are computed before any is compared, so that the order of names makes no difference.
+        // All amounts are computed before the comparison, so that the order of names has no effect.
         Ok(amounts.iter().all(|(name, amount, capacity)| {
             if let Some(policy) = &capacity.request_policy
                 && violates(*amount, policy, self.features)
@@ -130,7 +130,7 @@ impl<'d> Capacities<'d> {
         }
     }
 
-    /// The name with its domain, where the domain counts.
+    /// The name with its domain, if domains are compared.
     fn full_name(self, name: &'d str) -> Cow<'d, str> {
         if self.features.fixes.qualified_capacity && !name.contains('/') {
             format!("{}/{name}", self.driver).into()

@@ -22,7 +22,7 @@ pub fn count_devices(
     let selectors: Vec<Compiled> = selectors
         .map(|cel| selectors::compile(&cel.expression, features.environment()))
         .collect();
-    // A node whose pools cannot be read has no devices for scores.
+    // A node with invalid pools has no devices for scores.
     let Ok(pools) = inventory.pools_for(node, features) else {
         return (0, 0);
     };

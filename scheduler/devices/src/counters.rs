@@ -45,7 +45,7 @@ impl<'i> Users<'i> {
             Self::None if groups.is_empty() => Some(Self::Ungrouped),
             Self::None => Some(Self::Grouped(groups.iter().collect())),
             Self::Ungrouped => groups.is_empty().then_some(Self::Ungrouped),
-            // Without the gate it is not known which devices go together.
+            // Without the gate the compatibility is unknown.
             Self::Grouped(_) if !features.compatibility_groups => None,
             Self::Grouped(common) => {
                 let mut common = common.clone();
@@ -65,7 +65,7 @@ pub(crate) enum NotTaken {
     Incompatible,
 }
 
-/// The attributes that the devices that used the sets had in common before a device took its counters, to be restored.
+/// The former users of the sets that a device uses, to be restored.
 #[derive(Debug, Default)]
 pub(crate) struct Taken<'i> {
     users: SmallVec<[(&'i Str, Users<'i>); 1]>,
@@ -90,7 +90,7 @@ impl<'i> Counters<'i> {
         let Some(allocated) = pool.allocated else {
             return counters;
         };
-        // Devices elsewhere use the counters of the pool as well.
+        // Devices of other nodes use the counters of the pool as well.
         for slice in pool.slices().chain(pool.elsewhere()) {
             for device in slice.devices() {
                 let name = device.name.as_str();
@@ -158,7 +158,7 @@ impl<'i> Counters<'i> {
                 continue;
             };
             let Some(users) = set.users.with(consumed, features) else {
-                // Nothing was taken of the counters themselves yet.
+                // No counter was consumed yet.
                 for (set, users) in taken.users.into_iter().rev() {
                     if let Some(state) = self.sets.get_mut(set) {
                         state.users = users;

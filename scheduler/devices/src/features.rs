@@ -37,11 +37,11 @@ pub struct AllocatorFeatures {
 /// The changes of the allocator by releases of Kubernetes without a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AllocatorFixes {
-    /// Counters of a device that is given back or rejected are available again, and a shared device takes its counters
+    /// Counters of a device that is returned or rejected are available again, and a shared device takes its counters
     /// once (Kubernetes 1.37).
     pub exact_counters: bool,
-    /// A capacity that cannot be computed fails the claim, a request for all devices fails if one has not enough
-    /// capacity left, and every share of a device is compared by constraints on distinct values (Kubernetes 1.37).
+    /// A capacity that cannot be computed fails the claim, a request for all devices fails if a device has insufficient
+    /// capacity, and constraints on distinct values compare every share of a device (Kubernetes 1.37).
     pub exact_shares: bool,
     /// Selectors can read attributes with several values, whatever the gate DRAListTypeAttributes (Kubernetes 1.37).
     pub list_selectors: bool,

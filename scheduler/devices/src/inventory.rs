@@ -110,7 +110,7 @@ impl Inventory {
         self.taint(before.iter())
     }
 
-    /// Applies the rules again to all slices that the changed ones concern.
+    /// Applies the rules again to all slices that the changed rules concern.
     fn taint<'r>(
         &mut self,
         changed: impl Iterator<Item = &'r Arc<DeviceTaintRule>> + Clone,
@@ -161,7 +161,7 @@ impl Inventory {
         self.shared_slices_version += u64::from(self.is_shared(id));
     }
 
-    /// Removes a pool from the lists that a former slice has put it in. [`Self::list`] adds it again where needed.
+    /// Removes a pool from the lists of its former slices. [`Self::list`] adds it again where needed.
     fn unlist(&mut self, id: &PoolId, before: &PreparedSlice) {
         self.touch(id);
         if let Some(node) = before.node_name()
@@ -278,7 +278,7 @@ impl Inventory {
         self.version
     }
 
-    /// A device that is published, in the newest generation of its pool that has it.
+    /// A published device, in the newest generation of its pool that contains it.
     pub fn device(&self, driver: &Str, pool: &Str, device: &str) -> Option<&Device> {
         let id = PoolId {
             driver: driver.clone(),
@@ -306,8 +306,8 @@ impl Inventory {
         self.pools.values().flat_map(DevicePool::slices)
     }
 
-    /// The view of a node on the devices that several nodes can use. `None` if devices of a slice select nodes one by one,
-    /// or if the node has pools of its own, and some do not meet a condition.
+    /// The view of a node on the devices that several nodes can use. `None` if devices of a slice select nodes
+    /// individually, or if the node has pools of its own, some of which do not meet a condition.
     pub(crate) fn shared_view(
         &self,
         node: TargetNode<'_>,

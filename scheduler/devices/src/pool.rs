@@ -1,4 +1,4 @@
-//! A pool as its driver publishes it: its slices, and which of their devices claims hold.
+//! A pool as its driver publishes it: its slices, and the devices that claims hold.
 
 mod view;
 
@@ -42,10 +42,10 @@ impl fmt::Display for PoolId {
 /// The slices of a pool.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DevicePool {
-    /// Of all generations, in the order in which they became known.
+    /// Of all generations, in the order in which they were added.
     slices: Vec<PoolSlice>,
-    /// The view of the nodes to which all slices are relevant, without and with partitionable devices. Computed when it
-    /// is needed, because most of the time only some slices of a new pool are known.
+    /// The view of the nodes to which all slices are relevant, without and with partitionable devices. Computed on
+    /// demand, because a new pool is incomplete most of the time.
     whole: [OnceLock<PoolView>; 2],
 }
 

@@ -1,4 +1,5 @@
-//! From the devices of a claim to its allocation: results, configuration, and the nodes that can use the devices.
+//! The conversion of the devices of a claim to its allocation: results, configuration, and the nodes that can use the
+//! devices.
 
 use crate::claims::Alternative;
 use crate::search::{DeviceSearch, Pick};

@@ -28,7 +28,8 @@ use berth_api::{Quantity, Str};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// The stack that is left when more is allocated, and how much that is. The depth of a search is the number of devices.
+/// The stack size below which more is allocated, and the allocated amount. The depth of a search is the number of
+/// devices.
 const STACK_RED_ZONE_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 1 << 20;
 
@@ -40,7 +41,7 @@ pub(crate) struct Pick<'a> {
     pub(crate) alternative: usize,
     /// The capacity that the share consumes, if the device can be shared.
     pub(crate) share: Option<BTreeMap<Str, Quantity>>,
-    /// The counters that giving the device back gives back.
+    /// The counters that are returned with the device.
     taken: Option<Taken<'a>>,
 }
 
@@ -215,7 +216,7 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
             }
             for location in self.locations(pool) {
                 self.budget.step()?;
-                // A device that has the capacity, and not enough of it left, is one of all.
+                // A device with the capacity but not enough of it left is one of all devices.
                 let is_exact = self.features.fixes.exact_shares;
                 let shares = if is_exact { Shares::None } else { Shares::All };
                 if self.is_selected(at, location)?
@@ -288,7 +289,7 @@ impl<'a, 'b> DeviceSearch<'a, 'b> {
                 ..At::default()
             };
             return Ok(match self.next(following, false, Location::default())? {
-                // The next claim may need fewer devices if a different choice is made for an earlier one.
+                // The next claim may need fewer devices after a different choice for an earlier one.
                 BranchOutcome::TooManyDevices => BranchOutcome::NotFound,
                 outcome => outcome,
             });

@@ -11,12 +11,12 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The number of expressions are remembered. When more, all are dropped.
+/// The maximum number of remembered expressions. Above it, all are dropped.
 const EXPRESSIONS_MAX: usize = 4096;
-/// For how many pairs of an expression and a slice results are remembered. When there are more, all are dropped.
+/// The maximum number of pairs of an expression and a slice with remembered results. Above it, all are dropped.
 const RESULTS_MAX: usize = 1 << 18;
 
-/// A compiled expression, or why it does not compile.
+/// A compiled expression, or its compile error.
 pub(crate) type Compiled = Result<Arc<Expression>, Arc<CompileError>>;
 
 /// A compiled expression with an identity for caches.
@@ -27,7 +27,7 @@ pub(crate) struct Expression {
     selector: CelSelector,
 }
 
-/// Results for the devices of a slice: the work of the evaluation and whether it was true; zero where it is not known.
+/// Results for the devices of a slice: the work of the evaluation and whether it was true; zero if unknown.
 type Results = Box<[u32]>;
 
 #[derive(Default)]

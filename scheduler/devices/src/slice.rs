@@ -23,7 +23,7 @@ impl SliceId {
     }
 }
 
-/// A node selector that was compiled, or why it is invalid.
+/// A compiled node selector, or the reason why it is invalid.
 type Compiled = Result<CompiledNodeSelector, String>;
 
 /// A slice with the values that are computed from it once.
@@ -35,7 +35,7 @@ pub struct PreparedSlice {
     slice: Arc<ResourceSlice>,
     id: SliceId,
     node_selector: Option<Compiled>,
-    /// One per device where devices select nodes, else none.
+    /// One per device if devices select nodes, otherwise none.
     device_selectors: Box<[Option<Compiled>]>,
     /// The devices as CEL values.
     values: Box<[OnceLock<DeviceValue>]>,
@@ -122,7 +122,7 @@ impl PreparedSlice {
             id: SliceId::next(),
             node_selector: spec.node_selector.as_ref().map(compile),
             device_selectors,
-            // The values of devices for CEL are made when an expression needs them.
+            // The CEL values of devices are created on demand.
             values: spec.devices.iter().map(|_| OnceLock::new()).collect(),
             list_values: OnceLock::new(),
             name_hashes: spec.devices.iter().map(|d| name_hash(&d.name)).collect(),
@@ -195,7 +195,8 @@ impl PreparedSlice {
         self.has_binding_conditions
     }
 
-    /// Returns whether a node needs to know the slice: it can use some of its devices, or the slice has counters.
+    /// Returns whether the slice is relevant to a node: the node can use some of its devices, or the slice has
+    /// counters.
     ///
     /// # Errors
     /// A node selector is invalid.
@@ -220,7 +221,8 @@ impl PreparedSlice {
         Ok(false)
     }
 
-    /// Returns whether a node can use a device, where each device selects its nodes. Elsewhere the slice has decided.
+    /// Returns whether a node can use a device of a slice whose devices select nodes individually. For other slices,
+    /// the slice decides.
     ///
     /// # Errors
     /// The node selector is invalid.

@@ -69,7 +69,7 @@ fn selects_any(
     })
 }
 
-/// Returns whether an alternative may select a device: where a selector fails, the search has to report it.
+/// Returns whether an alternative may select a device. If a selector fails, the search has to report it.
 fn selects(
     alternative: &Alternative,
     slice: &PreparedSlice,

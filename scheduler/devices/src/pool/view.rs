@@ -20,7 +20,7 @@ pub(crate) type Places = SmallVec<[usize; 4]>;
 /// The view of a node on a pool.
 #[derive(Debug, Clone)]
 pub(crate) enum PoolView {
-    /// The node has nothing of the pool, or the pool is being replaced by one without devices for the node.
+    /// The pool has nothing for the node, or is being replaced by a generation without devices for the node.
     Ignored,
     /// Not all slices of the generation are known.
     Incomplete,
@@ -167,7 +167,7 @@ impl PoolView {
         let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
         let mut elsewhere = Places::new();
         if !is_all(relevant.len()) {
-            // Slices that are not relevant to the node count, too.
+            // Slices that are not relevant to the node are counted, too.
             let mut all = pool.slices();
             if all.any(|slice| slice.generation() > generation) {
                 return Self::Ignored;

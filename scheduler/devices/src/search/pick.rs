@@ -1,4 +1,4 @@
-//! Picking a device, and giving it back: capacity, counters, taints and constraints.
+//! Picking and returning a device: capacity, counters, taints and constraints.
 
 use super::{AllocateError, At, DeviceSearch, Location, Pick, Shares, SkippedDevices, own_name};
 use crate::capacity::Capacities;
@@ -56,11 +56,11 @@ impl<'a> DeviceSearch<'a, '_> {
         picks.filter_map(|pick| pick.share.as_ref())
     }
 
-    /// Picks a device that is selected, and returns whether that was possible.
+    /// Picks a selected device, and returns whether that was possible.
     ///
-    /// Before Kubernetes 1.37, counters that were taken before a later check refuses the device stay taken until the
-    /// end of the search, and so do the counters of a shared device that is given back. Such a search can miss a
-    /// solution; it never allocates too much.
+    /// Before Kubernetes 1.37, counters that were consumed before a later check rejects the device stay consumed until
+    /// the end of the search, and so do the counters of a returned shared device. Such a search can miss a solution; it
+    /// never allocates too much.
     pub(super) fn pick(
         &mut self,
         at: At,
@@ -212,7 +212,7 @@ impl<'a> DeviceSearch<'a, '_> {
         self.counters.entry(pool).or_insert_with(new)
     }
 
-    /// Gives back the device that was picked last.
+    /// Returns the device that was picked last.
     pub(super) fn give_back(&mut self, at: At) {
         let Some(pick) = self.picks[at.claim].pop() else {
             return;
