@@ -1,4 +1,4 @@
-//! Type checking: every name is resolved, every call to the overloads that it can mean.
+//! Type checking: resolves every name, and the possible overloads of every call.
 
 use crate::ast::{
     Ast, Comprehension, Expr, ExprId, FunctionCall, Literal, MessageField as AstField, NodeKind,
@@ -10,7 +10,7 @@ use crate::types::Type;
 use crate::unify::{Inference, instantiate, most_general};
 use smallvec::SmallVec;
 
-/// The overloads that a call can mean.
+/// The possible overloads of a call.
 pub(crate) type Overloads = SmallVec<[&'static Overload; 2]>;
 
 /// The meaning of a name in an expression.
@@ -52,7 +52,7 @@ impl Checked {
 /// Checks the types of a tree.
 ///
 /// # Errors
-/// All that is wrong.
+/// All type errors.
 pub(crate) fn check(ast: Ast, environment: Environment) -> Result<Checked, Vec<Issue>> {
     let nodes = ast.positions.len();
     let mut checker = Checker {

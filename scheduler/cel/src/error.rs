@@ -5,7 +5,7 @@ use crate::limits::ERRORS_MAX;
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing that is wrong with an expression.
+/// An error in an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
     /// The position; none if it concerns the expression as a whole.
@@ -34,7 +34,7 @@ pub enum CompileError {
     Constant(String),
 }
 
-/// All that is wrong with an expression, in the order of the text. Displays each with its line of the expression.
+/// All errors in an expression, in the order of the text. Displays each with its line of the expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issues {
     issues: Vec<Issue>,
@@ -105,7 +105,7 @@ pub enum EvaluationError {
     /// A part of the expression has no value: a key that does not exist, an operator without a meaning for the values.
     #[error("{0}")]
     Failed(String),
-    /// The evaluation was stopped because it costs too much.
+    /// The evaluation was stopped because its cost exceeds the limit.
     #[error("operation cancelled: actual cost limit exceeded")]
     TooExpensive,
     /// The value is not a truth value.

@@ -10,7 +10,7 @@ use crate::value::{CelValue, EvalResult, Map, MapKey, Steps, contains, equal};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The number of steps that comparisons, conversions and searches may take that costs do not cover. They take about a
+/// The maximum number of steps of comparisons, conversions and searches that costs do not cover. They take about a
 /// twentieth of a second.
 const STEPS_MAX: u64 = 5_000_000;
 
@@ -94,7 +94,7 @@ impl EvalBudget {
 enum Variable {
     /// Not set, or taken.
     Empty,
-    /// The value is evaluated when it is used first: the first of these nodes.
+    /// The value is evaluated at its first use: the first of these nodes.
     Pending(Arc<[PlanNode; 2]>),
     Known(EvalResult),
 }

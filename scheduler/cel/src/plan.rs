@@ -1,4 +1,4 @@
-//! From a checked tree to one that can be evaluated: names become places, constant parts become values.
+//! The conversion of a checked tree to an evaluation plan: names become slots, constant parts become values.
 
 use crate::ast::{Comprehension, Element, Expr, FunctionCall, Literal, MapEntry, NodeKind};
 use crate::check::{Checked, Overloads, Reference};

@@ -65,7 +65,7 @@ impl Program {
     /// Compiles an expression whose value is a truth value.
     ///
     /// # Errors
-    /// The expression is wrong, or its value is of another type.
+    /// The expression is invalid, or its value is of another type.
     pub fn condition(
         expression: &str,
         variables: &'static [&'static str],
@@ -76,7 +76,7 @@ impl Program {
     /// Compiles an expression whose value is a text.
     ///
     /// # Errors
-    /// The expression is wrong, or its value is of another type.
+    /// The expression is invalid, or its value is of another type.
     pub fn text(
         expression: &str,
         variables: &'static [&'static str],

@@ -31,7 +31,7 @@ impl CelSelector {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// The expression is wrong, or its value is not a truth value.
+    /// The expression is invalid, or its value is not a truth value.
     pub fn compile(expression: &str, environment: Environment) -> Result<Self, CompileError> {
         stacker::grow(STACK_BYTES, || Self::compile_here(expression, environment))
     }
@@ -186,7 +186,7 @@ fn list(values: Vec<DeviceAttribute>) -> Option<DeviceAttribute> {
         values.into_iter().map(of).collect()
     }
     match values.first() {
-        // An empty list has no type; any will do.
+        // An empty list has no type, so any type is used.
         None => Some(A::Strings(Vec::new())),
         Some(A::Int(_)) => all(values, |v| match v {
             A::Int(value) => Some(value),

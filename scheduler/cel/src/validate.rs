@@ -12,7 +12,7 @@ use crate::types::Type;
 /// valid.
 ///
 /// # Errors
-/// All that is wrong.
+/// All problems.
 pub(crate) fn validate(checked: &Checked) -> Result<(), Vec<Issue>> {
     let mut validator = Validator {
         checked,

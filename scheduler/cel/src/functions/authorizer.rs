@@ -1,4 +1,4 @@
-//! Authorization checks. They are declared, as upstream, but a device selector has no authorizer to ask: every call is
+//! Authorization checks. They are declared, as upstream, but a device selector has no authorizer, so every call is
 //! refused when the selector is compiled.
 
 use super::{Declaration, evaluated};

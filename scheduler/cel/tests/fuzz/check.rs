@@ -1,4 +1,4 @@
-//! The checks of a text, by the fuzz target and by the test that replays its corpus.
+//! The checks of a text, for the fuzz target and for the test that replays its corpus.
 
 use berth_api::devices::Device;
 use berth_cel::{COST_MAX, CelSelector, DeviceValue, Environment};
