@@ -59,7 +59,7 @@ pub struct CustomObject {
     pub kind: CustomKind,
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// All of it, as the API has it.
+    /// The complete object, as the API has it.
     pub value: Value,
 }
 

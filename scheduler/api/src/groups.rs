@@ -106,7 +106,7 @@ impl GroupSpec {
         self.gang_min().unwrap_or(1)
     }
 
-    /// The label of nodes in which all pods of the group must agree.
+    /// The label for which all pods of the group need nodes with the same value.
     pub fn topology_key(&self) -> Option<&Str> {
         let first = self.scheduling_constraints.topology.first()?;
         (!first.key.is_empty()).then_some(&first.key)

@@ -14,7 +14,7 @@ const FEW: usize = 16;
 
 /// The labels of an object, sorted by key, each key once. Cloning shares.
 #[derive(Clone, Eq, Hash, PartialOrd, Ord, Default)]
-// Equal labels have equal hashes: where they are kept makes no difference to either.
+// Equal labels have equal hashes, independent of their addresses.
 #[allow(clippy::derived_hash_with_manual_eq)]
 pub struct Labels(Option<Arc<[(Str, Str)]>>);
 

@@ -16,7 +16,7 @@ pub const LABEL_VALUE_LEN_MAX: usize = 63;
 pub const HUGEPAGES_PREFIX: &str = "hugepages-";
 /// Starts the name of every resource of attachable volumes of a kind.
 pub const ATTACHABLE_VOLUMES_PREFIX: &str = "attachable-volumes-";
-/// Starts the names by which a quota limits requests; no resource may be called so.
+/// The prefix of names by which a quota limits requests; no resource may have such a name.
 pub const QUOTA_REQUESTS_PREFIX: &str = "requests.";
 /// The prefix of the name of the resource of a device class.
 pub const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
@@ -24,8 +24,8 @@ pub const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 /// The number of random characters that the API server appends to `generateName`.
 pub const GENERATED_END_LEN: usize = 5;
 
-/// The start of a name that is generated from `generateName` begins with, before its random end: the name fits into a
-/// DNS label.
+/// The start of a name that is generated from `generateName`, before its random end. The whole name fits into a DNS
+/// label.
 pub fn generated_start(generate_name: &str) -> &str {
     let len_max = DNS_LABEL_LEN_MAX - GENERATED_END_LEN;
     let mut ends = (0..=len_max.min(generate_name.len())).rev();
@@ -181,7 +181,7 @@ fn is_label_name(text: &str) -> bool {
     })
 }
 
-/// Returns whether `text` starts and ends with bytes that `outer` takes and has only such that `inner` takes between.
+/// Returns whether `text` starts and ends with bytes that `outer` accepts, with bytes that `inner` accepts in between.
 fn is_enclosed(text: &str, outer: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,

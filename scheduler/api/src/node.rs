@@ -26,11 +26,11 @@ pub struct NodeSpec {
     /// The taints.
     #[serde(deserialize_with = "null_default")]
     pub taints: Vec<Taint>,
-    /// The preemptions that are not wanted on the node.
+    /// The preemptions that the node does not permit.
     pub pod_preemption_policy: Option<PodPreemptionPolicy>,
 }
 
-/// The preemptions that are not wanted on a node (KEP-5836).
+/// The preemptions that a node does not permit (KEP-5836).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodPreemptionPolicy {

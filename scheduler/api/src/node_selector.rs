@@ -1,4 +1,4 @@
-//! Node selectors: which nodes a pod, a volume or a device is for.
+//! Node selectors: the nodes for a pod, a volume or a device.
 //!
 //! Terms are alternatives, and within a term everything must match. No terms, and a term without requirements,
 //! match nothing. A term may not parse; the effect of that depends on the caller:
@@ -51,7 +51,7 @@ pub struct NodeSelectorRequirement {
     pub values: Vec<Str>,
 }
 
-/// A term that is worth something.
+/// A preferred term with its weight.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PreferredSchedulingTerm {
@@ -134,7 +134,7 @@ impl CompiledNodeSelector {
     /// empty at the root.
     ///
     /// # Errors
-    /// All that is wrong with any term.
+    /// All problems of all terms.
     pub fn compile_strict(selector: &NodeSelector, path: &str) -> Result<Self, ParseError> {
         let compiled = Self::compile(selector, path);
         let problems: Vec<String> = compiled.problems().cloned().collect();
@@ -160,7 +160,7 @@ impl CompiledNodeSelector {
     /// Returns whether a node of this name with these labels matches some term.
     ///
     /// # Errors
-    /// No term matches and there are some that cannot be understood.
+    /// No term matches, and some terms cannot be parsed.
     pub fn matches(&self, labels: &Labels, name: &str) -> Result<bool, ParseError> {
         if self.0.iter().any(|term| term.matches(labels, name)) {
             return Ok(true);
@@ -293,7 +293,7 @@ impl CompiledPreferredTerms {
         Ok(Self(compiled))
     }
 
-    /// Returns whether no term can be worth anything.
+    /// Returns whether no term has a weight.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

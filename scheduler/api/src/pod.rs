@@ -99,8 +99,8 @@ impl Pod {
             || self.spec.volumes.iter().any(Volume::uses_claim)
     }
 
-    /// Returns whether plugins read the same of another pod: they differ in name, identity and times at most, and use
-    /// no claims.
+    /// Returns whether plugins read the same fields of another pod: at most, they differ in name, identity and times,
+    /// and they use no claims.
     pub fn reads_as(&self, other: &Self) -> bool {
         let (own, others) = (&self.metadata, &other.metadata);
         self.spec.template == other.spec.template
@@ -431,10 +431,10 @@ pub struct PodAffinity {
 pub struct PodAffinityTerm {
     /// The pods; absent matches none.
     pub label_selector: Option<LabelSelector>,
-    /// In which namespaces, by name.
+    /// The namespaces, by name.
     #[serde(deserialize_with = "null_default")]
     pub namespaces: Vec<Str>,
-    /// In which namespaces, by label; absent matches none, empty all.
+    /// The namespaces, by label; absent matches none, empty all.
     pub namespace_selector: Option<LabelSelector>,
     /// The node label whose values are the domains.
     #[serde(deserialize_with = "null_default")]

@@ -1,4 +1,4 @@
-//! The releases of Kubernetes whose behaviour Berth has.
+//! The releases of Kubernetes whose behaviour Berth implements.
 
 use std::fmt;
 

@@ -14,14 +14,14 @@ pub const DEFAULT_MILLI_CPU: i64 = 100;
 /// The memory request that is assumed of a container without one when nodes are scored: 200 MiB, in bytes.
 pub const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
-/// The requests with which a pod counts on its node while it is resized in place. Each container has desired requests
-/// (in the spec), and allocated and actuated ones (in the status).
+/// The requests with which a pod counts on its node during an in-place resize. Each container has desired requests (in
+/// the spec), and allocated and actuated requests (in the status).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Footprint {
-    /// The sum of the largest of each container, up to Kubernetes 1.36.
+    /// The sum of the maximum of each container, up to Kubernetes 1.36.
     #[default]
     Containers,
-    /// The largest of the three sums of the pod, since Kubernetes 1.37.
+    /// The maximum of the three sums of the pod, since Kubernetes 1.37.
     Pod,
 }
 

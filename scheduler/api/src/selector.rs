@@ -336,12 +336,12 @@ impl Selector {
         }
     }
 
-    /// Returns whether this restricts nothing. Of the selector that matches nothing this is false.
+    /// Returns whether the selector restricts nothing. False for the selector that matches nothing.
     pub fn is_empty(&self) -> bool {
         matches!(self.0, RequirementKind::Everything)
     }
 
-    /// Returns whether this is the selector that matches nothing. Contradictions (`a,!a`) are not looked for.
+    /// Returns whether this is the selector that matches nothing. Contradictions (`a,!a`) are not detected.
     pub fn is_nothing(&self) -> bool {
         matches!(self.0, RequirementKind::Nothing)
     }

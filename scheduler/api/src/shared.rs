@@ -1,9 +1,9 @@
-//! Values that repeat from object to object: one allocation for all that are equal.
+//! Shared values: one allocation for all equal values of many objects.
 //!
 //! The pods of a template differ in little more than their name, node and times; tolerations, containers, affinity,
-//! volumes and most of the status are the same a thousand times over. Decoding finds the equal value that was decoded
-//! before and drops the new one, so that a pod takes a few hundred bytes instead of several thousand, and copying it
-//! copies a pointer.
+//! volumes and most of the status are equal in thousands of pods. Decoding finds an equal value that was decoded before
+//! and drops the new one, so that a pod takes a few hundred bytes instead of several thousand, and copying it copies a
+//! pointer.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashSet;
@@ -34,8 +34,8 @@ pub struct Pool<H> {
     default: Option<H>,
 }
 
-/// The number of different values that a pool keeps. If there are more, unused ones are dropped;
-/// if too few can be, all are. A forgotten value stays valid; the next equal one is merely a second allocation.
+/// The maximum number of different values in a pool. Above it, unused values are dropped; if too few are unused, all
+/// are dropped. A dropped value stays valid, but the next equal value is allocated again.
 const VALUES_MAX: usize = 8 * 1024;
 
 impl<H> Pool<H> {

@@ -100,7 +100,7 @@ pub struct ClaimRef {
     pub uid: Str,
 }
 
-/// From which nodes a volume can be reached.
+/// The nodes from which a volume can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeNodeAffinity {

@@ -1,5 +1,4 @@
-//! Shared strings: names, labels and images repeat across a cluster a million times, so one text is one
-//! allocation.
+//! Shared strings: names, labels and images repeat in up to a million objects, so equal texts share one allocation.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Borrow;
@@ -11,8 +10,8 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The number of different strings that a thread remembers before it forgets them all. A forgotten string stays valid;
-/// the next equal one is merely a second allocation.
+/// The maximum number of different strings that a thread remembers. Above it, all are dropped. A dropped string stays
+/// valid, but the next equal one is allocated again.
 const INTERNED_MAX: usize = 1 << 16;
 /// Longer strings are not remembered: they are messages and annotations, and do not repeat.
 const INTERNED_LEN_MAX: usize = 128;

@@ -1,4 +1,4 @@
-//! Points in time and spans, as values: the core never asks a clock.
+//! Points in time and spans, as values: the core never reads a clock.
 
 use crate::go_time::{GoTime, GoTimeError, TimeLayout};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

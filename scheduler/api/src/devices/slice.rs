@@ -334,7 +334,7 @@ impl DeviceTaintEffect {
     }
 }
 
-/// A mark on a device that keeps it from requests that do not tolerate it.
+/// A mark on a device: requests that do not tolerate it do not get the device.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaint {

@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 /// The status of a pod: its own fields, and the fields that it shares with other pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodStatus {
-    /// The node on which room is being made; empty for none.
+    /// The nominated node; empty for none.
     pub nominated_node_name: Str,
     /// The time at which the kubelet accepted the pod.
     pub start_time: Option<Time>,
@@ -132,10 +132,10 @@ pub struct SharedStatus {
     /// The conditions.
     #[serde(skip_deserializing)]
     pub conditions: Vec<PodCondition>,
-    /// The resources that the containers really have.
+    /// The actual resources of the containers.
     #[serde(deserialize_with = "null_default")]
     pub container_statuses: Vec<ContainerStatus>,
-    /// The resources that the init containers really have.
+    /// The actual resources of the init containers.
     #[serde(deserialize_with = "null_default")]
     pub init_container_statuses: Vec<ContainerStatus>,
     /// Resources of the pod as a whole, as actuated.
@@ -278,7 +278,7 @@ impl<'de> Deserialize<'de> for DecodedCondition {
     }
 }
 
-/// The resources that a container really has.
+/// The actual resources of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {

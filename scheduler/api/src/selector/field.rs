@@ -18,7 +18,7 @@ pub struct FieldTerm {
 }
 
 impl FieldTerm {
-    /// Returns whether a field with this value is meant.
+    /// Returns whether a field with this value is selected.
     pub fn matches(&self, value: &str) -> bool {
         (self.value == value) != self.negated
     }
@@ -44,7 +44,7 @@ impl FieldSelector {
         &self.0
     }
 
-    /// The value that `field` must have, if there is such.
+    /// The value that `field` must have, if the selector requires one.
     pub fn exact_value(&self, field: &str) -> Option<&Str> {
         self.0
             .iter()
@@ -52,7 +52,7 @@ impl FieldSelector {
             .map(|term| &term.value)
     }
 
-    /// Returns whether the fields that `get` looks up are meant. A field that is not set is the empty text.
+    /// Returns whether the fields that `get` looks up are selected. An unset field is the empty text.
     pub fn matches_with<V: AsRef<str>>(&self, mut get: impl FnMut(&str) -> V) -> bool {
         self.0
             .iter()
