@@ -55,7 +55,7 @@ pub enum ProfileError {
         /// The error of the plugin.
         source: ArgsError,
     },
-    /// Not exactly one order of the queue.
+    /// Not exactly one queue sort plugin.
     #[error(
         "plugins.queueSort: only one queue sort plugin required for profile with scheduler name {scheduler_name:?}, but got {got}"
     )]
@@ -108,7 +108,7 @@ pub enum ProfileError {
     /// The name of another profile.
     #[error("schedulerName: duplicate profile with scheduler name {0:?}")]
     DuplicateName(String),
-    /// The profiles want different orders of their common queue.
+    /// The profiles have different queue sort plugins.
     #[error(
         "plugins.queueSort: different queue sort plugins for profile {scheduler_name:?}: {this:?}, first: {first:?}"
     )]
@@ -120,7 +120,7 @@ pub enum ProfileError {
         /// The plugin of the first profile.
         first: String,
     },
-    /// The profiles order their common queue by one plugin with different arguments.
+    /// The profiles have one queue sort plugin with different arguments.
     #[error("pluginConfig: different queue sort plugin args for profile {0:?}")]
     QueueSortArgsDiffer(String),
 }
@@ -129,13 +129,13 @@ fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
 }
 
-/// Everything that is wrong with a list of profiles: the profile's place in the list, and the problem. An empty
-/// list of profiles has no problem of its own in here; see [`ProfileErrors::is_empty`].
+/// All problems of a list of profiles: the index of the profile, and the problem. An empty list of profiles has no
+/// problem in this list; see [`ProfileErrors::is_empty`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileErrors(pub Vec<(usize, ProfileError)>);
 
 impl ProfileErrors {
-    /// Returns whether the only problem is that there is no profile at all.
+    /// Returns whether the only problem is that there is no profile.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

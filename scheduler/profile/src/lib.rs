@@ -77,7 +77,7 @@ impl Profile {
     /// Makes the profile that `spec` asks for.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems of the profile.
     pub fn build(
         spec: &ProfileSpec,
         registry: &Registry,
@@ -201,8 +201,8 @@ impl Profile {
 }
 
 impl Profile {
-    /// The part of the profile that judges pods that have a node and wait for a resize: it filters, makes room and
-    /// holds. Plugins keep their places.
+    /// The part of the profile for pods that have a node and wait for a resize: it filters, preempts and reserves.
+    /// Plugins keep their places.
     #[must_use]
     pub fn of_resizes(&self) -> Self {
         let judges = |id: PluginId| {
@@ -252,7 +252,7 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// Complains of every name that no plugin has and of every negative weight, where the user wrote it.
+/// Reports every unknown plugin and every negative weight, with its path in the user's configuration.
 fn check_names(spec: &ProfileSpec, registry: &Registry, errors: &mut Vec<ProfileError>) {
     let unknown = |path: String, name: &str| ProfileError::UnknownPlugin {
         path,
@@ -284,7 +284,7 @@ fn check_names(spec: &ProfileSpec, registry: &Registry, errors: &mut Vec<Profile
     }
     for (i, config) in spec.plugin_config.iter().enumerate() {
         let path = format!("pluginConfig[{i}]");
-        // Two entries for one plugin would leave it open which arguments count.
+        // With two entries for one plugin, the effective arguments would be ambiguous.
         let earlier = &spec.plugin_config[..i];
         if earlier.iter().any(|c| c.name == config.name) {
             errors.push(ProfileError::RepeatedConfig {
@@ -369,7 +369,7 @@ impl Profiles {
     /// Makes all profiles and checks that they can share a queue (F-28).
     ///
     /// # Errors
-    /// Everything that is wrong with any of them.
+    /// All problems of all profiles.
     pub fn build(
         specs: &[ProfileSpec],
         registry: &Registry,

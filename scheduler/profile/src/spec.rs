@@ -1,4 +1,4 @@
-//! The description of a profile: the shape that a configuration file is read into.
+//! The description of a profile, decoded from a configuration.
 
 use berth_framework::registry::Extensions;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ macro_rules! points {
         }
 
         impl Point {
-            /// Every point, in the order in which a pod meets them.
+            /// Every point, in the order in which a pod passes them.
             pub const ALL: [Self; 16] = [$(Self::$point,)*];
 
             /// The name in metric labels.
@@ -66,7 +66,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// A plugin that is wanted at some point.
+/// A plugin that is enabled at a point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnabledPlugin {
     /// Its name.
@@ -93,12 +93,12 @@ impl EnabledPlugin {
     }
 }
 
-/// The plugins that are wanted and not wanted at one point, or at all of them.
+/// The plugins that are enabled and disabled at one point, or at all points.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PluginSet {
     /// Wanted, in order.
     pub enabled: Vec<EnabledPlugin>,
-    /// Not wanted, though a default; `*` is all of them.
+    /// The disabled default plugins; `*` disables all.
     pub disabled: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ impl PluginSet {
 /// The `plugins` of a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PluginSets {
-    /// Wanted at every point that they take part in.
+    /// Plugins enabled at all their points.
     pub multi_point: PluginSet,
     /// Wanted at single points.
     pub points: BTreeMap<Point, PluginSet>,
@@ -145,7 +145,7 @@ pub struct PluginConfig {
 /// A profile as configured, before it is merged with the defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileSpec {
-    /// Pods name their scheduler by this.
+    /// The name by which pods select their scheduler.
     pub scheduler_name: String,
     /// The percentage of nodes to find before scoring starts. Absent: all nodes are filtered and scored. Zero:
     /// kube-scheduler's adaptive percentage.
@@ -157,7 +157,7 @@ pub struct ProfileSpec {
 }
 
 impl ProfileSpec {
-    /// The name of the scheduler of pods that name none.
+    /// The scheduler name of pods without a scheduler name.
     pub const DEFAULT_SCHEDULER_NAME: &'static str = "default-scheduler";
 
     /// The default plugins with their default arguments, under a name.
@@ -170,7 +170,7 @@ impl ProfileSpec {
         }
     }
 
-    /// A profile of exactly these plugins, at every point that they take part in, without the defaults.
+    /// A profile of exactly these plugins, at all their points, without the defaults.
     pub fn of_plugins<'a>(
         scheduler_name: &str,
         plugins: impl IntoIterator<Item = &'a str>,
