@@ -156,7 +156,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// From now on, lines up to this level are logged.
+    /// Logs lines up to this level from now on.
     pub fn set_verbosity(&mut self, verbosity: u8) {
         self.verbosity = verbosity;
     }

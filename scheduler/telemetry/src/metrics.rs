@@ -102,7 +102,7 @@ impl Series {
         let mut hasher = FxHasher::default();
         for value in labels {
             hasher.write(value.as_ref().as_bytes());
-            // Two labels are not one that reads like both.
+            // Separates labels, so that two labels do not hash like a single joined one.
             hasher.write_u8(0xff);
         }
         hasher.finish()
@@ -187,7 +187,7 @@ impl<F: Families> Default for MetricsOf<F> {
 }
 
 impl Metrics {
-    /// Notes one call of a plugin at an extension point, with its time in nanoseconds.
+    /// Records one call of a plugin at an extension point, with its time in nanoseconds.
     pub fn observe_plugin(&mut self, plugin: &str, point: &str, code: Code, nanos: u64) {
         let labels = [plugin, point, code.as_str()];
         let seconds = nanos as f64 / 1e9;
@@ -227,7 +227,7 @@ impl<F: Families> MetricsOf<F> {
         }
     }
 
-    /// Notes an observation in a histogram.
+    /// Records an observation in a histogram.
     pub fn observe(&mut self, metric: F, labels: &[&str], observed: f64) {
         let MetricKind::Histogram(buckets) = metric.family().kind else {
             debug_assert!(false, "{} is no histogram", metric.family().name);
@@ -245,7 +245,7 @@ impl<F: Families> MetricsOf<F> {
         }
     }
 
-    /// Adds counters, gauges and observations that were noted elsewhere.
+    /// Adds counters, gauges and observations that were recorded elsewhere.
     pub fn absorb(&mut self, other: &Self) {
         for (at, series) in other.series.iter().enumerate() {
             for (values, value) in &series.entries {
@@ -279,7 +279,7 @@ impl<F: Families> MetricsOf<F> {
         self.series[metric.at()].get(labels)
     }
 
-    /// Forgets the series of one metric.
+    /// Drops the series of one metric.
     pub fn forget(&mut self, metric: F) {
         self.series[metric.at()] = Series::default();
     }
