@@ -35,8 +35,8 @@ pub(super) fn complete(plugin: &Registration, given: &Value, features: &FeatureG
     Value::Object(fields)
 }
 
-/// Adds a problem when arguments are of another kind than the plugin's, or are given to a plugin that takes none.
-/// `path` is where they are.
+/// Adds a problem if the arguments are of another kind than the plugin's, or if the plugin takes none. `path` is their
+/// path.
 pub(super) fn check_envelope(plugin: &Registration, args: &Value, path: &str, problems: &Problems) {
     let name = plugin.name();
     match plugin.args_kind() {

@@ -1,4 +1,4 @@
-//! The checks of a configuration by the plugins: whether they exist, and whether they take their arguments.
+//! The checks of a configuration by the plugins: existence of the plugins, and their arguments.
 
 use super::error::Problems;
 use super::profile::ProfileConfig;
@@ -43,7 +43,7 @@ fn check_args(
 ) {
     for (i, config) in profile.plugin_config.iter().enumerate() {
         let path = format!("{path}.pluginConfig[{i}].args");
-        // The arguments of another kind would only be complained of twice.
+        // Arguments of another kind would otherwise be reported twice.
         let known = i >= profile.given_args || problems.has(&path, true);
         let Some(plugin) = registry.get(&config.name).filter(|_| !known) else {
             continue;

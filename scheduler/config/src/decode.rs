@@ -8,7 +8,7 @@ use super::{API_GROUP, API_VERSION, ClientConnection, Config, KIND, KnownPlugins
 use berth_profile::ProfileSpec;
 use serde_json::Value;
 
-/// Reads a document. None when it is something else altogether; then reading on would only confuse.
+/// Decodes a document. `None` if it is not a configuration at all; further errors would only confuse.
 pub(super) fn decode(document: &Value, known: KnownPlugins, problems: &Problems) -> Option<Config> {
     if !document.is_object() {
         let hint = format!("start with `apiVersion: {API_VERSION}` and `kind: {KIND}`");
@@ -51,7 +51,7 @@ pub(super) fn decode(document: &Value, known: KnownPlugins, problems: &Problems)
     if !profiles.is_empty() {
         config.profiles = profiles;
     }
-    // An empty name is one that was given, and is refused.
+    // An empty name counts as given, and is refused.
     let is_named = document
         .pointer("/profiles/0/schedulerName")
         .is_some_and(|name| !name.is_null());

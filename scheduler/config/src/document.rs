@@ -1,12 +1,12 @@
-//! From text to a value, as kube-scheduler reads its file: the first YAML document counts, and plain scalars have the
-//! meaning of YAML 1.1 (`yes` is true, `010` is eight).
+//! Parsing, as in kube-scheduler: the first YAML document counts, and plain scalars have the meaning of YAML 1.1 (`yes`
+//! is true, `010` is eight).
 
 use super::error::ConfigError;
 use serde_json::Value;
 
 /// The maximum length of a configuration.
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
-/// Objects and lists may be nested so deep.
+/// The maximum depth of nested objects and lists.
 const DEPTH_MAX: usize = 64;
 /// The maximum number of values of a document.
 const VALUES_MAX: usize = 50_000;

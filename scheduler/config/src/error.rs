@@ -1,4 +1,4 @@
-//! The faults of a configuration: every problem with its place and, where there is one, the way out.
+//! The faults of a configuration: every problem with its path and, if there is one, the remedy.
 
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -33,7 +33,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Everything that is wrong with a configuration; at least one problem.
+/// All problems of a configuration; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     /// The source of the configuration, such as the name of its file.
@@ -74,7 +74,7 @@ impl Problems {
         self.push(path.into(), message.into(), None::<String>);
     }
 
-    /// The same, with a way out.
+    /// The same, with a remedy.
     pub(super) fn add_with_hint(
         &self,
         path: impl Into<String>,
@@ -119,7 +119,7 @@ impl Problems {
         self.add(path, format!("Duplicate value: {value}"));
     }
 
-    /// Returns whether something is wrong at `path` or, with `below`, anywhere below it.
+    /// Returns whether there is a problem at `path` or, with `below`, anywhere below it.
     pub(super) fn has(&self, path: &str, below: bool) -> bool {
         let errors = self.errors.borrow();
         errors

@@ -22,13 +22,13 @@ const HTTP_TIMEOUT: GoDuration = GoDuration::from_secs(5);
 pub struct Extender {
     /// The address that the verbs are put behind.
     pub url_prefix: String,
-    /// Filters nodes; empty: it does not.
+    /// The verb for filtering nodes; empty if the extender does not filter.
     #[serde(skip_serializing_if = "is_empty")]
     pub filter_verb: String,
     /// The verb for preemption; empty if the extender does not support it.
     #[serde(skip_serializing_if = "is_empty")]
     pub preempt_verb: String,
-    /// Ranks nodes; empty: it does not.
+    /// The verb for scoring nodes; empty if the extender does not score.
     #[serde(skip_serializing_if = "is_empty")]
     pub prioritize_verb: String,
     /// The weight of its ranks.
@@ -48,7 +48,7 @@ pub struct Extender {
     /// Whether it caches nodes itself and needs only their names.
     #[serde(skip_serializing_if = "is_empty")]
     pub node_cache_capable: bool,
-    /// The resources that it looks after; without any it is asked about every pod.
+    /// The resources that it manages; without any it is called for every pod.
     #[serde(skip_serializing_if = "is_empty")]
     pub managed_resources: Vec<ManagedResource>,
     /// Whether scheduling continues if it fails.
@@ -75,18 +75,18 @@ pub struct ExtenderTls {
     /// The file of the certificate authorities.
     #[serde(skip_serializing_if = "is_empty")]
     pub ca_file: String,
-    /// Our certificate, PEM; before the file.
+    /// The client certificate, PEM; takes precedence over the file.
     #[serde(serialize_with = "in_base64", skip_serializing_if = "is_empty")]
     pub cert_data: Vec<u8>,
-    /// Our key, PEM; before the file.
+    /// The client key, PEM; takes precedence over the file.
     #[serde(serialize_with = "in_base64", skip_serializing_if = "is_empty")]
     pub key_data: Vec<u8>,
-    /// The certificate authorities, PEM; before the file.
+    /// The certificate authorities, PEM; take precedence over the file.
     #[serde(serialize_with = "in_base64", skip_serializing_if = "is_empty")]
     pub ca_data: Vec<u8>,
 }
 
-/// A resource that an extender looks after.
+/// A resource that an extender manages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ManagedResource {
@@ -188,7 +188,7 @@ fn is_empty<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The resources that extenders look after alone.
+/// The resources that extenders manage alone.
 fn ignored(extenders: &[Extender]) -> impl Iterator<Item = &str> {
     let managed = extenders.iter().flat_map(|e| &e.managed_resources);
     managed

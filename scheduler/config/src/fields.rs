@@ -12,7 +12,7 @@ pub struct ConfigField {
     pub meaning: &'static str,
     /// The reason why it has no effect; empty when it has one.
     pub no_effect: &'static str,
-    /// The value, as JSON, that asks for nothing and needs no warning; for fields without effect.
+    /// The value, as JSON, that needs no warning because it is the default behaviour; for fields without effect.
     neutral: &'static str,
 }
 
@@ -70,7 +70,7 @@ pub const FIELDS: &[ConfigField] = &[
     works("extenders[].ignorable", "Whether scheduling continues without the extender if it fails."),
 ];
 
-/// A warning for every field of a document that asks for something that it does not get.
+/// A warning for every field of a document whose value has no effect.
 pub(super) fn warnings(document: &Value) -> Vec<String> {
     FIELDS
         .iter()

@@ -58,7 +58,7 @@ pub const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 /// The kind of the configuration.
 pub const KIND: &str = "KubeSchedulerConfiguration";
 
-/// A configuration with everything that was left out filled in.
+/// A configuration with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The number of threads that a pass over the nodes may use.
@@ -125,7 +125,7 @@ pub struct LeaderElection {
     pub renew_deadline: GoDuration,
     /// The time that every candidate waits between two attempts.
     pub retry_period: GoDuration,
-    /// The kind of object that they meet at; `leases`.
+    /// The kind of object for the election; `leases`.
     pub resource_lock: String,
     /// Its namespace.
     pub resource_namespace: String,
@@ -151,7 +151,7 @@ impl Default for LeaderElection {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientConnection {
-    /// The kubeconfig file; empty: none is named.
+    /// The kubeconfig file; empty if none is named.
     pub kubeconfig: String,
     /// The accepted content type; empty: the content type of requests.
     pub accept_content_types: String,

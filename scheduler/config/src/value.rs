@@ -1,4 +1,4 @@
-//! From values to fields: strictly, and with the path of whatever is wrong.
+//! Decoding of values to fields: strict, and with the path of every problem.
 //!
 //! Fields are read one by one instead of through a derived decoder, so that one bad field does not hide the next
 //! and every problem can state its place.
@@ -67,7 +67,7 @@ pub(super) struct ConfigObject<'a> {
 }
 
 impl<'a> ConfigObject<'a> {
-    /// Opens a value. One that is no object is complained of and read as an empty one.
+    /// Opens a value. A value that is no object is reported and read as an empty object.
     pub(super) fn open(value: &'a Value, path: String, problems: &'a Problems) -> Self {
         if !matches!(value, Value::Object(_) | Value::Null) {
             problems.invalid(&path, value.clone(), "must be an object");
@@ -140,7 +140,7 @@ impl<'a> ConfigObject<'a> {
         Some(Self::open(value, self.path(field), self.problems))
     }
 
-    /// Reports every field that was not read.
+    /// Reports every unread field.
     pub(super) fn close(self) {
         for field in self.fields.into_iter().flat_map(Map::keys) {
             if self.known.contains(&field.as_str()) {
