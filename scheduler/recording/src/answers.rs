@@ -1,9 +1,9 @@
 //! The recorded answers of extenders, for a model.
 //!
-//! A recording contains the answers of extenders without the questions. A replay of the recording asks the same
-//! questions, so its jobs determine which answer belongs to which ([`RecordedAnswers::asked`]). In a model, other
-//! questions are asked: about the same pods, and in part about other nodes. They are answered as far as the recording
-//! has an answer ([`RecordedAnswers::answering`]).
+//! A recording contains the answers of extenders without the requests. A replay of the recording makes the same
+//! requests, so its jobs determine the request of each answer ([`RecordedAnswers::asked`]). A model makes other
+//! requests: for the same pods, and partly for other nodes. They are answered if the recording has an answer
+//! ([`RecordedAnswers::answering`]).
 
 use crate::entry::JobValue;
 use crate::replay::{Follow, ReplayDifference};
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 /// The reason to reject a node about which the recorded extender was not asked.
 const UNKNOWN: &str = "the recording contains no answer of the extender about this node";
 
-/// A question: to which extender, which call, and about which pod.
+/// A request: the extender, the call, and the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ExtenderQuestion {
     extender: Str,

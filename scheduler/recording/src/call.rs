@@ -11,7 +11,7 @@ pub(crate) trait Wording {
     fn name(&mut self, name: &str) -> String;
     /// A text for people.
     fn text(&mut self, text: &str) -> String;
-    /// An object is created that has this name, generated from the other one.
+    /// A created object with this name, which was generated from the other name.
     fn generated(&mut self, name: &str, from: &str);
     /// An object, or a part of it, in the API's JSON.
     fn body(&mut self, body: &Value) -> Value;

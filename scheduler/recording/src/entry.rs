@@ -153,11 +153,11 @@ pub enum Entry {
     ScheduleOne,
     /// The outputs were taken.
     TakeOutputs,
-    /// The core took over this configuration: a KubeSchedulerConfiguration, complete, as JSON.
+    /// The core applied this configuration: a complete KubeSchedulerConfiguration as JSON.
     Reconfigure(String),
     /// The core was closed.
     Close,
-    /// A cycle has ended like this.
+    /// A scheduling cycle has ended with this result.
     Decided(PodRef, CycleResult),
     /// This call was handed out; see [`describe`](crate::describe).
     Called(CallId, String),

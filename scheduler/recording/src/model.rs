@@ -94,7 +94,7 @@ struct Model<'a> {
     outcome: Modelled,
 }
 
-/// Gives a scheduler the configuration that the recorded one took over at this time.
+/// Applies the configuration that the recorded scheduler applied at this time.
 pub type TakeOver<'a> = &'a mut dyn FnMut(&mut Scheduler, &str, Time);
 
 /// Runs the model over a recording, up to this time. `scheduler` has received nothing yet. `take_over` is called where
@@ -200,7 +200,7 @@ impl Model<'_> {
         self.recorded_evictions.extend(uid);
     }
 
-    /// Time passes: backoffs and flushes that are due on the way happen when they are due.
+    /// Advances the time. Due backoffs and flushes happen at their own times.
     fn advance(&mut self, to: Time) {
         self.settle();
         while let Some(wake) = self.scheduler.next_wake(self.now) {
@@ -214,7 +214,7 @@ impl Model<'_> {
         self.now = self.now.max(to);
     }
 
-    /// Lets the core do everything that it can do now.
+    /// Lets the core do all pending work.
     fn settle(&mut self) {
         if !self.leads {
             return;
@@ -344,7 +344,7 @@ impl Model<'_> {
             return self.scheduler.apply(change, self.now);
         };
         let uid = recorded.uid();
-        // An eviction of the recorded scheduler is no change from outside.
+        // An eviction by the recorded scheduler is not an external change.
         if self.recorded_evictions.contains(uid.as_str()) && self.ours.contains_key(uid) {
             return;
         }

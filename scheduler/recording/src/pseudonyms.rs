@@ -51,7 +51,7 @@ const KNOWN: [&str; 10] = [
 ];
 /// The message of the API server in the status of a gated pod: the core compares it with its own text.
 const KNOWN_TEXT: &str = "Scheduling is blocked due to non-empty scheduling gates";
-/// Words that mean something to the scheduler: images without a tag have this one.
+/// Words with a meaning for the scheduler: the tag of images without a tag.
 const KNOWN_WORDS: [&str; 1] = ["latest"];
 /// Keys of these domains, and of their subdomains, have a meaning.
 const KNOWN_DOMAINS: [&str; 3] = ["kubernetes.io", "k8s.io", "berth.dev"];

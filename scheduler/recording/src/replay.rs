@@ -41,7 +41,7 @@ impl fmt::Display for ReplayOutput {
     }
 }
 
-/// The replayed core made something else of an input than the recorded one.
+/// The output of the replayed core for an input differs from the recorded one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayDifference {
     /// The number of the input.
@@ -94,7 +94,7 @@ impl Until {
 pub enum Stop {
     /// At the end of the recording.
     End,
-    /// At the end of the last complete block: the recorded process did not stop in order.
+    /// At the end of the last complete block: the recorded process did not exit cleanly.
     Killed,
     /// As requested.
     Until,
@@ -462,7 +462,7 @@ impl Replay<'_, '_> {
         }
     }
 
-    /// The output of the core for the last input that the recording does not contain.
+    /// The output of the core for the last input, which the recording does not contain.
     fn settle(&mut self) {
         while let Some((made, _)) = self.made.pop() {
             self.count(&made);

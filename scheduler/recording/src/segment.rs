@@ -32,7 +32,8 @@ pub const FILE_HEADER_LEN: usize = 24;
 pub(crate) const BLOCK_HEADER_LEN: usize = 36;
 /// A block is closed when its lines are this long, in bytes.
 pub(crate) const BLOCK_LEN: usize = 256 * 1024;
-/// A block that claims longer lines is damaged, in bytes: one line can be as long as the largest object.
+/// The maximum length of the lines of a block, in bytes: one line can be as long as the largest object. A block that
+/// claims more is damaged.
 const BLOCK_LEN_MAX: usize = 64 * 1024 * 1024;
 
 /// The name of a file of a run.
@@ -59,7 +60,7 @@ pub(crate) fn file_header(run: u64, number: u32) -> Vec<u8> {
 /// Checks the header of a file.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// The reason why it cannot be read.
 pub(crate) fn check_file_header(bytes: &[u8]) -> Result<(), String> {
     if bytes.len() < FILE_HEADER_LEN {
         return Err(format!(
@@ -161,7 +162,7 @@ pub(crate) struct Block {
 pub(crate) struct BadBlock {
     /// The fault.
     pub(crate) what: String,
-    /// The entries that the block claims to contain, if its header can be read: the first, and how many.
+    /// The entries that the block claims to contain, if its header can be read: the first one, and the number.
     pub(crate) claims: Option<(u64, u32)>,
 }
 

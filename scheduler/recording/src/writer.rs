@@ -23,7 +23,7 @@ impl RecordedObjects {
         self.0.insert(key(object), object.clone());
     }
 
-    /// Another object may have the name by now.
+    /// Another object may have the name now.
     pub(crate) fn unset(&mut self, object: &Object) {
         let key = key(object);
         let uid = &object.metadata().uid;
@@ -202,7 +202,7 @@ fn create(dir: &Path, run: u64, number: u32) -> io::Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // A recording names every pod of the cluster: only its owner reads it.
+        // A recording names every pod of the cluster, so only its owner may read it.
         options.mode(0o600);
     }
     options.open(dir.join(file_name(run, number)))
