@@ -270,7 +270,7 @@ impl Groups {
         tree
     }
 
-    /// The highest group on the way from a pod group to its root that is evicted as a whole.
+    /// The highest ancestor of a pod group, or the group itself, that is evicted as a whole.
     pub fn disrupted_as_a_whole(&self, leaf: &GroupKey) -> Option<GroupKey> {
         let path = self.path_to_root(leaf).ok()?;
         let mut highest_first = path.into_iter().rev();

@@ -1,6 +1,6 @@
 //! Objects that only some nodes can access, such as volumes and storage capacity, by a label that these nodes have.
 //!
-//! Volumes that are local to a node are found by the label of the node, however many there are on other nodes.
+//! Volumes that are local to a node are found by the label of the node, independent of the number of other volumes.
 
 use berth_api::node_selector::NodeSelector;
 use berth_api::selector::LabelSelector;
