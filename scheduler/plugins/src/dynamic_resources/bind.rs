@@ -320,7 +320,7 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod:
                 || reserved.shared_until.is_some()
                 || is_stored_for(look_up(cx.cluster, claim), &reserved.consumer))
         {
-            // The reservation for a group stays as long as the group.
+            // The reservation for a group is kept until the group is deleted.
             cx.outbox
                 .call(writes::release(claim, &reserved.consumer).into());
         }

@@ -13,7 +13,7 @@ use berth_framework::{ApiCall, Code, CycleState, PodInfo, Write};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A pod on its way to the node `a`.
+/// A pod that is being bound to the node `a`.
 struct Run {
     world: World,
     plugin: VolumeBinding,
@@ -114,7 +114,7 @@ impl Run {
         plugin.pre_bind(&mut cx, state, &self.pod, &node, Some(reason.into()))
     }
 
-    /// Makes all writes: as far as the wait for the claims, or the end.
+    /// Makes all writes, until the wait for the claims or the end.
     fn write_all(&mut self) -> Step {
         let mut step = self.pre_bind();
         while notified(&step) == "writes" {

@@ -208,7 +208,7 @@ fn a_deleted_claim_is_reported_as_far_as_it_matters() {
     assert_eq!(written(&w), [why]);
 }
 
-/// a claim that is made over to the pod lets it in, though nothing else of the claim has changed.
+/// a claim whose owner becomes the pod admits it, though no other field of the claim has changed.
 #[test]
 fn a_claim_may_be_made_over_to_the_pod() {
     for (owner, place) in [("p", QueuedIn::Active), ("else", QueuedIn::Gated)] {

@@ -136,7 +136,7 @@ fn the_quorum_is_not_stated_once_it_is_met() {
     assert_eq!(stated_now(&mut w, &["p2", "p3"]), [QUORUM; 2]);
 }
 
-/// G-10, Q-30: the flush asks all members of a gated group again.
+/// G-10, Q-30: the flush evaluates PreEnqueue of all members of a gated group again.
 #[test]
 fn the_flush_asks_every_member_again() {
     use berth_framework::testing::fake;

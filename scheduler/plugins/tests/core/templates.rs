@@ -91,7 +91,7 @@ fn one_pod_of_a_template_is_evaluated_whatever_the_template_contains() {
     assert_eq!(evaluated_in_vain(&mut w).len(), 1, "with a priority");
 }
 
-/// without SchedulerPreQueueingHints, an event asks all waiting pods, as in kube-scheduler v1.36.
+/// without SchedulerPreQueueingHints, an event evaluates all waiting pods, as in kube-scheduler v1.36.
 #[test]
 fn all_pods_are_evaluated_without_the_gate() {
     let features = FeatureGates::default().with(Feature::SchedulerPreQueueingHints, false);

@@ -99,7 +99,7 @@ fn chosen(victims: usize) -> Observation {
     })
 }
 
-/// P-1, P-19, P-20: every attempt counts, and so do the victims: all of them, unless every one is on its way already.
+/// P-1, P-19, P-20: every attempt counts, and so do all victims, unless every one is terminating already.
 #[test]
 fn attempts_and_victims_are_counted() {
     use Observation::PreemptionAttempt;
