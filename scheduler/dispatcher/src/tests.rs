@@ -22,7 +22,7 @@ use std::sync::Arc;
 struct Desk {
     dispatcher: Dispatcher,
     now: Time,
-    /// The calls on their way, oldest first.
+    /// The calls in flight, oldest first.
     sent: Vec<(CallId, ApiCall)>,
     ended: BTreeMap<CallId, Finished>,
 }
@@ -225,7 +225,7 @@ impl Desk {
         texts
     }
 
-    /// Answers a call that is on its way.
+    /// Answers a call in flight.
     fn answer(&mut self, id: CallId, answer: Result<impl Into<Response>, CallError>) {
         let before = self.sent.len();
         self.sent.retain(|(sent, _)| *sent != id);
@@ -234,7 +234,7 @@ impl Desk {
         self.look();
     }
 
-    /// Answers the oldest call on its way.
+    /// Answers the oldest call in flight.
     fn answer_first(&mut self, answer: Result<impl Into<Response>, CallError>) {
         let id = self.sent.first().expect("a call is on its way").0;
         self.answer(id, answer);

@@ -262,7 +262,7 @@ fn set_condition(pod: &mut Pod, patch: &ConditionPatch) {
     condition.observed_generation = patch.observed_generation;
 }
 
-/// The pod as the server has it, as far as we know: the stored object with the writes that have succeeded.
+/// The known state of the pod on the server: the stored object with the successful writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base<'a> {
     pub(super) stored: &'a Pod,

@@ -92,7 +92,7 @@ fn every_call_keeps_the_contract() {
     }
 }
 
-/// D-5: ids grow with every call that is handed in, whatever becomes of it.
+/// D-5: ids increase with every accepted call, whatever its result.
 #[test]
 fn calls_are_numbered_as_they_come() {
     let mut desk = desk();
@@ -111,8 +111,7 @@ fn calls_are_numbered_as_they_come() {
     assert_eq!(desk.send(), ["bind p n1", "bind q n1"]);
 }
 
-/// D-6, D-9, D-14, cases 159, 160: from nothing to waiting to on its way; with a newer call to waiting again, else to
-/// nothing.
+/// D-6, D-9, D-14, cases 159, 160: a call waits, then is in flight; afterwards a newer call waits, or nothing is left.
 #[test]
 fn an_object_goes_from_state_to_state() {
     let state = |desk: &Desk| {

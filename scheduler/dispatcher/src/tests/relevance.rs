@@ -154,7 +154,7 @@ fn a_waiting_call_and_a_newer_one() {
     }
 }
 
-/// D-7, D-9, D-14, cases 150, 153, 154, 159: the old call is on its way.
+/// D-7, D-9, D-14, cases 150, 153, 154, 159: the old call is in flight.
 #[test]
 fn a_call_on_its_way_and_a_newer_one() {
     struct Case {
@@ -348,7 +348,7 @@ fn a_closed_dispatcher_sends_nothing() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// D-13: how long a call was on its way; it ends once.
+/// D-13: the time that a call was in flight; it ends once.
 #[test]
 fn a_call_knows_how_long_it_took() {
     let mut desk = desk();

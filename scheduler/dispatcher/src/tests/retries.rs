@@ -57,7 +57,7 @@ fn which_failures_are_repeated() {
     }
 }
 
-/// D-19: the dispatcher waits as long as the server asks (Retry-After), and every attempt still counts.
+/// D-19: the dispatcher waits for the time that the server requests (Retry-After), and every attempt still counts.
 #[test]
 fn the_pause_that_the_server_asks_for_is_made() {
     let mut desk = desk();

@@ -212,7 +212,7 @@ fn what_has_become_needless_is_not_sent() {
     }
 }
 
-/// D-7: the pod is tried again while its first write is on its way: one result for both. Another node is another write.
+/// D-7: the pod is tried again while its first write is in flight: one result for both. Another node is another write.
 #[test]
 fn equal_writes_share_one_call() {
     let mut desk = desk();
