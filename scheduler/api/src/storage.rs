@@ -306,7 +306,7 @@ impl CsiStorageCapacity {
     }
 }
 
-/// A volume that is attached to a node, or on its way.
+/// A volume that is attached or being attached to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachment {

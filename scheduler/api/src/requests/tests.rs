@@ -3,7 +3,7 @@
 use super::*;
 use crate::resources::EPHEMERAL_STORAGE;
 
-/// CPU in milli, memory in bytes, and pods-level resources as far as a case has them.
+/// CPU in milli, memory in bytes, and pod-level resources if a case has them.
 fn sums(pod: &str, options: SumOptions) -> (i64, i64) {
     let pod: Pod = serde_json::from_str(pod).unwrap_or_else(|e| panic!("{pod}: {e}"));
     let resources = pod_resources(&pod, options);
