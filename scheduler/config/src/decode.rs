@@ -65,7 +65,7 @@ pub(super) fn decode(document: &Value, known: KnownPlugins, problems: &Problems)
     Some(config)
 }
 
-/// Returns whether the document is a configuration of this version, as far as it states it.
+/// Returns whether the document is a configuration of this version. Absent fields do not contradict that.
 fn check_type(at: &mut ConfigObject<'_>) -> bool {
     let problems = at.problems;
     let kind: Option<String> = at.read("kind");

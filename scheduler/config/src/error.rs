@@ -38,7 +38,7 @@ impl fmt::Display for ConfigError {
 pub struct ConfigErrors {
     /// The source of the configuration, such as the name of its file.
     pub source_name: String,
-    /// The problems, in the order of the document as far as they have one.
+    /// The problems, in the order of the document where they have a position.
     pub errors: Vec<ConfigError>,
     /// The number of further problems.
     pub left_out: usize,
