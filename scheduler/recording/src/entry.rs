@@ -38,7 +38,7 @@ pub struct Start {
     pub pseudonyms: bool,
 }
 
-/// The result of a job, as far as a recording can contain it.
+/// The result of a job, if a recording can contain it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum JobValue {
@@ -285,7 +285,7 @@ fn kind_name(kind: Kind) -> String {
     format!("{plural}.{version}.{group}")
 }
 
-/// Kinds by name. Each custom kind is made once, because its name is kept for as long as the program runs.
+/// Kinds by name. Each custom kind is created once, because its name is kept until the process exits.
 #[derive(Debug)]
 pub(crate) struct Kinds(BTreeMap<String, Kind>);
 

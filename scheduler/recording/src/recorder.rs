@@ -281,7 +281,7 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         if self.gap.is_none() && !self.status.failed.load(Ordering::Relaxed) {
             self.push(Entry::End);
-            // The queue is drained without the core by now, so this waits for the disk at most.
+            // The queue is drained without the core, so this waits for the disk at most.
             let batch = mem::take(&mut self.batch);
             self.status
                 .waiting
