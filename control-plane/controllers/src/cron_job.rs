@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// The annotation of a job with the time for which it was scheduled.
+/// The annotation of a job with its scheduled time.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// The number of missed times that are counted before the controller starts from the most recent one.
 const MISSED_MAX: usize = 100;
@@ -66,7 +66,7 @@ impl Controller for CronJobs {
         let started = observed
             .and_then(|()| clean_up(cx, &cron, &jobs))
             .and_then(|()| start_due(cx, key, &cron, &mut status));
-        // An object that was started must be recorded, whatever failed then.
+        // The status records a started object even if a later step failed.
         cx.write_status(CRON_JOB, &cron, status)?;
         started
     }
@@ -89,7 +89,7 @@ fn is_successful(job: &Value) -> bool {
     finished(job).is_some_and(|c| c["type"] == "Complete")
 }
 
-/// Returns whether the active jobs of a status contain one for which this holds.
+/// Returns whether an active job of a status satisfies the condition.
 fn is_active(status: &Value, is_it: impl Fn(&Value) -> bool) -> bool {
     items(&status["active"]).iter().any(is_it)
 }
@@ -206,7 +206,7 @@ fn delete(
     Ok(())
 }
 
-/// The most recent time of the schedule that has come, how many have been missed, and the next one.
+/// The most recent scheduled time, the number of missed times, and the next time.
 struct Due {
     latest: Option<Timestamp>,
     missed: usize,
@@ -245,7 +245,7 @@ fn close_to(now: Timestamp, at: Timestamp, next: Option<Timestamp>) -> Timestamp
     from.unwrap_or(at)
 }
 
-/// Starts the job whose time has come, if the CronJob allows it, and comes back at the next time.
+/// Starts the job if it is due and the CronJob allows it, and requests a reconcile at the next time.
 fn start_due(
     cx: &mut ControllerContext<ControllerKey>,
     key: &ControllerKey,
@@ -281,7 +281,7 @@ fn start_due(
     }
     let due = due(&schedule, &zone, since, now);
     let Some(next) = due.next else {
-        // The 31st of February is well-formed, but never comes. The text is that of kube-controller-manager.
+        // The 31st of February is well-formed, but does not exist. The text is kube-controller-manager's.
         let message = format!(
             "invalid schedule: {text} : time difference between two schedules is less than 1 second"
         );
@@ -414,7 +414,7 @@ mod tests {
                 3,
                 "00:20:00",
             ),
-            // After 100 times the ones in between are skipped.
+            // After 100 missed times, the times in between are skipped.
             (
                 five,
                 "00:00:00",
@@ -423,7 +423,7 @@ mod tests {
                 101,
                 "24:00:00",
             ),
-            // Times of @every follow from the last one, however many were missed.
+            // Times of @every count from the last one, even if several were missed.
             (every, "00:02:11", "00:07:10", None, 0, "00:07:11"),
             (
                 every,

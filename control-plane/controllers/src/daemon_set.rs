@@ -115,7 +115,7 @@ impl Controller for DaemonSets {
             pause.is_none()
         });
         let done = carry_out(cx, &set, &steps, &newest);
-        // The status is computed from the pods after the steps, not from those before.
+        // The status is computed from the pods after the steps.
         let view = DaemonView::new(cx, &set, &template, &nodes, &newest);
         let (status, next) = view.status();
         cx.write_status(DAEMON_SET, &set, status)?;
@@ -295,7 +295,7 @@ impl<'a> DaemonView<'a> {
         steps
     }
 
-    /// The pods that a node has too many or too few, whatever their revision.
+    /// Creates a missing pod of a node, or deletes surplus pods, of any revision.
     fn place(&self, steps: &mut Steps, node: &str, place: NodePlacement, pods: &[StoredObject]) {
         if !place.may_stay {
             steps
@@ -356,7 +356,7 @@ impl<'a> DaemonView<'a> {
                 if self.is_available(old) {
                     candidates.push(old);
                 } else {
-                    // It serves nothing, so its replacement costs nothing.
+                    // The pod is not available, so its replacement costs no availability.
                     doomed.push(old);
                 }
                 continue;

@@ -1,8 +1,8 @@
-//! The Deployment controller: one replica set per pod template, rolled from the old ones to the new one.
+//! The Deployment controller: one replica set per pod template, and rollouts to the current template.
 //!
-//! The arithmetic is in `rolling` and `scaling`, conditions and events in `status`, both pure; here is the order of
-//! things, as kube-controller-manager does them. Each reconcile takes one step; the replica sets' changes bring
-//! the next one.
+//! The arithmetic is in `rolling` and `scaling`, conditions and events in `status`, both pure. This module has the
+//! order of the steps, as in kube-controller-manager. Each reconcile takes one step; the changes of the replica sets
+//! cause the next reconcile.
 
 mod revision;
 mod rolling;

@@ -1,5 +1,5 @@
-//! The disruption controller: keeps the status of PodDisruptionBudgets up to date, from which evictions are counted
-//! off.
+//! The disruption controller: updates the status of PodDisruptionBudgets, whose number of allowed disruptions evictions
+//! decrement.
 
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource, StoredObject, gr};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A pod whose eviction was admitted counts as available again when it is not being deleted after this time.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
-/// A reconcile looks at all pods of a namespace; before it does so again it waits this long per pod …
+/// A reconcile examines all pods of a namespace; the next one waits this long per pod …
 const PAUSE_PER_POD: Duration = Duration::from_micros(20);
 /// … and never longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ struct ExpectedPods {
     pods: i32,
     /// The pods of them that have to be healthy.
     healthy: i32,
-    /// Whether a pod has no controller, so that its share of the whole is unknown.
+    /// Whether a pod has no controller, so that the total is unknown.
     unmanaged: bool,
 }
 
@@ -179,7 +179,7 @@ fn scale(
     Ok((sum, unmanaged))
 }
 
-/// The replicas that the owner of a pod wants, or the Deployment of that owner.
+/// The desired replicas of the owner of a pod, or of that owner's Deployment.
 fn replicas_of(
     cx: &ControllerContext<ControllerKey>,
     namespace: &str,

@@ -155,7 +155,7 @@ fn slice_port(port: &Value) -> Value {
     new
 }
 
-/// The key by which ports are sorted and compared.
+/// The sort key of ports; equal ports have equal keys.
 fn port_key(port: &Value) -> (String, String) {
     let name = port["name"].as_str().unwrap_or_default();
     let rest = format!(
@@ -374,7 +374,7 @@ mod tests {
         api.list(ENDPOINT_SLICE.resource, Some("n"))
     }
 
-    /// Each slice as `family ports: addresses`, those that are not ready with a `-`.
+    /// Each slice as `family ports: addresses`; addresses that are not ready have a `-`.
     fn shown(api: &Fake) -> Vec<String> {
         let mut shown: Vec<String> = slices(api)
             .iter()

@@ -478,7 +478,7 @@ impl Controller for Legacy {
     ) -> Result<(), AccessError> {
         let known = cx.cache(ENDPOINTS).get(key).cloned();
         let Some(service) = wanted(cx, key) else {
-            // Those of services without a selector are not made here.
+            // Slices of services without a selector are not created by this controller.
             return match known {
                 Some(known)
                     if cx.cache(SERVICE).get(key).is_none()

@@ -1,17 +1,17 @@
-//! The time after which failed pods are replaced: the first at once, further ones at the same place later and later, as
-//! in the DaemonSet controller of kube-controller-manager. Without that, a controller and a kubelet that rejects its
-//! pods would create and delete pods without a pause.
+//! The delay before failed pods are replaced: none for the first, then increasing for further failures at the same
+//! place, as in the DaemonSet controller of kube-controller-manager. Otherwise a controller and a kubelet that rejects
+//! its pods would create and delete pods without a pause.
 
 use berth_objects::object::ControllerKey;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The pause before the second pod is replaced; it doubles with each further one …
+/// The pause before the second replacement; it doubles with each further one …
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// … and is no longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(15 * 60);
-/// From this number of places on, those without a failure for long are forgotten.
+/// From this number of places on, places without a recent failure are removed.
 const PLACES: usize = 1024;
 
 /// The last failure at a place.
@@ -31,7 +31,7 @@ impl LastFailure {
 #[derive(Debug)]
 pub(super) struct FailedPods {
     failures: FxHashMap<(ControllerKey, String), LastFailure>,
-    /// At this number of places, those without a failure for long are forgotten.
+    /// From this number of places on, places without a recent failure are removed.
     places_max: usize,
 }
 

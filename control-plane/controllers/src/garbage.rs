@@ -1,10 +1,10 @@
 //! The garbage collector: deletes what has lost its owners.
 //!
-//! Watches every kind and keeps, per owner UID, who depends on it. An object is looked at when its owners may have
-//! gone: when it appears, when its owner references change and when an owner disappears. Deletion is background
-//! (the owner is deleted at once, then its dependants, one after the other), foreground (the owner stays, with the
-//! finalizer `foregroundDeletion`, until its blocking dependants were deleted) or orphaning (the finalizer `orphan`:
-//! the dependants are let go first).
+//! Watches every kind and keeps the dependants of each owner UID. An object is examined when its owners may be deleted:
+//! when it is created, when its owner references change, and when an owner is deleted. Deletion is background (the
+//! owner is deleted first, then its dependants one by one), foreground (the owner keeps the finalizer
+//! `foregroundDeletion` until its blocking dependants are deleted) or orphaning (the finalizer `orphan`: references of
+//! the dependants are removed first).
 
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch};
 use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
@@ -32,7 +32,7 @@ pub(super) struct DependantItem {
 /// The target of an owner reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// The owner exists, or its kind is not served, so that nothing is known about it.
+    /// The owner exists, or its kind is not served, so that its state is unknown.
     Solid,
     /// The owner does not exist.
     Dangling,
@@ -79,13 +79,13 @@ impl Garbage {
             .collect()
     }
 
-    /// The object that a reference names, by its place; it may turn out to be another one.
+    /// The object of a reference, by its kind, namespace and name; its UID may differ.
     fn place(&self, reference: &Value, of: &Value) -> Option<DependantItem> {
         let info = self.kind_of(reference)?;
         let name = reference["name"].as_str()?;
         let namespace = match (info.namespaced, namespace(of)) {
             (false, _) => "",
-            // Nothing outside of namespaces can be owned by something in one.
+            // A cluster-scoped object cannot have a namespaced owner.
             (true, "") => return None,
             (true, namespace) => namespace,
         };
@@ -127,7 +127,7 @@ impl Garbage {
         Ok(if waits { Owner::Waiting } else { Owner::Solid })
     }
 
-    /// Deletes an object all of whose owners were deleted, and removes references to owners that were.
+    /// Deletes an object if all its owners were deleted; otherwise removes its references to deleted owners.
     fn check_owners(
         &self,
         cx: &mut ControllerContext<DependantItem>,

@@ -1,6 +1,6 @@
-//! Keeps groups that are in use: the finalizer of a PodGroup that is being deleted is removed when no pod that has not
-//! ended names it, that of a CompositePodGroup when no group has it as its parent. So a tree is deleted from its pods
-//! up. The admission plugin PodGroupProtection sets the finalizers.
+//! Protects groups in use: removes the finalizer of a deleted PodGroup when all its pods have ended, and of a deleted
+//! CompositePodGroup when it is the parent of no group. A tree is therefore deleted from its pods up. The admission
+//! plugin PodGroupProtection sets the finalizers.
 
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource, unless_not_found};

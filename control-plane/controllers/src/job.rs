@@ -37,7 +37,7 @@ const MANAGED_BY: &str = "kubernetes.io/job-controller";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// The number of pods that one reconcile creates at most.
 const CREATE_MAX: usize = 500;
-/// The pause after the first failure of a pod; it doubles with each further one …
+/// The pause after the first failure of a pod; it doubles with each further failure …
 const BACK_OFF_SECONDS: i64 = 10;
 /// … and is no longer than this.
 const BACK_OFF_SECONDS_MAX: i64 = 600;
@@ -77,7 +77,7 @@ impl Jobs {
         cx.enqueue(key);
     }
 
-    /// Removes the finalizer of the pod of this name, unless a job has adopted it. Its keys are those of jobs, too.
+    /// Removes the finalizer of a pod, unless a job has adopted it. Keys of orphaned pods and of jobs share one queue.
     fn release_orphan(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -291,7 +291,7 @@ struct JobRun<'a> {
     status: Value,
     failure: Option<JobFailure>,
     success: Option<Success>,
-    /// The time at which the job must be looked at again.
+    /// The time of the next reconcile.
     next: Option<Timestamp>,
     events: Vec<(EventType, &'static str, String)>,
 }

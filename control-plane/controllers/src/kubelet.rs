@@ -21,9 +21,9 @@
 //! The phase after the end of the containers is decided by the pod's `restartPolicy`: Succeeded, Failed, or a restart
 //! with backoff. Readiness gates and `activeDeadlineSeconds` count as on a real node.
 //!
-//! An annotation of the node states how its kubelet is: `berth.dev/node-ready: "False"` reports the node as not
-//! ready; `"Unknown"` makes the kubelet fall silent, so that its lease goes stale and its pods are on their own. With
-//! `berth.dev/reject-pods: "OutOfcpu=3"`, the kubelet rejects the next three pods.
+//! An annotation of the node controls its kubelet: `berth.dev/node-ready: "False"` reports the node as not ready;
+//! `"Unknown"` stops all reports, so that the lease expires and the pods are not updated. With `berth.dev/reject-pods:
+//! "OutOfcpu=3"`, the kubelet rejects the next three pods.
 
 mod admission;
 mod annotations;
@@ -80,7 +80,7 @@ const RESOURCE_SLICE: GroupResource = GroupResource {
     resource: "resourceslices",
 };
 
-/// The annotation of a node that [`KubeletOptions::given`] has: how many GPUs a driver publishes for it.
+/// The annotation of a node of [`KubeletOptions::given`]: the number of GPUs that a driver publishes for it.
 pub const GPUS: &str = "berth.dev/gpus";
 /// More simulated nodes than any known use needs.
 pub const NODES_MAX: usize = 1_000_000;
@@ -110,12 +110,11 @@ pub struct KubeletOptions {
     pub devices: u32,
     /// The time that a pod takes from bound to running, unless its annotation states otherwise.
     pub startup: Duration,
-    /// The time for which the containers of a Job's pod run, unless its annotation states otherwise; `None` is for
-    /// ever.
+    /// The default run time of the containers of a Job's pod, without an annotation; `None` is unlimited.
     pub job_run: Option<Duration>,
     /// The time that a deleted pod takes to end, unless its annotation states otherwise.
     pub stop: Duration,
-    /// The interval at which a kubelet renews its lease. Upstream: every 10 s.
+    /// The interval at which a kubelet renews its lease. Upstream: 10 s.
     pub lease_renewal: Duration,
     /// Whether kubelets record events of pods (Pulled, Created, Started, Killing).
     pub events: bool,
@@ -253,7 +252,7 @@ fn make(api: &dyn Access, node: Value, devices: u32) -> Result<(), KubeletError>
         .map_err(|source| KubeletError::Devices { name, source })
 }
 
-/// Takes away the taint with which a node was created. Controllers change new nodes at the same time.
+/// Removes the initial taint of a node. Controllers change new nodes at the same time.
 fn untaint(api: &dyn Access, node: &StoredObject) -> Result<(), AccessError> {
     let mut node = Arc::clone(node);
     for _ in 0..UNTAINT_ATTEMPTS {

@@ -1,9 +1,8 @@
-//! The controllers of the embedded control plane: what makes manifests come true. And the simulated kubelets, which run
-//! the pods.
+//! The controllers of the embedded control plane, and the simulated kubelets, which run the pods.
 //!
-//! Each is a task of its own on the small runtime in `runtime`, and reaches the objects through
-//! [`Access`] like any client. None knows another; they meet in the objects, as in
-//! kube-controller-manager. A new one implements `runtime::Controller` and is started in [`spawn`].
+//! Each controller is a task on the small runtime in `runtime`, and reaches the objects through [`Access`] like any
+//! client. Controllers do not know each other and communicate through objects, as in kube-controller-manager. A new
+//! controller implements `runtime::Controller` and is started in [`spawn`].
 //!
 //! This crate knows no API server: [`Access`] is all that it needs of one.
 
@@ -53,7 +52,7 @@ use berth_objects::object;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The way in which the controllers behave. The defaults are kube-controller-manager's.
+/// The settings of the controllers. The defaults are kube-controller-manager's.
 #[derive(Debug, Clone)]
 pub struct ControllerOptions {
     /// The controllers that run.
@@ -61,7 +60,7 @@ pub struct ControllerOptions {
     /// The certificates that clients of this API trust, as PEM, for the config map `kube-root-ca.crt` of each
     /// namespace. Without them the config map is not made.
     pub root_ca: Option<String>,
-    /// The time for which events are kept after they last happened.
+    /// The time to live of events after their last occurrence.
     pub event_ttl: Duration,
     /// The time that a kubelet may be silent before its node is unreachable.
     pub node_grace: Duration,

@@ -21,7 +21,7 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::f
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceController {
-    /// The objects that were left in a namespace, and the number of times that the same ones were left.
+    /// The remaining objects of a namespace, and the number of times that they were unchanged.
     looks: FxHashMap<ControllerKey, (Left, u32)>,
 }
 

@@ -28,20 +28,20 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// A kubelet posts the first status of its node within this time: upstream's `--node-startup-grace-period`.
 const STARTUP_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
-/// When this controller looks at a silent kubelet later than this after it wanted to, it does not know whether the
-/// kubelet or its own process was late …
+/// If this controller examines a silent kubelet later than this after the planned time, the kubelet or this process may
+/// have been late …
 const LATE: Duration = Duration::from_secs(1);
 /// … and gives the kubelet this time for another heartbeat …
 const CHANCE: Duration = Duration::from_secs(15);
-/// … so many times in a row.
+/// … at most this number of times in a row.
 const CHANCES_MAX: u32 = 3;
 
-/// When a kubelet last gave a sign of life, by our own clock: those of nodes are not compared with it.
+/// The last heartbeat of a kubelet, by the clock of this process; it is not comparable with the clock of a node.
 #[derive(Debug)]
 struct Sign {
     renew_time: Value,
     seen_at: Instant,
-    /// The time at which the kubelet has been silent for too long.
+    /// The time at which the heartbeat is overdue.
     overdue_at: Instant,
     /// The number of times that it got more time because this controller was late.
     chances: u32,
@@ -146,7 +146,7 @@ impl Nodes {
         Ok(updated)
     }
 
-    /// Pods on a node that sends no heartbeats are not ready, whatever their last status is.
+    /// Pods on a node without heartbeats are not ready, whatever status they reported last.
     fn mark_pods(&self, cx: &mut ControllerContext<String>, key: &str) -> Result<(), AccessError> {
         let pods: Vec<StoredObject> = cx
             .cache(POD)
@@ -165,7 +165,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Evicts the pods whose time on this node is up; comes back for the next.
+    /// Evicts the overdue pods of this node, and requests a reconcile for the next pod.
     fn evict(&self, cx: &mut ControllerContext<String>, node: &Value) -> Result<(), AccessError> {
         let (taints, since) = evicting(node);
         if taints.is_empty() {
@@ -178,7 +178,7 @@ impl Nodes {
             .cloned()
             .collect();
         for pod in pods {
-            // A pod that came after the taint is evicted by its own start.
+            // For a pod newer than the taint, the toleration time counts from its own start.
             let arrived = time(&pod["status"]["startTime"]).unwrap_or_else(|| created_at(&pod));
             let since = since.map_or(arrived, |since| since.max(arrived));
             let Some(at) = leaves_at(&pod, &taints, since) else {
@@ -199,7 +199,7 @@ impl Nodes {
     }
 }
 
-/// Reports by an event that a node has come or gone.
+/// Reports by an event that a node was added or removed.
 fn notify(
     cx: &mut ControllerContext<String>,
     node: &Value,

@@ -1,5 +1,5 @@
-//! The objects of a workload, the pods of most and the replica sets of a Deployment: those that match its
-//! selector and have no controller are adopted, those that no longer match are released.
+//! The objects of a workload: the replica sets of a Deployment, the pods of other workloads. Matching objects without a
+//! controller are adopted; owned objects that no longer match are released.
 //!
 //! Cost follows the change: objects without a controller are examined when they appear, and when a workload appears.
 
@@ -15,8 +15,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::time::Duration;
 
-/// A reconcile examines all pods of its workload. So that it does not do so for each change of many pods, it waits for
-/// further changes, the longer the more pods there are: about ten times as long as it takes …
+/// A reconcile examines all pods of its workload. To limit this for many changes, it waits for further changes, in
+/// proportion to the number of pods: about ten times its own duration …
 const PAUSE_PER_POD: Duration = Duration::from_micros(100);
 /// … and never longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ impl Ownership {
         }
     }
 
-    /// Workloads whose pods have a finalizer as long as they belong to them.
+    /// Workloads whose pods have a finalizer while they belong to the workload.
     pub(super) fn with_finalizer(kind: ControllerKind, finalizer: &'static str) -> Self {
         Self {
             finalizer: Some(finalizer),
@@ -135,7 +135,7 @@ impl Ownership {
         }
     }
 
-    /// Adopts and releases objects, and returns those that the workload has then.
+    /// Adopts and releases objects, and returns the owned objects.
     pub(super) fn claim(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -223,7 +223,7 @@ fn is_adoptable(object: &Value) -> bool {
     controller_of(object).is_none() && pod::is_active(object)
 }
 
-/// The pods of which a workload is the controller.
+/// The pods that a workload controls.
 pub(super) fn owned<'a>(
     cx: &'a ControllerContext<ControllerKey>,
     workload: &'a Value,

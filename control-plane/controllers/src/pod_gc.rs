@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The time for which a node must be absent before its pods are deleted: it may come back under its name.
+/// The time for which a node must be absent before its pods are deleted: a node of the same name may return.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
 /// The kind of check.

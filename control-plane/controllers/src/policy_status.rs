@@ -1,5 +1,5 @@
-//! The status of ValidatingAdmissionPolicies: which generation was type-checked, and what was found. The expressions
-//! are checked when a policy is written, without the types of the fields, so nothing is ever found.
+//! The status of ValidatingAdmissionPolicies: the type-checked generation and the warnings. The expressions are checked
+//! when a policy is written, without the types of the fields, so there are no warnings.
 
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource};

@@ -106,8 +106,8 @@ impl Controller for ReplicaSets {
     }
 }
 
-/// Makes pods, unless they fail as soon as they are made, or deletes some, until there are as many as wanted; whether
-/// that was needed. The error states whether it was about creating.
+/// Creates or deletes pods until the desired number exists; stops when new pods fail immediately. Returns whether a
+/// change was necessary. The error states whether a creation failed.
 fn manage(
     cx: &mut ControllerContext<ControllerKey>,
     kind: ControllerKind,

@@ -29,7 +29,7 @@ use berth_objects::object::{
 use berth_objects::pod::{claims_of, is_terminal, node_name};
 use serde_json::Value;
 
-/// The entry of the pod for which a claim was made.
+/// The entry of the pod for which a claim was generated.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 /// The finalizer of an allocated claim, set by the scheduler: the claim is not removed while its devices are allocated.
 const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
@@ -43,7 +43,7 @@ pub(super) struct ResourceClaims;
 pub(super) enum ClaimWork {
     /// A pod may need claims.
     Pod(ControllerKey),
-    /// A claim may be held for nothing.
+    /// A claim that may have stale reservations.
     Claim(ControllerKey),
     /// A group may need claims.
     Group(ControllerKey),
@@ -73,7 +73,7 @@ impl ResourceClaims {
             cx.enqueue(ClaimWork::Pod(ControllerKey::of(pod)));
             return;
         }
-        // Gone, or ended: whatever it used may be free.
+        // A deleted or ended pod may free its claims.
         for pod in [&diff.old, &diff.new].into_iter().flatten() {
             for claim in claims_of(pod) {
                 cx.enqueue(ClaimWork::Claim(ControllerKey::new(namespace(pod), claim)));
@@ -102,7 +102,7 @@ impl ResourceClaims {
         }
     }
 
-    /// Pods that could not have claims for want of a template may have them now.
+    /// Pods without claims because of a missing template are reconciled.
     fn template_changed(cx: &mut Cx, diff: &CacheDifference) {
         let Some(template) = &diff.new else { return };
         let pods = cx

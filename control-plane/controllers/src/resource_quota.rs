@@ -119,7 +119,7 @@ impl Controller for ResourceQuotas {
     ) -> Result<(), AccessError> {
         let QuotaWork::Quota(key) = work else {
             if self.kinds.refresh(cx.api()) {
-                // An object that was not counted for want of its kind is counted now.
+                // Objects of a kind that has become known are counted.
                 let quotas = cx.cache(RESOURCE_QUOTA).iter();
                 let quotas: Vec<ControllerKey> = quotas.map(|(key, _)| key.clone()).collect();
                 for key in quotas {
@@ -131,7 +131,7 @@ impl Controller for ResourceQuotas {
         if cx.cache(RESOURCE_QUOTA).get(key).is_none() {
             return Ok(());
         }
-        // The API knows objects of which this controller has not been notified yet.
+        // The API server may have objects that the watch has not delivered yet.
         let quota = cx
             .api()
             .get(RESOURCE_QUOTA.resource, &key.namespace, &key.name)?;

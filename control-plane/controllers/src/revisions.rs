@@ -23,7 +23,7 @@ pub(super) fn watch() -> Watch {
 }
 
 /// The revisions of a workload, oldest first. The last one has the template of the workload: it is created, or an
-/// older one with the same template becomes the newest.
+/// existing revision with the same template becomes the newest.
 pub(super) fn sync(
     cx: &mut ControllerContext<ControllerKey>,
     kind: ControllerKind,

@@ -49,10 +49,10 @@ const CHANGES_PER_TURN: usize = 4096;
 const KEYS_PER_TURN: u32 = 16;
 /// The shortest and longest pause before a closed watch is opened again.
 const REOPEN_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// The time for which [`Handle::stop`] waits for the tasks.
+/// The maximum wait of [`Handle::stop`] for the tasks.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
-/// A kind to watch and the indexes wanted over it.
+/// A kind to watch and its indexes.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     pub(crate) kind: GroupResource,
@@ -74,7 +74,7 @@ pub(crate) trait Controller: Send + 'static {
 
     /// Its name, as in logs and as the source of its events.
     const NAME: &'static str;
-    /// The kinds it wants to see.
+    /// The watched kinds.
     const WATCHES: &'static [Watch] = &[];
 
     /// The name of a controller whose kind is known at run time only.
@@ -82,17 +82,17 @@ pub(crate) trait Controller: Send + 'static {
         Self::NAME
     }
 
-    /// The kinds that a controller wants to see, where they are known at run time only.
+    /// The watched kinds, if they are known only at run time.
     fn watches(&self) -> Vec<Watch> {
         Self::WATCHES.to_vec()
     }
 
-    /// The kinds that it wants to see from now on, besides those before.
+    /// The kinds to watch from now on, in addition to the previous kinds.
     fn added(&mut self) -> Vec<Watch> {
         Vec::new()
     }
 
-    /// The kinds that it does not want to see any more.
+    /// The kinds that it no longer watches.
     fn removed(&mut self) -> Vec<GroupResource> {
         Vec::new()
     }
@@ -126,9 +126,9 @@ pub(crate) struct ControllerContext<K> {
     unobserved: VecDeque<(GroupResource, CacheDifference)>,
     recorder: Recorder,
     nothing: Cache,
-    /// Whether a key is being worked on; what is enqueued then is no change from outside.
+    /// Whether a key is being reconciled; keys that are enqueued then are not changes from outside.
     is_working: bool,
-    /// Whether the reconcile that runs has created or deleted objects.
+    /// Whether the running reconcile has created or deleted objects.
     has_progressed: bool,
 }
 
@@ -180,8 +180,8 @@ impl<K: Clone + Eq + Hash> ControllerContext<K> {
         self.enqueue_after(key, Duration::ZERO);
     }
 
-    /// Works on `key` after `delay`, unless an earlier time is already set. What a controller asks for while it works
-    /// is delayed if it asks for the same key again and again without a pause.
+    /// Reconciles `key` after `delay`, unless an earlier time is already set. Repeated requests of a controller for the
+    /// same key during its reconciles are delayed.
     pub(crate) fn enqueue_after(&mut self, key: K, delay: Duration) {
         if self.is_working {
             let progressed = self.has_progressed;
@@ -342,7 +342,7 @@ impl<K: Clone + Eq + Hash> ControllerContext<K> {
 struct WatchChannel {
     kind: GroupResource,
     receiver: Option<Box<dyn WatchedChanges>>,
-    /// The time at which a closed watch is opened again.
+    /// The time of the next attempt to open a closed watch.
     reopen_at: Instant,
     pause: Duration,
 }

@@ -13,7 +13,7 @@ pub(super) const SERVED_AFTER: Duration = Duration::from_secs(1);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ServedKinds {
-    /// Whether a kind is of interest.
+    /// Selects the relevant kinds.
     filter: fn(&KindInfo) -> bool,
     kinds: Vec<KindInfo>,
     /// Kinds that are not watched yet.

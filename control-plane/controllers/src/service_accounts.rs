@@ -139,7 +139,7 @@ mod tests {
             m["data"] = json!({})
         });
         eventually("it is corrected", || complete("late")).await;
-        // Not in a namespace that goes.
+        // A namespace that is being deleted gets no account.
         api.delete(NAMESPACE.resource, "", "late", &options)
             .unwrap();
         api.delete(SERVICE_ACCOUNT.resource, "late", ACCOUNT, &options)

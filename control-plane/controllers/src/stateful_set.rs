@@ -78,7 +78,7 @@ impl Controller for StatefulSets {
         let Some(update) = revisions.last() else {
             return Ok(());
         };
-        // Without its current revision, as after the first sync, the set runs the newest one.
+        // Without a current revision, as after the first sync, the newest revision counts.
         let current = revisions
             .iter()
             .find(|r| set["status"]["currentRevision"] == name(r))
@@ -121,7 +121,7 @@ struct SetRun<'a> {
     /// The revision with the template of the set.
     update: &'a StoredObject,
     now: Timestamp,
-    /// The time at which the set must be looked at again.
+    /// The time of the next reconcile.
     next: Option<Timestamp>,
     failed: &'a mut FailedPods,
 }
@@ -203,7 +203,7 @@ impl SetRun<'_> {
         self.roll(cx, &pods)
     }
 
-    /// Brings one pod to where it should be; whether it is there.
+    /// Creates or updates a pod; returns whether it is in the desired state.
     fn bring_up(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -292,7 +292,7 @@ impl SetRun<'_> {
         Ok(())
     }
 
-    /// Deletes a pod of another revision than the set's, the last one first; it is created anew then.
+    /// Deletes the last pod with another revision than the set's; it is then created anew.
     fn roll(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -344,7 +344,7 @@ impl SetRun<'_> {
             }
         }
         let mut current_revision = name(self.current);
-        // Only a rollout to all ordinals makes the new revision the current one.
+        // Only a rollout to all ordinals makes the new revision current.
         let is_complete = self.partition() == self.ordinals().start
             && updated == replicas
             && ready == replicas

@@ -1,5 +1,5 @@
-//! A small API server for the controllers' tests: objects in a map, with versions, generations, finalizers,
-//! grace periods and watches as the real one has them; no defaults, no validation.
+//! A small API server for the controllers' tests: objects in a map, with versions, generations, finalizers, grace
+//! periods and watches like the real server; no defaults, no validation.
 
 use super::runtime::WallClock;
 use berth_objects::access::{
@@ -123,7 +123,7 @@ impl Fake {
         self.lock().watchers.clear();
     }
 
-    /// Changes an object through its main resource, whatever its version.
+    /// Changes an object through its main resource, without a check of its version.
     pub(crate) fn edit(&self, kind: GroupResource, key: (&str, &str), change: impl Fn(&mut Value)) {
         let mut object = (*self.get(kind, key.0, key.1).expect("the object exists")).clone();
         change(&mut object);
@@ -131,7 +131,7 @@ impl Fake {
         self.update(kind, object).expect("the change is accepted");
     }
 
-    /// Changes the status of an object, whatever its version.
+    /// Changes the status of an object, without a check of its version.
     pub(crate) fn edit_status(
         &self,
         kind: GroupResource,
@@ -210,7 +210,7 @@ impl State {
             .retain(|(k, sender)| *k != kind || sender.try_send(change.clone()).is_ok());
     }
 
-    /// Stores or, when its deletion has nothing more to wait for, removes.
+    /// Stores the object, or removes it if its deletion is complete.
     fn store(&mut self, kind: GroupResource, mut object: Value) -> StoredObject {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();

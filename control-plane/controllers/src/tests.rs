@@ -1,4 +1,4 @@
-//! The controllers and simulated kubelets on the real API, in virtual time: what manifests become.
+//! The controllers and simulated kubelets on the real API, in virtual time, with manifests.
 
 mod at_rest;
 
@@ -172,7 +172,7 @@ async fn a_deployment_of_thirty_lives_from_creation_to_cascading_deletion() {
     world.until_rolled_out(image, 12).await;
     assert_eq!(world.sets("default").len(), 2);
 
-    // Nothing is left to do: no version moves any more, but for the kubelets' leases.
+    // The cluster is at rest: no version changes, except for the kubelets' leases.
     pass(30.0).await;
     let versions = || -> Vec<String> {
         [DEPLOYMENT, REPLICA_SET, POD, NODE, EVENT, NAMESPACE]

@@ -24,7 +24,7 @@ pub(super) fn pod_from_template(template: &Value, kind: ControllerKind, owner: &
     }))
 }
 
-/// Creates a pod of a workload; `false` when its namespace is being deleted, after which there is nothing to do.
+/// Creates a pod of a workload; `false` if its namespace is being deleted, which ends the reconcile.
 pub(super) fn create_pod(
     cx: &mut ControllerContext<ControllerKey>,
     workload: &StoredObject,

@@ -1,4 +1,4 @@
-//! The DaemonSet controller against an API: what users see of it.
+//! The DaemonSet controller against an API: the results that users see.
 
 use super::*;
 use crate::runtime::Handle;
@@ -68,7 +68,7 @@ async fn each_node_that_fits_has_one_pod() {
     }
     eventually("all are available", || status(&api)["numberAvailable"] == 3).await;
     assert_eq!(status(&api)["desiredNumberScheduled"], 3);
-    // A node that comes to fit gets a pod, one that no longer fits loses its pod.
+    // A node that becomes eligible gets a pod; a node that is no longer eligible loses its pod.
     api.edit(NODE.resource, ("", "d"), |n| {
         n["metadata"]["labels"]["disk"] = "ssd".into()
     });

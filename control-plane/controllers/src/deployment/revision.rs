@@ -26,7 +26,7 @@ pub(super) fn revision(set: &Value) -> i64 {
     annotation_number(set, REVISION).unwrap_or_default()
 }
 
-/// The number of pods that its deployment wanted when the replica set was last scaled.
+/// The desired number of replicas of the deployment when the replica set was last scaled.
 pub(super) fn desired(set: &Value) -> Option<i32> {
     annotation_number(set, DESIRED)
 }
@@ -43,8 +43,8 @@ pub(super) fn note_sizes(set: &mut Value, bounds: Bounds) -> bool {
     desired || max
 }
 
-/// Gives the new replica set its deployment's annotations and, if it is higher, the revision; an earlier revision
-/// goes into the history. `true` when that changed something.
+/// Copies the annotations of the deployment to the new replica set, and sets the revision if it is higher; the previous
+/// revision is added to the history. Returns whether the set changed.
 pub(super) fn annotate_new(set: &mut Value, deployment: &Value, revision: i64) -> bool {
     let mut changed = false;
     if let Some(annotations) = deployment["metadata"]["annotations"].as_object() {

@@ -1,15 +1,15 @@
-//! The arithmetic of a rolling update: how large the new and the old replica sets may be now.
+//! The arithmetic of a rolling update: the permitted sizes of the new and the old replica sets.
 //!
-//! Follows kube-controller-manager: never more than `replicas + maxSurge` pods, never fewer than
-//! `replicas - maxUnavailable` available ones; what cannot become available is given up first.
+//! Follows kube-controller-manager: never more than `replicas + maxSurge` pods, never fewer than `replicas -
+//! maxUnavailable` available pods; unhealthy pods are removed first.
 
 use berth_objects::object::{count, scaled};
 use serde_json::Value;
 
-/// The permitted deviations of a rollout from the wanted number of pods.
+/// The permitted deviations of a rollout from the desired number of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Bounds {
-    /// Pods wanted.
+    /// The desired number of pods.
     pub(super) replicas: i32,
     /// Pods above that.
     pub(super) surge: i32,
@@ -25,8 +25,9 @@ pub(super) struct Size {
 }
 
 impl Bounds {
-    /// The bounds of a deployment. Percentages of the surge are rounded up, those of the unavailable down; if
-    /// both are zero, one pod may be unavailable, or there would be no way forward. Recreate has none.
+    /// The bounds of a deployment. The percentage of maxSurge is rounded up, the percentage of maxUnavailable down. If
+    /// both are zero, one pod may be unavailable, because the rollout could not proceed otherwise. Recreate has no
+    /// bounds.
     pub(super) fn of(deployment: &Value) -> Self {
         let replicas = count(&deployment["spec"]["replicas"], 1);
         let strategy = &deployment["spec"]["strategy"];
@@ -72,7 +73,7 @@ impl Bounds {
     pub(super) fn shrink(self, new: Size, old: &[Size]) -> Vec<i32> {
         let mut sizes: Vec<i32> = old.iter().map(|s| s.replicas).collect();
         let old_pods: i32 = sizes.iter().sum();
-        // New pods that are not available yet are not counted on, or the old ones would go too early.
+        // New pods that are not available yet are not counted, because old pods would be removed too early.
         let waiting = new.replicas - new.available;
         let mut surplus = old_pods + new.replicas - self.available_min() - waiting;
         if old_pods == 0 || surplus <= 0 {
@@ -94,7 +95,7 @@ impl Bounds {
     }
 }
 
-/// Returns whether all old pods are deleted before the first new one is created.
+/// Returns whether all old pods are deleted before the first new pod is created.
 pub(super) fn is_recreate(deployment: &Value) -> bool {
     deployment["spec"]["strategy"]["type"] == "Recreate"
 }
@@ -113,7 +114,7 @@ mod tests {
             (30, json!("25%"), json!("25%"), (8, 7)),
             (1, json!("25%"), json!("25%"), (1, 0)),
             (4, json!(0), json!(0), (0, 1)),
-            // 10 % of 4 is 0.4, which rounds down to nothing; without a surge one must be unavailable.
+            // 10 % of 4 is 0.4, which rounds down to 0; without a surge one pod must be unavailable.
             (4, json!(0), json!("10%"), (0, 1)),
             (3, json!(2), json!(5), (2, 3)),
             (0, json!("25%"), json!(1), (0, 0)),
@@ -176,7 +177,7 @@ mod tests {
                 vec![3],
             ),
             ("nothing to spare", size(5, 0), vec![size(8, 8)], vec![8]),
-            // Four of the old ones are broken; no more than 13 - 8 - 3 = 2 may go.
+            // Four old pods are unhealthy; at most 13 - 8 - 3 = 2 pods may be removed.
             ("broken ones first", size(3, 0), vec![size(10, 6)], vec![8]),
             // 14 pods - 8 = 6 may go: the two broken ones, then 12 available - 8 = 4 of the oldest.
             (

@@ -59,7 +59,7 @@ impl Rollout {
         self.old.iter().chain(&self.new).collect()
     }
 
-    /// Returns whether the number of pods wanted has changed since the replica sets were last scaled.
+    /// Returns whether the desired number of pods has changed since the replica sets were last scaled.
     pub(super) fn is_being_scaled(&self) -> bool {
         let wanted = self.bounds().replicas;
         self.all()
@@ -106,7 +106,7 @@ impl Rollout {
         self.sync_status(cx)
     }
 
-    /// A step of a deployment that ends all its old pods before it starts new ones.
+    /// A step of a deployment that removes all its old pods before it starts new pods.
     pub(super) fn recreate(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -203,7 +203,8 @@ impl Rollout {
         Ok(())
     }
 
-    /// The new replica set, made if there is none. `None` when there is nothing to do, as in a namespace that goes.
+    /// The new replica set, created if it does not exist. `None` if it cannot be created, as in a namespace that is
+    /// being deleted.
     fn make_new(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -252,7 +253,7 @@ impl Rollout {
         let replicas = if super::rolling::is_recreate(deployment) {
             bounds.replicas
         } else {
-            // A rolling update starts only with the pods for which there is surge left.
+            // A rolling update starts with the remaining surge only.
             bounds.grow(0, total)
         };
         let mut new = REPLICA_SET.object(json!({"metadata": {
@@ -284,7 +285,7 @@ impl Rollout {
         new
     }
 
-    /// The replica set that has the name already, if it is the one wanted. If not, another hash is needed.
+    /// The existing replica set of that name, if it is the desired one. Otherwise another hash is necessary.
     fn taken(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -329,7 +330,7 @@ impl Rollout {
         Ok(true)
     }
 
-    /// Gives the old replica sets these sizes; whether any was another one.
+    /// Scales the old replica sets to these sizes; returns whether a size changed.
     fn resize_old(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -346,7 +347,7 @@ impl Rollout {
         Ok(changed)
     }
 
-    /// Gives a replica set a size, and notes what the deployment wants.
+    /// Scales a replica set, and records the desired number of replicas of the deployment.
     fn resize(
         &self,
         cx: &mut ControllerContext<ControllerKey>,
@@ -381,7 +382,7 @@ impl Rollout {
         cx.normal(&self.deployment, "ScalingReplicaSet", message);
     }
 
-    /// Follows a change of the number of pods wanted.
+    /// Follows a change of the desired number of pods.
     fn scale(&mut self, cx: &mut ControllerContext<ControllerKey>) -> Result<(), AccessError> {
         let bounds = self.bounds();
         let active = self.all().iter().filter(|s| replicas(s) > 0).count();

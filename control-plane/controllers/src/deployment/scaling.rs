@@ -1,5 +1,5 @@
-//! Scaling while a rollout is under way or paused: what is added or taken is spread over the replica sets in
-//! proportion to their sizes, so that the share of each stays.
+//! Scaling during a rollout, also while it is paused: the difference is distributed over the replica sets in proportion
+//! to their sizes.
 
 use super::rolling::Bounds;
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ pub(super) struct Share {
     pub(super) pods_max: i32,
 }
 
-/// The new sizes of `shares`, newest first, for a deployment that now wants `bounds` and counts `pods` in its status.
+/// The new sizes of `shares`, newest first, for a deployment with the new `bounds` and `pods` pods in its status.
 pub(super) fn proportional(bounds: Bounds, shares: &[Share], pods: i32) -> Vec<i32> {
     let allowed = if bounds.replicas > 0 {
         bounds.pods_max()
@@ -103,14 +103,14 @@ mod tests {
                 vec![share(5, 13), share(8, 13)],
                 vec![0, 0],
             ),
-            // 6 → 7 of three equal ones: each share rounds to 2.33, so 2; the newest takes the one left over.
+            // 6 → 7 with three equal sets: each share rounds to 2.33, so 2; the newest gets the remaining pod.
             (
                 "the rest",
                 bounds(7, 0),
                 vec![share(2, 6), share(2, 6), share(2, 6)],
                 vec![3, 2, 2],
             ),
-            // 6 → 5: each share rounds to 1.67, so 2; the oldest gives the one.
+            // 6 → 5: each share rounds to 1.67, so 2; the oldest loses the surplus pod.
             (
                 "the rest down",
                 bounds(5, 0),

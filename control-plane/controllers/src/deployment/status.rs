@@ -54,7 +54,7 @@ pub(super) fn progress_deadline(deployment: &Value) -> Option<i64> {
         .filter(|s| *s != i64::from(i32::MAX))
 }
 
-/// Counts and the condition Available. `sets` are all replica sets, `new` is the one of the current template.
+/// Counts and the condition Available. `sets` are all replica sets, `new` is the set of the current template.
 pub(super) fn counts(
     deployment: &Value,
     sets: &[&StoredObject],
@@ -150,7 +150,7 @@ pub(super) fn progress(
         None => remove_condition(status, PROGRESSING),
         Some(deadline) => note_progress(deployment, status, new, deadline, now),
     }
-    // The failure of the new replica set counts more than those of old ones.
+    // The failure of the new replica set takes precedence over failures of old replica sets.
     let failure = new
         .into_iter()
         .chain(sets.iter().copied())
@@ -199,7 +199,7 @@ fn note_progress(
     } else if has_progressed(&deployment["status"], status) {
         let message = format!("{subject} is progressing.");
         let mut condition = new_condition(PROGRESSING, "True", "ReplicaSetUpdated", &message, now);
-        // Each step counts anew for the deadline, so the condition is replaced even if nothing else changes.
+        // Each step restarts the deadline, so the condition is replaced even if it is otherwise unchanged.
         if let Some(current) = current {
             if current["status"] == "True" {
                 condition["lastTransitionTime"] = current["lastTransitionTime"].clone();
@@ -234,8 +234,8 @@ pub(super) fn pause_condition(deployment: &Value, now: Timestamp) -> Option<Valu
     Some(new_condition(PROGRESSING, "Unknown", reason, message, now))
 }
 
-/// The time to check whether the rollout has timed out. A rollout that has ended once or has timed out cannot time out
-/// by time alone, whatever its pods do.
+/// The time to check for a timeout of the rollout. A rollout that has completed once or has timed out does not time out
+/// again by the passage of time.
 pub(super) fn check_again_at(deployment: &Value, status: &Value) -> Option<Timestamp> {
     let deadline = progress_deadline(deployment)?;
     let progress = condition(status, PROGRESSING)?;

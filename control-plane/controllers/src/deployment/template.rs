@@ -1,4 +1,4 @@
-//! Pod templates of deployments: when two are the same, and the hash that names a replica set.
+//! Pod templates of deployments: their equality, and the hash in the name of a replica set.
 
 use serde_json::{Map, Value};
 
@@ -48,8 +48,7 @@ fn pruned(value: &Value) -> Value {
     }
 }
 
-/// The hash of a template, in the letters that upstream's hashes have. `collisions` makes another one of the same
-/// template, for when a name is taken.
+/// The hash of a template, in the alphabet of upstream's hashes. `collisions` changes the hash if a name is taken.
 pub(crate) fn hash(template: &Value, collisions: Option<i64>) -> String {
     let mut hasher = Fnv(0x811c_9dc5);
     hasher.value(&comparable(template));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 struct World {
     api: Arc<Fake>,
     handle: Handle,
-    /// Whether pods become ready, and how long after.
+    /// The delay until pods become ready, if they do.
     becomes_ready: bool,
 }
 
@@ -305,7 +305,7 @@ async fn scaling_in_the_middle_of_a_rollout_keeps_the_proportion() {
     world.until_complete("created").await;
     world.becomes_ready = false;
     world.roll_to("web:2");
-    // 8 old ones stay available, 5 new ones fill up to 13.
+    // 8 old pods stay available, 5 new pods fill up to 13.
     let half = [("web:1".to_owned(), 8), ("web:2".to_owned(), 5)].into();
     world.until("half way", |w| w.images() == half).await;
     pass(5.0).await;

@@ -20,7 +20,7 @@ fn budget(spec: Value) -> Value {
     json!({"metadata": {"name": "b", "namespace": "n"}, "spec": spec})
 }
 
-/// A deployment of `replicas`, its replica set, and some of its pods, of which `ready` are ready.
+/// A deployment with `replicas`, its replica set, and `pods` pods; `ready` of them are ready.
 fn deploy(api: &Fake, replicas: i32, pods: usize, ready: usize) {
     let owned = |kind: &str, above: &Value| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name(above), "uid": uid(above), "controller": true}]);
     let deployment =
@@ -46,7 +46,7 @@ fn status_of(api: &Fake) -> Value {
     api.get(DISRUPTION_BUDGET.resource, "n", "b").unwrap()["status"].clone()
 }
 
-/// Allowed disruptions, healthy pods, wanted healthy pods, pods in all.
+/// Allowed disruptions, healthy pods, desired healthy pods, all pods.
 fn numbers(api: &Fake) -> [i64; 4] {
     let status = status_of(api);
     [

@@ -122,7 +122,7 @@ async fn an_object_goes_with_its_last_owner_and_owners_are_known_by_uid() {
     // An object with the name of the owner exists, but it has another UID.
     let stranger = json!({"metadata": {"name": "b", "uid": "another"}});
     make(&api, POD, "mistaken", &[(CONFIG_MAP, &stranger)]);
-    // Of a kind that is not served nothing can be known.
+    // The existence of objects of a kind that is not served is unknown.
     let unknown = ControllerKind {
         resource: CONFIG_MAP.resource,
         api_version: "example.com/v1",

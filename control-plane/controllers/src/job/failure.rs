@@ -1,4 +1,4 @@
-//! When a job has failed: too many failures of its pods, its deadline, or its policy for failures.
+//! The failure of a job: its backoff limit, its deadline, or its pod failure policy.
 
 use super::tally::JobTally;
 use super::{TRACKING, after, back_off};
@@ -152,8 +152,7 @@ fn matched(rule: &Value, pod: &Value) -> Option<String> {
     Some(format!("Pod {pod_name} has condition {kind}"))
 }
 
-/// The time at which the next pod may be created after failures: the pause doubles with each failure since the last
-/// success.
+/// The earliest time of the next pod after failures: the pause doubles with each failure since the last success.
 pub(super) fn back_off_ends(pods: &[StoredObject]) -> Option<Timestamp> {
     let ended = |phase: &'static str| {
         pods.iter()

@@ -13,7 +13,7 @@ use berth_objects::object::{
 };
 use serde_json::{Value, json};
 
-/// The annotation with which the owner of a Job leaves the group to it: the template in the Workload of the owner.
+/// The annotation of a Job that creates the group of its owner: the name of the template in the owner's Workload.
 const TEMPLATE: &str = "scheduling.k8s.io/group-template-name";
 /// Names are no longer.
 const NAME_MAX: usize = 253;
@@ -75,7 +75,7 @@ pub(super) fn join(pod: &mut Value, job: &Value, group: &Value) {
     }
 }
 
-/// Returns whether a Job has never started. Others keep the objects that they have, and get no new ones.
+/// Returns whether a Job has never started. Other Jobs keep their objects and get no new ones.
 fn is_new(job: &Value, pods: &[StoredObject]) -> bool {
     let status = &job["status"];
     let counted = ["succeeded", "failed"].map(|field| count(&status[field], 0));
@@ -183,7 +183,7 @@ fn template_name(job: &Value) -> String {
     format!("{}-pgt-0", name(job))
 }
 
-/// The Workload of a Job. Its group has the priority of the pods: the scheduler wants both to agree.
+/// The Workload of a Job. Its group has the priority of the pods: the scheduler requires both to be equal.
 fn workload(job: &Value) -> Value {
     let scheduling = &job["spec"]["scheduling"];
     let policy = match min_count(job) {
@@ -253,7 +253,7 @@ fn pod_group(job: &Value, workload: &Value, template: &Value) -> Value {
     })
 }
 
-/// `<workload>-<template>-<hash>`; where that is too long, the longer of the two names is cut.
+/// `<workload>-<template>-<hash>`; if that is too long, the longer of the two names is truncated.
 fn group_name(workload: &str, template: &str) -> String {
     let hash = hash(&[workload, template]);
     let room = NAME_MAX - hash.len() - 2;

@@ -20,8 +20,8 @@ const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 pub(super) struct PerIndex {
     /// The indexes that have failed.
     pub(super) failed: BTreeSet<u64>,
-    /// The last failed pod of each index that needs another one. It keeps its finalizer until that exists, because the
-    /// new pod takes over its counts.
+    /// The last failed pod of each index that needs a replacement. It keeps its finalizer until the replacement exists,
+    /// because the new pod continues its counts.
     pub(super) replaced: BTreeMap<u64, StoredObject>,
 }
 
@@ -83,7 +83,7 @@ impl PerIndex {
             {
                 continue;
             }
-            // The pod with the most failures, or else the last one, carries the count of its index on.
+            // The pod with the most failures, or the last of equals, carries the count of its index.
             let order = |pod: &Value| (all_failures(pod), failure::ended_at(pod));
             if replaced
                 .get(&index)
@@ -102,14 +102,14 @@ impl PerIndex {
         replaced.is_some_and(|replaced| uid(replaced) == uid(pod))
     }
 
-    /// The time at which an index may get another pod.
+    /// The earliest time of another pod for an index.
     pub(super) fn back_off_ends(&self, index: u64) -> Option<Timestamp> {
         let pod = self.replaced.get(&index)?;
         let failures = usize::try_from(all_failures(pod)).unwrap_or(0);
         Some(after(failure::ended_at(pod), back_off(failures)))
     }
 
-    /// Writes the counts of the pod that a new one replaces into its annotations.
+    /// Writes the counts of the replaced pod into the annotations of the new pod.
     pub(super) fn annotate(&self, spec: &Value, index: u64, new: &mut Value) {
         let (mut failures, mut ignored) = (0, 0);
         if let Some(pod) = self.replaced.get(&index) {
@@ -150,7 +150,7 @@ pub(super) fn failure(spec: &Value, tally: &JobTally) -> Option<JobFailure> {
         .then(|| JobFailure::new("FailedIndexes", "Job has failed indexes"))
 }
 
-/// Returns whether the indexes that have succeeded are those that a rule of `successPolicy` asks for.
+/// Returns the success if the completed indexes satisfy a rule of `successPolicy`.
 pub(super) fn success(spec: &Value, completed: &BTreeSet<u64>) -> Option<Success> {
     let rules = items(&spec["successPolicy"]["rules"]);
     let is_met = |rule: &Value| {

@@ -1,4 +1,4 @@
-//! The Job controller against an API: what users see of it.
+//! The Job controller against an API: the results that users see.
 
 use super::*;
 use crate::runtime::Handle;
@@ -245,7 +245,7 @@ async fn each_index_has_retries_of_its_own() {
     end(&api, &of_index(&api, 0), 1);
     end(&api, &of_index(&api, 1), 0);
     pass(5.0).await;
-    // The pod that failed is kept until the next one takes over its counts.
+    // The failed pod is kept until its replacement continues its counts.
     assert_eq!(active(&api).len(), 1);
     assert_eq!(status(&api)["failed"], Value::Null);
     pass(6.0).await;
@@ -350,7 +350,7 @@ async fn a_success_policy_ends_a_job_before_all_indexes_have_succeeded() {
     }
 }
 
-/// The deletion of a pod may be seen before that of its job, after which the pod does not change any more.
+/// The watch may show the deletion of a pod before the deletion of its job. The pod does not change afterwards.
 #[tokio::test(start_paused = true)]
 async fn pods_of_a_deleted_job_lose_the_finalizer() {
     let (api, _handle) = start(json!({}));

@@ -1,5 +1,5 @@
-//! The pods that a kubelet runs. As in kubelet, a pod that is bound to a node on which it cannot run fails: its phase
-//! is Failed, and the reason is that of the first check that fails. Unlike kubelet, critical pods preempt no others.
+//! Admission of pods by a kubelet. As in kubelet, a bound pod that cannot run on the node fails: its phase is Failed,
+//! and its reason is the first failing check. Unlike in kubelet, critical pods preempt no other pods.
 
 use berth_api::names::is_dra_extended_resource_name;
 use berth_api::{Node, Pod, Quantity, ResourceList, Str, TaintEffect};
@@ -57,7 +57,7 @@ pub(super) struct NodeShare {
 }
 
 impl NodeShare {
-    /// The part that a pod uses: what is allocated to it, and its host ports.
+    /// The share of a pod: its allocated resources and its host ports.
     ///
     /// # Errors
     /// The pod cannot be decoded.
@@ -95,8 +95,8 @@ impl JudgedPod {
         })
     }
 
-    /// The first resource that `is_checked` selects and of which the node has not enough beside the resources that are
-    /// allocated to its other pods.
+    /// The first checked resource with less free capacity than the pod requests, after the allocations of the other
+    /// pods of the node.
     pub(super) fn shortage(&self, is_checked: impl Fn(&Str) -> bool) -> Option<Shortage> {
         let mut used = ResourceList::default();
         for taken in &self.taken {
@@ -114,7 +114,7 @@ impl JudgedPod {
     fn rejection(&self, by_devices: impl Fn(&str) -> bool) -> Option<Rejection> {
         let Self { pod, node, taken } = self;
         // Extended resources that the node does not have, or that devices provide, are not checked: the scheduler
-        // allocates devices for them, those of a device class by its own name, too.
+        // allocates devices for them. This includes extended resources of device classes.
         let short = self.shortage(|name| {
             let is_of_node = node.status.allocatable.get(name).is_some();
             !is_dra_extended_resource_name(name) || (is_of_node && !by_devices(name))
@@ -178,7 +178,7 @@ pub(super) fn message_of(short: &Shortage) -> String {
     )
 }
 
-/// The pods that a node runs: those that its kubelet has admitted and that have not ended.
+/// Returns whether a node runs the pod: its kubelet has admitted it, and it has not ended.
 pub(super) fn runs(pod: &Value) -> bool {
     !pod::is_terminal(pod) && pod["status"]["startTime"].is_string()
 }

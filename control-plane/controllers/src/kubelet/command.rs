@@ -1,6 +1,5 @@
-//! The end of a container, from its command where that is plain: `true`, `false`, `exit 3`, `sleep 5`, `echo done`, and
-//! such commands one after the other in a shell. Nothing is executed. A command that is anything else runs until its
-//! pod is deleted.
+//! The end of a container, derived from a simple command: `true`, `false`, `exit 3`, `sleep 5`, `echo done`, and
+//! sequences of them in a shell. Nothing is executed. Any other command runs until its pod is deleted.
 
 use berth_objects::object::items;
 use serde_json::Value;
@@ -14,7 +13,7 @@ const SCRIPT_BYTES_MAX: usize = 4096;
 /// The end of a container.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Ending {
-    /// The time for which it runs.
+    /// The run time.
     pub(super) after: Duration,
     pub(super) exit_code: i32,
 }
@@ -165,7 +164,7 @@ impl Shell {
             ("exec", [program, arguments @ ..]) => {
                 let ending = simple(base_name(program), arguments)?;
                 self.add(ending);
-                // `exec` replaces the shell: what follows it never runs.
+                // `exec` replaces the shell: the following commands never run.
                 return Some(true);
             }
             (program, arguments) => {
@@ -182,8 +181,8 @@ impl Shell {
     }
 }
 
-/// The commands of a script, each with the operator after it; `None` for a script with anything but words, quotes, `;`,
-/// `&&` and `||`.
+/// The commands of a script, each with the following operator; `None` for a script with other elements than words,
+/// quotes, `;`, `&&` and `||`.
 fn commands(script: &str) -> Option<Vec<(Vec<String>, Then)>> {
     if script.len() > SCRIPT_BYTES_MAX {
         return None;

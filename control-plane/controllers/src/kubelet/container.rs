@@ -1,4 +1,4 @@
-//! The behaviour of the containers of a pod: how long they run, how they exit, and whether their images can be pulled.
+//! The behaviour of the containers of a pod: their run time, their exit codes, and images that cannot be pulled.
 
 use super::command;
 use super::{EXIT_CODE, IMAGE_PULL, RUN_SECONDS};
@@ -13,7 +13,7 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 /// The reason why an image cannot be pulled.
 pub(super) const PULL_ERROR: &str = "the simulated registry does not have it";
-/// Tags of images that no registry has: those of examples and tests of rollouts that fail.
+/// Image tags that no registry has, from examples and tests of failing rollouts.
 const MISSING_TAGS: [&str; 6] = [
     "404",
     "does-not-exist",
@@ -30,8 +30,8 @@ pub(super) fn given_seconds(pod: &Value, annotation: &str) -> Option<Duration> {
         .map(|s| Duration::from_secs_f64(s.min(SECONDS_MAX)))
 }
 
-/// The time for which the containers of a pod run: as its annotation states, else as long as the last one whose command
-/// shows it, if all of them do.
+/// The run time of the containers of a pod: the annotation, else the longest run time that their commands show, if all
+/// commands show one.
 pub(super) fn ends_after(pod: &Value) -> Option<Duration> {
     if let Some(run) = given_seconds(pod, RUN_SECONDS) {
         return Some(run);
@@ -43,7 +43,7 @@ pub(super) fn ends_after(pod: &Value) -> Option<Duration> {
     ends?.into_iter().max()
 }
 
-/// The exit code of a container that comes to its end by itself.
+/// The exit code of a container that terminates by itself.
 pub(super) fn exit_code(pod: &Value, container: &Value) -> i32 {
     let given = annotation_number(pod, EXIT_CODE);
     given
@@ -51,14 +51,13 @@ pub(super) fn exit_code(pod: &Value, container: &Value) -> i32 {
         .unwrap_or_default()
 }
 
-/// The exit code of containers that are stopped: as the annotation states, else that of a process that SIGTERM ends, or
-/// SIGKILL when the grace period is over.
+/// The exit code of stopped containers: the annotation, else the code of SIGTERM, or of SIGKILL after the grace period.
 pub(super) fn stopped_exit_code(pod: &Value, is_killed: bool) -> i32 {
     let by_signal = if is_killed { SIGKILL } else { SIGTERM };
     annotation_number(pod, EXIT_CODE).unwrap_or(128 + by_signal)
 }
 
-/// Returns whether a container of a pod fails when it comes to its end.
+/// Returns whether a container of the pod will fail.
 pub(super) fn is_failing(pod: &Value) -> bool {
     let mut containers = items(&pod["spec"]["containers"]).iter();
     containers.any(|container| exit_code(pod, container) != 0)

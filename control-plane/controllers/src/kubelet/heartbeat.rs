@@ -16,17 +16,17 @@ use tokio::time::Instant;
 
 /// The validity of a lease. Upstream: 40 s.
 const LEASE_SECONDS: u32 = 40;
-/// The interval at which conditions are renewed though nothing has changed. Upstream: 5 minutes.
+/// The interval at which unchanged conditions are renewed. Upstream: 5 minutes.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
-/// The number of moments in each interval at which nodes renew their leases. Nodes that share a moment wake the process and
-/// the watches of leases once, together.
+/// The number of moments per interval at which nodes renew their leases. Nodes with the same moment wake the process
+/// and the watches of leases only once.
 const MOMENTS: u32 = 20;
 
 #[derive(Debug)]
 struct Beat {
     /// The version of the node whose status was compared last with the status to report.
     checked: Option<StoredObject>,
-    /// The lease as last written, and of which node it is.
+    /// The lease as last written, and its node.
     lease: Option<StoredObject>,
     node_uid: String,
     renew_at: Instant,
@@ -55,7 +55,7 @@ impl Heartbeats {
         }
     }
 
-    /// The next moment that is not before `at` and at which nodes renew their leases.
+    /// The first renewal moment at or after `at`.
     fn moment_from(&self, at: Instant) -> Instant {
         let step = self.renewal.div_f64(f64::from(MOMENTS));
         let passed = at.saturating_duration_since(self.began);
@@ -160,8 +160,8 @@ impl Controller for Heartbeats {
                 _ => {}
             }
         }
-        // After the first renewal the node waits until its own moment, after the others one interval. Half a step less makes
-        // up for a late wake-up.
+        // After the first renewal the node waits until its own moment, then one interval at a time. Half a step less
+        // compensates for a late wake-up.
         let next_renewal = self.moment_from(if is_new {
             now + share_of(self.renewal, key)
         } else {
@@ -202,7 +202,7 @@ fn renew(
         set(&mut lease, &["spec", "renewTime"], now.clone());
         set(&mut lease, &["spec", "holderIdentity"], name(node).into());
         match cx.api().update(LEASE.resource, lease) {
-            // The lease was deleted: create another one.
+            // The lease was deleted: a new one is created.
             Err(error) if error.is_not_found() => {}
             other => return other,
         }

@@ -102,7 +102,7 @@ impl SimulatedNodeShape {
     }
 }
 
-/// The node without the taint with which it was created; `None` when it does not have it, or is not ready.
+/// The node without its initial taint; `None` if the node does not have the taint or is not ready.
 pub(super) fn without_not_ready(node: &Value) -> Option<Value> {
     let is_ready = condition(&node["status"], "Ready").is_some_and(|c| c["status"] == "True");
     let is_that = |taint: &Value| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule";

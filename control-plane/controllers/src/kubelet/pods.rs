@@ -51,7 +51,7 @@ impl KubeletPods {
         }
     }
 
-    /// An address that no living pod has, as long as there are fewer than 16 million pods.
+    /// An address that no living pod has, below a total of 16 million pods.
     fn address(&mut self) -> String {
         self.addresses = (self.addresses + 1) % POD_ADDRESSES;
         Ipv4Addr::from(POD_NETWORK | self.addresses).to_string()

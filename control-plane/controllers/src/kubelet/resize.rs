@@ -1,7 +1,7 @@
 //! In-place resize of pods on simulated nodes (KEP-1287).
 //!
-//! A kubelet compares the resources in the spec of a running pod with those in its status. If the node has room, it
-//! allocates them (`allocatedResources`, condition PodResizeInProgress), then sets `resources`; otherwise the resize is
+//! A kubelet compares the spec and the status of a running pod. If the node has room for the new resources, the kubelet
+//! allocates them (`allocatedResources`, condition PodResizeInProgress), then sets `resources`. Otherwise the resize is
 //! deferred (condition PodResizePending) until another pod of the node ends.
 
 use super::admission::{JudgedPod, NodeShare, message_of};
@@ -68,8 +68,8 @@ pub(super) fn is_deferred(pod: &Value) -> bool {
     condition(&pod["status"], PENDING).is_some()
 }
 
-/// The status of a running pod after the next step of a resize; `None` when there is nothing to do. `neighbours` are
-/// the pods of its node.
+/// The status of a running pod after the next step of a resize; `None` if no resize is pending. `neighbours` are the
+/// pods of its node.
 pub(super) fn step<'p>(
     pod: &Value,
     node: &Value,
@@ -160,7 +160,7 @@ fn put(status: &mut Value, pod: &Value, kind: &str, why: Option<(&str, String)>,
     put_condition(status, new);
 }
 
-/// The reason why a node has no room for a pod beside what is allocated to its other pods.
+/// The reason why a node has no room for a pod, given the allocations of its other pods.
 fn lacks<'p>(
     pod: &Value,
     node: &Value,

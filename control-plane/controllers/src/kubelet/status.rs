@@ -1,4 +1,4 @@
-//! The statuses that a kubelet writes as a pod goes through its life. Pure: from the pod, the place and the time.
+//! The statuses that a kubelet writes during the life of a pod. Pure: derived from the pod, the node and the time.
 
 use super::{container, resize};
 use berth_objects::object::{condition, generation, items, next_count, seconds};
@@ -12,12 +12,12 @@ pub(super) struct PodAddress<'a> {
     pub(super) pod_ip: &'a str,
 }
 
-/// The way in which the containers of a pod are.
+/// The state of the containers of a pod.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Containers {
     /// Not started yet.
     Creating,
-    /// Not started, because the image of some cannot be pulled; whether the kubelet waits before it tries again.
+    /// Not started, because an image cannot be pulled; `waits` is the back-off before the next attempt.
     NoImage { waits: bool },
     /// Running, ready or not.
     Running { ready: bool },
@@ -29,7 +29,7 @@ pub(super) enum Containers {
     Exited,
 }
 
-/// Returns whether an init container keeps running beside the others.
+/// Returns whether an init container is a sidecar.
 fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
@@ -304,7 +304,7 @@ fn container_status(
     status
 }
 
-/// The conditions that kubelets own, then those of others.
+/// The conditions of kubelets, followed by the other conditions of the pod.
 fn conditions(pod: &Value, phase: &str, containers: Containers, now: Timestamp) -> Vec<Value> {
     let names = |list: &str| -> String {
         let containers = items(&pod["spec"][list]).iter();

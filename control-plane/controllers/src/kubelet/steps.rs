@@ -1,5 +1,5 @@
-//! The steps of a pod on a simulated node. [`next`] is pure: from a pod, its record and the time it derives the one step to
-//! take now.
+//! The steps of a pod on a simulated node. [`next`] is pure: it derives the next step from a pod, its record and the
+//! time.
 
 use super::admission::NodeShare;
 use super::container;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The longest pause before containers that ended run again.
 const BACK_OFF_SECONDS_MAX: u64 = 300;
-/// The time for which kubelets report that an image cannot be pulled before they report that they wait.
+/// The time from the first failed pull of an image until the kubelet reports a back-off.
 const PULL_BACK_OFF: Duration = Duration::from_secs(10);
 /// A pod that is still there after this time is deleted again.
 const DELETED_AGAIN: Duration = Duration::from_secs(1);
@@ -40,9 +40,9 @@ pub(super) struct PodRecord {
     pub(super) pull_failed_at: Option<Timestamp>,
     pub(super) is_admitted: bool,
     pub(super) stop_at: Option<Timestamp>,
-    /// The time at which the kubelet deleted the pod. The API server removes it a moment later.
+    /// The time of the deletion by the kubelet. The API server removes the pod a moment later.
     pub(super) deleted_at: Option<Timestamp>,
-    /// The part of the node that the pod uses, with the resource version for which that was read.
+    /// The pod's share of the node, with the resource version of the pod from which it was computed.
     pub(super) taken: Option<(String, Arc<NodeShare>)>,
 }
 
@@ -168,7 +168,8 @@ pub(super) fn next(
     soonest(&[end_at, (!ready).then_some(ready_at)])
 }
 
-/// The time for which the containers run, if they end by themselves. Those of Jobs do, or no Job would ever complete.
+/// The run time of containers that terminate by themselves. Containers of Jobs do by default, because no Job would
+/// complete otherwise.
 fn run_time(pod: &Value, defaults: Defaults) -> Option<Duration> {
     let owners = items(&pod["metadata"]["ownerReferences"]);
     let is_of_job = || {
@@ -193,7 +194,7 @@ pub(super) fn outdated(pod: &Value) -> Vec<&Value> {
         .collect()
 }
 
-/// Returns whether a status contains more than the present one.
+/// Returns whether a status differs from the present one in its readiness, ephemeral containers or observed generation.
 fn shows_a_change(pod: &Value, status: &Value) -> bool {
     let old = &pod["status"];
     let differs = |kind: &str| {
@@ -229,7 +230,7 @@ fn end(pod: &Value, record: &mut PodRecord, host_ip: &str, now: Timestamp) -> Po
         (Some("Never"), true) => "Failed",
         _ => {
             let times = restarts(pod);
-            // The first restart is immediate, the next ones after 10, 20, 40, … seconds.
+            // The first restart is immediate, further ones after 10, 20, 40, … seconds.
             let delay = match u32::try_from(times) {
                 Ok(0) => 0,
                 Ok(n) => (10u64 << (n - 1).min(10)).min(BACK_OFF_SECONDS_MAX),

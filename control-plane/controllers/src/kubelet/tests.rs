@@ -1,4 +1,4 @@
-//! Simulated nodes and kubelets against an API: what users see of them.
+//! Simulated nodes and kubelets against an API: the results that users see.
 
 use super::*;
 use crate::testing::{Fake, eventually, pass};
@@ -416,7 +416,7 @@ async fn a_resize_is_allocated_when_the_node_has_room() {
             pod["spec"]["containers"][0]["resources"] = cpu(amount);
         });
     };
-    // The node has 4 CPUs, of which `large` has 3.
+    // The node has 4 CPUs; `large` has 3 of them.
     resize("small", "2", 2);
     pass(1.0).await;
     let pending = get(&api, "small");

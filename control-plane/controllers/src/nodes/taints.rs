@@ -1,4 +1,4 @@
-//! The taints of a node for its conditions, and the time for which pods may stay on it. Pure.
+//! The taints of a node by its conditions, and the time until they evict a pod. Pure.
 
 use berth_api::{Taint, TaintEffect, Toleration};
 use berth_objects::object::{condition, items, seconds, time};
@@ -56,14 +56,14 @@ fn called_for(node: &Value) -> Vec<(&'static str, &'static str)> {
     taints
 }
 
-/// The taints that the node should have; `None` when it has them. Those of others stay.
+/// The desired taints of the node; `None` if it has them. Taints of other components are kept.
 pub(super) fn corrected(node: &Value, now: Timestamp) -> Option<Vec<Value>> {
     let present = items(&node["spec"]["taints"]);
     let wanted = called_for(node);
     let is = |taint: &Value, (key, effect): &(&str, &str)| {
         taint["key"] == *key && taint["effect"] == *effect
     };
-    // A node whose kubelet has never reported keeps the taint with which it was created.
+    // A node whose kubelet has never reported keeps its initial taint.
     let is_silent = condition(&node["status"], "Ready").is_none();
     let is_kept = |taint: &Value| is_silent && is(taint, &(NOT_READY, "NoSchedule"));
     let mut taints: Vec<Value> = present
@@ -81,7 +81,7 @@ pub(super) fn corrected(node: &Value, now: Timestamp) -> Option<Vec<Value>> {
     changed.then_some(taints)
 }
 
-/// The NoExecute taints of a node, and when the last of them came, if they state it.
+/// The NoExecute taints of a node, and the time of the most recent one, if stated.
 pub(super) fn evicting(node: &Value) -> (Vec<Taint>, Option<Timestamp>) {
     let raw: Vec<&Value> = items(&node["spec"]["taints"])
         .iter()
@@ -95,8 +95,7 @@ pub(super) fn evicting(node: &Value) -> (Vec<Taint>, Option<Timestamp>) {
     (taints, since)
 }
 
-/// The time at which a pod has to leave a node with these NoExecute taints, the last of which came at `since`. `None`:
-/// never.
+/// The time at which these NoExecute taints evict a pod, if the most recent taint was added at `since`. `None`: never.
 pub(super) fn leaves_at(pod: &Value, taints: &[Taint], since: Timestamp) -> Option<Timestamp> {
     let tolerations: Vec<Toleration> = items(&pod["spec"]["tolerations"])
         .iter()

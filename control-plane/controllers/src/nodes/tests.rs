@@ -131,7 +131,7 @@ async fn a_users_no_execute_taint_evicts_pods_that_do_not_tolerate_it() {
         n["spec"]["taints"] = json!([{"key": "maintenance", "effect": "NoExecute"}]);
     });
     eventually("it is gone", || api.get(POD.resource, "n", "p").is_err()).await;
-    // One that comes later has to leave as well.
+    // A pod that is bound later is evicted, too.
     api.create(POD.resource, pod).unwrap();
     pass(5.0).await;
     assert!(api.get(POD.resource, "n", "p").is_err());

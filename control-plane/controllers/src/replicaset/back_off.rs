@@ -1,4 +1,4 @@
-//! When a set whose pods fail as soon as they are created creates further ones. Pure.
+//! The pause of a set whose pods fail immediately after their creation. Pure.
 //!
 //! The ReplicaSet controller of kube-controller-manager does not wait. In a cluster whose scheduler and kubelets are as
 //! fast as Berth's, a set of one replica would fill the store with failed pods.
@@ -14,8 +14,8 @@ const WINDOW: SignedDuration = SignedDuration::from_mins(10);
 /// The longest pause.
 const SECONDS_MAX: i64 = 60;
 
-/// The pause in seconds after so many pods that failed: none for as many as the set has replicas, then 1, 2, 4, … for
-/// each further time that all failed.
+/// The pause in seconds after `failed` failed pods: none up to the number of replicas, then 1, 2, 4, … for each further
+/// round in which all failed.
 fn seconds(failed: usize, replicas: usize) -> i64 {
     let rounds = failed.saturating_sub(1) / replicas.max(1);
     match u32::try_from(rounds) {
@@ -25,7 +25,7 @@ fn seconds(failed: usize, replicas: usize) -> i64 {
     }
 }
 
-/// The time at which the set may create pods again; `None` when it need not wait.
+/// The earliest time at which the set may create pods; `None` if it need not wait.
 pub(super) fn ends(set: &Value, pods: &[StoredObject]) -> Option<Timestamp> {
     let failed = pods
         .iter()

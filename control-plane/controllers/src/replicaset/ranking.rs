@@ -1,8 +1,8 @@
 //! The pods that a replica set deletes first when it has too many.
 //!
-//! Follows kube-controller-manager's order: what is cheapest to lose goes first – unassigned before assigned,
-//! Pending before Unknown before Running, not ready before ready, lower `pod-deletion-cost` first, pods that
-//! share their node with more pods of the same owner first, then the ones ready or created more recently.
+//! Follows kube-controller-manager's order. Deleted first: unassigned before assigned, Pending before Unknown before
+//! Running, not ready before ready, lower `pod-deletion-cost` first, pods that share their node with more pods of the
+//! same owner first, then the most recently ready or created.
 
 use berth_objects::access::StoredObject;
 use berth_objects::object::{annotation_number, created_at, uid};
@@ -45,17 +45,17 @@ fn node(pod: &Value) -> &str {
     pod::node_name(pod).unwrap_or_default()
 }
 
-/// Sorts lower what goes first; the fields are compared in order.
+/// Pods with a lower rank are deleted first; the fields are compared in order.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     assigned: bool,
     phase: u8,
     ready: bool,
     deletion_cost: i32,
-    /// More company on the same node goes first.
+    /// Pods with more pods of the owner on the same node are deleted first.
     together: Reverse<usize>,
-    /// Ready more recently goes first, in steps that double: of pods of about the same age any may go, which
-    /// is decided by the UID.
+    /// More recently ready pods are deleted first, in steps that double: the UID decides between pods of about the same
+    /// age.
     ready_age: AgeStep,
     restarts: Reverse<i64>,
     age: AgeStep,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub(super) struct Summary {
     /// The whole new status.
     pub(super) status: Value,
-    /// The time at which the next ready pod will have been ready for long enough.
+    /// The time at which the next ready pod becomes available.
     pub(super) next_available: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! The ReplicaSet controller against an API: what users see of it.
+//! The ReplicaSet controller against an API: the results that users see.
 
 use super::*;
 use crate::runtime::Handle;
@@ -65,7 +65,7 @@ async fn keeps_as_many_pods_as_asked_for() {
         active(&api) == 3 && pods(&api).len() == 4
     })
     .await;
-    // Scaled down, the ready ones stay.
+    // After scaling down, the ready pods remain.
     let ready = pods(&api)[2].clone();
     make_ready(&api, &ready);
     api.edit(REPLICA_SET.resource, ("n", "web"), |s| {
@@ -98,7 +98,7 @@ async fn adopts_what_matches_and_releases_what_no_longer_does() {
     .await;
     let owned = |name: &str| controller_of(&api.get(POD.resource, "n", name).unwrap()).is_some();
     assert!(owned("early") && !owned("other"));
-    // Its label changes: it goes free, and a new one takes its place.
+    // After a change of its label the pod is released, and a new pod replaces it.
     api.edit(POD.resource, ("n", "early"), |p| {
         p["metadata"]["labels"]["app"] = "old".into()
     });
@@ -148,8 +148,8 @@ async fn a_refusal_is_reported_and_tried_again_slowly() {
     api.create(REPLICA_SET.resource, replica_set("web", 100))
         .unwrap();
     pass(0.001).await;
-    // Batches of 1, 2 and 4 of which two are refused; the rest is not even tried. The pods that were made bring
-    // a second look, which tries one.
+    // Batches of 1, 2 and 4; two creations of the last are refused, and the rest is not attempted. The created pods
+    // cause a second reconcile, which attempts one.
     assert_eq!((*tries.lock().unwrap(), active(&api)), (8, 5));
     let status = status(&api, "web");
     let failure = condition(&status, "ReplicaFailure").unwrap();

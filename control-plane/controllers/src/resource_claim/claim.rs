@@ -1,4 +1,4 @@
-//! One claim: who holds it, and whether it is needed at all.
+//! One claim: its consumers, and its deletion when it is not needed.
 
 use super::{Cx, DELETE_PROTECTION, is_done, owning_pod};
 use berth_objects::access::{AccessError, StoredObject};
@@ -22,7 +22,7 @@ pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> 
     if !items(&claim["status"]["reservedFor"]).is_empty() {
         return Ok(());
     }
-    // A claim that was made for a pod that has ended is deleted; the garbage collector deletes those of deleted pods.
+    // Deletes the generated claim of an ended pod. The garbage collector deletes the claims of deleted pods.
     if let Some((pod, owner)) = owning_pod(&claim)
         && let Some(pod) = cx.cache(POD).get(&pod)
         && uid(pod) == owner
@@ -76,8 +76,8 @@ fn group_exists(cx: &Cx, group: &ControllerKey, holder: &Value) -> Result<bool, 
     }
 }
 
-/// Writes the consumers that are left. When none is, the devices are free again if a scheduler took them, as its
-/// finalizer shows; then the finalizer is removed, too.
+/// Writes the remaining consumers. Without consumers, the devices are released if a scheduler allocated them (its
+/// finalizer is set); then the finalizer is removed, too.
 fn let_go(
     cx: &mut Cx,
     claim: StoredObject,

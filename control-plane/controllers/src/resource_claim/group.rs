@@ -28,7 +28,7 @@ pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> 
             Ok(Some(claim)) => {
                 statuses.retain(|status| status["name"] != *entry_name);
                 statuses.push(json!({"name": entry_name, "resourceClaimName": claim}));
-                // Nothing can be created in a namespace that is being deleted, and nothing is needed.
+                // A namespace that is being deleted accepts no new objects and needs none.
                 has_changed = true;
             }
             Err(error) if error.is_namespace_terminating() => return Ok(()),
@@ -115,7 +115,8 @@ pub(super) fn holder(group: &Value) -> Value {
     })
 }
 
-/// A group has changed: its own claims, those of its pods, and the claims that it may hold no longer are looked at.
+/// After a change of a group: reconciles its own claims, the claims of its pods, and the claims that it may no longer
+/// reserve.
 pub(super) fn changed(cx: &mut Cx, old: Option<&StoredObject>, new: Option<&StoredObject>) {
     let claims = |group: &StoredObject| !items(&group["spec"]["resourceClaims"]).is_empty();
     if let Some(group) = new.filter(|group| claims(group)) {

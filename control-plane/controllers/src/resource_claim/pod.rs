@@ -1,4 +1,4 @@
-//! One pod: the claims that its templates ask for, and those that it holds without the scheduler.
+//! One pod: the claims of its templates, and its reservations that the scheduler did not make.
 
 use super::super::runtime::Index;
 use super::{Cx, POD_CLAIM_NAME, group, is_done};
@@ -115,7 +115,7 @@ pub(super) fn no_template(template: &str) -> AccessError {
     }
 }
 
-/// `<pod>-<entry>-`, both shortened alike where that is too long: what the server adds must fit.
+/// `<pod>-<entry>-`; both parts are shortened equally if the name with the suffix of the server would be too long.
 fn generate_name(pod: &str, entry: &str) -> String {
     let full = pod.len() + 1 + entry.len();
     if full <= BASE_MAX {

@@ -1,4 +1,4 @@
-//! The handling of pods and their claims, on a server that holds nothing else.
+//! The handling of pods and their claims, on an otherwise empty server.
 
 use super::super::runtime::Handle;
 use super::super::testing::{Fake, eventually, pass};

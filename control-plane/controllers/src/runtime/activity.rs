@@ -1,4 +1,4 @@
-//! Counts of the runs of controllers: a cluster at rest must cost nothing.
+//! Counts the runs of controllers: a cluster at rest must cost nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,8 +1,7 @@
 //! A controller's own view of one kind: the objects, and the indexes it asked for.
 //!
-//! A controller reads its own writes: what it has written is put into the view at once, and a change that the
-//! watch delivers later is ignored when the view is already newer. So there is no need to count expected
-//! creations and deletions.
+//! A controller reads its own writes: a write is applied to the view at once, and an older change from the watch is
+//! ignored. Expected creations and deletions need no counting.
 
 use berth_objects::access::{StoredObject, WatchedChange};
 use berth_objects::object::{self, ControllerKey};
@@ -11,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The keys by which objects can be looked up besides their key.
+/// The keys of lookups other than the object's own key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Index {
     /// The UID of the managing controller.
@@ -22,17 +21,17 @@ pub(crate) enum Index {
     Orphan,
     /// `spec.nodeName`.
     Node,
-    /// `spec.claimRef.name`: the claim of a volume, in whatever namespace.
+    /// `spec.claimRef.name`: the claim of a volume, in any namespace.
     ClaimName,
     /// `spec.volumeName`: the volume of a claim.
     VolumeName,
-    /// The names of the resource claims that a pod uses, in whatever namespace.
+    /// The names of the resource claims of a pod, in any namespace.
     ResourceClaim,
-    /// The names of the templates of its resource claims, in whatever namespace.
+    /// The names of the resource claim templates of a pod, in any namespace.
     ResourceClaimTemplate,
-    /// `spec.schedulingGroup.podGroupName`: the group of a pod, in whatever namespace.
+    /// `spec.schedulingGroup.podGroupName`: the group of a pod, in any namespace.
     PodGroup,
-    /// `spec.parentCompositePodGroupName`: the parent of a group, in whatever namespace.
+    /// `spec.parentCompositePodGroupName`: the parent of a group, in any namespace.
     ParentGroup,
 }
 
@@ -300,11 +299,11 @@ mod tests {
                 .apply(WatchedChange::Modified(pod("a", "1", 4, "", "")))
                 .is_empty()
         );
-        // Another object took the name: the first one was deleted, the second one is new.
+        // The name was reused: the first object was deleted, the second one is new.
         let differences = cache.apply(WatchedChange::Added(pod("a", "2", 7, "", "")));
         assert_eq!(differences.len(), 2);
         assert!(differences[0].new.is_none() && differences[1].old.is_none());
-        // The late news of the first one's end does not take the second one.
+        // The late deletion event of the first object does not remove the second.
         assert!(
             cache
                 .apply(WatchedChange::Deleted(pod("a", "1", 6, "", "")))

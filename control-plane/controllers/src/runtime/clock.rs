@@ -49,7 +49,7 @@ impl WallClock {
         }
     }
 
-    /// Returns whether it follows the timer of the async runtime in which it was made.
+    /// Returns whether the clock follows the timer of its async runtime.
     pub(crate) fn is_virtual(&self) -> bool {
         self.is_virtual
     }

@@ -4,7 +4,7 @@
 //! change from outside, would keep a processor busy. So such requests back off per key, like failures
 //! ([`WorkQueue::add_again`]).
 //!
-//! It is owned by one task, so there is no lock in it. What it holds is bounded by the number of distinct keys.
+//! It is owned by one task and needs no lock. Its size is bounded by the number of distinct keys.
 
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
@@ -13,24 +13,24 @@ use std::hash::Hash;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The delay after the first failure; each further one doubles it.
+/// The delay after the first failure; each further failure doubles it.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
 /// The longest delay after failures. A key that keeps failing is tried at this rate and never forgotten.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// A controller may ask for a key again after this time or more as often as it likes.
+/// Repeated requests of a controller for a key are not limited if they are at least this time apart.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
-/// The number of immediate requests in a row for a key that are not delayed: steps of a reconcile of which each
-/// requests the next one.
+/// The number of consecutive immediate requests for a key without a delay: a reconcile of several steps requests each
+/// next step.
 const AGAIN_FREE: u32 = 10;
-/// A key that is not worked on for this time starts anew, whatever was asked for before.
+/// After this idle time, the count of a key starts again.
 const AGAIN_FORGET: Duration = Duration::from_secs(2);
-/// From this number of keys on, those that start anew are forgotten now and then.
+/// From this number of keys on, keys whose count has restarted are removed periodically.
 const AGAIN_KEYS: usize = 1024;
 
 /// The reason why a key is to be worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// Something outside of the controller has changed, or a time has come that was far away.
+    /// A change outside of the controller, or the end of a long delay.
     Outside,
     /// The controller asked for it while it worked.
     Again,
@@ -69,7 +69,7 @@ fn backoff(failures: u32) -> Duration {
 #[derive(Debug)]
 struct Timer<K> {
     at: Instant,
-    /// Keys of the same time come in the order they were added.
+    /// Keys with the same time are taken in the order of their additions.
     order: u64,
     key: K,
 }
@@ -105,7 +105,7 @@ pub(crate) struct WorkQueue<K> {
     due: FxHashMap<K, (Instant, Cause)>,
     failures: FxHashMap<K, u32>,
     streaks: FxHashMap<K, Streak>,
-    /// At this number of streaks, those that are over are removed.
+    /// At this number of streaks, ended streaks are removed.
     streaks_max: usize,
     order: u64,
 }
@@ -136,8 +136,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.set_timer(key, at, Cause::Outside);
     }
 
-    /// Adds a key for which the controller asks while it works, after `delay`, or later if it has asked for the key at
-    /// once many times in a row. A reconcile that has `progressed` (created or deleted objects) waits no longer than
+    /// Adds a key at the request of its own reconcile, after `delay`, or later after many consecutive immediate
+    /// requests. After a reconcile that has `progressed` (created or deleted objects), the wait is at most
     /// [`AGAIN_MIN`].
     pub(crate) fn add_again(&mut self, key: K, delay: Duration, progressed: bool, now: Instant) {
         if delay >= AGAIN_MIN {
@@ -243,7 +243,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// The time at which the next waiting key becomes ready.
+    /// The time of the next key.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.timers.peek().map(|t| t.at)
     }

@@ -1,5 +1,5 @@
-//! Events of the controllers, folded as client-go's recorder folds them: an equal event raises the count of the
-//! one that is there; many similar ones of an object become one; an object that causes too many is cut off.
+//! Events of the controllers, aggregated as by client-go's recorder: an equal event increments the count of the
+//! existing one; many similar events of an object become one; an object with too many events is throttled.
 
 use berth_objects::access::{Access, StoredObject};
 use berth_objects::object::{EVENT, name, namespace, seconds, set, uid};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::hash::Hash;
 use tracing::debug;
 
-/// The number of events that differ only in the message, from which on they are combined.
+/// From this number of events that differ only in the message, further ones are combined.
 const SIMILAR_MAX: usize = 10;
 /// Events further apart than this are not similar.
 const SIMILAR_WITHIN: SignedDuration = SignedDuration::from_secs(600);
@@ -46,7 +46,7 @@ pub(crate) struct EventSubject<'a> {
     pub(crate) object: &'a Value,
     /// The part of it, such as `spec.containers{web}`; may be empty.
     pub(crate) field_path: &'a str,
-    /// The node on which it happened; may be empty.
+    /// The node of the event; may be empty.
     pub(crate) host: &'a str,
 }
 
@@ -76,7 +76,7 @@ struct Similar {
     last: Timestamp,
 }
 
-/// A map that forgets everything when it is full: losing count of old events only means a new one.
+/// A map that is cleared when it is full: a lost count of old events only causes a new event.
 #[derive(Debug)]
 struct Memory<K, V>(FxHashMap<K, V>);
 
@@ -153,7 +153,7 @@ impl Recorder {
         }
     }
 
-    /// Decides whether the event is recorded, together with which, and with which message.
+    /// Decides whether the event is recorded, with which other event, and with which message.
     fn fold(
         &mut self,
         now: Timestamp,
@@ -193,7 +193,7 @@ impl Recorder {
         let elapsed = now.duration_since(tokens.at).as_secs_f64().max(0.0);
         tokens.left = (tokens.left + elapsed * REFILL_PER_SECOND).min(BURST);
         tokens.at = now;
-        // An object that causes too many events loses the further ones, not the other objects.
+        // An object with too many events loses its own further events only.
         if tokens.left < 1.0 {
             return None;
         }

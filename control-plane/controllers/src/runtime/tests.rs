@@ -131,9 +131,9 @@ async fn a_stopped_controller_does_nothing_more() {
     assert!(log.lock().unwrap().differences.is_empty());
 }
 
-/// A controller that always wants to have been woken a while ago.
+/// A controller whose requested time is always in the past.
 struct Impatient {
-    /// Whether it also writes the object each time, and so wakes itself.
+    /// Whether it also writes the object each time, and thereby wakes itself.
     writes: bool,
 }
 

@@ -1,9 +1,9 @@
 //! The claims of the pods of a StatefulSet: which exist, and who owns them. They are compared with the set at each
 //! reconcile, not only when a pod is created.
 //!
-//! `persistentVolumeClaimRetentionPolicy` (KEP-1847) is carried out by owner references: a claim that goes with its set
-//! is owned by the set, a claim that goes with a pod which is scaled down is owned by that pod. The garbage collector
-//! deletes it when its owner is deleted.
+//! `persistentVolumeClaimRetentionPolicy` (KEP-1847) is implemented with owner references: a claim that is deleted with
+//! its set is owned by the set, a claim that is deleted with a scaled-down pod is owned by that pod. The garbage
+//! collector deletes it after its owner.
 
 use super::identity;
 use crate::runtime::{CacheDifference, ControllerContext, Index};
@@ -95,8 +95,8 @@ fn conflict(message: String) -> AccessError {
     }
 }
 
-/// Returns whether a claim of a pod that does not exist goes with an earlier pod of the same name: the pod is created
-/// after it.
+/// Returns whether a claim of a missing pod will be deleted with an earlier pod of the same name: the pod is created
+/// afterwards.
 pub(super) fn is_stale(cx: &ControllerContext<ControllerKey>, set: &StoredObject, at: i64) -> bool {
     let pod = identity::pod_name(set, at);
     Policy::of(set).with_pod
@@ -148,7 +148,7 @@ pub(super) fn follow_policy(
     Ok(())
 }
 
-/// The time at which claims are deleted.
+/// The events that delete claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Policy {
     /// With their set.
@@ -167,7 +167,7 @@ impl Policy {
     }
 }
 
-/// Returns whether a reference names this object, whatever its UID.
+/// Returns whether a reference names this object, with any UID.
 fn names(reference: &Value, kind: ControllerKind, name: &str) -> bool {
     reference["apiVersion"] == kind.api_version
         && reference["kind"] == kind.kind
@@ -179,7 +179,7 @@ struct Owners<'a> {
     set: &'a Value,
     pod: &'a Value,
     policy: Policy,
-    /// Whether the pod is one that the set no longer has.
+    /// Whether the pod is outside of the set's ordinals.
     is_scaled_down: bool,
 }
 
@@ -224,7 +224,7 @@ impl Owners<'_> {
             named.is_some_and(|r| r["uid"] != uid(owner))
         });
         if is_stale {
-            // It goes with an owner that was deleted; the garbage collector has to decide.
+            // It has a deleted owner; the garbage collector has to decide.
             return true;
         }
         if self.has_stranger(claim) {

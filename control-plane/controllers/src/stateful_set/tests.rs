@@ -1,4 +1,4 @@
-//! The StatefulSet controller against an API: what users see of it.
+//! The StatefulSet controller against an API: the results that users see.
 
 use super::*;
 use crate::runtime::Handle;
@@ -78,7 +78,7 @@ async fn an_ordered_set_waits_for_each_pod() {
     }
     eventually("all are ready", || status(&api)["readyReplicas"] == 3).await;
     assert!(api.get(CLAIM.resource, "n", "data-web-2").is_ok());
-    // Scaled down, the last goes first; claims stay.
+    // When the set is scaled down, the last pod is deleted first; claims stay.
     api.edit(STATEFUL_SET.resource, ("n", "web"), |s| {
         s["spec"]["replicas"] = 1.into();
     });
@@ -220,7 +220,7 @@ async fn claims_have_the_owners_that_the_retention_policy_of_now_requires() {
         })
         .await;
     }
-    // A pod that is scaled down owns its claim, so that the claim goes with it.
+    // A scaled-down pod owns its claim, so that both are deleted.
     policy(&api, "Delete", "Delete");
     api.edit(POD.resource, ("n", "web-2"), |p| {
         p["metadata"]["finalizers"] = json!(["test/hold"]);

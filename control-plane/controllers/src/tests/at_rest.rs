@@ -1,5 +1,5 @@
-//! A cluster at rest costs nothing, also one that is stuck: each controller's runs are counted, in clusters that wait
-//! in every way that a controller knows for something that never comes.
+//! A cluster at rest costs nothing, also if objects are stuck: the reconciles of each controller are counted in
+//! clusters with every kind of wait for a condition that never holds.
 
 use super::*;
 use crate::runtime::Activity;
@@ -9,7 +9,7 @@ use berth_objects::object::{
 };
 use std::collections::BTreeMap;
 
-/// The time for which a cluster is observed, in seconds. Backoffs have reached their maximum when it begins.
+/// The observed time in seconds. Backoffs have reached their maximum at its start.
 const WINDOW: f64 = 1200.0;
 /// A key that fails again and again is worked on once a minute.
 const RETRIES: u64 = 21;
@@ -360,8 +360,7 @@ async fn a_server_with_many_definitions_is_at_rest() {
     world.stop().await;
 }
 
-/// An admission policy whose evaluation costs almost as much as it may is evaluated when objects are written, not
-/// later.
+/// A costly admission policy is evaluated when objects are written, not later.
 #[tokio::test(start_paused = true)]
 async fn a_server_with_a_costly_admission_policy_is_at_rest() {
     let world = World::new(1).await;

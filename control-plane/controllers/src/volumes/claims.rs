@@ -50,7 +50,7 @@ fn take_named(cx: &mut Cx, claim: &StoredObject, named: &str) -> Result<(), Acce
         Some(volume) if volume["spec"]["claimRef"].is_null() || is_meant_for(&volume, claim) => {
             bind(cx, claim, &volume)
         }
-        // It may come, or become free.
+        // The volume may be created, or become free.
         Some(_) | None => Ok(()),
     }
 }
@@ -61,7 +61,7 @@ fn find(cx: &mut Cx, claim: &StoredObject) -> Result<(), AccessError> {
         .cache(VOLUME)
         .by(Index::ClaimName, name(claim))
         .find(|volume| is_meant_for(volume, claim));
-    // A volume that names the claim takes precedence over every other one.
+    // A volume that names the claim takes precedence over other volumes.
     if let Some(volume) = given.cloned() {
         return bind(cx, claim, &volume);
     }
@@ -101,8 +101,9 @@ fn find(cx: &mut Cx, claim: &StoredObject) -> Result<(), AccessError> {
     }
 }
 
-/// The class of this name; `None` if it does not exist. Without its class, a claim is bound at once to a volume that names
-/// the same class. So the API is asked as well: the watch of claims can be ahead of that of classes.
+/// The class of this name; `None` if it does not exist. A claim whose class does not exist is bound immediately to a
+/// volume of the same class name. The watch of claims can be ahead of the watch of classes, so the API server is asked
+/// as well.
 fn find_class(cx: &Cx, name: &str) -> Result<Option<StoredObject>, AccessError> {
     let known = cx
         .cache(STORAGE_CLASS)

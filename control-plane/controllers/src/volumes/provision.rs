@@ -1,7 +1,7 @@
 //! The simulated provisioner: volumes that exist as objects only.
 //!
-//! A volume that is made for a node can be reached from the zone of that node, like a disk of a cloud; where nodes
-//! have no zones, from that node alone.
+//! A volume that is created for a node is reachable from the zone of that node, like a cloud disk, or from that node
+//! alone if nodes have no zones.
 
 use super::matching::class;
 use super::{Cx, PROVISIONED_BY, SELECTED_NODE, SIMULATED, reference, text};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// The labels that state from where a volume can be reached, the first that the node has.
 const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"];
 
-/// Makes a volume for a claim. When it is there, the two are bound like any others.
+/// Creates a volume for a claim. The two are then bound like any others.
 pub(super) fn provision(
     cx: &mut Cx,
     claim: &StoredObject,
@@ -46,7 +46,7 @@ pub(super) fn provision(
     Ok(())
 }
 
-/// The node was deleted: the scheduler is to select another one.
+/// The node was deleted: the scheduler has to select another node.
 fn give_up(cx: &mut Cx, claim: &StoredObject, node: &str) -> Result<(), AccessError> {
     let mut free = (**claim).clone();
     if let Some(annotations) = free["metadata"]["annotations"].as_object_mut() {
@@ -70,7 +70,7 @@ fn reach(node: &Value) -> Value {
     found.unwrap_or_default()
 }
 
-/// From where a volume for no node in particular can be reached: where the class allows.
+/// The topology of a volume that is not created for a particular node: the allowed topologies of the class.
 fn anywhere(class: &Value) -> Value {
     let allowed = items(&class["allowedTopologies"]).iter().map(|term| {
         let expressions = items(&term["matchLabelExpressions"]).iter();

@@ -1,4 +1,4 @@
-//! The handling of volumes and claims, on a server that holds nothing else.
+//! The handling of volumes and claims, on an otherwise empty server.
 
 use super::super::runtime::Handle;
 use super::super::testing::{Fake, eventually, pass};
@@ -126,7 +126,7 @@ async fn a_claim_takes_the_smallest_volume_that_will_do() {
     .await;
     run.claim("c", "now", json!({}));
     run.is_bound("c", "small").await;
-    // The next one comes before its volume.
+    // The next claim is created before its volume.
     run.claim(
         "d",
         "now",
@@ -164,7 +164,7 @@ async fn what_the_scheduler_begins_is_completed() {
     run.handle.stop().await;
 }
 
-/// Owners may state which volume is for which claim, from either side.
+/// A claim can name its volume, and a volume can name its claim.
 #[tokio::test(start_paused = true)]
 async fn owners_may_choose() {
     let run = run();
@@ -231,7 +231,7 @@ async fn a_volume_is_made_where_the_node_is() {
         );
         assert_eq!(spec["capacity"]["storage"], "1Gi");
         assert_eq!(spec["csi"]["driver"], SIMULATED);
-        // It goes with its claim.
+        // The volume is deleted with its claim.
         run.delete(CLAIM, "c");
         eventually("the volume is deleted", || {
             run.get(VOLUME, &volume_name).is_none()
@@ -308,7 +308,7 @@ async fn a_volume_is_released_and_a_claim_lost_without_the_other() {
     run.delete(VOLUME, "w");
     eventually("the claim is lost", || run.phase(CLAIM, "d") == "Lost").await;
     assert!(run.event("ClaimLost"));
-    // A new claim of the name is another one.
+    // A new claim of the same name is another claim.
     run.claim("c", "", json!({}));
     pass(5.0).await;
     assert_eq!(run.phase(CLAIM, "c"), "Pending");
@@ -317,7 +317,7 @@ async fn a_volume_is_released_and_a_claim_lost_without_the_other() {
     run.handle.stop().await;
 }
 
-/// A claim that has found another volume gives the first one back.
+/// A volume that is reserved for a claim with another volume is released.
 #[tokio::test(start_paused = true)]
 async fn a_volume_too_many_is_given_back() {
     let run = run();

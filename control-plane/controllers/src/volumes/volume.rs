@@ -9,7 +9,7 @@ use berth_objects::object::{
 };
 use serde_json::Value;
 
-/// Sets a volume's phase, and removes it from a claim that has another one.
+/// Sets a volume's phase, and removes the volume from a claim that is bound to another one.
 pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> {
     let Some(volume) = cx.cache(VOLUME).get(key).cloned() else {
         return Ok(());
