@@ -1,4 +1,4 @@
-//! Admission: what the cluster adds to an object before validation, and what it rejects.
+//! Admission: defaults of the cluster for objects before validation, and rejections.
 //!
 //! Each plugin is a switch of [`Admission`]: NamespaceLifecycle, LimitRanger, ServiceAccount, Priority,
 //! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, StorageObjectInUseProtection, PodGroupProtection,
@@ -34,7 +34,7 @@ use berth_objects::well_known::{CLAIM_PROTECTION, NOT_READY, VOLUME_PROTECTION};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The time for which pods stay on a node that is not ready or unreachable.
+/// The tolerated time on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
 /// The field of an object whose deletion was requested.
 const DELETED_AT: &str = "/metadata/deletionTimestamp";
@@ -50,7 +50,7 @@ fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<ObjectVersion>>
     listed.map(|l| l.items).unwrap_or_default()
 }
 
-/// The way in which errors name a new object whose name may not have been generated yet.
+/// The name of a new object in errors, when its name may not have been generated yet.
 fn given_name(object: &Value) -> &str {
     let metadata = object.part("metadata");
     match metadata.text("name") {
@@ -165,7 +165,7 @@ pub(crate) fn admit_valid(
     if rules.pod_group_protection && sub.is_empty() && old.is_none() {
         groups::check_parent(api, resource, namespace, object)?;
     }
-    // Webhooks see the object with all defaults, and before quotas are charged: a rejected write costs nothing.
+    // Webhooks receive the object with all defaults, before quotas are charged: a rejected write costs no quota.
     attributes.validate_write(api, object, old)?;
     if rules.resource_quota && counted {
         quota::charge(api, resource, namespace, (object, old), !charges)?;

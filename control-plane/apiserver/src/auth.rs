@@ -42,7 +42,7 @@ impl std::fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// Knows this token of the administrator, those of other users, and the tokens that `tokens` signs.
+    /// Accepts the token of the administrator, the tokens of `others`, and tokens signed by `tokens`.
     pub(crate) fn new(admin_token: String, others: Vec<StaticToken>, tokens: ServerTokens) -> Self {
         Self {
             admin_token,
@@ -105,7 +105,7 @@ impl Authenticator {
     }
 }
 
-/// The user in whose name a request is made, if its headers name one.
+/// The impersonated user, if the headers of the request name one.
 ///
 /// # Errors
 /// 400 for groups, a UID or extra fields without a user.

@@ -150,8 +150,8 @@ fn resource_value(resource: &ServedResource) -> Value {
     Value::Object(value)
 }
 
-/// The hash of the version in which objects are stored: the first 8 bytes of the SHA-256 hash of
-/// `GROUP/VERSION/KIND`, in base64. `None` for a resource that is not stored.
+/// The hash of the storage version: the first 8 bytes of the SHA-256 hash of `GROUP/VERSION/KIND`, in base64. `None`
+/// for a resource without storage.
 fn storage_version_hash(resource: &ServedResource) -> Option<String> {
     resource.store?;
     let group_version = match &resource.custom {
@@ -208,7 +208,7 @@ fn aggregated_resource(resource: &ServedResource) -> Value {
     let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut value = Map::new();
     value.insert("resource".to_owned(), resource.resource.resource.into());
-    // An empty group and version are those of the resource.
+    // An empty group and version stand for the resource's own.
     value.insert("responseKind".to_owned(), kind("", "", resource.kind));
     value.insert("scope".to_owned(), scope.into());
     value.insert("singularResource".to_owned(), resource.singular.into());

@@ -41,14 +41,14 @@ pub(crate) enum ObjectView {
     Metadata,
 }
 
-/// The way in which objects are encoded.
+/// The encoding of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct AnswerShape {
     /// The format.
     pub(crate) format: MediaFormat,
     /// The part of an object that is shown.
     pub(crate) view: ObjectView,
-    /// Whether objects are shown without `metadata.managedFields`.
+    /// Whether `metadata.managedFields` is omitted.
     pub(crate) drops_managed_fields: bool,
 }
 
@@ -82,7 +82,7 @@ impl AnswerShape {
 /// The object without `apiVersion` and `kind`, as this resource shows it.
 fn body<'a>(resource: &ServedResource, version: &'a ObjectVersion) -> Cow<'a, [u8]> {
     if resource.custom.is_some() {
-        // The defaults of the schema of now, which may not be those of the time of the write.
+        // The defaults of the current schema, which can differ from the schema at the time of the write.
         return ObjectVersion::unstored(resource.shown(&version.object()))
             .body()
             .to_vec()
@@ -275,7 +275,7 @@ pub(crate) fn watched(
     }
 }
 
-/// An object of which only the revision is set.
+/// An object with a revision only.
 pub(crate) fn bookmark(
     out: &mut BytesMut,
     resource: &ServedResource,
@@ -313,7 +313,7 @@ pub(crate) fn bookmark(
                 "metadata": metadata,
             }),
         )),
-        // The row is that of an object without fields.
+        // The row of an object without fields.
         ObjectView::Table(include) => {
             let mut list_meta = Map::new();
             list_meta.insert("resourceVersion".to_owned(), revision.to_string().into());

@@ -3,8 +3,8 @@
 //! Objects are stored as JSON values. [`registry`] has the verbs, generic over kinds; the kinds, and what is done with
 //! their objects, are in `berth_objects`.
 //!
-//! This crate knows nothing of the scheduler, which talks to it as to any cluster, and nothing of the controllers, which
-//! use [`berth_objects::access`].
+//! This crate does not know the scheduler, which uses it like any cluster, or the controllers, which use
+//! [`berth_objects::access`].
 
 // The control plane is the edge: it asks the clock, opens sockets, writes its kubeconfig, and its store has locks.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

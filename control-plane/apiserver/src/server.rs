@@ -49,13 +49,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// The time for which a shutdown waits for requests before it cuts them off.
+/// The wait of a shutdown for requests before it aborts them.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(1_500);
-/// The interval at which the Service `kubernetes` is corrected. kube-apiserver: every 10 s.
+/// The interval at which the Service `kubernetes` is reconciled. kube-apiserver: 10 s.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval at which the history of changes is compacted.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval at which definitions are looked at again without a change, and while objects of a deleted one remain.
+/// The interval at which definitions are examined without a change, and while objects of a deleted definition remain.
 const DEFINITIONS_INTERVAL: Duration = Duration::from_secs(10);
 const DEFINITIONS_BUSY_INTERVAL: Duration = Duration::from_millis(200);
 /// The maximum number of changes of definitions in one read.
@@ -66,15 +66,15 @@ const SECRETS: &str = "secrets";
 /// The options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// The address to listen on; port 0 takes a free one.
+    /// The listen address; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// The address of the endpoints of the Service `kubernetes`; `None` is that of `listen`.
+    /// The address of the endpoints of the Service `kubernetes`; the default is the address of `listen`.
     pub advertise: Option<IpAddr>,
     /// The release of Kubernetes whose API is served, with its feature gates.
     pub api: ApiRelease,
-    /// Names and addresses besides loopback and `listen` that the certificate is for.
+    /// Names and addresses of the certificate, in addition to loopback and `listen`.
     pub tls_names: Vec<String>,
-    /// Authorities besides the server's own whose client certificates are accepted, in PEM.
+    /// Authorities of accepted client certificates, in addition to the server's own, in PEM.
     pub client_ca: Option<String>,
     /// The certificate of the server and its key, in PEM; `None` makes one, signed by the server's own authority.
     pub serving: Option<ServingCertificate>,
@@ -96,9 +96,9 @@ pub struct ServerOptions {
     pub service_cidr: String,
     /// The amount of history that is kept for watches.
     pub history: HistoryLimits,
-    /// Events that were not written for so long are deleted.
+    /// The time to live of events after their last write.
     pub event_ttl: Duration,
-    /// The interval at which a watcher that wants bookmarks gets one.
+    /// The interval of bookmarks for watchers that requested them.
     pub bookmark_interval: Duration,
     /// The number of requests, watches aside, that are handled at once; others get 429.
     pub max_in_flight: usize,
@@ -135,7 +135,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// The certificate with which a server serves.
+/// A serving certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServingCertificate {
     /// The certificate, followed by its intermediate certificates, in PEM.
@@ -379,12 +379,12 @@ impl Server {
 }
 
 impl RunningServer {
-    /// The address on which it listens.
+    /// The listen address.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL by which clients on this machine reach it.
+    /// The URL for clients on this machine.
     pub fn url(&self) -> String {
         format!("https://{}", reachable(self.address))
     }
@@ -401,8 +401,7 @@ impl RunningServer {
 
     /// Writes a kubeconfig for the administrator: cluster, user and context `berth`, mode 0600, in one step.
     ///
-    /// # Errors
-    /// When the file cannot be written; what is there stays as it was.
+    /// # Errors The file cannot be written; an existing file is unchanged.
     pub fn write_kubeconfig(
         &self,
         path: &Path,
@@ -479,7 +478,7 @@ impl RunningServer {
     }
 }
 
-/// The authority and the token of the data directory; new ones where it has none.
+/// The authority and the token of the data directory, generated if it has none.
 fn secrets(data: Option<&DataDir>) -> Result<tls::Secrets, StartError> {
     let Some(data) = data else {
         return tls::Secrets::new();
@@ -511,7 +510,7 @@ async fn publish(api: Arc<Api>, published: Published, mut stopping: watch::Recei
     }
 }
 
-/// Serves what CustomResourceDefinitions define, and deletes the objects of those that are deleted, until the server
+/// Serves the resources of CustomResourceDefinitions, and deletes the objects of deleted definitions, until the server
 /// stops.
 async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
     let store = catalog::find("apiextensions.k8s.io", "customresourcedefinitions");

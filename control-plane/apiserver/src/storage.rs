@@ -1,14 +1,14 @@
 //! The store: every object of every kind, one revision counter, and a bounded history of changes per kind.
 //!
-//! Objects live in memory. One version of an object ([`ObjectVersion`]) is its JSON, serialised once and shared by the
-//! disk, gets, lists and watches. A write takes the lock of its kind only for a look-up, a comparison of revisions and
-//! an append; nothing is done per watcher: watchers read the history of their kind at their own pace ([`Cursor`]) and
-//! are cut off when they fall out of it.
+//! Objects are kept in memory. One version of an object ([`ObjectVersion`]) is its JSON, serialised once and shared by
+//! the disk, gets, lists and watches. A write takes the lock of its kind only for a look-up, a comparison of revisions
+//! and an append. It does no work per watcher: watchers read the history of their kind at their own pace ([`Cursor`])
+//! and are disconnected when they fall out of it.
 //!
-//! With a data directory, each change is also appended to a journal in the order of the revisions, and a thread of its
-//! own commits what has arrived to the disk. Cursors return a change when it is on the disk, and an answer leaves the
-//! server after [`ObjectStore::settle`]: what any client has seen survives the end of the process. Without a data
-//! directory a change is visible at once, and none of this costs anything.
+//! With a data directory, each change is also appended to a journal in the order of the revisions, and a separate
+//! thread commits the journal to the disk. Cursors return a change when it is on the disk, and an answer leaves the
+//! server after [`ObjectStore::settle`]: no client sees a change that can be lost. Without a data directory a change is
+//! visible at once, at no cost.
 
 mod data_dir;
 mod history;
@@ -40,7 +40,7 @@ use version::{Draft, keep};
 
 /// The number of changes that leave the history of a kind while its lock is held.
 const COMPACT_BATCH: usize = 1_024;
-/// The time for which an answer waits for the disk.
+/// The wait of an answer for the disk.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The history that a kind keeps.
@@ -48,11 +48,11 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 pub struct HistoryLimits {
     /// Events younger than this are kept, unless there are too many.
     pub age_min: Duration,
-    /// This many events are kept whatever their age.
+    /// This number of events is kept independently of their age.
     pub events_min: usize,
     /// No more events than this are kept, however young.
     pub events_max: usize,
-    /// Revisions older than this are not listed any more, even if nothing has changed since. etcd: 5 to 10 minutes.
+    /// Revisions older than this are not listed any more, even without later changes. etcd: 5 to 10 minutes.
     pub listed_age: Duration,
 }
 
@@ -124,7 +124,7 @@ struct KindStore {
 struct VisibleProgress {
     /// Every change up to this revision is visible.
     revision: u64,
-    /// The reason why nothing more is written to the disk.
+    /// The reason why there are no further writes to the disk.
     failure: Option<Arc<str>>,
 }
 
@@ -316,11 +316,10 @@ impl ObjectStore {
         }
     }
 
-    /// Waits until everything that has been written up to now is on the disk. Answers that depend on the state of
-    /// the store leave the server after that. Without a data directory there is nothing to wait for.
+    /// Waits until all previous writes are on the disk. Answers that depend on the state of the store leave the server
+    /// afterwards. Returns at once without a data directory.
     ///
-    /// # Errors
-    /// [`Unsettled`]: whether the changes survive is not known.
+    /// # Errors [`Unsettled`]: it is unknown whether the changes survive a restart.
     pub async fn settle(&self) -> Result<(), Unsettled> {
         if self.journal.is_none() {
             return Ok(());
@@ -337,7 +336,7 @@ impl ObjectStore {
         }
     }
 
-    /// The reason why nothing more is written to the disk, once that has failed.
+    /// The reason why there are no further writes to the disk, after a failure.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.progress.borrow().failure.clone()
     }
@@ -482,8 +481,8 @@ impl ObjectStore {
         })
     }
 
-    /// Runs one write under the lock of its kind and returns the version that it ends with. A revision is drawn only
-    /// when the write goes through, so that the counter never runs ahead of what is stored.
+    /// Runs one write under the lock of its kind and returns the resulting version. A revision is allocated only if the
+    /// write succeeds, so that the counter never exceeds the stored revisions.
     fn write<const EVENTS: usize>(
         &self,
         kind: usize,
@@ -583,8 +582,7 @@ impl ObjectStore {
 
     /// The objects of a kind now, the revision of that state, and a cursor right after it.
     ///
-    /// # Errors
-    /// None besides a kind that does not exist.
+    /// # Errors Only for a kind that does not exist.
     pub fn watch_now(
         &self,
         kind: usize,

@@ -57,7 +57,7 @@ pub struct Ask {
     pub accept: String,
     /// The body.
     pub body: Vec<u8>,
-    /// Another token than the administrator's; the empty one sends none.
+    /// A token other than the administrator's; the empty token sends none.
     pub token: Option<String>,
     /// Further headers.
     pub headers: Vec<(String, String)>,
@@ -197,7 +197,7 @@ impl Loopback {
         })
     }
 
-    /// Sends a request and leaves the body of the answer to be read as it comes.
+    /// Sends a request, and returns the body of the answer as a stream.
     ///
     /// # Errors
     /// When there is no answer.

@@ -1,7 +1,8 @@
 //! Watches: a stream of the changes of a kind, narrowed by namespace and selectors.
 //!
-//! An object that comes to match is ADDED, one that ceases to is DELETED, whatever really happened to it. The
-//! stream ends with its time, with the server, or with an ERROR event when the watcher was too slow.
+//! An object that starts to match is reported as ADDED, an object that no longer matches as DELETED, independently of
+//! the underlying change. The stream ends with its timeout, with the server, or with an ERROR event if the watcher was
+//! too slow.
 
 use crate::encode::MediaFormat;
 use crate::encode::{self, AnswerShape};
@@ -34,9 +35,9 @@ pub(crate) struct WatchRequest {
     pub(crate) namespace: Option<String>,
     pub(crate) selectors: Selectors,
     pub(crate) shape: AnswerShape,
-    /// Whether the watcher wants to know how far it is when nothing happens.
+    /// Whether the watcher requests its progress while there are no events.
     pub(crate) bookmarks: bool,
-    /// The interval at which a bookmark is sent.
+    /// The interval of bookmarks.
     pub(crate) bookmark_interval: Duration,
     pub(crate) timeout: Duration,
 }
@@ -44,7 +45,7 @@ pub(crate) struct WatchRequest {
 /// The start of a watch.
 #[derive(Debug)]
 pub(crate) struct Start {
-    /// The objects that are there, which come first.
+    /// The existing objects, which are sent first.
     pub(crate) initial: Vec<Arc<ObjectVersion>>,
     /// The revision that a bookmark names as the end of the initial objects.
     pub(crate) initial_end: Option<u64>,
@@ -58,7 +59,7 @@ struct Backlog {
     initial_end: Option<u64>,
     events: VecDeque<Arc<StoredEvent>>,
     cursor: Cursor,
-    /// The revision up to which the watcher has seen everything.
+    /// The revision up to which the watcher is complete.
     seen: u64,
 }
 
@@ -234,7 +235,7 @@ impl Watcher {
                 self.write(chunk, "DELETED", &event.version);
             }
             (true, false) => {
-                // As the watcher knew it, with the revision at which it left.
+                // The object as the watcher knows it, with the revision of the change.
                 if let Some(previous) = &event.previous {
                     let mut last = Value::clone(&previous.object());
                     meta_mut(&mut last).insert(

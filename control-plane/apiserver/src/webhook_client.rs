@@ -2,7 +2,7 @@
 //! runtime, idle connections, and limits of time and size. Aggregated API servers are found and connected to in the
 //! same way.
 //!
-//! Messages are those of kube-apiserver, which users search for.
+//! Messages equal kube-apiserver's, because users search for them.
 
 pub(crate) mod targets;
 mod tls;
@@ -41,7 +41,7 @@ const IDLE_MAX: usize = 8;
 const ENDPOINTS_TRIED_MAX: usize = 3;
 /// The maximum number of redirects of a call.
 const REDIRECTS_MAX: usize = 10;
-/// The time after the end of the call for which the thread of a request waits for its result.
+/// The time after the timeout of the call for which the thread of a request waits for its result.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Finds the addresses behind a port of a service, by its namespace and name.
@@ -49,7 +49,7 @@ type FindEndpoints<'f> = &'f dyn Fn(&str, &str, i64) -> Result<Vec<(String, u16)
 type Sender = SendRequest<Full<Bytes>>;
 type CallJob = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The address at which a webhook is called.
+/// The address of a webhook.
 #[derive(Debug)]
 pub(crate) struct WebhookTarget {
     place: WebhookAddress,
@@ -71,7 +71,7 @@ enum WebhookAddress {
 /// The authorities of the certificates that are accepted.
 #[derive(Debug)]
 pub(crate) enum Trust {
-    /// Those of these authorities in PEM; of those of the system if there are none.
+    /// The authorities in this PEM; the system's authorities if it is empty.
     Bundle(Vec<u8>),
     /// All.
     Any,
@@ -91,7 +91,7 @@ pub(crate) struct ServerAddress {
 #[derive(Default)]
 struct Idle(Mutex<Vec<Sender>>);
 
-/// The thread of the calls, which starts with the first one.
+/// The thread of the calls, which starts with the first call.
 #[derive(Debug, Default)]
 pub(crate) struct Caller {
     jobs: OnceLock<Option<mpsc::Sender<CallJob>>>,
@@ -197,7 +197,7 @@ impl WebhookTarget {
         })
     }
 
-    /// The way in which a call is made now.
+    /// Prepares a call to the current address.
     fn call(
         &self,
         find: FindEndpoints<'_>,
@@ -214,7 +214,7 @@ impl WebhookTarget {
             } => {
                 let path = path.trim_start_matches('/');
                 let url = format!("https://{name}.{namespace}.svc:{port}/{path}");
-                // The URL names the service, as in the certificate of the webhook; the connection goes to an
+                // The URL names the service, as does the certificate of the webhook; the connection is made to an
                 // endpoint.
                 (url, Some(find(namespace, name, *port)))
             }
@@ -346,8 +346,7 @@ impl RequestCall {
         }
     }
 
-    /// One request on a connection, and those to which the server redirects it. The outer error is one of the
-    /// connection.
+    /// One request on a connection, and its redirected requests. The outer error is an error of the connection.
     async fn exchange(&self, mut sender: Sender) -> hyper::Result<Result<Value, String>> {
         let mut path = self.path.clone();
         for _ in 0..=REDIRECTS_MAX {
@@ -389,8 +388,8 @@ impl RequestCall {
     }
 }
 
-/// The path on the same server to which a response redirects a POST. Servers written in Go do so for a path with an
-/// empty segment, as URLs of envtest have it.
+/// The path of a redirected POST on the same server. Servers written in Go redirect a path with an empty segment, such
+/// as URLs of envtest.
 fn redirect<B>(response: &Response<B>, authority: &str) -> Option<String> {
     let keeps_method = matches!(
         response.status(),

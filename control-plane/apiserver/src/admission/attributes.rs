@@ -34,7 +34,7 @@ pub(crate) struct Attributes<'a> {
     pub(crate) resource: &'a ServedResource,
     /// The subresource; empty for the object itself.
     pub(crate) sub: &'a str,
-    /// The namespace; that of a namespace is itself.
+    /// The namespace; for a Namespace, its own name.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) operation: WebhookOperation,
@@ -46,10 +46,10 @@ pub(crate) struct Attributes<'a> {
 /// The options of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WebhookOptions<'a> {
-    /// Those of a write, with their kind.
+    /// The options of a write, with their kind.
     Write(&'static str, &'a WriteOptions),
     Delete(&'a DeleteRequest),
-    /// Those of a CONNECT, which are its object.
+    /// The options of a CONNECT, which are its object.
     Connect(&'a Requester),
 }
 

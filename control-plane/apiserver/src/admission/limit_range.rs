@@ -1,4 +1,4 @@
-//! LimitRanger: defaults for the resources of containers, and bounds for those of containers, pods and claims.
+//! LimitRanger: default resources of containers, and bounds for containers, pods and claims.
 
 use super::siblings;
 use crate::registry::Api;
@@ -21,7 +21,7 @@ const CONTAINERS: [(&str, &str); 2] = [
     ("initContainers", "init container"),
 ];
 
-/// Gives containers without requests or limits those of the limit ranges of the namespace.
+/// Gives containers without requests or limits the defaults of the limit ranges of the namespace.
 ///
 /// # Errors
 /// 413 when the defaults of all containers are larger than a request may be.
@@ -153,8 +153,8 @@ struct Bounds<'i> {
 /// Bounds of one sort, by resource.
 struct Bound {
     amounts: Amounts,
-    /// The resources for which no fault states yet that an amount is missing. That fault has the same text for all
-    /// containers, and is stated once.
+    /// The resources whose missing amount is not reported yet. The fault has the same text for all containers and is
+    /// reported once.
     unreported: BTreeSet<String>,
 }
 
@@ -168,9 +168,9 @@ impl Bound {
         }
     }
 
-    /// The bounds that stated amounts can break, sorted by resource: those of stated resources, and those that report a
-    /// missing amount for the first time. `required` are the amounts whose absence is a fault. The comparisons with all containers of a pod grow with the sum of the lists, not
-    /// with their product.
+    /// The bounds that the amounts of a container can violate, sorted by resource: bounds of its resources, and bounds
+    /// whose missing amount is reported for the first time. The absence of an amount of `required` is a fault. The
+    /// comparisons with all containers of a pod grow with the sum of the lists, not with their product.
     fn relevant(
         &mut self,
         required: &Amounts,

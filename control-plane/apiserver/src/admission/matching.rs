@@ -57,7 +57,7 @@ impl Matching {
         }
     }
 
-    /// The resource in whose version the request is received; `None` when it is not received.
+    /// The matched resource and version of the request; `None` if it does not match.
     ///
     /// # Errors
     /// 404 when the labels of the namespace decide and it does not exist.
@@ -84,7 +84,7 @@ impl Matching {
         Ok(is_received.then_some(resource))
     }
 
-    /// The resource of the first rule that matches: the one of the request, or one with the same objects.
+    /// The resource of the first matching rule: the requested resource, or an equivalent one.
     fn rule(
         &self,
         api: &Api,

@@ -1,8 +1,8 @@
-//! ValidatingAdmissionPolicies: rules in CEL that reject requests (`admissionregistration.k8s.io/v1`). Those that
-//! change objects, MutatingAdmissionPolicies, are in `mutation`.
+//! ValidatingAdmissionPolicies: rules in CEL that reject requests (`admissionregistration.k8s.io/v1`).
+//! MutatingAdmissionPolicies are in `mutation`.
 //!
 //! A policy takes effect through its bindings. The policies of a request are evaluated before its validating webhooks.
-//! The texts of errors are those of kube-apiserver. There is no audit log: what a policy adds to it is a line of the
+//! The texts of errors equal kube-apiserver's. There is no audit log: audit annotations of policies are written to the
 //! log of this process.
 
 mod decision;
@@ -39,7 +39,7 @@ pub(crate) struct Policies {
     validating: KnownPolicies,
 }
 
-/// The policies of one sort, as long as no object of them changes.
+/// The policies of one sort, kept until one of their objects changes.
 #[derive(Debug, Default)]
 struct KnownPolicies(Mutex<(Vec<u64>, Arc<Vec<Policy>>)>);
 
@@ -64,7 +64,7 @@ impl Sort {
 struct Policy {
     name: String,
     fails_open: bool,
-    /// Whether a mutating policy is evaluated again when the object is changed after it.
+    /// Whether a mutating policy is evaluated again after a later change of the object.
     is_reinvoked: bool,
     matching: Matching,
     /// `apiVersion` and `kind` of the parameters.
@@ -333,8 +333,8 @@ impl Policy {
         })
     }
 
-    /// The parameters with which a binding checks a request: one that is null if it has none. Empty when the binding
-    /// does not match the request.
+    /// The parameters of a binding for a request: a single null if it has no parameters, empty if the binding does not
+    /// match the request.
     fn parameters(
         &self,
         api: &Api,
@@ -426,8 +426,7 @@ fn find_parameters(
 impl Expressions {
     /// Compiles the expressions of a policy.
     ///
-    /// # Errors
-    /// The fault of the first one that is not valid.
+    /// # Errors The fault of the first invalid expression.
     fn of(spec: &Value) -> Result<Self, String> {
         let mut scope = policies::ExpressionScope::of(spec);
         let conditions = spec.items("matchConditions").iter();
@@ -438,7 +437,7 @@ impl Expressions {
         for variable in spec.items("variables") {
             let compiled = Expression::compile(&scope, variable.text("expression"), Output::Any)?;
             variables.push((variable.text("name").to_owned(), compiled.program));
-            // A variable sees only those before it.
+            // A variable sees only the variables before it.
             scope.declare(variable.text("name"));
         }
         let validations = spec.items("validations").iter();

@@ -27,7 +27,7 @@ pub(super) fn resolve(api: &Api, pods: &ServedResource, pod: &mut Value) -> Resu
         Err(message) => return forbid(message),
     };
     let given = spec.maybe_int("priority");
-    // A client may state the priority, but only the one that the class results in.
+    // A client may state the priority, but only the value of its class.
     if let Some(given) = given
         && given != resolved.priority
     {
@@ -73,7 +73,7 @@ pub(super) fn resolve_group(
             resolved.priority
         ));
     }
-    // The gate decides whether groups have a preemption policy at all.
+    // Groups have a preemption policy only with this gate.
     if api.groups.has("PodGroupPreemptionPolicy") {
         let given = text(spec, "preemptionPolicy");
         if !given.is_empty() && given != resolved.preemption {
@@ -91,7 +91,7 @@ pub(super) fn resolve_group(
     Ok(())
 }
 
-/// The class that a spec names, or the default one.
+/// The class of a spec, or the default class.
 fn class_of(api: &Api, spec: &Map<String, Value>) -> Result<Resolved, String> {
     match text(spec, "priorityClassName") {
         "" => Ok(default_class(api)),
@@ -114,7 +114,7 @@ pub(super) fn keep(new: &mut Value, old: &Value) {
     }
 }
 
-/// Only one class may be the default of the cluster.
+/// The cluster can have only one default class.
 pub(super) fn check_class(
     api: &Api,
     classes: &ServedResource,

@@ -11,7 +11,7 @@ use berth_objects::view::FieldView;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Charges the quotas of a namespace for a new object, or for what a changed one uses more than before.
+/// Charges the quotas of a namespace for a new object, or for the additional usage of a changed object.
 ///
 /// # Errors
 /// 403 when that exceeds a quota, or a container does not state what a quota counts.
@@ -87,7 +87,7 @@ pub(super) fn charge(
         };
         let compute = |quota: &Value| {
             let mut quota = charged(quota, more).map_err(|message| forbid(&message))?;
-            // The amounts are added to whatever is stored.
+            // The amounts are added to the stored amounts.
             if let Some(metadata) = quota["metadata"].as_object_mut() {
                 metadata.remove("resourceVersion");
             }

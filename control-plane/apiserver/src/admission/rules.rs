@@ -5,7 +5,7 @@
 pub struct Admission {
     /// Objects are created only in namespaces that exist and are not terminating.
     pub namespace_lifecycle: bool,
-    /// Containers get default resources, and limit ranges bound those of pods and claims.
+    /// Containers get default resources; limit ranges bound the resources of pods and claims.
     pub limit_ranger: bool,
     /// Pods get the overhead and the scheduling constraints of their runtime class.
     pub runtime_class: bool,
@@ -20,13 +20,13 @@ pub struct Admission {
     pub service_account: bool,
     /// Volumes and claims that are in use are not deleted.
     pub storage_object_in_use_protection: bool,
-    /// Groups that are in use are not deleted, and those that are being deleted get no members.
+    /// Groups in use are not deleted; deleted groups get no new members.
     pub pod_group_protection: bool,
     /// Bound pods get the zone and region labels of their node.
     pub pod_topology_labels: bool,
     /// New nodes are tainted as not ready, until a controller finds them ready.
     pub taint_nodes_by_condition: bool,
-    /// Claims without a class get the default one.
+    /// Claims without a class get the default class.
     pub default_storage_class: bool,
     /// Mutating webhooks are called.
     pub mutating_admission_webhook: bool,

@@ -66,7 +66,7 @@ pub(super) fn apply(api: &Api, pods: &ServedResource, pod: &mut Value) -> Result
         .collect();
     let mut merged: Vec<Value> = Vec::new();
     for (i, toleration) in all.iter().enumerate() {
-        // One that another one covers is left out; of two that are equal, the first stays.
+        // A toleration that another one covers is dropped; the first of equals is kept.
         let later = all.iter().skip(i + 1);
         let is_covered = merged.iter().any(|other| covers(other, toleration))
             || later
@@ -82,7 +82,7 @@ pub(super) fn apply(api: &Api, pods: &ServedResource, pod: &mut Value) -> Result
     Ok(())
 }
 
-/// Returns whether a toleration tolerates every taint, for as long, as another one does.
+/// Returns whether a toleration tolerates every taint of another toleration for at least the same time.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     let exists = wide.text("operator") == "Exists";
     let same = |field: &str| wide.text(field) == narrow.text(field);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The prefix of the name of the volume.
 const VOLUME: &str = "kube-api-access-";
-/// A token is valid for so long, in seconds.
+/// The validity of a token, in seconds.
 const TOKEN_SECONDS: i64 = 3_607;
 /// The mode of the files.
 const MODE: i64 = 0o644;
@@ -76,7 +76,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Mounts the token in the containers that have nothing in its place.
+/// Mounts the token into containers with a free mount path.
 fn mount(api: &Api, spec: &mut Value) {
     let mut known = spec.items("volumes").iter().map(|v| v.text("name"));
     let known = known

@@ -1,4 +1,4 @@
-//! DefaultStorageClass: a claim that names no class gets the default one.
+//! DefaultStorageClass: a claim without a class gets the default class.
 
 use crate::registry::{Api, ListRequest};
 use crate::storage::ObjectVersion;
@@ -8,12 +8,12 @@ use serde_json::Value;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// The annotations that make a class the default one, with the value `true`.
+/// The annotations that mark the default class, with the value `true`.
 const IS_DEFAULT: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
-/// The annotation that names the class of a claim in place of the field.
+/// The annotation that replaces the class field of a claim.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// Sets the class of a claim. An empty name is a choice of no class.
@@ -32,7 +32,7 @@ pub(super) fn set_default(api: &Api, claim: &mut Value) {
     }
 }
 
-/// The name of the default class: of several, the newest one, then the first by name.
+/// The name of the default class: the newest of several, then the first by name.
 fn default_of(classes: &[Arc<ObjectVersion>]) -> Option<String> {
     let defaults = classes.iter().filter_map(|class| {
         let class = class.object();

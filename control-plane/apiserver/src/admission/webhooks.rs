@@ -36,7 +36,7 @@ pub(crate) struct Webhooks {
     validating: KnownWebhooks,
 }
 
-/// The webhooks of the configurations of one sort, with the revisions of those.
+/// The webhooks of the configurations of one sort, with the revisions of the configurations.
 #[derive(Debug, Default)]
 struct KnownWebhooks(Mutex<(Vec<u64>, Arc<Vec<Hook>>)>);
 
@@ -90,8 +90,7 @@ impl Attributes<'_> {
         Ok(shown)
     }
 
-    /// An object that a webhook or a policy has made of `object`, which it has received as `shown`; `None` when nothing
-    /// has changed.
+    /// The object that a webhook or a policy made of `object`, which it received as `shown`; `None` if it is unchanged.
     ///
     /// # Errors
     /// 500 when it is no object of its kind, and when the conversion webhook of a custom resource fails.
@@ -180,7 +179,7 @@ impl Attributes<'_> {
         let hooks = self.hooks(api, Sort::Mutating).unwrap_or_default();
         let mut mutations = Mutations::default();
         let mut object = object;
-        // As in kube-apiserver: a change repeats all webhooks before it that want that, once.
+        // As in kube-apiserver: a change repeats all previous webhooks with the reinvocation policy IfNeeded, once.
         let (mut called, mut repeated) = (FxHashSet::default(), FxHashSet::default());
         let (mut is_changed, mut last) = (false, None);
         for round in 0..2 {
@@ -443,7 +442,7 @@ fn take_warnings(attributes: &Attributes<'_>, verdict: &WebhookVerdict) {
     }
 }
 
-/// The object with the patch of a webhook; `None` when the patch changes nothing.
+/// The object with the patch of a webhook; `None` if the patch changes nothing.
 fn patched(
     api: &Api,
     attributes: &Attributes<'_>,

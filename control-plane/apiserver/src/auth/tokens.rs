@@ -129,7 +129,7 @@ impl ServerTokens {
         Some(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The algorithms with which tokens can be signed.
+    /// The signing algorithms of tokens.
     pub(crate) fn algorithms(&self) -> Vec<&'static str> {
         let mut algorithms: Vec<&str> =
             self.verifying.iter().map(VerifyingKey::algorithm).collect();
@@ -138,7 +138,7 @@ impl ServerTokens {
         algorithms
     }
 
-    /// The key set (RFC 7517) with which others verify tokens.
+    /// The key set (RFC 7517) for the verification of tokens by other components.
     pub(crate) fn key_set(&self) -> Value {
         let keys: Vec<Value> = self.verifying.iter().map(VerifyingKey::jwk).collect();
         json!({"keys": keys})
@@ -156,8 +156,8 @@ impl ServerTokens {
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
-    /// The claims of a token for a service account, bound to these objects besides: the names of their claims and the
-    /// objects.
+    /// The claims of a token for a service account that is also bound to these objects, given by the names of their
+    /// claims.
     pub(crate) fn claims(
         &self,
         account: &Value,
@@ -228,7 +228,7 @@ impl ServerTokens {
     }
 }
 
-/// The claims of a token besides its account: its own identity, and the pod and the node that it is bound to.
+/// The claims of a token other than its account: its own identity, and the bound pod and node.
 fn extra(claims: &Value) -> BTreeMap<String, Vec<String>> {
     const DOMAIN: &str = "authentication.kubernetes.io";
     let mut extra = BTreeMap::new();

@@ -95,7 +95,7 @@ pub(super) fn service_account(namespace: &str, name: &str, uid: &Value) -> Reque
     }
 }
 
-/// The groups that a user has by its name: those of a service account.
+/// The groups of a user by its name, if it is a service account.
 pub(crate) fn groups_of(name: &str) -> Vec<String> {
     match name
         .strip_prefix(PREFIX)

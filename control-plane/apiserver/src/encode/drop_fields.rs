@@ -1,7 +1,7 @@
 //! Answers without `metadata.managedFields` (KEP-5958).
 //!
-//! A client asks for them with the parameter `drop` of a media type in `Accept`. The fields are often more than half of
-//! an object, and most clients do not read them. They are removed from the encoded object; nothing is kept for it.
+//! A client requests this with the parameter `drop` of a media type in `Accept`. The fields are often more than half of
+//! an object, and most clients do not read them. They are removed from the encoded object; no further copy is kept.
 
 use crate::storage::ObjectVersion;
 use berth_protobuf::wire;

@@ -21,10 +21,10 @@ use std::time::Duration;
 /// The source of the time.
 pub type ApiClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The time for which a request waits for a revision that has not been written yet.
+/// The wait of a request for a revision that has not been written yet.
 const REVISION_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The characters of generated names: no vowels, so that no words come out.
+/// The characters of generated names: without vowels, so that no words are formed.
 const NAME_CHARS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The number of random characters that a generated name ends with.
 const NAME_SUFFIX_LEN: usize = 5;
@@ -74,7 +74,7 @@ pub struct Api {
     pub(crate) webhook_calls: Caller,
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Policies,
-    /// Whether controllers run beside the API.
+    /// Whether controllers run in this process.
     pub(crate) has_controllers: AtomicBool,
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn seconds_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The error that a client learns when the store cannot answer for a revision.
+/// The error for a client when the store has no answer for a revision.
 pub(super) fn store_error(error: &StoreError) -> ApiError {
     match error {
         StoreError::Expired { requested, oldest } => {

@@ -35,7 +35,7 @@ const GROUPS: [(&str, i64); 20] = [
     ("scheduling.k8s.io", 16_600),
     ("storage.k8s.io", 16_800),
 ];
-/// The priorities of versions that differ from that of others.
+/// The priorities of versions, if not the default.
 const VERSIONS: [(&str, &str, i64); 7] = [
     ("", "v1", 1),
     ("autoscaling", "v2", 30),
@@ -50,7 +50,7 @@ const VERSION_PRIORITY: i64 = 15;
 const CUSTOM_GROUP_PRIORITY: i64 = 1_000;
 const CUSTOM_VERSION_PRIORITY: i64 = 100;
 
-/// Creates the objects of the group versions that are served, and deletes those of others.
+/// Creates the APIServices of served group versions, and deletes the others.
 pub(crate) fn sync(api: &Api) {
     let Some(resource) = catalog::find("apiregistration.k8s.io", "apiservices") else {
         return;

@@ -35,7 +35,7 @@ impl Api {
         };
         let typed = resource.typed();
         if resource.is_converted() {
-            // Fields have the names of the version in which they were written.
+            // Fields have the names of the version of the write.
             let mut shown = resource.shown(new);
             let old = old.map_or_else(|| resource.blank_object(), |old| resource.shown(old));
             apply::after_update(typed, &old, &mut shown, &author);
@@ -53,8 +53,8 @@ impl Api {
     /// PATCH with a configuration: creates the object or merges the configuration into it. Returns whether the object
     /// was created.
     ///
-    /// # Errors
-    /// 400 and 500 for the configuration, 409 for conflicts with other managers, and those of a create or update.
+    /// # Errors 400 and 500 for the configuration, 409 for conflicts with other managers, and the errors of a create or
+    /// update.
     pub fn apply(
         &self,
         resource: &ServedResource,

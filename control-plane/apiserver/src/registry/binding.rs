@@ -1,4 +1,4 @@
-//! `pods/binding`: how a pod comes to a node. Rules API-17 to API-19.
+//! `pods/binding`: the assignment of a pod to a node. Rules API-17 to API-19.
 
 use super::api::Api;
 use super::write::{action, check_namespace};
@@ -137,7 +137,7 @@ fn check(
     binding: &Value,
     pod: &Value,
 ) -> Result<(), ApiError> {
-    // The UID is compared first: a new pod of the same name is another pod, whatever its version.
+    // The UID is compared first: a new pod of the same name is another pod in any version.
     let (uid, live) = (meta(binding, "uid"), meta(pod, "uid"));
     if !uid.is_empty() && uid != live {
         return Err(uid_conflict(pods, key, name, uid, live));

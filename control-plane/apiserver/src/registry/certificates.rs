@@ -1,4 +1,4 @@
-//! CertificateSigningRequests: who made them, and who may approve and sign them.
+//! CertificateSigningRequests: their requester, and the permissions to approve and sign them.
 
 use super::Api;
 use super::kinds::ServerStrategy;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub(super) struct CertificateRequests;
 
 impl ServerStrategy for CertificateRequests {
-    /// Writes the sender into a new request, whatever it states about it.
+    /// Sets the sender of a new request, and overwrites the stated one.
     fn prepare_for_create(&self, object: &mut Value, user: &RequestUser) {
         let Some(spec) = child(object, "spec") else {
             return;
@@ -33,7 +33,7 @@ impl ServerStrategy for CertificateRequests {
         }
     }
 
-    /// Only those who may approve or sign for the signer of a request do so.
+    /// Approving and signing require permissions for the signer of the request.
     fn authorize(
         &self,
         api: &Api,

@@ -134,7 +134,7 @@ fn allocated_node(allocation: &Value) -> &str {
     }
 }
 
-/// The node on which a service account runs.
+/// The node of the pod to which the token of a service account is bound.
 fn node_of(user: &RequestUser) -> Option<&str> {
     let is_account = user.name.starts_with("system:serviceaccount:");
     match user.extra.get(NODE_NAME).map(Vec::as_slice) {

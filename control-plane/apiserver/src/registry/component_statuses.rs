@@ -1,4 +1,4 @@
-//! ComponentStatuses: whether the parts of the control plane work, determined when they are read. Nothing is stored.
+//! ComponentStatuses: the health of the parts of the control plane, determined at each read. Nothing is stored.
 //!
 //! kube-apiserver asks the scheduler and the controller manager at their ports on its own machine. Berth looks at the
 //! Lease of the scheduler, wherever it runs, and knows the controllers, which run in its process.
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// The Lease that leading schedulers hold, in kube-system.
 const SCHEDULER_LEASE: &str = "kube-scheduler";
 
-/// The objects, if they are those of this resource.
+/// The objects, if the resource is componentstatuses.
 pub(super) fn all(api: &Api, resource: &ServedResource) -> Option<Vec<Arc<ObjectVersion>>> {
     if resource.resource != gr("", "componentstatuses") {
         return None;

@@ -43,7 +43,7 @@ pub(crate) fn show(
     Ok(resource.shown(converted.as_ref().unwrap_or(object)))
 }
 
-/// Stored objects in the version of a custom resource. Those of other resources stay as they are stored.
+/// Stored objects in the version of a custom resource. Objects of other resources are not converted.
 ///
 /// # Errors
 /// 500 when the webhook of the definition does not convert them.
@@ -87,7 +87,7 @@ pub(super) fn read_for_write(
     }
 }
 
-/// An object that a write of `resource` has computed, as it goes into the store.
+/// The stored form of an object that a write of `resource` has computed.
 ///
 /// # Errors
 /// As [`show`].
@@ -110,8 +110,8 @@ pub(super) fn to_storage(
     Ok(object)
 }
 
-/// Objects in another version of their definition. Those that have it, and those of definitions without a webhook, stay
-/// as they are.
+/// Objects in another version of their definition. Objects that have the version, and objects of definitions without a
+/// webhook, are not changed.
 fn converted(
     api: &Api,
     custom: &CustomType,
@@ -127,7 +127,7 @@ fn converted(
     }
 }
 
-/// The objects in another version, by calls of the webhook. Each of them has a version that is not the wanted one.
+/// Objects in another version, converted by calls of the webhook. None of them has the requested version yet.
 ///
 /// # Errors
 /// Why they cannot be converted.

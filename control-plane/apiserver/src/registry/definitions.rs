@@ -36,8 +36,8 @@ pub(crate) fn sync(api: &Api) -> bool {
         let is_empty = delete_objects(api, definition);
         is_busy |= !is_empty;
         if is_empty {
-            // A client that no longer finds the definition may create it again at once, and takes resources in discovery
-            // for those of the new one. So they go before the definition does.
+            // A client that no longer finds the definition may create it again immediately, and would use the old
+            // resources in discovery. The resources are therefore removed before the definition.
             if is_the_last_finalizer(definition) {
                 served.retain(|other| !Arc::ptr_eq(other, definition));
                 api.served.replace(&served);
@@ -83,14 +83,14 @@ fn write_definition(
         by: Method::Put,
         is_decoded: false,
     };
-    // A definition that has just changed or gone is looked at again.
+    // A definition that was changed or deleted in the meantime is examined again.
     if let Err(error) = api.update(&change, write) {
         tracing::debug!(name, %error, "failed to write a CustomResourceDefinition");
     }
 }
 
-/// Brings the conditions of all definitions up to date, and returns the definitions. Nothing is computed for
-/// definitions that have not changed since all had the right conditions.
+/// Updates the conditions of all definitions, and returns the definitions. Unchanged definitions with correct
+/// conditions need no computation.
 fn accept(api: &Api, resource: &ServedResource) -> Vec<Arc<Value>> {
     let listed = || {
         let listed = api.list(resource, &ListRequest::default());
@@ -115,7 +115,7 @@ fn accept(api: &Api, resource: &ServedResource) -> Vec<Arc<Value>> {
             };
             write_definition(api, resource, meta(definition, "name"), "status", write);
             has_written = true;
-            // The names that this definition has now can decide about the next one.
+            // The accepted names of this definition can conflict with the next one.
             all = listed().iter().map(|v| v.object()).collect();
         }
     }

@@ -1,7 +1,8 @@
 //! Deletion: preconditions, finalizers, grace periods.
 //!
-//! A kind without grace goes at once, unless finalizers hold it. A pod is first marked (`deletionTimestamp`,
-//! `deletionGracePeriodSeconds`), which watchers see, and goes when its grace is zero and no finalizer holds it.
+//! An object of a kind without a grace period is removed at once, unless it has finalizers. A pod is first marked
+//! (`deletionTimestamp`, `deletionGracePeriodSeconds`), which watchers receive, and removed when its grace period is
+//! zero and it has no finalizers.
 
 use super::api::{Api, seconds_text};
 use super::list::ListRequest;
@@ -26,13 +27,13 @@ use std::time::Duration;
 
 /// The next step for an object.
 enum DeleteStep {
-    /// It is being deleted already and nothing changes.
+    /// It is already being deleted, and nothing changes.
     Wait,
     /// It stays for now, marked.
     Mark(Value),
-    /// It is marked, which watchers and readers see, and then goes.
+    /// It is marked, which watchers and readers see, and then removed.
     MarkAndRemove(Value),
-    /// It goes.
+    /// It is removed.
     Remove,
 }
 
@@ -52,7 +53,7 @@ impl Api {
         self.end_deletion(resource, begun, request)
     }
 
-    /// The second step of a deletion: removes an object that is marked and that nothing holds, if it is still there.
+    /// The second step of a deletion: removes a marked object without finalizers, if it still exists.
     ///
     /// # Errors
     /// 409 when the client has stated a version and the object has changed since it was marked.
@@ -95,8 +96,7 @@ impl Api {
         Err(ApiError::modified(resource.subject(name)))
     }
 
-    /// The first step of a deletion: an object that goes is removed, or marked to be removed by the second step; one
-    /// that is held is marked.
+    /// The first step of a deletion: removes the object, or marks it if finalizers or a grace period delay its removal.
     ///
     /// # Errors
     /// As [`Api::delete`].
@@ -211,7 +211,7 @@ impl Api {
         let marked = if marked_before {
             let before = object.part("metadata").int("deletionGracePeriodSeconds");
             let is_shorter = request.grace_period_seconds.is_some() && grace < before;
-            // A pod whose grace has run out and that nothing holds any more may go.
+            // A pod without finalizers whose grace period is over may be removed.
             let is_free = before == 0 && finalizers.is_empty();
             if !is_shorter && !is_free {
                 return DeleteStep::Wait;
@@ -257,8 +257,7 @@ impl Api {
 
     /// The first step of the deletions of all objects of a namespace (or, with `None`, of all) that a list would show.
     ///
-    /// # Errors
-    /// The error of the list or of one of the deletions; what was deleted before stays deleted.
+    /// # Errors The error of the list or of a deletion; previous deletions remain in effect.
     pub(crate) fn begin_deletions(
         &self,
         resource: &ServedResource,

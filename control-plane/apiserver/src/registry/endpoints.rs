@@ -74,8 +74,8 @@ pub(crate) fn endpoints(
     Ok(found)
 }
 
-/// Returns whether the pod behind an endpoint is simulated. Its address does not exist, or is that of another machine
-/// of the network.
+/// Returns whether the pod of an endpoint is simulated. Its address does not exist, or another machine of the network
+/// has it.
 fn is_on_simulated_node(api: &Api, endpoint: &Value) -> bool {
     let node = endpoint.maybe_text("nodeName").unwrap_or("");
     let node = find("", "nodes").and_then(|nodes| api.get(nodes, "", node).ok());

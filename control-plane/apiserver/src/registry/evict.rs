@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// A budget lists no more pods whose eviction it admitted and that are not deleted yet.
 const DISRUPTED_PODS_MAX: usize = 2_000;
-/// The time at which a client may try again while the status of a budget is out of date, in seconds.
+/// The `Retry-After` of a request while the status of a budget is out of date, in seconds.
 const RETRY_SECONDS: u32 = 10;
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -206,7 +206,7 @@ fn disrupt(
 /// The object that protects a pod from its eviction.
 #[derive(Debug, PartialEq, Eq)]
 enum Guard {
-    /// Nothing, or its budget allows it.
+    /// No budget, or a budget that allows the eviction.
     Free,
     /// It does not run yet and is evicted unless that changes.
     Pending,

@@ -34,7 +34,7 @@ const READ_MAX: usize = 256;
 #[derive(Debug, Clone)]
 pub(crate) struct InProcess {
     api: Arc<Api>,
-    /// The options of its writes, and in whose name.
+    /// The options and the user of its writes.
     options: WriteOptions,
     runtime: Handle,
     /// Turns true when the server stops.
@@ -60,8 +60,8 @@ impl InProcess {
         }
     }
 
-    /// A served resource; of a custom one the version in which objects are stored, where that is served: components of
-    /// this process do not depend on conversion webhooks.
+    /// A served resource; for a custom resource its storage version, if that is served: components of this process do
+    /// not depend on conversion webhooks.
     fn resource(&self, kind: GroupResource) -> Result<Arc<ServedResource>, ApiError> {
         if let Some(known) = catalog::find(kind.group, kind.resource) {
             return Ok(Arc::clone(known));

@@ -1,6 +1,6 @@
 //! The rules of kinds that depend on the server: on other objects, and on the sender of a request.
 //!
-//! Rules that depend on the object alone are those of [`berth_objects::strategy`].
+//! Rules about a single object are in [`berth_objects::strategy`].
 
 use super::api::Api;
 use super::request::UpdateInputs;
@@ -19,12 +19,12 @@ pub(super) trait ServerStrategy: Sync {
     /// Restores what an update may not change.
     fn prepare_for_update(&self, _new: &mut Value, _old: &Value) {}
 
-    /// The errors of a new object, before those of the object alone.
+    /// The errors of a new object that depend on other objects; they precede the errors of the object alone.
     fn validate(&self, _api: &Api, _object: &Value) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// The errors of an update, before those of the object alone.
+    /// The errors of an update that depend on other objects; they precede the errors of the object alone.
     fn validate_update(
         &self,
         _api: &Api,

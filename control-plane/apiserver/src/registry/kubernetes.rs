@@ -1,6 +1,6 @@
-//! The objects that the API server publishes about itself: the Service `kubernetes` with its EndpointSlice and
-//! Endpoints, by which programs in pods find it, and the ConfigMap `extension-apiserver-authentication`, by which other
-//! servers authenticate the same clients. The mandatory objects of `flow_control` are restored with them.
+//! Objects about the API server itself: the Service `kubernetes` with its EndpointSlice and Endpoints, through which
+//! programs in pods reach the server, and the ConfigMap `extension-apiserver-authentication`, with which other servers
+//! authenticate the same clients. The mandatory objects of `flow_control` are restored with them.
 
 use super::api::Api;
 use super::flow_control;

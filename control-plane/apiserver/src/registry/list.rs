@@ -1,4 +1,4 @@
-//! Lists: what `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` mean.
+//! Lists: the parameters `resourceVersion`, `resourceVersionMatch`, `limit` and `continue`.
 
 use super::api::{Api, store_error};
 use super::component_statuses;
@@ -89,8 +89,7 @@ fn list_option(field: &str, error: ErrorType, value: Option<String>, detail: &st
 
 /// Reads a revision; the empty text and `0` are no revision.
 ///
-/// # Errors
-/// 400 for anything that is not a number.
+/// # Errors 400 for a text that is not a number.
 pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, ApiError> {
     match text {
         "" | "0" => Ok(None),
@@ -238,7 +237,7 @@ impl Api {
         })
     }
 
-    /// A list of the one object that a selector names is a look-up.
+    /// A list with a selector for one name is a look-up.
     fn list_one(
         &self,
         resource: &ServedResource,
@@ -277,7 +276,7 @@ impl Api {
 
 /// The place where a page ended.
 struct PageEnd {
-    /// The pinned revision; `None` goes on with whatever is there now.
+    /// The pinned revision; `None` continues with the current state.
     revision: Option<u64>,
     /// The last key of the page.
     after: String,
@@ -303,7 +302,7 @@ struct Token {
     start: String,
 }
 
-/// A `continue` token: the revision and the key after which to go on, relative to the listed namespace.
+/// A `continue` token: the revision, and the last key relative to the listed namespace.
 fn token(revision: Option<u64>, prefix: &str, after: &str) -> String {
     let start = after.strip_prefix(prefix).unwrap_or(after);
     let revision = revision.map_or(json!(-1), |r| json!(r));
@@ -341,7 +340,7 @@ impl PageEnd {
         if !start.is_empty() && start.split('/').any(leads_elsewhere) {
             return Err(bad(&token.start));
         }
-        // A negative revision goes on with whatever is there now.
+        // A negative revision continues with the current state.
         let revision = u64::try_from(token.rv).ok();
         Ok(Self {
             revision,
@@ -369,7 +368,7 @@ mod tests {
         assert_eq!(got, Some((Some(233), "default/gated".to_owned())));
     }
 
-    /// The texts are those of kube-apiserver, but for what is wrong with the encoding.
+    /// The texts equal kube-apiserver's, except for faults of the encoding.
     #[test]
     fn broken_tokens_are_refused() {
         let encoded = |json: Value| TOKENS.encode(json.to_string());

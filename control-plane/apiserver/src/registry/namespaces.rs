@@ -82,7 +82,7 @@ impl Api {
         })
     }
 
-    /// Marks a namespace for deletion; it goes at once only when nothing holds it.
+    /// Marks a namespace for deletion; a namespace without finalizers is removed at once.
     pub(super) fn terminate_namespace(
         &self,
         resource: &ServedResource,
@@ -102,7 +102,7 @@ impl Api {
                 .object()
                 .pointer("/metadata/deletionTimestamp")
                 .is_some()
-            // A second deletion changes nothing: the first one decides the time.
+            // A second deletion has no effect: the first one determines the time.
             {
                 return Ok(Ok((current, false)));
             }

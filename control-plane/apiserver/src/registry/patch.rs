@@ -1,4 +1,4 @@
-//! PATCH: a change of the current object, computed anew when another write comes in between.
+//! PATCH: a change of the current object, computed again after a concurrent write.
 
 use super::api::Api;
 use super::scale;

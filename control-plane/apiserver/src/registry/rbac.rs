@@ -1,7 +1,7 @@
 //! Authorization by roles (RBAC), and the roles that every cluster has.
 //!
-//! Rules are read for each request from the stored roles and bindings. The rules of a role with an `aggregationRule`
-//! are those of the roles that it selects. Members of `system:masters` may do everything.
+//! Rules are read for each request from the stored roles and bindings. A role with an `aggregationRule` has the rules
+//! of the roles that it selects. Members of `system:masters` have all permissions.
 
 use super::api::Api;
 use super::list::ListRequest;
@@ -120,7 +120,7 @@ fn stored(api: &Api, plural: &str, namespace: Option<&str>) -> Vec<Arc<ObjectVer
     listed.map(|l| l.items).unwrap_or_default()
 }
 
-/// The rules of a role that a binding refers to, and of all roles that it and those select.
+/// The rules of the role of a binding, and of all roles that it aggregates, directly or indirectly.
 fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
     let (plural, namespace) = match reference.text("kind") {
         "Role" => ("roles", namespace),
@@ -194,7 +194,7 @@ pub(crate) fn authorize(
     }
 }
 
-/// The sender of a request, or the user in whose name it is made.
+/// The sender of a request, or the impersonated user.
 ///
 /// # Errors
 /// 403 when the sender may not impersonate that user.

@@ -56,11 +56,11 @@ pub(crate) struct UpdateInputs<'a> {
     pub(crate) sub: &'a str,
     pub(crate) options: &'a WriteOptions,
     pub(crate) by: Method,
-    /// Whether the new object was decoded for this request, which leaves it in its normal form.
+    /// Whether the new object was decoded for this request and is therefore normalized.
     pub(crate) is_decoded: bool,
 }
 
-/// The way in which a change was requested.
+/// The method of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// A replacement, with the UID as a precondition.
@@ -134,7 +134,7 @@ pub struct DeleteRequest {
     pub dry_run: bool,
     /// The sender.
     pub requester: Arc<Requester>,
-    /// Whether webhooks have admitted the request that causes the deletion, such as an eviction.
+    /// Whether webhooks have admitted the request behind the deletion, such as an eviction.
     pub is_admitted: bool,
 }
 
@@ -149,7 +149,7 @@ pub struct Deletion {
     pub version: Arc<ObjectVersion>,
     /// Whether the object was removed.
     pub gone: bool,
-    /// Whether the object is marked, and nothing holds it: the next step removes it.
+    /// Whether the object is marked and has no finalizers: the next step removes it.
     pub is_removed_next: bool,
 }
 

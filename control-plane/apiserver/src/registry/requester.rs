@@ -16,7 +16,7 @@ pub struct Requester {
     pub user: RequestUser,
     /// Whether this is a component of this process.
     is_component: bool,
-    /// The time at which the request ends, whether it is answered or not.
+    /// The deadline of the request.
     deadline: Option<Timestamp>,
     warnings: Mutex<Vec<String>>,
 }
@@ -47,8 +47,7 @@ impl Requester {
         self.deadline.is_some_and(|deadline| now >= deadline)
     }
 
-    /// # Errors
-    /// 504 when the time of the request is over. Nothing may be stored then.
+    /// # Errors 504 after the deadline of the request. Nothing may be stored then.
     pub(crate) fn in_time(&self, now: Timestamp) -> Result<(), ApiError> {
         if self.is_late(now) {
             return Err(ApiError::deadline_exceeded());
@@ -71,7 +70,7 @@ impl Requester {
         })
     }
 
-    /// Returns whether the request comes from this process, and needs no rights.
+    /// Returns whether the request is made by this process and needs no permissions.
     pub(crate) fn is_internal(&self) -> bool {
         self.is_component || self.user.name.is_empty()
     }
@@ -84,7 +83,7 @@ impl Requester {
         }
     }
 
-    /// The warnings so far, which are no longer kept.
+    /// Removes and returns the warnings.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *warnings)

@@ -1,4 +1,4 @@
-//! Optimistic writes: an object is read, and written unless another write came in between.
+//! Optimistic writes: an object is read, and written if no other write was stored in the meantime.
 
 use super::api::Api;
 use crate::storage::{ObjectVersion, StoreError};
@@ -6,16 +6,15 @@ use berth_objects::catalog::ServedResource;
 use berth_objects::status::ApiError;
 use std::sync::Arc;
 
-/// The number of times that a write is computed again because another one was stored in between. With many writers of
-/// one object, each attempt fails because another one succeeded.
+/// The maximum number of attempts of a write after concurrent writes. With many writers of one object, each attempt
+/// fails because another one succeeded.
 pub(super) const WRITE_ATTEMPTS_MAX: usize = 1_000;
 
 impl Api {
     /// Writes what `attempt` makes of an object. It is called again with the newer version when another write was stored
     /// in between.
     ///
-    /// # Errors
-    /// Those of `attempt`; 404; 409 when other writes are always faster.
+    /// # Errors The errors of `attempt`; 404; 409 after too many concurrent writes.
     pub(super) fn revise<T>(
         &self,
         resource: &ServedResource,

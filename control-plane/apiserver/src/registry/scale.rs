@@ -1,4 +1,4 @@
-//! `…/scale`: how many replicas, whatever the kind.
+//! `…/scale`: the number of replicas, for all kinds that have one.
 
 use super::api::Api;
 use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
@@ -42,7 +42,7 @@ fn paths(resource: &ServedResource) -> (&str, &str, Option<&str>) {
     })
 }
 
-/// The number of replicas that stands for none in a `Scale` that a patch changes, as in kube-apiserver.
+/// The number of replicas that represents an absent value in a `Scale` during a patch, as in kube-apiserver.
 const NO_REPLICAS: i64 = i32::MIN as i64;
 
 /// The paths of the subresource of a custom resource.
@@ -172,7 +172,7 @@ pub(crate) fn put(
         };
         return Err(ApiError::invalid(subject, &[error]));
     }
-    // A `Scale` of an earlier object with the same name must not scale the new one.
+    // A `Scale` of a deleted object must not scale a new object with the same name.
     let given = meta(scale, "uid");
     let live = meta(object, "uid");
     if !given.is_empty() && given != live {

@@ -1,4 +1,4 @@
-//! The resources that are served: those of Kubernetes, and those of definitions.
+//! The served resources: Kubernetes' own resources, and the resources of definitions.
 
 use crate::webhook_client::targets::ConversionTargets;
 use berth_objects::catalog::{Catalog, ServedResource};
@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// The state of a definition from which its resources are made: UID, generation, and whether it is established and
+/// The state of a definition that determines its resources: UID, generation, and whether it is established and
 /// terminating.
 type Basis = (String, i64, bool, bool);
 
@@ -21,7 +21,7 @@ pub(crate) struct Served {
     /// Kubernetes' own resources.
     built_in: Arc<Catalog>,
     catalog: RwLock<Arc<Catalog>>,
-    /// The definitions from which the catalog was made.
+    /// The definitions in the catalog.
     made: Mutex<Vec<DefinitionResources>>,
     /// The targets of their conversion webhooks.
     pub(crate) targets: ConversionTargets,
@@ -30,7 +30,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Kubernetes' own resources, without those of definitions.
+    /// Kubernetes' own resources, without resources of definitions.
     pub(crate) fn new(built_in: Arc<Catalog>) -> Self {
         Self {
             catalog: RwLock::new(Arc::clone(&built_in)),
@@ -47,7 +47,7 @@ impl Served {
         Arc::clone(&catalog)
     }
 
-    /// Makes the resources of the definitions anew, except for those of definitions that are as they were.
+    /// Creates the resources of changed definitions, and keeps the resources of unchanged ones.
     pub(super) fn replace(&self, definitions: &[Arc<Value>]) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let bases: Vec<Basis> = definitions.iter().map(|d| basis(d)).collect();

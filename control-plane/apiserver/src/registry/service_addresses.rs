@@ -1,7 +1,7 @@
 //! The addresses of Services: an IPAddress for each, from the ranges of the ServiceCIDRs that are ready (KEP-1880).
 //!
-//! An address is taken when its IPAddress is created, which only one Service can do, before the Service is stored. It
-//! is free again when the Service is deleted or gives it up.
+//! An address is allocated by the creation of its IPAddress, which succeeds for one Service only, before the Service is
+//! stored. It is released when the Service is deleted or changes its address.
 
 use super::api::Api;
 use super::list::ListRequest;
@@ -71,7 +71,7 @@ impl AddressRange {
         })
     }
 
-    /// The place in the range of an address that belongs to another one.
+    /// The position in this range for an address of any range.
     fn place_of(self, suggested: Ipv4Addr) -> u32 {
         let suggested = u32::from(suggested);
         if (self.first..=self.last).contains(&suggested) {
@@ -81,7 +81,8 @@ impl AddressRange {
         }
     }
 
-    /// All addresses from one on, around the end, those that are left for Services that state theirs last.
+    /// All addresses in the order of allocation, from `start` on and wrapping around. The block for Services that state
+    /// their address is last.
     fn from(self, start: u32) -> impl Iterator<Item = Ipv4Addr> {
         // With the two addresses that no Service can have.
         let size = (self.last - self.first).saturating_add(3);
@@ -129,8 +130,8 @@ pub fn check_range(cidr: &str) -> Result<(), String> {
 pub(super) struct Allocator<'a>(pub(super) &'a Api);
 
 impl Allocator<'_> {
-    /// Takes the addresses of a Service that it did not have before. `stated` are those that the client asks for;
-    /// others are suggestions, which are replaced when they are not free.
+    /// Allocates the new addresses of a Service. `stated` addresses were requested by the client; others are
+    /// suggestions, which are replaced if they are not free.
     ///
     /// # Errors
     /// 422 when a stated address is not free; 500 when there is none left.
@@ -190,7 +191,7 @@ impl Allocator<'_> {
                 ApiError::invalid(subject, &[error])
             })
         };
-        // The ranges of this cluster are those of one family; addresses of the other are not allocated.
+        // The ranges of this cluster have one family; addresses of the other family are not allocated.
         let Some(parsed @ IpAddr::V4(_)) = parsed else {
             return Ok(address.to_owned());
         };
@@ -216,10 +217,10 @@ impl Allocator<'_> {
             return Ok(suggested.to_owned());
         };
         let mut ranges = self.ranges();
-        // That of the suggestion first.
+        // The range of the suggestion first.
         ranges.sort_by_key(|range| !range.contains(IpAddr::V4(suggested)));
         for range in ranges {
-            // Each address that is not free is that of an IPAddress.
+            // Each allocated address has an IPAddress.
             for address in range.from(range.place_of(suggested)) {
                 let address = address.to_string();
                 if self.take(service, &address, dry_run)? {
@@ -306,8 +307,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Creates the IPAddresses that Services lack, and deletes those of Services that do not exist: a data directory
-    /// can be older than IPAddresses, and a server can end between two writes.
+    /// Creates missing IPAddresses of Services, and deletes IPAddresses of deleted Services: a data directory can be
+    /// older than IPAddresses, and a server can end between two writes.
     pub(super) fn repair(&self) {
         let (Some(services), Some(addresses)) = (catalog::find("", "services"), ip_addresses())
         else {
@@ -361,7 +362,7 @@ fn ip_addresses() -> Option<&'static Arc<ServedResource>> {
     catalog::find(GROUP, "ipaddresses")
 }
 
-/// Returns whether an IPAddress is that of a Service.
+/// Returns whether an IPAddress belongs to a Service.
 fn is_of(address: &Value, service: &Value) -> bool {
     let parent = address.part("spec").part("parentRef");
     (

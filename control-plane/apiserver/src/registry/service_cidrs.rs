@@ -1,6 +1,6 @@
-//! ServiceCIDRs: the default one, and their finalizers and conditions.
+//! ServiceCIDRs: the default object, finalizers and conditions.
 //!
-//! A ServiceCIDR that is deleted stays as long as an IPAddress has an address of it that is in no other one.
+//! A deleted ServiceCIDR stays while it is the only range with the address of an IPAddress.
 
 use super::api::Api;
 use super::list::ListRequest;
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 
 const GROUP: &str = "networking.k8s.io";
-/// The name of the default one.
+/// The name of the default ServiceCIDR.
 const DEFAULT: &str = "kubernetes";
-/// The range of the addresses of Services unless an operator chooses another one.
+/// The default range of Service addresses.
 pub const DEFAULT_CIDR: &str = "10.96.0.0/12";
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 /// The messages of the condition `Ready`.

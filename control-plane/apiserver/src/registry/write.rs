@@ -1,8 +1,8 @@
 //! Create and update: the pipeline of one write, from a decoded object to the store.
 //!
-//! Nothing is computed under a lock. A write is based on the version that was read. When another write was stored in
-//! between, it is computed again from the newer version, until it fits or its time has passed. A client that set a
-//! version itself gets a conflict then, because the computed object has that version and not the newer one.
+//! Nothing is computed under a lock. A write is based on the version that was read. After a concurrent write, it is
+//! computed again from the newer version, until it succeeds or its time has passed. A client that set a version itself
+//! gets a conflict, because the computed object has that version instead of the newer one.
 
 use super::api::Api;
 use super::conversion;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 /// The number of times that a name is generated anew when it is taken.
 const GENERATE_ATTEMPTS_MAX: usize = 8;
-/// The time for which a write is computed again, in seconds: the time that kube-apiserver gives a request.
+/// The maximum time for computing a write again, in seconds: kube-apiserver's request timeout.
 const WRITE_SECONDS_MAX: i64 = 60;
 
 impl UpdateInputs<'_> {
@@ -115,7 +115,7 @@ impl Api {
         Ok(WriteResult { version, warnings })
     }
 
-    /// Creates a decoded object in the shape in which it is stored.
+    /// Creates a decoded object in its stored form.
     ///
     /// # Errors
     /// As [`Api::create_from`], but for the body.
@@ -214,7 +214,7 @@ impl Api {
         let taken = |name: &str| ApiError::generated_name_taken(resource.subject(name));
         let key_of = |name: &str| resource.key(namespace, name);
         let name = free_name(self, store, &base, key_of).map_err(|name| taken(&name))?;
-        // The name comes first: other fields may be made from it.
+        // The name is set first: other fields may be derived from it.
         meta_mut(&mut object).insert("name".to_owned(), name.clone().into());
         let object = prepare(object)?;
         let object = conversion::to_storage(self, resource, object)?;
@@ -304,7 +304,8 @@ impl Api {
         meta.maybe_text("generateName").map(str::to_owned)
     }
 
-    /// PUT: reads an object and replaces the one of that name. Returns whether it was created, which some kinds allow.
+    /// PUT: reads an object and replaces the stored object of that name. Returns whether it was created, which some
+    /// kinds allow.
     ///
     /// # Errors
     /// The fault of the body or the object; 404; 409 when it has another version or UID; 403 for a creation that
@@ -388,7 +389,7 @@ impl Api {
         self.create_complete(resource, namespace, sent, options)
     }
 
-    /// Stores an object in the place of its current version.
+    /// Replaces the current version of an object.
     pub(super) fn replace(
         &self,
         change: &UpdateInputs<'_>,
@@ -398,8 +399,8 @@ impl Api {
         if matches!(meta(object, "resourceVersion"), "" | "0") {
             return self.update(change, |_| Ok(sent.clone()));
         }
-        // An object with a version is stored at once or not at all: when another write was stored in between, its UID or
-        // its version do not fit, and nothing else of it is read.
+        // An object with a version is stored at once or not at all: after a concurrent write its UID or version differ,
+        // and the rest is not read.
         let identity = json!({"metadata": {
             "uid": meta(object, "uid"),
             "resourceVersion": meta(object, "resourceVersion"),
@@ -410,9 +411,9 @@ impl Api {
         })
     }
 
-    /// Computes an object from its current version and stores it. `compute` gets the stored object and returns
-    /// the new one in the stored shape, custom resources in the version of the request; a `resourceVersion` in it must
-    /// be that of the stored object.
+    /// Computes an object from its current version and stores it. `compute` gets the stored object and returns the new
+    /// one in the stored form, or for custom resources in the version of the request; a `resourceVersion` in it must
+    /// equal the stored one.
     pub(crate) fn update<T: Into<SentObject>>(
         &self,
         change: &UpdateInputs<'_>,
@@ -480,7 +481,7 @@ impl Api {
         Err(ApiError::deadline_exceeded())
     }
 
-    /// Compares UID and version with those of the stored object.
+    /// Compares the UID and the version with the stored object.
     fn check_version(
         &self,
         change: &UpdateInputs<'_>,
@@ -641,12 +642,12 @@ fn takes_plain_finalizers(resource: &ServedResource) -> bool {
     is_extension || resource.custom.is_some()
 }
 
-/// Adds what a typed server always writes. What goes into the store is complete; nothing before asks for it.
+/// Adds the fields that a typed server always writes. Only stored objects need them.
 fn complete(resource: &ServedResource, api: ApiRelease, object: &mut Value) {
     Schemas::get().normalize_in(api, resource.group_version_kind(), object);
 }
 
-/// Returns whether an object that was being deleted has nothing left that holds it.
+/// Returns whether nothing delays the removal of a deleted object any longer.
 pub(super) fn is_released(object: &Value) -> bool {
     let Some(metadata) = object.get("metadata") else {
         return false;
@@ -701,7 +702,7 @@ fn check_renamed(resource: &ServedResource, new: &Value, old: &Value) -> Result<
     Err(ApiError::invalid(resource.kind_subject(name), &[error]))
 }
 
-/// An object that names a namespace names that of the request.
+/// Checks that the namespace of an object, if any, equals the namespace of the request.
 pub(super) fn check_namespace(namespace: &str, object: &Value) -> Result<(), ApiError> {
     match meta(object, "namespace") {
         "" => Ok(()),

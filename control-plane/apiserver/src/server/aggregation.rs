@@ -1,7 +1,7 @@
 //! Aggregated API servers: group versions whose APIService names a service. Requests for them are sent on to the
 //! endpoints of the service, and their condition `Available` states whether that is possible.
 //!
-//! Group versions that this server serves itself take precedence. Messages are those of kube-aggregator.
+//! Group versions of this server take precedence. Messages equal kube-aggregator's.
 
 mod availability;
 mod discovery;
@@ -27,9 +27,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// The interval at which the services behind APIServices are looked at.
+/// The interval of the checks of the services behind APIServices.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval at which an available server is asked again for its resources.
+/// The interval at which the resources of an available server are read again.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// The maximum number of changes of APIServices in one read.
 const READ_MAX: usize = 1_000;
@@ -40,17 +40,17 @@ pub(super) struct Aggregation(Mutex<BTreeMap<String, KnownServers>>);
 
 #[derive(Debug)]
 struct KnownServers {
-    /// The stated service, authority and so on, from which the rest follows.
+    /// The service, authority and other fields of the spec; the fields below are derived from it.
     spec: Value,
     target: Arc<WebhookTarget>,
     /// The resources of the group version, as aggregated discovery lists them.
     resources: Value,
-    /// The time at which the server last answered.
+    /// The time of the last answer of the server.
     answered: Option<Instant>,
 }
 
 impl Aggregation {
-    /// The way in which a server is reached; what was known of another spec is dropped.
+    /// The connection to a server; state of another spec is dropped.
     fn target(&self, service: &Value) -> Arc<WebhookTarget> {
         let (name, spec) = (service.part("metadata").text("name"), service.part("spec"));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +149,7 @@ fn is_remote(api: &Api, service: &Value) -> bool {
     spec.field("service").is_some() && !catalog.group_versions().iter().any(is_local)
 }
 
-/// The APIService of another server to which a path leads.
+/// The APIService of another server for a path.
 pub(super) fn find_remote(api: &Api, segments: &[String]) -> Option<Arc<Value>> {
     let [first, group, version, ..] = segments else {
         return None;

@@ -27,10 +27,10 @@ const HEADER_BYTES_MAX: usize = 64 * 1024;
 const STREAMS_MAX: u32 = 1_000;
 /// A peer that does not answer for this long counts as disconnected (HTTP/2).
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// The pause after accepting has failed, for example for want of file descriptors.
+/// The pause after a failure to accept, for example because file descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections until the server stops, then waits for those that are open.
+/// Accepts connections until the server stops, then waits for the open connections.
 pub(super) async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,

@@ -1,4 +1,4 @@
-//! One request: who sends it, what it is about, and that every failure becomes an answer.
+//! One request: its sender, its target, and an answer for every failure.
 
 use super::indent::{self, Indentable};
 use super::negotiate::{self, AnswerFormat};
@@ -90,7 +90,7 @@ pub(super) struct Received<'a> {
     pub(super) user: RequestUser,
 }
 
-/// Answers a request, whatever happens.
+/// Answers a request, also after a panic.
 pub(super) async fn handle(
     state: Arc<ServerState>,
     request: Request<RequestBody>,
@@ -352,7 +352,7 @@ pub(super) fn failure(error: &ApiError) -> Response<AnswerBody> {
     response
 }
 
-/// The response for a path that names nothing.
+/// The response for an unknown path.
 pub(super) fn not_found() -> Response<AnswerBody> {
     response(
         StatusCode::NOT_FOUND,
@@ -361,7 +361,7 @@ pub(super) fn not_found() -> Response<AnswerBody> {
     )
 }
 
-/// Adds `Warning` headers: `299 - "text"`. When their texts are longer than kube-apiserver's limit together, each is cut.
+/// Adds `Warning` headers: `299 - "text"`. If the texts exceed kube-apiserver's total limit, each is truncated.
 pub(super) fn warn(response: &mut Response<AnswerBody>, warnings: &[String]) {
     let length = |warning: &String| warning.chars().count();
     let is_cut = warnings.iter().map(length).sum::<usize>() > WARNINGS_CHARS_MAX;

@@ -1,4 +1,4 @@
-//! Indented JSON, for clients that people read: the same layout as that of kube-apiserver, two blanks for each level.
+//! Indented JSON for interactive clients: kube-apiserver's layout, two spaces per level.
 //!
 //! The text is indented as it is sent, in pieces, so that a large list is not in memory as a whole.
 

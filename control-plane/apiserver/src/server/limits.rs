@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The time at which a client that was turned away should come again.
+/// The `Retry-After` of a refused request, in seconds.
 pub(super) const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// One of so many permits is for system users alone, so that others cannot keep controllers, schedulers and the
-/// administrator out.
+/// One permit of this number is reserved for system users, so that other clients cannot block controllers, schedulers
+/// and the administrator.
 const RESERVED_SHARE: usize = 10;
 
 /// Permits for requests and watches, and what became of them.

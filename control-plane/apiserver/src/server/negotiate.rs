@@ -14,14 +14,14 @@ use http::request::Parts;
 pub(super) struct AnswerFormat {
     pub(super) format: MediaFormat,
     pub(super) view: ObjectView,
-    /// Whether discovery may be answered in its aggregated form.
+    /// Whether the client accepts aggregated discovery.
     pub(super) aggregated: bool,
-    /// Whether objects are shown without `metadata.managedFields`.
+    /// Whether `metadata.managedFields` is omitted.
     pub(super) drops_managed_fields: bool,
 }
 
 impl AnswerFormat {
-    /// The way in which objects are encoded.
+    /// The encoding of objects.
     pub(super) fn shape(&self) -> AnswerShape {
         AnswerShape {
             format: self.format,
@@ -117,7 +117,7 @@ fn clause_answer(media: &MediaType<'_>, include: Include, protobuf: bool) -> Opt
         "APIGroupDiscoveryList" => {
             let known =
                 media.parameter("g") == "apidiscovery.k8s.io" && media.parameter("v") == "v2";
-            // An unknown version of aggregated discovery is not answered as another one.
+            // An unknown version of aggregated discovery is not replaced by another version.
             (ObjectView::Object, known.then_some(true)?)
         }
         kind => {
@@ -156,7 +156,7 @@ pub(super) fn agent(headers: &HeaderMap) -> String {
     text.unwrap_or("").to_owned()
 }
 
-/// The way in which a body of this media type is written.
+/// The encoding of a request body of this media type.
 ///
 /// # Errors
 /// 415 for one that is not read here.

@@ -80,7 +80,7 @@ pub(super) fn serve(
     Ok(found.map_or_else(not_found, |value| json(200, &value)))
 }
 
-/// An answer that is indented for every client, as that of kube-apiserver.
+/// An answer that is indented for every client, as in kube-apiserver.
 fn indented(value: &Value) -> Response<AnswerBody> {
     response(StatusCode::OK, JSON, Bytes::from(format!("{value:#}")))
 }
@@ -191,7 +191,7 @@ fn health(state: &ServerState, probe: &str, check: &[&str], query: &str) -> Resp
     response(StatusCode::OK, TEXT, Bytes::from(text))
 }
 
-/// The patch level of the release whose answers were recorded; the others are compared with their first one.
+/// The patch level of the release with recorded answers; other releases are compared with their first patch level.
 fn patch(release: Release) -> u32 {
     match release {
         Release::V1_36 => 2,

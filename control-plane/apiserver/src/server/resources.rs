@@ -65,7 +65,7 @@ pub(super) async fn serve(
     Ok(response)
 }
 
-/// The time at which a request ends, unless it is a watch: that of its parameter `timeout`, and 60 s at most.
+/// The deadline of a request that is not a watch: its parameter `timeout`, at most 60 s.
 ///
 /// # Errors
 /// 400 when the parameter is no duration.
@@ -82,7 +82,7 @@ fn deadline(state: &ServerState, received: &Received<'_>) -> Result<Option<Times
                     "invalid timeout specified in the request URL - {e}"
                 ))
             })?;
-            // No time at all stands for the longest.
+            // A zero timeout means the maximum.
             match stated.as_duration() {
                 Duration::ZERO => REQUEST_TIMEOUT,
                 stated => stated.min(REQUEST_TIMEOUT),

@@ -14,9 +14,9 @@ pub(super) enum Route {
     Connect(Connect),
     /// A resource or subresource that is not served, within a group version that is.
     UnknownResource,
-    /// Nothing that is known.
+    /// An unknown path.
     NotFound,
-    /// Anything else, by its segments.
+    /// Any other path, by its segments.
     Other,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct RouteTarget {
 pub(super) struct Connect {
     pub(super) resource: &'static str,
     pub(super) namespace: String,
-    /// The name as the path states it: that of a proxy can have a scheme before and a port behind it.
+    /// The name in the path; for a proxy it can have a scheme as prefix and a port as suffix.
     pub(super) name: String,
     pub(super) sub: &'static str,
 }
@@ -64,7 +64,7 @@ impl Connect {
     }
 }
 
-/// A connection, if what follows the namespace leads to one. The path of a proxy goes on behind it.
+/// A connection, if the path after the namespace leads to one. For a proxy, the rest is the path on the target.
 fn connect(namespace: Option<&str>, rest: &[&str]) -> Option<Connect> {
     let [plural, name, sub, below @ ..] = rest else {
         return None;
@@ -209,7 +209,7 @@ impl Query {
         )
     }
 
-    /// A number; a negative one is zero.
+    /// A number; a negative number is zero.
     ///
     /// # Errors
     /// 400 when it is none.

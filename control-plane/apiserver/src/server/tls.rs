@@ -19,7 +19,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs
 /// The number of random bytes that a token is made from.
 const TOKEN_BYTES: usize = 32;
 
-/// The certificate and key with which the server authenticates.
+/// The certificate and key of the server.
 pub(super) struct ServerIdentity {
     pub(super) ca_pem: String,
     pub(super) acceptor: TlsAcceptor,
@@ -76,7 +76,7 @@ pub(super) fn make_identity(
     let ca_key = KeyPair::from_pem(&secrets.ca_key_pem).map_err(failed)?;
     let issuer = Issuer::new(authority(), ca_key);
 
-    // The names by which clients inside and outside of the cluster reach the server.
+    // The names of the server inside and outside of the cluster.
     let mut all: Vec<String> = [
         "localhost",
         "kubernetes",

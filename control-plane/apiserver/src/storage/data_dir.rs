@@ -287,7 +287,7 @@ impl DataDir {
         set().map_err(|e| self.failed(e))
     }
 
-    /// The revision up to which the history of each kind has been dropped, and every entry of the log in order.
+    /// The revision up to which the history of each kind was dropped, and every entry of the log in order.
     pub(super) fn load(
         &self,
         kinds: &[String],
@@ -312,8 +312,8 @@ impl DataDir {
             let Some(parts) = Parts::read(bytes.value()) else {
                 return Err(self.damaged(format!("revision {revision} cannot be read")));
             };
-            // The clock of the process differs from that of the disk after a restart; a clock that was set back
-            // must not give a time in the future.
+            // After a restart, the clock of the process and the times on the disk are not related; a clock that was set
+            // back must not result in a time in the future.
             let age = SystemTime::now().duration_since(parts.written);
             let written = now.checked_sub(age.unwrap_or_default()).unwrap_or(now);
             let version = stored_version(parts.object, revision, written)
@@ -336,7 +336,7 @@ impl DataDir {
         })
     }
 
-    /// Writes entries in one transaction; when this returns they are on the disk.
+    /// Writes entries in one transaction; they are on the disk when this returns.
     pub(super) fn commit(
         &self,
         kinds: &[String],

@@ -39,7 +39,7 @@ pub struct StoredEvent {
 /// A watcher was too slow: the changes that it has not read have left the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// The oldest revision from which a watch could start now.
+    /// The oldest revision at which a watch could start now.
     pub oldest: u64,
 }
 
@@ -196,7 +196,7 @@ impl Cursor {
         }
     }
 
-    /// The next changes, at most `max`. When there are none, the revision up to which that is certain.
+    /// The next changes, at most `max`. Without changes, the revision up to which the watcher is complete.
     ///
     /// # Errors
     /// [`Lost`] when the watcher has fallen out of the history.

@@ -1,5 +1,5 @@
-//! Group commit: writes wait here for the one thread that writes them to the disk, all that have arrived in one
-//! transaction. A write becomes visible to watchers and is acknowledged when its transaction is on the disk.
+//! Group commit: writes wait here for the single writer thread, which commits all waiting writes in one transaction. A
+//! write becomes visible to watchers and is acknowledged when its transaction is on the disk.
 
 use super::data_dir::{DataDir, DataDirError};
 use super::history::{EventKind, StoredEvent};
@@ -30,7 +30,7 @@ pub(super) enum JournalEntry {
         kind: usize,
         /// The revision of the last change that was dropped.
         up_to: u64,
-        /// The versions that nothing needs any more.
+        /// The versions that are no longer needed.
         versions: Vec<u64>,
     },
 }
@@ -56,7 +56,7 @@ impl JournalEntry {
 #[derive(Debug, Default)]
 struct Pending {
     entries: Vec<JournalEntry>,
-    /// Nothing more is written: the store closes, or the disk has failed.
+    /// The store is closing or the disk has failed: no further writes.
     closed: bool,
 }
 
@@ -142,7 +142,7 @@ impl Journal {
 
 impl Committer {
     /// Writes to the disk until the journal is closed or a write fails. After a failed write the contents of the disk
-    /// are unknown, so nothing more is written, and the data directory must be opened again.
+    /// are unknown, so there are no further writes, and the data directory must be opened again.
     pub(super) fn run(self, journal: &Journal) {
         while let Some(entries) = journal.take() {
             if let Err(error) = self.data.commit(&self.kinds, &entries) {

@@ -1,4 +1,4 @@
-//! Lists: of now, or of an earlier revision as long as the history reaches back.
+//! Lists of the current revision, or of an earlier one within the history.
 
 use super::history::KindHistory;
 use super::live::{Live, LiveRow};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 /// The query of a list.
 #[derive(Default)]
 pub struct ListQuery<'a> {
-    /// Keys begin with this: `namespace/`, or nothing.
+    /// The prefix of the keys: `namespace/`, or empty.
     pub prefix: &'a str,
-    /// Keys come after this one (a whole key, with the prefix).
+    /// Lists keys after this one (a complete key, with the prefix).
     pub after: Option<&'a str>,
     /// At most this many objects.
     pub limit: Option<usize>,
@@ -33,7 +33,7 @@ pub struct Page {
     pub revision: u64,
     /// The last key of this page, when there is more.
     pub more_after: Option<Arc<str>>,
-    /// The number of objects that follow; only when nothing was filtered.
+    /// The number of objects that follow; only without a filter.
     pub remaining: Option<usize>,
 }
 
@@ -51,14 +51,14 @@ impl fmt::Debug for ListQuery<'_> {
 /// The oldest revision of lists.
 #[derive(Debug, Default)]
 pub(super) struct ListedRevisions {
-    /// The newest revision at each time at which one was noted, oldest first.
+    /// The newest revision at each recorded time, oldest first.
     noted: VecDeque<(Instant, u64)>,
     /// Older revisions are not listed any more.
     oldest: u64,
 }
 
 impl ListedRevisions {
-    /// Notes the newest revision. What was noted before the last `age` ends, but the newest of that.
+    /// Records the newest revision. Of the records older than `age`, the newest becomes the oldest listed revision.
     pub(super) fn note(&mut self, now: Instant, newest: u64, age: Duration) {
         if self.noted.back().is_none_or(|(_, noted)| *noted < newest) {
             self.noted.push_back((now, newest));
@@ -84,7 +84,7 @@ impl ListedRevisions {
     }
 }
 
-/// The results of `read` for the revision that is listed and its entries, in order, whatever the limit and the filter.
+/// Returns the result of `read` for the listed revision and its entries in order, without the limit and the filter.
 pub(super) fn rows<T>(
     live: &Live,
     history: &KindHistory,

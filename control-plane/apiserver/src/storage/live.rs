@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A key and its version.
 pub(super) type LiveRow<'a> = (&'a Arc<str>, &'a Arc<ObjectVersion>);
 
-/// Versions by key. Most accesses are about one key, so that those find it by its hash; lists need the order.
+/// Versions by key. Most accesses are for one key and use a hash table; lists need the order.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     versions: FxHashMap<Arc<str>, Arc<ObjectVersion>>,
@@ -48,7 +48,7 @@ impl Live {
         Some(version)
     }
 
-    /// The objects from a key on whose keys begin with `prefix`, in order.
+    /// The objects with the prefix `prefix`, from a key on, in order.
     pub(super) fn from<'a>(
         &'a self,
         start: Bound<&'a str>,

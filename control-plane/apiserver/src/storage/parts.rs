@@ -7,7 +7,7 @@ use std::fmt;
 /// Fields of objects, as a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// The wanted parts of each field; nothing means all of the field.
+    /// The requested parts of each field; empty means the whole field.
     fields: Vec<(Box<str>, Parts)>,
 }
 
@@ -32,7 +32,7 @@ impl Parts {
         };
         let position = self.fields.iter().position(|(name, _)| **name == **first);
         match position.and_then(|i| self.fields.get_mut(i)) {
-            // A field that is wanted as a whole stays so.
+            // A field that was requested as a whole remains so.
             Some((_, below)) if below.fields.is_empty() => {}
             Some((_, below)) if rest.is_empty() => below.fields.clear(),
             Some((_, below)) => below.add(rest),

@@ -1,8 +1,8 @@
 //! One version of an object: its JSON, which is shared by the disk, answers, lists and watches, and further encodings,
 //! each made on first use.
 //!
-//! The parsed object takes several times as much memory as its JSON. It is kept while something uses it, and as long as
-//! it is one of those that were used last ([`Recent`]); later it is parsed again.
+//! The parsed object takes several times the memory of its JSON. It is kept while it is in use, and while it is among
+//! the most recently used objects ([`Recent`]); later it is parsed again.
 
 use super::parts::Parts;
 use berth_objects::access::StoredObject;
@@ -17,11 +17,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// So many bytes of JSON are kept parsed, and so many objects: what readers within this process and a following write
-/// need. More would leave the caches of the processor before they are used or dropped.
+/// The limits of kept parsed objects, in bytes of JSON and in objects: enough for readers in this process and a
+/// following write. Further objects would be evicted from the caches of the processor before their use.
 const RECENT_BYTES_MAX: usize = 1024 * 1024;
 const RECENT_MAX: usize = 512;
-/// An object that was parsed so long ago is not kept for its own sake.
+/// The age from which an object is no longer kept parsed.
 const RECENT_AGE_MAX: Duration = Duration::from_secs(10);
 /// Most bodies are no longer.
 const BODY_BYTES: usize = 4 * 1024;
@@ -150,7 +150,7 @@ pub(super) struct Draft {
     object: Value,
     type_meta: TypeMeta,
     body: Vec<u8>,
-    /// The position at which the revision is inserted into the body.
+    /// The position of the revision in the body.
     gap: Option<Gap>,
 }
 
@@ -244,8 +244,8 @@ impl ObjectVersion {
         object
     }
 
-    /// Parts of the object. Unlike [`ObjectVersion::object`] this keeps nothing parsed, so that reading a part of very
-    /// many objects neither builds their trees nor takes the place of those that are in use.
+    /// Parts of the object. Unlike [`ObjectVersion::object`] this keeps no parsed object, so that reading a part of
+    /// very many objects neither builds their trees nor evicts objects in use.
     pub fn parts(&self, parts: &Parts) -> StoredObject {
         if let Some(object) = self.tree().upgrade() {
             return object;
@@ -288,7 +288,7 @@ impl ObjectVersion {
         self.revision
     }
 
-    /// The time at which it was written.
+    /// The time of the write.
     pub fn written(&self) -> Instant {
         self.written
     }

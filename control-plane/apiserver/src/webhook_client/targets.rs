@@ -4,8 +4,8 @@ use super::WebhookTarget;
 use berth_objects::custom::conversion::ConversionWebhook;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The targets of the conversion webhooks of definitions, with their idle connections. Each is kept as long as its
-/// definition stays as it is.
+/// The targets of the conversion webhooks of definitions, with their idle connections. Each is kept until its
+/// definition changes.
 #[derive(Debug, Default)]
 pub(crate) struct ConversionTargets(Mutex<Vec<(Weak<ConversionWebhook>, Arc<WebhookTarget>)>>);
 

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-/// The configuration of a client that accepts servers of these authorities in PEM, or those of the system without one.
+/// The client configuration with these authorities in PEM, or with the system's authorities if there are none.
 ///
 /// # Errors
 /// The fault of the authorities.

@@ -78,8 +78,8 @@ fn refused(error: &ApiError) {
     assert!((400..500).contains(&code), "{code}: {}", error.message);
 }
 
-/// Decodes a body and creates the object without storing it. Whether it is accepted does not matter; what is accepted
-/// must be accepted again as it was answered.
+/// Decodes a body and creates the object without storing it. It may be accepted or rejected; the answer of an accepted
+/// object must be accepted again.
 pub(crate) fn body(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else {
         return;
@@ -126,7 +126,7 @@ pub(crate) fn patch(bytes: &[u8]) {
     }
 }
 
-/// Parses a selector, and narrows a list by it. What it needs to see of an object decides as the whole object does.
+/// Parses a selector and filters a list. The parts that it reads of an object must suffice for its decision.
 pub(crate) fn selector(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else {
         return;
@@ -179,8 +179,8 @@ pub(crate) fn quantity(bytes: &[u8]) {
     }
 }
 
-/// Lists pods from a continue token on: the bytes are the token, or its text before it was encoded. What is accepted
-/// leads to the end of the list.
+/// Lists pods from a continue token: the bytes are the token, or its decoded text. An accepted token leads to the end
+/// of the list.
 pub(crate) fn continue_token(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else {
         return;

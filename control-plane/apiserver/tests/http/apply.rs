@@ -1,4 +1,4 @@
-//! Server-side apply and `managedFields`. The expected answers are those of kube-apiserver 1.36.
+//! Server-side apply and `managedFields`. The expected answers equal kube-apiserver 1.36's.
 
 use super::*;
 use berth_protobuf::envelope::Envelope;
@@ -99,7 +99,7 @@ async fn a_change_of_what_another_manager_owns_conflicts_unless_it_is_forced() {
     assert_eq!(text(&reply.json(), "/message"), message);
     let forced = cluster.apply(MAP, "two&force=true", &wanted).await.json();
     assert_eq!(forced["data"], wanted["data"]);
-    // `one` is left with nothing, `maker` with the map as such.
+    // `one` owns no field any more, `maker` only the map itself.
     let mine = json!({"f:data": {"f:a": {}, "f:b": {}, "f:u": {}}});
     let expect = [
         owner("two", "Apply", mine),
@@ -131,7 +131,7 @@ async fn kubectl_applies_on_the_server_what_it_applied_as_a_client() {
     let path = format!("{CONFIG_MAPS}?fieldManager=kubectl-client-side-apply");
     let first = client_side(json!({"a": "1", "b": "2", "c": "3"}));
     cluster.create(&path, &first).await;
-    // What another manager has changed since is not part of it.
+    // A later change by another manager is not included.
     let edit = format!("{MAP}?fieldManager=editor");
     cluster.merge(&edit, &json!({"data": {"c": "x"}})).await;
     let wanted = map(json!({"a": "10", "b": "2", "c": "30"}));
@@ -187,7 +187,7 @@ async fn an_object_without_the_annotation_does_not_get_it() {
     let reply = cluster.apply(MAP, "kubectl", &map(json!({"a": "1"}))).await;
     assert_eq!(reply.status, 201, "{}", reply.text());
     assert!(reply.json()["metadata"].get("annotations").is_none());
-    // An annotation that is no configuration allows nothing.
+    // An invalid annotation permits no takeover.
     let annotations = json!({"metadata": {"annotations": {LAST_APPLIED: "{"}}, "data": {"a": "2"}});
     let edit = format!("{MAP}?fieldManager=editor");
     cluster.merge(&edit, &annotations).await;
@@ -208,7 +208,7 @@ async fn updates_take_over_what_they_change() {
         owner("editor", "Update", json!({"f:data": {"f:a": {}}})),
     ];
     assert_eq!(owners(&edited.json()), expect);
-    // An empty entry clears the owners, and nothing is recorded until something is applied.
+    // An empty entry clears the owners, and none is recorded until the next apply.
     let clear = json!({"metadata": {"managedFields": [{}]}});
     assert_eq!(owners(&cluster.merge(MAP, &clear).await.json()), []);
     let reply = cluster.merge(MAP, &json!({"data": {"a": "y"}})).await;

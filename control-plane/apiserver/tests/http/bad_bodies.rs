@@ -15,7 +15,7 @@ fn nested(depth: usize) -> String {
     format!(r#"{{"data": {}{}}}"#, "[".repeat(depth), "]".repeat(depth))
 }
 
-/// Each anchor contains the one before ten times.
+/// Each anchor contains the previous anchor ten times.
 fn aliases() -> String {
     let mut text = "a0: &a0 [x]\n".to_owned();
     for i in 1..30 {

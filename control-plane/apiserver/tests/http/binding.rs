@@ -11,7 +11,7 @@ fn binding(name: &str) -> Value {
     })
 }
 
-/// API-19, case 22: what a binding brings. What the pod has besides stays.
+/// API-19, case 22: the fields that a binding sets. Other fields of the pod are kept.
 #[tokio::test]
 async fn binding_sets_the_node_and_what_goes_with_it() {
     let cluster = Cluster::start().await;
@@ -194,8 +194,8 @@ async fn bindings_that_are_refused() {
     assert_eq!(old_style("").await.status, 400);
 }
 
-/// API-18: the identity and the version in a binding are those of the pod that is meant; whether it may be bound at all
-/// is looked at afterwards.
+/// API-18: the identity and the version in a binding are compared with the pod first; whether the pod may be bound is
+/// checked afterwards.
 #[tokio::test]
 async fn a_binding_is_for_one_pod_in_one_version() {
     let cluster = Cluster::start().await;

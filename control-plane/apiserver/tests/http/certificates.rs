@@ -1,4 +1,4 @@
-//! Client certificates: who they are, and which are accepted.
+//! Client certificates: their users, and the accepted authorities.
 
 use super::*;
 use rcgen::{

@@ -1,4 +1,4 @@
-//! Custom resources whose versions a webhook converts. The texts are those of kube-apiserver 1.36.
+//! Custom resources with conversion webhooks. The texts equal kube-apiserver 1.36's.
 
 use super::*;
 use crate::webhooks::receiver::Webhook;
@@ -48,7 +48,7 @@ fn conversion(webhook: &Webhook, path: &str, versions: Value) -> Value {
     })
 }
 
-/// The objects of a review in the wanted version.
+/// The objects of a review in the requested version.
 fn converted(review: &Value) -> Vec<Value> {
     let wanted = review["request"]["desiredAPIVersion"].clone();
     let (from, to) = if wanted == "example.com/v2" {

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions and their objects. The texts are those of kube-apiserver 1.36.
+//! CustomResourceDefinitions and their objects. The texts equal kube-apiserver 1.36's.
 
 mod definitions;
 
@@ -447,8 +447,8 @@ async fn objects_go_with_their_definition() {
     );
 }
 
-/// What a definition serves goes before the definition itself: a client that waits for the end of the definition and
-/// creates it again reaches the new one.
+/// The resources of a definition are removed before the definition: a client that waits for the end of the definition
+/// and creates it again uses the new resources.
 #[tokio::test]
 async fn a_definition_that_is_created_again_serves_its_objects() {
     let cluster = Cluster::start().await;

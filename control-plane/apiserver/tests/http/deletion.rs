@@ -340,7 +340,7 @@ async fn a_pod_that_goes_at_once_is_read_with_its_deletion_timestamp_before_it_i
         assert_eq!(code, 201, "{created}");
         let revision = text(&created, "/metadata/resourceVersion").to_owned();
         let deletion = tokio::spawn(send(method, &target, body));
-        // Time stands still while a task can run: the pod is not removed before it was read.
+        // Virtual time does not advance while a task can run: the pod is not removed before the read.
         let marked = loop {
             tokio::task::yield_now().await;
             let (code, read) = send("GET", &path, Value::Null).await;

@@ -4,7 +4,7 @@ use super::*;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The words with which a sentence states that something does not exist.
+/// The phrases of sentences about missing features.
 const DENIALS: [&str; 4] = [
     "not served",
     "does not serve",
@@ -30,7 +30,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The sentences of a page, and the cells of its tables, each in one line.
+/// The sentences and table cells of a page, each in one line.
 fn sentences(page: &str) -> Vec<String> {
     let paragraphs = page.split("\n\n").flat_map(|text| text.split("\n- "));
     let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -41,7 +41,7 @@ fn sentences(page: &str) -> Vec<String> {
     parts.collect()
 }
 
-/// The names in a sentence that may be those of resources: words in backticks, and words that begin with a capital.
+/// The words of a sentence that may be names of resources: words in backticks, and capitalized words.
 fn names(sentence: &str) -> BTreeSet<String> {
     let ticked = sentence.split('`').skip(1).step_by(2);
     let words = sentence.split(|c: char| !c.is_alphanumeric());

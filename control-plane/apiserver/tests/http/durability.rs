@@ -1,4 +1,4 @@
-//! A data directory: what a restart keeps, and why a directory cannot be used.
+//! A data directory: its contents after a restart, and the reasons why it cannot be used.
 
 use super::*;
 use berth_apiserver::StartError;
@@ -85,7 +85,7 @@ async fn a_restart_keeps_objects_revisions_watches_and_credentials() {
         .map(|e| format!("{} {}", text(e, "/type"), text(e, "/object/metadata/name")))
         .collect();
     assert_eq!(seen, ["ADDED b", "DELETED b", "DELETED a"]);
-    // New revisions follow the old ones.
+    // New revisions continue the previous ones.
     let next = cluster
         .create(CONFIG_MAPS, &config_map("c", json!({})))
         .await;

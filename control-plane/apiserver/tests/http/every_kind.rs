@@ -23,7 +23,7 @@ fn claim(version: &str) -> Value {
     json!({"devices": {"requests": [request]}})
 }
 
-/// The name of an object of a resource, and its fields besides the metadata.
+/// The name of an object of a resource, and its fields other than the metadata.
 fn sample(plural: &str, version: &str) -> (String, Value) {
     let selector = json!({"matchLabels": {"app": "x"}});
     let workload =

@@ -1,4 +1,4 @@
-//! Eviction: what a budget allows, and the answers of kube-apiserver 1.36 when it does not.
+//! Eviction with a budget: permitted evictions, and kube-apiserver 1.36's answers to refused ones.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! FlowSchemas and PriorityLevelConfigurations. The texts are those of kube-apiserver 1.36.
+//! FlowSchemas and PriorityLevelConfigurations. The texts equal kube-apiserver 1.36's.
 
 use super::*;
 

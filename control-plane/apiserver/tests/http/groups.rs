@@ -387,7 +387,7 @@ async fn a_job_with_scheduling_gets_a_workload_a_group_and_members() {
         assert_eq!(text(&pod, "/spec/schedulingGroup/podGroupName"), name);
         assert_eq!(text(&pod, "/metadata/ownerReferences/1/name"), name);
     }
-    // A larger gang counts for the pods to come.
+    // A larger gang applies to later pods.
     let larger = json!({"spec": {"parallelism": 4, "completions": 4}});
     let reply = cluster.merge(&format!("{jobs}/train"), &larger).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -402,7 +402,7 @@ async fn a_job_with_scheduling_gets_a_workload_a_group_and_members() {
         }
     };
     timeout(PATIENCE, grown).await.expect("a gang of four");
-    // A Job that asks for nothing has no group.
+    // A Job without `scheduling` has no group.
     cluster.create(jobs, &job("plain", json!(null))).await;
     let plain = async {
         loop {

@@ -80,7 +80,7 @@ async fn controllers_see_and_do_what_clients_do() {
     assert_eq!((nodes, events), (1, 1));
 }
 
-/// As with deletions by clients, other controllers read the pod before it is gone.
+/// As with deletions by clients, other controllers can read the pod before its removal.
 #[tokio::test]
 async fn a_pod_that_a_controller_removes_is_marked_first() {
     let cluster = Cluster::start().await;
@@ -93,7 +93,7 @@ async fn a_pod_that_a_controller_removes_is_marked_first() {
         ..DeleteOptions::default()
     };
     assert!(api.delete(pods, "default", "p", &now).is_ok());
-    // Nothing is awaited here, so that the second step has not run yet.
+    // Without an await point, the second step has not run yet.
     let Ok(marked) = api.get(pods, "default", "p") else {
         panic!("it is there for a moment");
     };

@@ -237,7 +237,7 @@ async fn objects_are_created_within_the_quota_of_their_namespace() {
         .await;
     let status = format!("{QUOTAS}/q/status");
     let small = |name| sized(name, json!({"requests": {"cpu": "100m"}}));
-    // Until the controller has counted, nothing is known; then nothing passes that is not counted.
+    // Until the controller has counted, usage is unknown; afterwards every pod is counted.
     cluster.create(PODS, &small("early")).await;
     cluster
         .merge(&status, &json!({"status": {"hard": hard}}))
@@ -401,7 +401,7 @@ async fn a_pod_gets_the_overhead_and_the_constraints_of_its_runtime_class() {
     let pod = cluster.create(PODS, &with("heavy", spec)).await;
     assert_eq!(at(&pod, "/spec/overhead"), &json!({"cpu": "250m"}));
     assert_eq!(at(&pod, "/spec/nodeSelector"), &json!({"a": "b", "x": "y"}));
-    // The toleration of the class covers that of the pod.
+    // The toleration of the class covers the toleration of the pod.
     let tolerations = at(&pod, "/spec/tolerations").as_array().map(Vec::len);
     assert_eq!(tolerations, Some(3), "{pod}");
 }

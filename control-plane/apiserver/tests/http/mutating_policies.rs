@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicies. The texts are those of kube-apiserver 1.36.
+//! MutatingAdmissionPolicies. The texts equal kube-apiserver 1.36's.
 
 use super::*;
 use crate::webhooks::receiver::{Webhook, patch, rule};

@@ -103,7 +103,7 @@ async fn patches_succeed_that_a_webhook_holds_until_others_were_stored() {
         let rules = rules.map(|resource| rule("apps", resource, "UPDATE"));
         let hook = webhook.hook("/held", json!({"rules": rules, "timeoutSeconds": 30}));
         cluster.configure(MUTATING, json!([hook])).await;
-        // All writers have read the same version before the first one is answered.
+        // All writers have read the same version before the first answer.
         let (faults, ()) = tokio::join!(write_all(&cluster, &write), webhook.release(WRITERS));
         assert_eq!(faults, [""; 0], "{write:?}");
     }

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies. The texts are those of kube-apiserver 1.36.
+//! ValidatingAdmissionPolicies. The texts equal kube-apiserver 1.36's.
 
 use super::*;
 use std::sync::Arc;
@@ -472,7 +472,7 @@ async fn a_request_ends_in_time_however_long_its_policies_take() {
         (CONFIG_MAPS.to_owned(), 10, 504),
         // 50 reads of the clock take 5 s and more.
         (format!("{CONFIG_MAPS}?timeout=5s"), 1, 504),
-        // The longest time is that of the server.
+        // The server limits the timeout.
         (format!("{CONFIG_MAPS}?timeout=24h"), 10, 504),
         (format!("{CONFIG_MAPS}?timeout=0s"), 10, 504),
         (format!("{CONFIG_MAPS}?timeout=soon"), 0, 400),
@@ -488,7 +488,7 @@ async fn a_request_ends_in_time_however_long_its_policies_take() {
             _ => "",
         };
         assert_eq!(text(&answer, "/message"), message, "{path}");
-        // A request that has ended stores nothing.
+        // A request after its deadline stores nothing.
         let stored = cluster
             .delete(&format!("{CONFIG_MAPS}/m"), &Value::Null)
             .await;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The reasons of `PodScheduled=False`: the server's own, then those that schedulers write.
+/// The reasons of `PodScheduled=False`: of the server first, then of schedulers.
 const REASONS: [(&str, &str); 4] = [
     ("SchedulingGated", "SchedulingGated"),
     ("Unschedulable", "Pending"),
@@ -67,7 +67,7 @@ async fn from_the_first_gate_to_the_binding() {
     let added = json!({"spec": {"schedulingGates": [{"name": "example.com/c"}]}});
     let refused = strategic(&cluster, "p", added).await;
     assert_eq!(refused.status, 422);
-    // Merged by name: the new one is before the existing ones.
+    // Merged by name: new entries precede existing ones.
     assert_eq!(
         text(&refused.json(), "/details/causes/0/field"),
         "spec.schedulingGates[0].name"
@@ -101,7 +101,8 @@ async fn from_the_first_gate_to_the_binding() {
     assert_eq!(text(scheduled, "/status"), "True");
 }
 
-/// API-16, API-20, case 24: whatever reason a scheduler gives, only that of the gates is shown as the pod's status.
+/// API-16, API-20, case 24: only the reason of gates is shown as the pod's status, for any reason that a scheduler
+/// writes.
 #[tokio::test]
 async fn of_the_reasons_only_gates_are_shown() {
     let cluster = Cluster::start().await;
@@ -117,7 +118,8 @@ async fn of_the_reasons_only_gates_are_shown() {
     }
 }
 
-/// API-9, API-10, API-12, case 12: one request takes the last gate and narrows; the next one may not any more.
+/// API-9, API-10, API-12, case 12: one request removes the last gate and narrows the selector; a later request must
+/// not.
 #[tokio::test]
 async fn the_last_gate_goes_with_a_new_selector() {
     let cluster = Cluster::start().await;

@@ -171,7 +171,7 @@ async fn an_applied_field_of_another_release_is_not_declared() {
     }
 }
 
-/// API-76: the default of a gate is that of the release. VolumeLimitScaling is on since 1.37.
+/// API-76: the release determines the default of a gate. VolumeLimitScaling is on since 1.37.
 #[tokio::test]
 async fn gates_have_the_defaults_of_the_release() {
     for (release, gate, is_kept) in [

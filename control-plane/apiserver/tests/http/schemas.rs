@@ -1,6 +1,6 @@
 //! Custom resources whose schema is tightened after they are stored: the recorded answers of kube-apiserver 1.36.2.
 //!
-//! Each line of `testing/conformance/vectors/custom.jsonl` has a schema, another one that replaces it, and requests with their
+//! Each line of `testing/conformance/vectors/custom.jsonl` has a schema, its replacement, and requests with their
 //! answers. Faults are compared as a set: kube-apiserver reports them in the order of Go's maps.
 
 use super::*;
@@ -22,7 +22,7 @@ fn vectors() -> Vec<Value> {
         .collect()
 }
 
-/// A definition whose objects tell by the field `gen` which schema validates them.
+/// A definition whose field `gen` selects the schema that validates an object.
 fn definition(schema: &Value, generation: &str, subresources: &Value) -> Value {
     let mut schema = schema.clone();
     schema["properties"]["gen"] = json!({"type": "string", "enum": [generation]});
@@ -116,7 +116,7 @@ fn text_of(value: &Value, name: &str) -> String {
     value[name].as_str().unwrap_or_default().to_owned()
 }
 
-/// The differences between the answers of a scenario and the recorded ones.
+/// The differences between the answers of a scenario and the recorded answers.
 async fn differences(vector: &Value) -> Vec<String> {
     let cluster = Cluster::start().await;
     let subresources = &vector["subresources"];

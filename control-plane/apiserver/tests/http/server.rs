@@ -187,7 +187,7 @@ async fn people_get_indented_json() {
     assert!(!watch.text().contains("\n  "), "{}", watch.text());
 }
 
-/// The hashes are those that kube-apiserver 1.36 states.
+/// The hashes equal kube-apiserver 1.36's.
 #[tokio::test]
 async fn discovery_states_the_hash_of_the_version_in_which_objects_are_stored() {
     let cluster = Cluster::start().await;

@@ -1,4 +1,4 @@
-//! ServiceCIDRs and the addresses of Services. The texts are those of kube-apiserver 1.36.
+//! ServiceCIDRs and the addresses of Services. The texts equal kube-apiserver 1.36's.
 
 use super::*;
 

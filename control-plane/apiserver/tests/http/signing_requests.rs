@@ -1,4 +1,4 @@
-//! CertificateSigningRequests. The texts are those of kube-apiserver 1.36.
+//! CertificateSigningRequests. The texts equal kube-apiserver 1.36's.
 
 use super::*;
 use base64::Engine;
@@ -173,7 +173,7 @@ async fn requests_are_validated() {
             text(&status, "/message")
         );
     }
-    // A request whose signature is that of another key.
+    // A request with the signature of another key.
     let mut der = STANDARD.decode(pem()).expect("base64");
     let place = der.len() - 60;
     der[place] = if der[place] == b'A' { b'B' } else { b'A' };

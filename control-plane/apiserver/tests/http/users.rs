@@ -1,5 +1,5 @@
-//! Users other than the administrator: impersonation, roles, tokens of service accounts. The texts are those of
-//! kube-apiserver 1.36.
+//! Users other than the administrator: impersonation, roles, tokens of service accounts. The texts equal kube-apiserver
+//! 1.36's.
 
 use super::*;
 use base64::Engine;

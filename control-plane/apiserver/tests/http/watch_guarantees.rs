@@ -40,7 +40,7 @@ fn validate(writes: &[Write], start: u64, received: &[Received]) -> Result<(), S
     let written: BTreeMap<u64, &Write> = writes.iter().map(|w| (w.0, w)).collect();
     let mut seen = BTreeSet::new();
     let mut last = start;
-    // The revision up to which every change must have been sent.
+    // The revision up to which the watcher must be complete.
     let mut complete = start;
     for item in received {
         match item {
@@ -255,8 +255,8 @@ async fn watcher(cluster: Arc<Cluster>, start: u64, seed: u64) -> Vec<Received> 
     }
 }
 
-/// Deletions are acknowledged without their revision: the first watcher's are taken, and each must stand for an
-/// acknowledged deletion of that name.
+/// Deletions are acknowledged without their revision: the deletions of the first watcher are used, and each must
+/// correspond to an acknowledged deletion of that name.
 fn with_deletions(writes: Vec<Write>, received: &[Received]) -> Vec<Write> {
     let mut known: Vec<Write> = writes.iter().filter(|w| w.0 > 0).cloned().collect();
     let mut unknown: Vec<&str> = writes

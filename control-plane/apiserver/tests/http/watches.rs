@@ -230,7 +230,7 @@ async fn rows_of_a_streamed_list_end_with_a_marked_row() {
             },
         })
     );
-    // Rows are those of kube-apiserver 1.36 for an object without fields.
+    // The rows of kube-apiserver 1.36 for an object without fields.
     let events = cluster
         .ask(Ask {
             path: format!("{PODS}?watch=1&timeoutSeconds=1&{initial}"),
@@ -284,8 +284,8 @@ async fn options_that_make_no_watch_are_refused() {
     }
 }
 
-/// API-61: with `drop=metadata.managedFields` every answer comes without them, in each format and view; other targets
-/// and clients without the parameter change nothing.
+/// API-61: with `drop=metadata.managedFields` every answer omits them, in each format and view; other targets and
+/// clients without the parameter are not affected.
 #[tokio::test]
 async fn managed_fields_are_left_out_for_clients_that_ask_for_it() {
     const DROP: &str = ";drop=spec.unknown+metadata.managedFields";

@@ -1,4 +1,4 @@
-//! Admission webhooks against an HTTPS server of the test. The texts are those of kube-apiserver 1.36.
+//! Admission webhooks against an HTTPS server of the test. The texts equal kube-apiserver 1.36's.
 
 pub(super) mod receiver;
 mod recorded;
@@ -86,7 +86,7 @@ async fn a_webhook_adds_a_scheduling_gate_to_new_pods() {
     assert_eq!(webhook.take_requests().len(), 0);
 }
 
-/// The codes and texts of kube-apiserver 1.36; those of a changed kind are Berth's.
+/// The codes and texts of kube-apiserver 1.36; the text for a changed kind is Berth's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_may_not_move_an_object() {
     let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
@@ -385,7 +385,7 @@ async fn a_service_leads_to_its_ready_endpoints() {
         })
     };
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
-    // The address of a simulated pod may be that of another machine.
+    // Another machine may have the address of a simulated pod.
     let simulated = json!([{"addresses": ["127.0.0.1"], "nodeName": "simulated"}]);
     cluster.create(slices, &slice("simulated", simulated)).await;
     let reply = cluster.post_config_map("").await;

@@ -1,4 +1,4 @@
-//! Lists of custom resources: maps by keys, sets, and atomic lists, as long as a request can be.
+//! Lists of custom resources: maps by keys, sets, and atomic lists, up to the maximum size of a request.
 
 use super::requests::Tester;
 use serde_json::{Value, json};

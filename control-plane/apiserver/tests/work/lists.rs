@@ -10,7 +10,7 @@ const PLACES_MAX: usize = 3;
 /// A list or a map of a kind.
 pub(super) struct Place {
     pub(super) kind: &'static ResourceFacts,
-    /// The fields that lead to it. Those before the last lead through the first entries of lists and maps.
+    /// The path of fields. Fields before the last lead through the first entries of lists and maps.
     pub(super) fields: Vec<&'static FieldFacts>,
 }
 
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-/// The fields of a type, with those of embedded types.
+/// The fields of a type, including embedded types.
 pub(super) fn fields(of: &'static TypeFacts) -> Vec<&'static FieldFacts> {
     let all = &Facts::get().types;
     let below = |field: &'static FieldFacts| match field.shape {
@@ -75,7 +75,7 @@ struct Search {
     /// The number of places of each field.
     places: BTreeMap<(&'static str, &'static str), usize>,
     skips_status: bool,
-    /// The types around the present one.
+    /// The enclosing types.
     around: BTreeSet<&'static str>,
 }
 

@@ -1,8 +1,8 @@
 //! The work of requests: twice the entries of a list are at most twice the work, or little more for sorting.
 //!
 //! The lists are derived from the facts about Kubernetes' types: each list and each map of every served kind. Work is
-//! counted: the fields that are read, the allocations, and the bytes that are allocated. All of a request is counted,
-//! from its bytes to those of its answer: requests run on the thread of the test.
+//! counted: fields that are read, allocations, and allocated bytes. The complete request is counted, from its bytes to
+//! the bytes of its answer: requests run on the thread of the test.
 
 // Tests of the edge open files and sockets.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -17,7 +17,7 @@ mod samples;
 use requests::{Tester, Work};
 use std::collections::BTreeSet;
 
-/// The numbers of entries that are compared. Some kinds allow 16, 32 or 64 entries of some lists: those are admitted with
+/// The compared numbers of entries. Some lists of some kinds allow only 16, 32 or 64 entries: they are admitted with
 /// one entry, and refused with more.
 const SIZES: [usize; 4] = [1, 50, 100, 200];
 /// The growth from 100 to 200 entries is at most this part of the growth before, in percent: 200 is linear, and sorting
@@ -29,7 +29,7 @@ const SLACK: Work = Work {
     allocations: 1_000,
     bytes: 300_000,
 };
-/// The number of measurements of a place at which a fault is found.
+/// The number of measurements before a fault is reported.
 const ATTEMPTS_MAX: usize = 3;
 /// The minimum share of places, in percent, that are measured with admitted objects.
 const ADMITTED_PERCENT_MIN: usize = 50;
@@ -76,7 +76,7 @@ fn faults(name: &str, work: &[Vec<(&'static str, Work)>; 4]) -> Vec<String> {
             let found = work.iter().find(|(known, _)| known == request);
             found.map(|(_, work)| *work)
         };
-        // A request that is not made of fewer entries has nothing to be compared with.
+        // A request without a smaller counterpart cannot be compared.
         let [Some(one), Some(small), Some(medium), Some(large)] =
             [0, 1, 2, 3].map(|i| of_size(&work[i]))
         else {
@@ -103,7 +103,8 @@ fn twice_the_entries_of_a_list_are_twice_the_work() {
     let places = lists::all();
     for place in &places {
         let mut of_place = Vec::new();
-        // What the server has kept of an object, such as its tree, depends on its other threads: a fault comes again.
+        // The state that the server keeps of an object, such as its tree, depends on other threads: only a repeated
+        // fault counts.
         for _ in 0..ATTEMPTS_MAX {
             let mut is_admitted = false;
             let work = SIZES.map(|count| {

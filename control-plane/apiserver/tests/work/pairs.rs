@@ -1,10 +1,10 @@
 //! Pairs of lists: the work for two lists that are long at once is the work for each of them.
 //!
-//! A function that walks one list for each entry of another one takes as many steps as the product of both, which no test
-//! of single lists shows. The **interaction** of two sets of lists is the work with both sets long, less the work with
-//! each of them long, plus the work with neither. What is done for each entry of a list is not part of it, however much
-//! that is. So all pairs are found with few requests: the lists of a kind are divided at random, each pair is separated by
-//! half of the divisions, and a division with an interaction is halved until a pair remains.
+//! A function that walks one list for each entry of another takes a number of steps proportional to the product of
+//! both, which tests of single lists do not detect. The **interaction** of two sets of lists is the work with both sets
+//! long, minus the work with either of them long, plus the work with neither. The work for the entries of each single
+//! list cancels out. All pairs are found with few requests: the lists of a kind are divided at random, each pair is
+//! separated by half of the divisions, and a division with an interaction is halved until a pair remains.
 
 use super::lists::{self, Place};
 use super::objects;
@@ -186,7 +186,7 @@ fn lists_of_pods_do_not_multiply_with_the_objects_around_them() {
                 .is_some_and(|field| field.name != "metadata")
         })
         .collect();
-    // Those that are valid together.
+    // The lists that are valid together.
     let mut valid: Places<'_> = Vec::new();
     for place in around {
         let of_kind = valid.iter().filter(|p| p.kind.plural == place.kind.plural);

@@ -17,7 +17,7 @@ const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// What was done.
+/// The counted work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Work {
     /// Fields of objects that were read.
@@ -26,7 +26,7 @@ pub(super) struct Work {
     pub(super) bytes: usize,
 }
 
-/// A server, and the runtime in which requests are answered, on the thread of the test.
+/// A server, and the runtime that answers requests on the thread of the test.
 pub(super) struct Tester {
     runtime: Runtime,
     requests: LocalRequests,
@@ -55,7 +55,7 @@ fn path_of(kind: &ResourceFacts) -> String {
 
 impl Tester {
     pub(super) fn new() -> Self {
-        // What the server does on its own is done by another thread, and not counted.
+        // Background work of the server runs on another thread and is not counted.
         let server_runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -1,4 +1,4 @@
-//! Samples of types of which the required fields alone are not valid, and what else makes objects valid.
+//! Samples of types that need more than their required fields to be valid, and completions that make objects valid.
 
 use super::lists::Place;
 use berth_protobuf::facts::{FieldFacts, TypeFacts, ValueShape, words};
@@ -528,7 +528,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Fields of which an object has one. `*` is every field but `name`.
+/// Mutually exclusive fields of an object. `*` is every field but `name`.
 const UNIONS: &[(&str, &[&str])] = &[
     ("core.v1.Volume", &["*"]),
     ("core.v1.EnvVar", &["value", "valueFrom"]),
@@ -622,7 +622,7 @@ pub(super) fn key(of: &TypeFacts, field: &FieldFacts, i: usize) -> String {
     format!("example.com/k{i}")
 }
 
-/// Removes the fields of an object that may not be beside this one.
+/// Removes the fields of an object that exclude this one.
 pub(super) fn choose(of: &TypeFacts, field: &str, object: &mut Value) {
     let union = UNIONS.iter().find(|(name, _)| *name == of.name);
     let (Some((_, members)), Some(object)) = (union, object.as_object_mut()) else {
@@ -636,7 +636,7 @@ pub(super) fn choose(of: &TypeFacts, field: &str, object: &mut Value) {
     }
 }
 
-/// Completes the objects in which other lists refer to the list.
+/// Completes the other lists of the object that refer to the list.
 pub(super) fn fit(place: &Place, object: &mut Value) {
     if let Some(spec) = pod_spec(object) {
         fit_pod(spec);
@@ -685,7 +685,7 @@ fn pod_spec(object: &mut Value) -> Option<&mut Value> {
     None
 }
 
-/// What containers use exists in the pod, and what they request is limited.
+/// Adds the volumes and claims of the containers to the pod, and completes the limits of their requests.
 fn fit_pod(spec: &mut Value) {
     let (mut volumes, mut claims) = (Vec::new(), Vec::new());
     for list in ["containers", "initContainers", "ephemeralContainers"] {

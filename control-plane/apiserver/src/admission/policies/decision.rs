@@ -26,7 +26,7 @@ const OUT_OF_BUDGET: &str =
 pub(super) struct PolicyDecision {
     pub(super) message: String,
     pub(super) reason: &'static str,
-    /// Whether the request is rejected whatever the binding states.
+    /// Whether the request is rejected independently of the actions of the binding.
     pub(super) is_forced: bool,
 }
 
@@ -108,7 +108,7 @@ impl<'a> PolicyInput<'a> {
         let run = PolicyRun::of_policy(self, expressions, parameter);
         let mut decisions = Vec::new();
         for validation in &expressions.validations {
-            // The request ends then, whatever the decisions are.
+            // The request ends, independently of the decisions.
             if self.requester.is_late(self.api.now()) {
                 return decisions;
             }
@@ -328,7 +328,7 @@ impl<'r> PolicyRun<'r> {
         result.map_err(|error| {
             let error = error.to_string();
             EvaluationFailure::Expression(match broken {
-                // The missing key is the failed variable: the error of the variable is the useful one.
+                // The missing key is the failed variable; the error of the variable is more useful.
                 Some((name, why)) if error == format!("no such key: {name}") => {
                     format!("composited variable {name:?} fails to evaluate: {why}")
                 }

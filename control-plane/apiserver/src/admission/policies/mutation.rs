@@ -1,8 +1,8 @@
 //! MutatingAdmissionPolicies: expressions in CEL that form what is merged into an object, or a JSON patch of it
 //! (KEP-3962).
 //!
-//! They are evaluated before the mutating webhooks, one after the other in the order of their names. The texts of
-//! errors are those of kube-apiserver.
+//! They are evaluated before the mutating webhooks, in the order of their names. The texts of errors equal
+//! kube-apiserver's.
 
 use super::decision::{EvaluationFailure, PolicyInput, PolicyRun};
 use super::{Expression, Policy, PolicyBinding, Sort, any_of};
@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub(super) struct Mutation {
     expression: Expression,
-    /// Whether the expression forms a JSON patch; otherwise an object that is merged.
+    /// Whether the expression results in a JSON patch instead of an object to merge.
     is_patch: bool,
 }
 
@@ -49,7 +49,8 @@ impl Mutation {
 /// The evaluation of a policy: by the places of the policy, the binding and the parameter.
 type Invocation = (usize, usize, usize);
 
-/// The policies that a request has met. As in kube-apiserver, a change repeats all before it that want that, once.
+/// The policies that were evaluated for a request. As in kube-apiserver, a change repeats all previous policies with
+/// the reinvocation policy IfNeeded, once.
 #[derive(Debug, Default)]
 pub(in crate::admission) struct Mutations {
     called: FxHashSet<Invocation>,
@@ -83,8 +84,8 @@ pub(in crate::admission) fn any(api: &Api) -> bool {
 }
 
 impl Mutations {
-    /// Lets the policies mutate the object of a request; the second time only those that are to be repeated. Returns
-    /// whether one has.
+    /// Evaluates the policies for the object of a request; in the second round, only policies to repeat. Returns
+    /// whether the object changed.
     ///
     /// # Errors
     /// The refusal of a policy; 404 when the namespace does not exist; 500 when an object is no longer one of its kind.

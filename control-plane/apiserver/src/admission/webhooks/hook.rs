@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time for which a webhook is called unless its configuration states another time.
+/// The timeout of a webhook without a configured one.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 /// A webhook of a configuration.
@@ -28,9 +28,9 @@ pub(super) struct Hook {
     pub(super) review_version: &'static str,
     /// Whether a failed call is ignored.
     pub(super) fails_open: bool,
-    /// Whether it is called again when a later webhook changes the object.
+    /// Whether it is called again after a later webhook changes the object.
     pub(super) is_reinvoked: bool,
-    /// Whether it has no effect besides its response when the request is a dry run.
+    /// Whether it has no side effects on a dry run.
     pub(super) allows_dry_run: bool,
     /// The time that a call may take.
     pub(super) timeout: Duration,
@@ -72,7 +72,7 @@ impl Hook {
         }
     }
 
-    /// The resource in whose version the webhook receives the request; `None` when it does not receive it.
+    /// The resource and version that the webhook receives for the request; `None` if it does not match.
     ///
     /// # Errors
     /// 404 when the labels of the namespace decide and it does not exist; 403 when a match condition has no value.

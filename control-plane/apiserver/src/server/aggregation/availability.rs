@@ -166,7 +166,7 @@ fn write(
             .find(|c| c.text("type") == "Available")
         {
             Some(old) => {
-                // The time is that of the last change of the status, not of the last check.
+                // The time of the last change of the status, not of the last check.
                 if old.text("status") == *status {
                     condition["lastTransitionTime"] = old["lastTransitionTime"].take();
                 }

@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time for which a watch runs when the client does not state one.
+/// The duration of a watch without a stated timeout.
 const WATCH_SECONDS_DEFAULT: u64 = 45 * 60;
 /// No watch runs longer.
 const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
@@ -122,7 +122,7 @@ impl ObjectRequest<'_> {
             selectors: self.selectors()?,
             shape: AnswerShape {
                 drops_managed_fields: self.answer.drops_managed_fields,
-                // A stream of nothing makes no sense: rows always name their object.
+                // An empty view is not useful in a stream: rows always contain the metadata of their object.
                 view: match self.answer.view {
                     ObjectView::Table(Include::None) => ObjectView::Table(Include::Metadata),
                     view => view,
@@ -144,7 +144,7 @@ impl ObjectRequest<'_> {
             }
         };
         let frames = stream.map(move |chunk| {
-            // The permit lives as long as the stream.
+            // The permit is held until the end of the stream.
             let _held = &permit;
             Ok::<_, Infallible>(Frame::data(chunk))
         });

@@ -255,7 +255,7 @@ impl ObjectRequest<'_> {
         self.object(200, written)
     }
 
-    /// Removes the objects that were only marked so far. The rest happens even if the client does not wait for it.
+    /// Removes the marked objects. This continues if the client disconnects.
     async fn end_deletions(
         &self,
         begun: Vec<Deletion>,

@@ -1,8 +1,8 @@
 //! The store on a disk that loses power, has no space, or fails to write or to sync, at any of its operations.
 //!
-//! A run draws its writes, its fault and the operation at which the fault happens from one seed. Afterwards the store
-//! is opened again from what the disk holds. Every acknowledged write must be there, the state must be one that the
-//! store had, and watches must continue from any revision of the kept history.
+//! The writes, the fault and the time of the fault are derived from one seed. After the fault, the store is opened
+//! again from the contents of the disk. Every acknowledged write must be present, the state must be a previous state of
+//! the store, and watches must continue from any revision of the kept history.
 
 use super::*;
 use redb::StorageBackend;
@@ -26,13 +26,13 @@ const FLIPPED_SEED: u64 = 0x0b17_f11b;
 /// The fault at an operation of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// Each write since the last sync is lost, kept or torn, on its own. Nothing works any more.
+    /// Each write since the last sync is lost, kept or torn independently. All further operations fail.
     PowerLoss,
     /// Writes fail: there is no space.
     NoSpace,
     /// Writes fail.
     Write,
-    /// The sync fails. What was to be synced may be on the disk or not.
+    /// The sync fails. Its data may or may not be on the disk.
     Sync,
 }
 
@@ -99,7 +99,7 @@ impl Disk {
 }
 
 impl State {
-    /// Counts an operation. Returns an error when it is the one that fails.
+    /// Counts an operation. Returns an error for the failing operation.
     fn operate(&mut self, is_sync: bool) -> io::Result<()> {
         self.operations += 1;
         let fault = match self.fault {

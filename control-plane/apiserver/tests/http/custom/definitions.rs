@@ -1,4 +1,4 @@
-//! Definitions: what is refused, paths within them, and their protobuf.
+//! Definitions: rejections, paths in messages, and protobuf.
 
 use super::*;
 
@@ -124,7 +124,7 @@ async fn paths_of_definitions_are_checked_as_by_kube_apiserver() {
             );
         }
     }
-    // What all versions have alike is reported once, as of the whole definition.
+    // A fault that all versions share is reported once, for the whole definition.
     let mut definition = definition();
     for version in [0, 1] {
         definition["spec"]["versions"][version]["selectableFields"] =

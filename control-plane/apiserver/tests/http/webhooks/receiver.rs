@@ -113,7 +113,7 @@ impl Webhook {
         webhook
     }
 
-    /// Answers reviews at a path with this response, besides its UID.
+    /// Answers reviews at a path with this response and the UID of the review.
     pub(crate) fn answer(
         &self,
         path: &str,
@@ -150,7 +150,7 @@ impl Webhook {
         paths.insert(path.to_owned(), Box::new(responder));
     }
 
-    /// The requests of the reviews so far.
+    /// Removes and returns the requests of the reviews.
     pub(crate) fn take_requests(&self) -> Vec<Value> {
         let mut reviews = self.reviews.lock().expect("no panic");
         std::mem::take(&mut *reviews)

@@ -247,7 +247,7 @@ async fn a_webhook_appends_to_an_empty_list_that_was_sent() {
     assert_eq!(cluster.post(ROLES, &other).await.status, 500);
 }
 
-/// Webhooks see the field manager that a request states, not the one of the name of the client.
+/// Webhooks receive the stated field manager of a request, not the manager from the name of the client.
 #[tokio::test(flavor = "multi_thread")]
 async fn options_have_the_field_manager_that_is_stated() {
     let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
@@ -335,7 +335,7 @@ async fn webhooks_see_converted_objects_as_kube_apiserver_converts_them() {
     );
 }
 
-/// The behavior in an annotation of version 1 has the names of Go; those of version 2 are read, too.
+/// The behavior in an annotation of version 1 has Go's field names; the names of version 2 are read, too.
 #[tokio::test]
 async fn the_behavior_of_an_autoscaler_of_version_1_is_read() {
     let cluster = Cluster::start().await;
@@ -477,7 +477,8 @@ async fn an_aggregated_role_has_a_selector() {
     }
 }
 
-/// A Job has the labels of its template, those of its pods included; taints of devices have the time of the request.
+/// A Job has the labels of its template, including the labels of its pods; taints of devices have the time of the
+/// request.
 #[tokio::test]
 async fn labels_and_times_are_completed() {
     let cluster = Cluster::start().await;

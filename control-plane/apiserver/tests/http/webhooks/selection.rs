@@ -17,7 +17,7 @@ async fn rules_and_selectors_decide_which_requests_a_webhook_receives() {
         json!({"rules": [rule]})
     };
     let on = json!({"matchLabels": {"hooks": "on"}});
-    // (the webhook, the requests that it receives of those below)
+    // (the webhook, the requests below that it receives)
     let cases = [
         (
             json!({"rules": [every]}),
