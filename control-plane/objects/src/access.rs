@@ -53,7 +53,7 @@ impl dyn WatchedChanges {
 /// The effect of a deletion on the objects that this one owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Propagation {
-    /// The owner goes first, the garbage collector removes the rest.
+    /// The owner is deleted first; the garbage collector removes its dependants.
     #[default]
     Background,
     /// The owner stays until everything it owns was deleted.
@@ -91,8 +91,7 @@ impl AccessError {
         self.code == 404
     }
 
-    /// Returns whether the write was rejected because its namespace is being deleted, after which there is nothing to
-    /// do.
+    /// Returns whether the write was rejected because its namespace is being deleted. A retry is pointless.
     pub fn is_namespace_terminating(&self) -> bool {
         self.code == 403 && self.message.contains("because it is being terminated")
     }
@@ -103,7 +102,7 @@ impl AccessError {
     }
 }
 
-/// The result of a write for which it is no error that the object was deleted.
+/// The result of a write, without the error for a deleted object.
 ///
 /// # Errors
 /// Every error but 404.
@@ -162,7 +161,7 @@ pub trait Access: Send + Sync + 'static {
     /// Deletes an object: at once, or by marking it when it has finalizers or a grace period.
     ///
     /// # Errors
-    /// 404; 409 when the UID is another one.
+    /// 404; 409 if the UID differs.
     fn delete(
         &self,
         kind: GroupResource,
@@ -171,8 +170,8 @@ pub trait Access: Send + Sync + 'static {
         options: &DeleteOptions,
     ) -> Result<(), AccessError>;
 
-    /// All objects of a kind as `Added`, then every change of them, in order and without a gap. The channel is
-    /// bounded; when a watcher falls too far behind the channel closes and the watcher starts again.
+    /// All objects of a kind as `Added`, then every change of them, in order and without a gap. The channel is bounded;
+    /// when a watcher falls too far behind, the channel closes and the watcher starts again.
     fn watch(&self, kind: GroupResource) -> Box<dyn WatchedChanges>;
 
     /// Every kind that is served, for the garbage collector and the namespace controller.
@@ -188,15 +187,15 @@ pub struct KindInfo {
     pub version: &'static str,
     /// The kind, such as `Pod`.
     pub kind: &'static str,
-    /// Whether objects live in a namespace.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
 }
 
 /// The number of names of custom resources that are kept for the life of the process.
 const INTERNED_MAX: usize = 100_000;
 
-/// A name that lives as long as the process. Names of custom resources are few and come again, so each is kept once;
-/// beyond a limit that no cluster reaches, all further names are one.
+/// A name with static lifetime. Names of custom resources are few and recur, so each is kept once. Beyond a limit that
+/// no real cluster reaches, all further names are replaced by one.
 #[allow(clippy::disallowed_types)] // Names are kept behind a lock that is held for one lookup.
 pub(crate) fn intern(name: &str) -> &'static str {
     use std::collections::HashSet;

@@ -89,8 +89,7 @@ struct ManagerEntry {
     set: OwnedFields,
 }
 
-/// The fields of an entry. Most writes change few fields, and those of one entry: the text of the others is kept as it
-/// is.
+/// The fields of an entry. Most writes change few fields of one entry; the text of the other entries is kept unchanged.
 #[derive(Debug, Clone)]
 enum OwnedFields {
     /// The text of a set that is not empty, as [`FieldSet::text`] writes it.
@@ -225,7 +224,7 @@ impl ManagerEntry {
         entry.into()
     }
 
-    /// Returns whether this is the entry of an author. An applier has one entry whatever the version.
+    /// Returns whether this is the entry of an author. An applier has one entry for all versions.
     fn is_of(&self, author: &Author<'_>, applied: bool) -> bool {
         self.manager == author.manager
             && self.applied == applied
@@ -253,7 +252,7 @@ impl ManagerEntry {
             && self.set.is_same(&other.set)
     }
 
-    /// The text by which kube-apiserver identifies the manager, and sorts managers.
+    /// kube-apiserver's identifier of the manager, also its sort key.
     fn identity(&self) -> String {
         let operation = if self.applied { "Apply" } else { "Update" };
         let mut fields = vec![
@@ -324,7 +323,7 @@ fn entries(object: &Value) -> Vec<ManagerEntry> {
     managed(object).iter().map(ManagerEntry::stored).collect()
 }
 
-/// The entries that a write contains. Those that the stored object has, too, need not be read.
+/// The entries of a write. Entries that equal stored ones are not read.
 fn given_entries(given: &[Value], old: &Value) -> Vec<ManagerEntry> {
     let known = managed(old).iter();
     let known: FxHashSet<&str> = known
@@ -389,7 +388,7 @@ fn cap(entries: &mut Vec<ManagerEntry>) {
                 updates -= 1;
             }
             None => {
-                // The first one makes the bucket: one entry less only from the second on.
+                // The first entry creates the bucket: the number of entries decreases from the second on.
                 buckets.insert(oldest.api_version.clone(), kept.len());
                 kept.push(Some(ManagerEntry {
                     manager: ANCIENT.to_owned(),

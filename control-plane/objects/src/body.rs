@@ -3,13 +3,13 @@
 /// The body of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteBody<'a> {
-    /// As it came.
+    /// The received bytes.
     pub bytes: &'a [u8],
-    /// The way in which it is written.
+    /// The encoding of the bytes.
     pub encoding: Encoding,
 }
 
-/// The way in which a body is written.
+/// The encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// JSON.

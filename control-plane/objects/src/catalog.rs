@@ -1,7 +1,7 @@
 //! The description of a served resource: names, scope, verbs, subresources, selectable fields, columns.
 //!
-//! Kubernetes' own resources are read from `facts/kubernetes.txt` (what it publishes) and `facts/resources.txt` (what
-//! it does not). A [`Catalog`] adds those of CustomResourceDefinitions.
+//! Kubernetes' own resources are read from `facts/kubernetes.txt` (published facts) and `facts/resources.txt` (other
+//! facts). A [`Catalog`] adds the resources of CustomResourceDefinitions.
 
 mod resource;
 

@@ -1,4 +1,4 @@
-//! Objects that are stored in another shape than they are shown: those of older versions and other groups, and custom
+//! Objects whose stored form differs from their served form: objects of older versions and other groups, and custom
 //! resources, which are stored in their storage version.
 
 pub(crate) mod autoscalers;

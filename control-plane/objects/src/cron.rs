@@ -1,9 +1,8 @@
 //! Schedules of CronJobs: five fields (minute, hour, day of month, month, day of week), a word such as `@daily`, or
 //! `@every` with a duration.
 //!
-//! As in the library that Kubernetes uses (robfig/cron): a day matches when both its fields match, or, when neither is
-//! `*`, when one of them does. In the hour that a change of the clock leaves out, nothing is due; what is due in the
-//! hour that comes twice is due twice.
+//! As in the library that Kubernetes uses (robfig/cron): a day matches if both its fields match, or, if neither is `*`,
+//! if one of them does. No time in the hour that a clock change skips is due; times in the repeated hour are due twice.
 
 use berth_api::go_duration::GoDuration;
 use jiff::civil::{Date, DateTime};
@@ -17,7 +16,7 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// A time zone by its IANA name; nothing else than UTC where the system has no time zone database.
+/// A time zone by its IANA name; only UTC if the system has no time zone database.
 pub fn zone(name: &str) -> Option<TimeZone> {
     match name {
         "UTC" | "Etc/UTC" => Some(TimeZone::UTC),
@@ -49,7 +48,7 @@ pub struct Schedule(FieldKind);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FieldKind {
     Fields(CronFields),
-    /// A time after each other one, in whole seconds.
+    /// At this interval, in whole seconds.
     Every(SignedDuration),
 }
 
@@ -134,8 +133,7 @@ fn every(text: &str) -> Result<Schedule, String> {
     ))))
 }
 
-/// A time in a zone as Go's `time.Date` finds it: in the hour that a change of the clock leaves out, that of one of
-/// the two offsets.
+/// A local time in a zone as in Go's `time.Date`: in the hour that a clock change skips, with one of the two offsets.
 fn instant(zone: &TimeZone, local: DateTime) -> Option<Timestamp> {
     let as_utc = TimeZone::UTC.to_timestamp(local).ok()?;
     let shifted = |by: Timestamp| {
@@ -233,7 +231,7 @@ impl CronFields {
 /// The time that is tried.
 struct TimeSearch<'a> {
     at: Timestamp,
-    /// Whether the time has been moved to the start of a part.
+    /// Whether the time has been moved to the start of a field.
     moved: bool,
     zone: &'a TimeZone,
 }
@@ -266,7 +264,7 @@ impl CronField {
         self.bits & (1 << value) != 0
     }
 
-    /// A list of `*`, `a`, `a-b`, each with `/step`; `names` stand for numbers, the first for `min`. Empty entries of
+    /// A list of `*`, `a`, `a-b`, each with `/step`; `names` are aliases of numbers, from `min` on. Empty entries of
     /// the list are skipped.
     fn parse(text: &str, min: u64, max: u64, names: &[&str]) -> Result<Self, String> {
         let mut field = Self {
@@ -391,7 +389,7 @@ mod tests {
                 "2026-01-15T00:00:00Z",
                 Some("2026-02-02T06:30:00Z"),
             ),
-            // Either day of month or day of week: Friday the 2nd comes before the 13th.
+            // Either day of month or day of week: Friday the 2nd is earlier than the 13th.
             (
                 "0 0 13 * fri",
                 "2026-01-01T00:00:00Z",
@@ -467,7 +465,7 @@ mod tests {
 
     #[test]
     fn changes_of_the_clock_skip_times_and_repeat_them() {
-        // The clock goes from 02:00 to 03:00 on 8 March 2026, and from 02:00 to 01:00 on 1 November.
+        // The clock is set from 02:00 to 03:00 on 8 March 2026, and from 02:00 to 01:00 on 1 November.
         let rule = "EST5EDT,M3.2.0,M11.1.0";
         let zone = TimeZone::posix(rule).expect("a zone");
         let cases = [

@@ -1,8 +1,8 @@
 //! Custom resources: the types that CustomResourceDefinitions define, and what follows from a definition.
 //!
-//! A version of a definition becomes a [`CustomType`]: its structural schema, with which objects are pruned, defaulted
-//! and validated, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources
-//! and keeps their conditions; `schema` checks the schemas themselves.
+//! A version of a definition becomes a [`CustomType`]: its structural schema, which prunes, defaults and validates
+//! objects, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources and
+//! maintains their conditions; `schema` checks the schemas themselves.
 
 mod compiled;
 pub mod conversion;
@@ -46,11 +46,11 @@ pub struct CustomType {
     pub(crate) has_status: bool,
     /// The paths of the replicas and the selector of the subresource `scale`.
     pub scale: Option<ScalePaths>,
-    /// The version in which objects are stored, such as `example.com/v1`.
+    /// The storage version, such as `example.com/v1`.
     pub stored_version: String,
-    /// The schema of that version, if it is another one.
+    /// The schema of the storage version, if it is another one.
     stored_schema: Option<Value>,
-    /// The webhook that converts objects between the versions; `None` where these differ in nothing but their names.
+    /// The webhook that converts objects between the versions; `None` if the versions differ only in their names.
     pub converter: Option<Arc<ConversionWebhook>>,
     /// The warning about each request, for a deprecated version.
     pub deprecated: Option<String>,
@@ -143,8 +143,8 @@ impl CustomType {
         checked
     }
 
-    /// The faults that the schema finds in a status. The schema is that of the status alone, so its messages name the
-    /// fields below it.
+    /// The faults of a status by its schema. The schema describes the status alone, so messages name the fields below
+    /// it.
     fn faults_of_status(&self, object: &Value, before: &Counterpart<'_>) -> Vec<FieldError> {
         let schema = self.compiled.schema.part("properties").part("status");
         let before = before.field("status");
@@ -175,7 +175,7 @@ impl CustomType {
         let (unknown, type_errors) = embedded::normalize_metadata(&mut metadata);
         decoded.unknown_fields = unknown;
         decoded.type_errors = type_errors;
-        // Those of the metadata first, then the others by their paths.
+        // Fields of the metadata first, then other fields by their paths.
         let mut pruned = Vec::new();
         objects::prune(&self.compiled.schema, object, &mut pruned);
         pruned.sort();
@@ -185,7 +185,7 @@ impl CustomType {
         decoded
     }
 
-    /// Drops the fields that the version in which an object is stored does not have.
+    /// Drops the fields that the storage version does not have.
     pub fn prune_for_storage(&self, object: &mut Value) {
         if let Some(schema) = &self.stored_schema {
             objects::prune(schema, object, &mut Vec::new());
@@ -193,8 +193,8 @@ impl CustomType {
         }
     }
 
-    /// An object in this version. It has the defaults of its schema and, as it was read from there, those of the version in
-    /// which it is stored.
+    /// An object in this version, with the defaults of its schema and, because it was read from storage, of the storage
+    /// version.
     pub(crate) fn shown(&self, object: &Value, api_version: &str) -> Value {
         let mut shown = object.clone();
         if let Some(schema) = self

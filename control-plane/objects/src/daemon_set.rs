@@ -1,4 +1,4 @@
-//! The nodes on which the pods of a DaemonSet run: for its controller, and for what-if.
+//! The nodes of a DaemonSet's pods, for its controller and for what-if.
 
 use crate::object::{items, name};
 use berth_api::pod::{Affinity, PodTemplate};
@@ -82,7 +82,7 @@ impl DaemonTemplate {
     }
 }
 
-/// A node with the fields by which it is judged: each sync judges all nodes.
+/// A node with only the relevant fields: each sync examines all nodes.
 fn judged(node: &Value) -> Node {
     let mut judged = Node::default();
     judged.metadata.name = name(node).into();
@@ -123,7 +123,7 @@ pub fn assign(pod: &mut Value, node: &str) {
     spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = required;
 }
 
-/// The node of a pod: where it is bound, or where it is directed to.
+/// The node of a pod: its `nodeName`, or the node of its required affinity.
 pub fn node_of(pod: &Value) -> Option<&str> {
     if let Some(node) = crate::pod::node_name(pod) {
         return Some(node);

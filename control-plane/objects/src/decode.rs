@@ -87,7 +87,7 @@ impl WriteBody<'_> {
 /// An object that a client has sent.
 #[derive(Debug, Clone, Default)]
 pub struct SentObject {
-    /// The object in its normal form, in the shape in which it is stored.
+    /// The object in its normalized stored form.
     pub object: Value,
     /// The empty lists and maps that were sent.
     pub empties: Empties,
@@ -125,7 +125,7 @@ impl ServedResource {
         }
     }
 
-    /// An object in the shape in which it is stored.
+    /// An object in its stored form.
     pub fn stored_as_sent(&self, sent: SentObject) -> SentObject {
         let object = self.stored(sent.object);
         if self.is_converted() {
@@ -211,7 +211,7 @@ pub fn strict_faults(unknown: &[String], duplicates: &[String]) -> Vec<String> {
     duplicates.chain(unknown).take(FAULTS_MAX).collect()
 }
 
-/// Fills in a missing kind and version, refuses others than the expected ones.
+/// Sets a missing kind and version; rejects unexpected ones.
 fn expect_kind(object: &mut Value, api_version: &str, kind: &str) -> Result<(), ApiError> {
     let Some(map) = object.as_object_mut() else {
         return Err(ApiError::bad_request(format!(

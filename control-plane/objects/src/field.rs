@@ -1,4 +1,4 @@
-//! Field errors: what is wrong with one field of an object, as Kubernetes reports it.
+//! Field errors: the fault of one field of an object, as Kubernetes reports it.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub enum ErrorType {
     Required,
     /// The value is malformed or out of range.
     Invalid,
-    /// The value is not one of the known ones.
+    /// The value is not a supported value.
     NotSupported,
     /// The value occurs twice in a list that must be unique.
     Duplicate,

@@ -1,6 +1,5 @@
-//! The FlowSchemas and PriorityLevelConfigurations that every cluster has, from `facts/flowcontrol.jsonl`: the
-//! mandatory and the suggested ones of kube-apiserver 1.36. They describe priorities; this server does not queue
-//! requests by them.
+//! The FlowSchemas and PriorityLevelConfigurations of every cluster, from `facts/flowcontrol.jsonl`: the mandatory and
+//! the suggested objects of kube-apiserver 1.36. They describe priorities; this server does not queue requests by them.
 
 use crate::view::FieldView;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Group scheduling in the API: its feature gates, the versions in which its kinds are served, and fields whose gate is
-//! off. Follows KEP-4671, KEP-5732, KEP-6012 and KEP-5547.
+//! Group scheduling in the API: its feature gates, the served versions of its kinds, and fields whose gate is off.
+//! Follows KEP-4671, KEP-5732, KEP-6012 and KEP-5547.
 
 use crate::access::{GroupResource, gr};
 use crate::catalog::{Catalog, ServedResource};
@@ -108,7 +108,7 @@ impl GroupGates {
     }
 }
 
-/// A version in which kinds are served.
+/// A served version of some kinds.
 struct ServedVersion {
     version: &'static str,
     plurals: &'static [&'static str],
@@ -181,7 +181,7 @@ fn pod_spec<'o>(kind: &str, object: &'o mut Value) -> Option<&'o mut Value> {
     object.pointer_mut(path)
 }
 
-/// Drops the fields of a new object whose gate is off. An update keeps those that the object has already.
+/// Drops the fields of a new object whose gate is off. An update keeps the fields that the object already has.
 pub fn drop_disabled(
     gates: GroupGates,
     resource: &ServedResource,

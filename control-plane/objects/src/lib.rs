@@ -1,10 +1,10 @@
 //! Kubernetes objects as JSON values: the facts about their types, and functions over facts and values.
 //!
 //! [`schema`] reads the facts into one model. Decoding, defaulting, patches, server-side apply, tables, OpenAPI,
-//! protobuf and [`validation`] read it. [`catalog`] describes the resources that an API serves. [`access`] is the
-//! interface between an API and the components that run beside it in one process.
+//! protobuf and [`validation`] read it. [`catalog`] describes the resources of an API. [`access`] is the interface
+//! between an API server and the components in the same process.
 //!
-//! Nothing here does I/O, asks the clock or stores objects.
+//! This crate does no I/O, reads no clock and stores no objects.
 
 pub mod access;
 pub mod apply;

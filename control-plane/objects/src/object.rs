@@ -1,7 +1,7 @@
 //! Reading and changing stored objects, which are JSON values: metadata, owners, conditions, times.
 //!
-//! Readers never fail: what is missing or of another type reads as absent, because the objects have passed
-//! validation and a controller must survive one that has not. Writers replace what is in their way.
+//! Readers never fail: a missing value or a value of another type reads as absent, because the objects have passed
+//! validation and a controller must survive an invalid object. Writers replace values of another type.
 
 use crate::access::{GroupResource, gr};
 use berth_api::{GoTime, Kind, Node, Object, Pod};
@@ -12,7 +12,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The object as the scheduler reads it. It goes through text, because each format is compiled for all types within.
+/// The object as the scheduler reads it. It is converted through text, because each format is compiled for all types
+/// within.
 ///
 /// # Errors
 /// When a field has the wrong type.
@@ -48,7 +49,7 @@ pub fn decoded_node(node: &Value) -> Result<Arc<Node>, serde_json::Error> {
     }
 }
 
-/// A kind as the controllers need it: where to find it and how others refer to it.
+/// A kind for controllers: its resource, and its names in references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerKind {
     /// Group and resource.
@@ -230,7 +231,7 @@ pub fn remove_finalizer(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// The entries of an array; none for anything else.
+/// The entries of an array; empty for any other value.
 pub fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -242,8 +243,8 @@ pub fn count(value: &Value, default: i32) -> i32 {
     })
 }
 
-/// The number after `count` in a field of 32 bits. The largest one stays: API servers refuse what does not fit, and
-/// then the object could not be written any more.
+/// The number after `count` in a 32-bit field. The maximum is not exceeded, because API servers reject larger values
+/// and the object could no longer be written.
 pub fn next_count(count: i64) -> i64 {
     count.saturating_add(1).min(i32::MAX.into())
 }
@@ -445,7 +446,7 @@ pub fn update_condition(status: &mut Value, mut new: Value) {
     put_condition(status, new);
 }
 
-/// Puts `condition` in the place of the one of its type, or at the end.
+/// Replaces the condition of the same type, or appends `condition`.
 pub fn put_condition(status: &mut Value, condition: Value) {
     let mut conditions = items(&status["conditions"]).to_vec();
     match conditions

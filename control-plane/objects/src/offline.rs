@@ -19,7 +19,7 @@ pub struct UnknownField {
     pub siblings: Vec<String>,
 }
 
-/// The faults for which strict decoding rejects an object.
+/// The faults that strict decoding rejects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Misfits {
     /// The fields that its type does not have.
@@ -69,7 +69,7 @@ pub fn check(api_version: &str, kind: &str, object: &Value) -> Option<Misfits> {
     })
 }
 
-/// The fields of the object in which `path` names one; none when the path leads through a value without a type.
+/// The fields of the object that contains the field at `path`; none if the path leads through a value without a type.
 fn siblings(model: &Model, root: ValueShape, path: &str) -> Vec<String> {
     let mut steps: Vec<&str> = path.split('.').collect();
     steps.pop();
@@ -109,8 +109,7 @@ pub fn set_defaults(api_version: &str, kind: &str, object: &mut Value) {
     }
 }
 
-/// The errors for which the API server would reject a new object, without those of its metadata; none when there is no
-/// such kind.
+/// The errors of the API server for a new object, without errors of its metadata; none for an unknown kind.
 pub fn errors_of_new(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
     let Some(rules) = rules_of(api_version, kind) else {
         return Vec::new();

@@ -1,9 +1,9 @@
-//! The OpenAPI documents: what `kubectl` reads before it explains, validates or applies anything.
+//! The OpenAPI documents, which `kubectl` reads to explain, validate and apply objects.
 //!
-//! In version 3 there is one document for each group version and an index of them, in version 2 one document for
-//! everything. A document holds the schemas of the served kinds with what patches need to know (merge keys, list
-//! types), and their paths. It is built when it is first asked for and kept as long as the resources stay the same;
-//! its hash is part of its URL, so that clients may cache it for ever.
+//! Version 3 has one document for each group version and an index of them, version 2 one document for everything. A
+//! document holds the schemas of the served kinds with the properties that patches need (merge keys, list types), and
+//! their paths. It is built at the first request and kept until the resources change; its hash is part of its URL, so
+//! that clients may cache it indefinitely.
 
 mod components;
 pub(crate) mod descriptions;

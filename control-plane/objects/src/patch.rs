@@ -1,9 +1,9 @@
 //! Patches: an object and a description of a change become the changed object.
 //!
-//! Three languages: JSON patch (RFC 6902), JSON merge patch (RFC 7386) and Kubernetes' strategic merge patch.
-//! Nothing here validates the outcome: it may have unknown fields or values of the wrong type, which `schema`
-//! finds afterwards. Patches are untrusted; the limits of [`crate::schema::parse_json`] hold for them, and no
-//! patch makes an object deeper or much larger than those limits.
+//! Three formats: JSON patch (RFC 6902), JSON merge patch (RFC 7386) and Kubernetes' strategic merge patch. This module
+//! does not validate the result: it may have unknown fields or values of the wrong type, which `schema` reports
+//! afterwards. Patches are untrusted; the limits of [`crate::schema::parse_json`] apply to them, and no patch makes an
+//! object deeper or much larger than those limits.
 
 mod json;
 mod merge;
@@ -51,7 +51,7 @@ impl PatchType {
 /// The reason why a patch could not be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// The patch is not written as its language wants: 400.
+    /// The patch is malformed in its format: 400.
     #[error("{0}")]
     Malformed(String),
     /// The patch is well formed and does not fit the object (a test failed, a path is not there): 422.

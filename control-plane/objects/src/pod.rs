@@ -36,7 +36,7 @@ pub fn ready_since(pod: &Value) -> Option<Timestamp> {
         .then(|| time(&ready["lastTransitionTime"]).unwrap_or_else(|| created_at(pod)))
 }
 
-/// The time at which a ready pod becomes available: after having been ready for `min_ready_seconds`.
+/// The time at which a ready pod becomes available: after `min_ready_seconds`.
 pub fn available_from(pod: &Value, min_ready_seconds: i32) -> Option<Timestamp> {
     let since = ready_since(pod)?;
     since
@@ -44,8 +44,8 @@ pub fn available_from(pod: &Value, min_ready_seconds: i32) -> Option<Timestamp> 
         .ok()
 }
 
-/// The name of the resource claim that was made for an entry of the pod's spec: `Some(None)` when none was needed, and
-/// nothing while that is open.
+/// The name of the resource claim that was generated for an entry of the pod's spec: `Some(None)` if none was needed,
+/// `None` while this is undecided.
 pub fn made_for<'p>(pod: &'p Value, entry: &str) -> Option<Option<&'p str>> {
     let mut made = items(&pod["status"]["resourceClaimStatuses"]).iter();
     let made = made.find(|made| made["name"] == entry)?;

@@ -1,4 +1,4 @@
-//! ResourceQuota: what an object uses, which quotas count it, and whether a quota has room for more.
+//! ResourceQuota: the usage of an object, the quotas that count it, and their remaining amounts.
 //!
 //! Admission and the resource quota controller count with the same functions.
 
@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Resources of pods. `pods` counts those that have not ended, `count/pods` all.
+/// Resources of pods. `pods` counts pods that have not ended, `count/pods` all pods.
 const OF_PODS: [&str; 10] = [
     "pods",
     "cpu",
@@ -254,7 +254,7 @@ fn is_pod_in(scope: &str, term: &Value, pod: &Value) -> bool {
     }
 }
 
-/// Returns whether one of the names, of which empty ones are absent, is what a term of a scope selector asks for.
+/// Returns whether one of the names satisfies a term of a scope selector; empty names are absent.
 fn matches_names(term: &Value, names: &[&str]) -> bool {
     let values = term.strings("values");
     let mut given = names.iter().filter(|name| !name.is_empty());

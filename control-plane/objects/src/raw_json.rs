@@ -22,7 +22,7 @@ const KINDS: [&str; 3] = ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate
 /// The way to a field: names, and `*` for each item of a list.
 type TextPath = &'static [&'static str];
 
-/// The fields of all kinds; no kind has the path of another one for something else.
+/// The fields of all kinds; no kind uses one of these paths for another purpose.
 const RAW: [TextPath; 5] = [
     &["spec", "config", "*", "opaque", "parameters"],
     &["spec", "devices", "config", "*", "opaque", "parameters"],
@@ -48,7 +48,7 @@ const RAW: [TextPath; 5] = [
 ];
 const MANAGED: TextPath = &["metadata", "managedFields", "*", "fieldsV1"];
 
-/// Returns whether objects of a kind have such fields, besides `managedFields`.
+/// Returns whether objects of a kind have such fields, in addition to `managedFields`.
 pub fn has(group: &str, kind: &str) -> bool {
     group == GROUP && KINDS.contains(&kind)
 }
@@ -61,7 +61,7 @@ pub(crate) fn text(field: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Returns whether the text of such a field is that of a JSON object.
+/// Returns whether the text of such a field is a JSON object.
 pub(crate) fn is_object(text: &str) -> bool {
     serde_json::from_str::<Map<String, Value>>(text).is_ok()
 }
@@ -122,7 +122,7 @@ pub(crate) fn to_json(object: &mut Value) {
     });
 }
 
-/// Writes JSON as text, in the form in which Go encodes it.
+/// Writes JSON as text, in Go's encoding.
 pub fn to_text(object: &mut Value) {
     visit(object, |value| {
         if value.is_object() {
@@ -208,7 +208,7 @@ impl<'de> Deserialize<'de> for RawObject {
 pub struct FieldTexts {
     paths: [TextPath; RAW.len() + 1],
     count: usize,
-    /// Whether the JSON is that of a stored object, whose texts are borrowed.
+    /// Whether the JSON is a stored object, whose texts are borrowed.
     is_stored: bool,
 }
 
@@ -221,7 +221,7 @@ impl FieldTexts {
         }
     }
 
-    /// Those of a stored object.
+    /// The fields of a stored object.
     pub fn of(group: &str, kind: &str) -> Self {
         let mut texts = Self::none(true);
         texts.push(MANAGED);
@@ -231,14 +231,14 @@ impl FieldTexts {
         texts
     }
 
-    /// Those of the objects in bodies of requests.
+    /// The fields of objects in request bodies.
     fn in_bodies() -> Self {
         let mut texts = Self::none(false);
         RAW.into_iter().for_each(|path| texts.push(path));
         texts
     }
 
-    /// Those of an object of this version and kind.
+    /// The fields of an object of this version and kind.
     pub fn of_kind(api_version: &str, kind: &str) -> Self {
         let (group, _) = api_version.split_once('/').unwrap_or_default();
         Self::of(group, kind)
@@ -251,7 +251,7 @@ impl FieldTexts {
         }
     }
 
-    /// Those below a member of an object, or with `*` below the items of a list.
+    /// The fields below a member of an object, or with `*` below the items of a list.
     pub fn below(&self, name: &str) -> Self {
         let mut below = Self::none(self.is_stored);
         for path in self.paths.iter().take(self.count) {

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 const FACTS: &str = include_str!("../facts/releases.txt");
 
-/// The API that a server serves: that of a release, with the feature gates that are on.
+/// The API of a server: a release, with the enabled feature gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiRelease {
     /// `None` serves what any release serves.
@@ -23,7 +23,7 @@ pub struct ApiRelease {
     on: u64,
 }
 
-/// The releases and the gate with which a resource or a field exists.
+/// The releases and the gate of a resource or a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Availability {
     /// The first release.
@@ -78,8 +78,8 @@ impl Availability {
             .is_none_or(|release| (self.since..=self.until).contains(&release))
     }
 
-    /// Returns whether objects of the release have it even when it is not set. Where no single release is served, those
-    /// are the objects of the newest one.
+    /// Returns whether objects of the release have the field even if it is not set. Without a single served release,
+    /// the newest release applies.
     pub(crate) fn is_written_in(self, api: ApiRelease) -> bool {
         (self.since..=self.until).contains(&api.release())
     }
@@ -135,7 +135,7 @@ impl ApiRelease {
         api
     }
 
-    /// The release, the newest one where no single release is served.
+    /// The release; the newest one if no single release is served.
     pub fn release(self) -> Release {
         self.release.unwrap_or(Release::NEWEST)
     }
@@ -149,12 +149,13 @@ impl ApiRelease {
         self
     }
 
-    /// The gates on which resources or fields of some release depend.
+    /// The gates of resources and fields in any release.
     pub fn gates() -> impl Iterator<Item = &'static str> {
         GATES.iter().map(|gate| gate.name)
     }
 
-    /// The default of a gate in a release; `None` when the release does not have it, or nothing depends on it.
+    /// The default of a gate in a release; `None` if the release does not have it, or if no resource or field depends
+    /// on it.
     pub fn default_of_gate(name: &str, release: Release) -> Option<bool> {
         let gate = GATES.iter().find(|gate| gate.name == name)?;
         gate.default_in(release)
@@ -181,7 +182,7 @@ impl GateFacts {
     }
 }
 
-/// A release by the name that the tables give it, the oldest one without a name. `None` if there is no such release.
+/// A release by its name in the tables; the oldest release without a name. `None` for an unknown name.
 pub(crate) fn release_of(name: Option<&str>) -> Option<Release> {
     name.map_or(Some(Release::OLDEST), |name| {
         Release::ALL.into_iter().find(|r| r.as_str() == name)

@@ -2,9 +2,9 @@
 //! filled in and what is checked.
 //!
 //! Objects are JSON values everywhere in this crate. The knowledge that a typed server has in its structs is read from
-//! tables: `control-plane/protobuf/facts/kubernetes.txt`, generated from what Kubernetes publishes, `later.txt` and
-//! `groups.txt` beside it, `facts/releases.txt` (which release has which field), and `facts/rules/*.txt`, written by
-//! hand. One `Model` holds them; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf and validation
+//! tables: `control-plane/protobuf/facts/kubernetes.txt`, generated from published files of Kubernetes, `later.txt` and
+//! `groups.txt` in the same folder, `facts/releases.txt` (the fields of each release), and `facts/rules/*.txt`, written
+//! by hand. One `Model` holds them; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf and validation
 //! read it.
 
 mod document;
@@ -87,7 +87,7 @@ impl Schemas {
     fn read() -> Self {
         let facts = Facts::get();
         let (mut model, mut faults) = table::read(facts);
-        // Releases come before the rules: a rule may name a field that only one release has.
+        // Releases are applied before the rules: a rule may name a field that only one release has.
         faults.extend(releases::apply(|type_name, field, change| {
             if let Some(field) = model.field_mut(type_name, field) {
                 change(&mut field.availability);
@@ -135,8 +135,8 @@ impl Schemas {
         self.normalize(kind, &mut object.clone())
     }
 
-    /// Brings an object into the form in which it is stored: unknown fields, nulls, empty lists and maps and zero
-    /// values without a meaning dropped, fields that are always written added, quantities and times canonical.
+    /// Normalizes an object to its stored form: unknown fields, nulls, empty lists and maps and zero values without a
+    /// meaning are dropped, fields that are always written are added, quantities and times become canonical.
     pub fn normalize(&self, kind: GroupVersionKind<'_>, object: &mut Value) -> Decoded {
         self.normalize_in(ApiRelease::EVERY, kind, object)
     }

@@ -29,7 +29,7 @@ pub struct Details {
     pub uid: String,
     /// The single faults.
     pub causes: Vec<Cause>,
-    /// The time at which to try again; zero when it does not matter.
+    /// The time until a retry; zero if it is not specified.
     pub retry_after_seconds: u32,
 }
 
@@ -45,13 +45,13 @@ pub struct ApiError {
     pub message: String,
     /// The object and the faults; `None` leaves the field out.
     pub details: Option<Box<Details>>,
-    /// A fresh `continue` token, which goes with an expired one.
+    /// A fresh `continue` token as a replacement of an expired one.
     pub continue_token: Option<String>,
     /// The whole `Status`, where a webhook gave it.
     pub status: Option<Box<Value>>,
 }
 
-/// The way in which an object is named in messages: `pods "x"`, `deployments.apps "x"`.
+/// The name of an object in messages: `pods "x"`, `deployments.apps "x"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusSubject<'a> {
     /// The group, empty for core.
@@ -213,7 +213,7 @@ impl ApiError {
         })
     }
 
-    /// 410 because the history does not reach back so far.
+    /// 410 because the revision is older than the history.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
@@ -264,7 +264,7 @@ impl ApiError {
         .about(Details::default())
     }
 
-    /// 429: the client should come again after `retry_after_seconds`.
+    /// 429: the client should retry after `retry_after_seconds`.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         Self::new(429, "TooManyRequests", message).about(Details {
             retry_after_seconds,
@@ -290,7 +290,7 @@ impl ApiError {
         })
     }
 
-    /// 500 with nothing but a message.
+    /// 500 with a message only.
     pub fn internal_plain(message: String) -> Self {
         Self::new(500, "", message)
     }
@@ -361,7 +361,7 @@ impl ApiError {
         }
     }
 
-    /// Returns whether this is a write that lost against another one.
+    /// Returns whether the write failed because of a concurrent write.
     pub fn is_conflict(&self) -> bool {
         self.code == 409 && self.reason == "Conflict"
     }

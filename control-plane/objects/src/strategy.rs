@@ -9,7 +9,7 @@ use serde_json::Value;
 pub enum Subresource {
     /// The object itself: everything but its status.
     Main,
-    /// `…/status`: nothing but its status (and its metadata where the kind allows it).
+    /// `…/status`: only the status (and the metadata where the kind allows it).
     Status,
     /// `pods/resize`: the resources of containers and of the pod.
     Resize,
@@ -22,7 +22,7 @@ pub enum Subresource {
 /// The outcome of checking a change of an object.
 #[derive(Debug, Clone, Default)]
 pub struct CheckedUpdate {
-    /// The faults for which the change is refused.
+    /// The faults that reject the change.
     pub errors: Vec<FieldError>,
     /// The faults that the object had before and may keep, for the client.
     pub warnings: Vec<String>,
@@ -55,8 +55,8 @@ pub trait KindStrategy: Send + Sync {
         keep_other_half(new, old, part);
     }
 
-    /// Errors of a change, in upstream's order: those of a new object, unless the kind has rules of its own. Metadata
-    /// is checked generically.
+    /// Errors of a change, in upstream's order. The default are the errors of a new object; kinds can have other rules.
+    /// Metadata is checked generically.
     fn validate_update(&self, new: &Value, _old: &Value, _part: Subresource) -> Vec<FieldError> {
         self.validate(new)
     }
@@ -69,8 +69,8 @@ pub trait KindStrategy: Send + Sync {
         }
     }
 
-    /// Returns whether deleting this object waits (a pod that a node still runs): the grace period in seconds, or
-    /// `None` when it goes at once. `requested` is the client's `gracePeriodSeconds`.
+    /// The grace period in seconds if the deletion of this object waits (a pod that a node still runs), or `None` if it
+    /// is deleted at once. `requested` is the client's `gracePeriodSeconds`.
     fn grace_period_seconds(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }

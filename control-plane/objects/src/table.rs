@@ -1,7 +1,7 @@
 //! Tables: objects as the rows that `kubectl get` prints, with upstream's columns and cells.
 //!
-//! The columns of a resource are listed in `facts/resources.txt`, those of custom resources in their definitions.
-//! A resource without columns shows its name and when it was created.
+//! The columns of a resource are listed in `facts/resources.txt`, the columns of a custom resource in its definition. A
+//! resource without columns shows its name and its creation time.
 
 mod cells;
 pub mod column;
@@ -17,7 +17,7 @@ use column::TableColumn;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// The part of an object that a row holds besides the cells.
+/// The part of an object in a row, in addition to the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Include {
     /// Nothing.

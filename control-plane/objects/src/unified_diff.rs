@@ -1,5 +1,5 @@
-//! The differences of two texts in the unified format, as Python's `difflib` and its port to Go find them: by the longest
-//! matching blocks (Ratcliff and Obershelp), in which lines that are very frequent begin no block.
+//! The differences of two texts in the unified format, as computed by Python's `difflib` and its port to Go: by the
+//! longest matching blocks (Ratcliff and Obershelp), which never start at very frequent lines.
 
 use rustc_hash::FxHashMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 const CONTEXT: usize = 3;
 /// Texts of fewer lines have no frequent lines.
 const FREQUENT_FROM: usize = 200;
-/// The comparisons after which the search is given up: most texts need a few thousand.
+/// The limit of comparisons: most texts need a few thousand.
 const WORK_MAX: usize = 2_000_000;
 
 /// A run of lines that both texts have.
@@ -19,7 +19,8 @@ struct MatchingBlock {
     lines: usize,
 }
 
-/// Lines of the first text that lines of the second one replace. Either can be empty, and both are in an equal part.
+/// Lines of the first text, and the lines of the second text that replace them (either can be empty), or equal lines of
+/// both.
 #[derive(Debug, Clone, Copy)]
 struct DiffPart {
     is_equal: bool,
@@ -94,7 +95,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The blocks in order; adjacent ones are one block. The last one is empty, at the end of both texts.
+    /// The blocks in order; adjacent blocks are joined. The last block is empty, at the end of both texts.
     fn blocks(mut self) -> Option<Vec<MatchingBlock>> {
         let ends = (self.before.len(), self.after.len());
         let mut found = Vec::new();
@@ -136,7 +137,7 @@ impl<'a> Matcher<'a> {
         Some(blocks)
     }
 
-    /// The longest block within ranges of both texts, of several the first one. The outer `None` means too much work.
+    /// The longest block within ranges of both texts, the first of equals. The outer `None` means too much work.
     fn longest(
         &mut self,
         before: (usize, usize),
@@ -265,7 +266,7 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// The expected texts are those of `difflib.unified_diff` of Python.
+    /// The expected texts equal Python's `difflib.unified_diff`.
     #[test]
     fn differences_are_shown_with_three_lines_around_them() {
         for (before, after, expected) in [

@@ -1,8 +1,8 @@
 //! The rules of the kinds: defaulting, preparation and validation.
 //!
-//! [`strategy`] gives the rules of a kind; [`metadata`] holds those that all kinds share. Errors come in
-//! upstream's order with upstream's texts, because clients compare both. Objects are brought into the form that a
-//! round trip through Kubernetes' Go types would give them before anything else looks at them.
+//! [`strategy`] returns the rules of a kind; [`metadata`] has the rules that all kinds share. Errors have upstream's
+//! order and texts, because clients compare both. Objects are first normalized as by a round trip through Kubernetes'
+//! Go types.
 
 mod addresses;
 pub mod amounts;
@@ -77,7 +77,7 @@ static CODE: LazyLock<Code> = LazyLock::new(|| {
     })
 });
 
-/// The rules of a kind: those that the tables state, then those that are code.
+/// The rules of a kind: rules in the tables first, then rules in code.
 pub fn strategy(kind: GroupResource) -> &'static dyn KindStrategy {
     static RULES: LazyLock<FxHashMap<GroupResource, Rules>> = LazyLock::new(|| {
         let resources = crate::catalog::built_in().resources().iter();

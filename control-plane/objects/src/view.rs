@@ -131,8 +131,8 @@ pub mod reads {
     }
 }
 
-/// The value at a path of names such as `/spec/nodeName`, with the escapes of a JSON pointer: `~1` is a slash and `~0` a
-/// tilde. Unlike a JSON pointer it has no positions in lists, and reading it allocates nothing unless a name has escapes.
+/// The value at a path of names such as `/spec/nodeName`, with the escapes of a JSON pointer: `~1` is a slash and `~0`
+/// a tilde. Unlike a JSON pointer it has no list positions, and reading it allocates only if a name has escapes.
 pub fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     let mut names = path.split('/').skip(1);
     names.try_fold(object, |value, name| {

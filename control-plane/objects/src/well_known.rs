@@ -9,9 +9,9 @@ pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 /// The taint of nodes that are not ready.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
-/// The label that makes a node a simulated one, with the value `true`.
+/// The label of simulated nodes, with the value `true`.
 pub const SIMULATED: &str = "berth.dev/simulated";
-/// The annotation of nodes for which kwok simulates a kubelet, with the value `fake`.
+/// The annotation of nodes with a kubelet simulated by kwok, with the value `fake`.
 const OF_KWOK: &str = "kwok.x-k8s.io/node";
 
 /// Returns whether a simulated kubelet is responsible for this node.

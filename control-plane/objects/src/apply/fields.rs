@@ -24,7 +24,7 @@ pub struct FieldSet {
 }
 
 impl FieldSet {
-    /// A member without anything below it.
+    /// A member without members below it.
     pub(crate) fn leaf() -> Self {
         Self {
             member: true,
@@ -32,7 +32,7 @@ impl FieldSet {
         }
     }
 
-    /// Returns whether nothing is a member.
+    /// Returns whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         !self.member && self.children.is_empty()
     }
@@ -68,7 +68,7 @@ impl FieldSet {
         self.children.get(element)
     }
 
-    /// Reads the JSON form, or its text, as stored objects have it. What cannot be read is the empty set.
+    /// Reads the JSON form, or its text, as in stored objects. An invalid value is read as the empty set.
     pub(crate) fn decode(value: &Value) -> Self {
         match value {
             Value::String(text) => Self::decode_text(text),
@@ -82,7 +82,7 @@ impl FieldSet {
         set.form()
     }
 
-    /// The set that was read as the outermost one: the empty set has the form of a leaf.
+    /// The set as the outermost one: a leaf at this level is the empty set.
     fn form(mut self) -> Self {
         self.member &= !self.children.is_empty();
         self
@@ -204,7 +204,7 @@ impl Serialize for FieldSet {
     }
 }
 
-/// Anything but a map is the empty set.
+/// A value that is not a map is read as the empty set.
 impl<'de> Deserialize<'de> for FieldSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Form;

@@ -1,8 +1,8 @@
 //! The change from client-side apply to server-side apply by `kubectl`.
 //!
-//! `kubectl apply` stores the configuration in an annotation. When the manager `kubectl` applies a configuration on the
-//! server, the fields of that annotation belong to it as well, and the annotation follows the configuration, so that both
-//! ways of applying can be used in turns. Other managers are not affected.
+//! `kubectl apply` stores the configuration in an annotation. When the manager `kubectl` uses server-side apply, it
+//! also owns the fields of that annotation, and the annotation is updated, so that both ways of applying can alternate.
+//! Other managers are not affected.
 
 use super::fields::FieldSet;
 use super::{Author, Typed};
@@ -61,7 +61,7 @@ pub fn renew_last_applied(object: &mut Value, config: &Value, author: &Author<'_
     let Some(annotations) = annotations.and_then(Value::as_object_mut) else {
         return;
     };
-    // The line break at the end is that of kubectl.
+    // kubectl ends the text with a line break.
     annotations.insert(ANNOTATION.to_owned(), (json_text(config) + "\n").into());
     if bytes(annotations) > ANNOTATIONS_BYTES_MAX {
         annotations.remove(ANNOTATION);

@@ -32,7 +32,7 @@ impl ServedResource {
         }
     }
 
-    /// An object of the type in which nothing is set, in its normal form.
+    /// A normalized object of the type without any field set.
     pub fn blank_object(&self) -> Value {
         let mut blank = json!({});
         Schemas::get().normalize(self.group_version_kind(), &mut blank);

@@ -155,7 +155,7 @@ fn fields_of_unknown_objects_are_granular() {
     );
 }
 
-/// Stored objects have `fieldsV1` as text, of which only the parts are read that a write concerns.
+/// Stored objects have `fieldsV1` as text. Only the parts that a write affects are read.
 #[test]
 fn a_write_has_the_same_owners_whether_fields_are_stored_as_text_or_as_json() {
     let pods = typed("", "Pod");

@@ -1,7 +1,7 @@
 //! Objects by the rules of their types: which fields they have, how two of them differ, how one is merged into another.
 //!
-//! The rules are those of Kubernetes' structured merge: objects and maps are granular unless their type is atomic,
-//! lists are atomic, sets, or maps by their keys.
+//! The rules of Kubernetes' structured merge apply: objects and maps are granular unless their type is atomic, lists
+//! are atomic, sets, or maps by their keys.
 
 use super::fields::{FieldSet, shown};
 use crate::schema::model::{ListType, Model, ModelField, Presence, TypeId, ValueShape};
@@ -30,7 +30,7 @@ enum SchemaKind<'m> {
     Free,
 }
 
-/// The way in which two objects differ.
+/// The differences of two objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectComparison {
     pub(crate) added: FieldSet,
@@ -263,7 +263,7 @@ impl<'m> Typed<'m> {
         faults.push(format!("{path}: expected {expected}"));
     }
 
-    /// The way in which an object differs from what it was.
+    /// The differences between a previous and a new object.
     pub(crate) fn compare(&self, old: &Value, new: &Value) -> ObjectComparison {
         let mut found = ObjectComparison::default();
         if old != new {
@@ -447,7 +447,7 @@ impl<'m> Typed<'m> {
                 Value::Array(live),
                 Value::Array(config),
             ) => Value::Array(self.merge_lists(kind, live, config)),
-            // Null owns a map or list and removes nothing that others set in it.
+            // Null owns a map or list and removes none of the members of other managers.
             (
                 SchemaKind::Object(_)
                 | SchemaKind::Map(_)
@@ -465,7 +465,7 @@ impl<'m> Typed<'m> {
         let config_elements = self.elements(kind, config);
         let wanted: BTreeSet<&Option<String>> = config_elements.iter().collect();
         let live_elements = self.elements(kind, &live);
-        // The entries of each element that are not merged yet, the first one last.
+        // The entries of each element that are not merged yet, in reverse order.
         let mut places: FxHashMap<&Option<String>, Vec<usize>> = FxHashMap::default();
         for (i, element) in live_elements.iter().enumerate().rev() {
             places.entry(element).or_default().push(i);

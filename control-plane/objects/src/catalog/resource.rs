@@ -28,7 +28,7 @@ pub(crate) const ALL_VERBS: [&str; 8] = [
     "watch",
 ];
 
-/// The subresources that are served. Those of containers need containers that really run.
+/// The served subresources. Subresources of containers require real containers.
 const SUBRESOURCES: [&str; 9] = [
     "approval",
     "binding",
@@ -41,7 +41,7 @@ const SUBRESOURCES: [&str; 9] = [
     "token",
 ];
 
-/// The way in which `metadata.generation` moves.
+/// The rule for changes of `metadata.generation`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Generation {
     /// The kind has none.
@@ -91,13 +91,13 @@ pub struct ServedResource {
     pub short_names: Vec<&'static str>,
     /// Groups of resources for the command line, such as `all`.
     pub categories: Vec<&'static str>,
-    /// Whether objects live in a namespace.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
     /// The verbs of the resource.
     pub verbs: Vec<&'static str>,
     /// Parts that can be written on their own, and actions.
     pub subresources: Vec<Sub>,
-    /// The way in which `metadata.generation` moves.
+    /// The rule for changes of `metadata.generation`.
     pub generation: Generation,
     /// Whether a deletion answers with the object instead of a `Status`.
     pub returns_deleted: bool,
@@ -109,29 +109,30 @@ pub struct ServedResource {
     pub creates_on_update: bool,
     /// The format of names.
     pub names: NameRule,
-    /// Fields to select by, besides name and namespace.
+    /// Fields for field selectors, in addition to name and namespace.
     pub fields: Vec<Selectable>,
-    /// The error about any other field, in which `{}` is that field; `None` is that of kinds without own fields.
+    /// The error for any other field, with `{}` for the field; `None` for kinds without own fields, which have a common
+    /// error.
     pub unknown_field: Option<&'static str>,
     /// The columns of its table.
     pub columns: Vec<TableColumn>,
-    /// The text that follows `metadata` in the JSON of an object of which nothing is set (bookmarks are such objects).
+    /// The text after `metadata` in the JSON of an empty object (bookmarks are such objects).
     pub blank: String,
     /// The number under which objects of this resource are stored; `None` when none are.
     pub store: Option<usize>,
     /// The text that precedes the namespace and name in the keys of its objects.
     pub prefix: String,
-    /// The way in which its objects differ from those that are stored.
+    /// The conversion between its objects and stored objects.
     pub conversion: Option<Conversion>,
     /// The type of a custom resource.
     pub custom: Option<Arc<CustomType>>,
     /// The release whose fields objects have.
     pub api: ApiRelease,
-    /// The releases and the gate with which the resource is served.
+    /// The releases and the gate of the resource.
     pub(crate) availability: Availability,
 }
 
-/// The way in which a resource differs from the one as which its objects are stored.
+/// The difference between a resource and the resource as which its objects are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
     /// Events of events.k8s.io/v1.
@@ -142,7 +143,7 @@ pub enum Conversion {
     DevicesBeta,
     /// The kinds of scheduling.k8s.io/v1alpha2.
     GroupsAlpha,
-    /// Those of resource.k8s.io/v1beta2 and scheduling.k8s.io/v1alpha3, which differ in nothing but the version.
+    /// The kinds of resource.k8s.io/v1beta2 and scheduling.k8s.io/v1alpha3, which differ only in the version.
     Version,
 }
 
@@ -169,7 +170,7 @@ impl ServedResource {
         GroupVersionKind::new(self.resource.group, self.version, self.kind)
     }
 
-    /// A stored, namespaced resource of which nothing else is known.
+    /// A stored, namespaced resource with default properties.
     pub fn new(resource: GroupResource, version: &'static str, kind: &'static str) -> Self {
         Self {
             resource,
@@ -250,7 +251,7 @@ impl ServedResource {
         resource
     }
 
-    /// The way in which messages name an object of this resource.
+    /// The name of an object of this resource in messages.
     pub fn subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
         StatusSubject {
             group: self.resource.group,
@@ -259,7 +260,7 @@ impl ServedResource {
         }
     }
 
-    /// The way in which messages about the content of an object name it.
+    /// The name of an object in messages about its content.
     pub fn kind_subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
         StatusSubject {
             group: self.resource.group,
@@ -343,8 +344,8 @@ impl ServedResource {
     }
 }
 
-/// Reads the resources from both tables and numbers those that are stored. Returns also the lines that could not be read;
-/// none, as a test ensures.
+/// Reads the resources from both tables and numbers the stored ones. Also returns the unreadable lines; a test ensures
+/// that there are none.
 pub(super) fn read() -> (Vec<Arc<ServedResource>>, Vec<&'static str>) {
     let mut faults = Vec::new();
     let mut resources: Vec<ServedResource> = Facts::get()

@@ -112,7 +112,7 @@ fn convert(metric: &Value, part: MetricsPart, to_v1: bool) -> Value {
     out
 }
 
-/// The fields that version 2 states besides the fields of version 1.
+/// The fields of version 2 that version 1 does not have.
 fn complete(source: &mut Value, part: MetricsPart) {
     if part == MetricsPart::Spec {
         let target = &source["target"];
@@ -175,7 +175,7 @@ pub(super) fn to_v1(object: &Value) -> Value {
         status.entry("currentReplicas").or_insert(0.into());
         status.remove("currentMetrics");
         status.remove("conditions");
-        // The last one counts.
+        // The last entry counts.
         let mut latest = current.iter().rev();
         if let Some(percent) = latest.find_map(|m| cpu_utilization(m, "current")) {
             let name = "currentCPUUtilizationPercentage".to_owned();

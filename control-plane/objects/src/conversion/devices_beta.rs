@@ -1,5 +1,5 @@
-//! ResourceClaims, their templates and ResourceSlices as resource.k8s.io/v1beta1 shows them: the fields of an exact
-//! request are in the request itself, and those of a device are in `basic`.
+//! ResourceClaims, their templates and ResourceSlices in resource.k8s.io/v1beta1: the fields of an exact request are in
+//! the request itself, and the fields of a device are in `basic`.
 
 use crate::view::{items_mut, remove};
 use serde_json::{Map, Value, json};
@@ -84,7 +84,7 @@ fn take(object: &mut Value, field: &str) -> Option<Value> {
     object.as_object_mut()?.remove(field)
 }
 
-/// Returns whether a value is not that of a field that was not set.
+/// Returns whether a field was set.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -1,4 +1,4 @@
-//! Events of events.k8s.io/v1, which are stored as those of core/v1.
+//! Events of events.k8s.io/v1, which are stored as events of core/v1.
 
 use serde_json::{Map, Value, json};
 

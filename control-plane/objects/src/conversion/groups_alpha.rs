@@ -17,7 +17,7 @@ const SCHEDULED: (&str, &str) = (
 /// The fields of a PodGroup or of its template that v1alpha2 does not have.
 const UNSHOWN: [&str; 2] = ["parentCompositePodGroupName", "preemptionPolicy"];
 
-/// The version in which earlier releases of Berth stored these objects.
+/// The storage version of these objects in earlier releases of Berth.
 pub const STORED_BEFORE: &str = "scheduling.k8s.io/v1alpha2";
 
 /// An object of v1beta1 from one of v1alpha2.
@@ -46,7 +46,7 @@ pub fn from_v1alpha2(mut object: Value) -> Value {
     object
 }
 
-/// An object of v1alpha2 from one of v1beta1. What v1alpha2 does not have is left out.
+/// An object of v1alpha2 from an object of v1beta1. Fields that v1alpha2 does not have are dropped.
 pub(crate) fn to_v1alpha2(object: &Value) -> Value {
     let mut object = object.clone();
     object["apiVersion"] = STORED_BEFORE.into();

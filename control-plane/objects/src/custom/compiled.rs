@@ -62,7 +62,7 @@ impl CompiledSchema {
         if let Some(known) = Self::find(hash, schema) {
             return known;
         }
-        // Another thread may compile the same schema at this time, which costs time and nothing else.
+        // Another thread may compile the same schema concurrently, which only costs time.
         let (model, root) = model::of(schema);
         let compiled = Arc::new(Self {
             schema: schema.clone(),

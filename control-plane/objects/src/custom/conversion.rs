@@ -1,8 +1,8 @@
 //! The conversion of custom resources between the versions of their definition by a webhook, which receives a
 //! `ConversionReview`.
 //!
-//! The webhook is called only for objects of another version than the wanted one, for many objects at once. Of the
-//! metadata, it can change labels and annotations alone. Messages are those of kube-apiserver.
+//! The webhook is called only for objects of another version than the requested one, for many objects at once. It can
+//! change only labels and annotations of the metadata. Messages equal kube-apiserver's.
 
 use super::objects::prune;
 use crate::apply::fields_to_json;
@@ -21,7 +21,7 @@ const GROUP: &str = "apiextensions.k8s.io";
 /// The versions of ConversionReview that the API server sends.
 pub(super) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The conversion webhook of a definition: its calls and its responses. It calls nothing itself.
+/// The conversion webhook of a definition: the requests and the responses of its calls, without I/O.
 #[derive(Debug)]
 pub struct ConversionWebhook {
     /// The `clientConfig` of the definition.
@@ -32,7 +32,7 @@ pub struct ConversionWebhook {
 }
 
 impl ConversionWebhook {
-    /// The webhook of a definition; `None` when its versions differ in nothing but their names.
+    /// The webhook of a definition; `None` if its versions differ only in their names.
     pub(crate) fn of(definition: &Value) -> Option<Self> {
         let spec = definition.part("spec");
         let conversion = spec.part("conversion");
@@ -54,7 +54,7 @@ impl ConversionWebhook {
         })
     }
 
-    /// The authority of the webhook in PEM; empty for those of the system.
+    /// The authorities of the webhook in PEM; empty for the system's authorities.
     pub fn bundle(&self) -> Vec<u8> {
         let bundle = STANDARD.decode(self.config.text("caBundle"));
         let bundle = bundle.unwrap_or_default();
@@ -65,8 +65,7 @@ impl ConversionWebhook {
         }
     }
 
-    /// The objects of single calls that convert these to another version. Each of them has a version that is not the
-    /// wanted one.
+    /// The objects of each call for a conversion to another version. None of them has the requested version yet.
     ///
     /// # Errors
     /// The definition does not have a version.
@@ -99,7 +98,7 @@ impl ConversionWebhook {
         })
     }
 
-    /// The objects of a call in the wanted version, from its response.
+    /// The objects of a call in the requested version, from its response.
     ///
     /// # Errors
     /// Why they are not converted.
@@ -233,7 +232,7 @@ enum ConversionFault {
     Metadata(String),
 }
 
-/// A converted object with the metadata of the original, besides labels and annotations.
+/// A converted object with the metadata of the original, except for labels and annotations.
 fn restored(
     original: &Value,
     mut converted: Value,

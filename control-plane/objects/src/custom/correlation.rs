@@ -36,7 +36,7 @@ impl<'a> Counterpart<'a> {
         Self { schema, value, old }
     }
 
-    /// A field or an entry of a map. A field that the schema does not have does not correspond to anything.
+    /// A field or an entry of a map. A field that the schema does not have has no counterpart.
     pub(super) fn field(&self, name: &str) -> Option<Self> {
         let own = self.schema.part("properties").get(name);
         let schema = own.or_else(|| self.schema.field("additionalProperties"));
@@ -103,7 +103,7 @@ impl<'a> KeyedItems<'a> {
         Some(Self { keys, by_key })
     }
 
-    /// The entry with the keys of another one.
+    /// The entry with the keys of `item`.
     pub(super) fn get(&self, item: &Value) -> Option<&'a Value> {
         self.by_key.get(&key_of(&self.keys, item)?).copied()
     }
@@ -121,8 +121,8 @@ fn key_of(keys: &[&str], item: &Value) -> Option<String> {
     Some(text)
 }
 
-/// Whether the fault of a rule is a warning only: the value, or else the nearest value above it that has a counterpart,
-/// was not changed.
+/// Whether the fault of a rule is only a warning: the value, or else the nearest enclosing value with a counterpart, is
+/// unchanged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ratchet<'a> {
     current: Option<Counterpart<'a>>,
@@ -131,7 +131,7 @@ pub(super) struct Ratchet<'a> {
 }
 
 impl<'a> Ratchet<'a> {
-    /// That of a whole object.
+    /// For a whole object.
     pub(super) fn of_object(current: Option<Counterpart<'a>>) -> Self {
         Self {
             current,
@@ -140,7 +140,7 @@ impl<'a> Ratchet<'a> {
         }
     }
 
-    /// That of a field or an entry of a map.
+    /// For a field or an entry of a map.
     pub(super) fn field(&self, name: &str) -> Self {
         // Both objects have the version of the request, so changes of these fields cannot be seen.
         if self.is_root && matches!(name, "apiVersion" | "kind") {
@@ -158,7 +158,7 @@ impl<'a> Ratchet<'a> {
         self.current.map(|current| current.entries())
     }
 
-    /// That of a value of this one, with its counterpart.
+    /// For a value within this one, with its counterpart.
     pub(super) fn below(&self, current: Option<Counterpart<'a>>) -> Self {
         Self {
             current,

@@ -28,7 +28,7 @@ const VERBS: [&str; 8] = [
 /// The API group of definitions.
 pub const GROUP: &str = "apiextensions.k8s.io";
 
-/// Returns whether a resource is that of definitions.
+/// Returns whether a resource is customresourcedefinitions.
 pub fn is_definitions(resource: &ServedResource) -> bool {
     resource.resource == gr(GROUP, "customresourcedefinitions")
 }
@@ -139,14 +139,14 @@ fn put(status: &mut Value, name: &str, (value, reason, message): (&str, &str, St
     }
 }
 
-/// The names that other definitions of the group of one have, and those of Kubernetes' own resources in it.
+/// The names of other definitions in the group of a definition, and of Kubernetes' own resources in it.
 pub struct Names<'a> {
     resources: FxHashSet<&'a str>,
     kinds: FxHashSet<&'a str>,
 }
 
 impl<'a> Names<'a> {
-    /// Those that a definition must not have, from all definitions.
+    /// The names that `definition` must not use, from all definitions.
     pub fn new(all: &'a [Arc<Value>], definition: &Value) -> Self {
         let group = definition.part("spec").text("group");
         let mut names = Self {
@@ -182,7 +182,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The first names of a definition that are taken; those that it has already are its own.
+/// The reported name conflict of a definition; names that it already has do not conflict.
 fn conflict(wanted: &Value, names: &Names<'_>, accepted: &Value) -> Option<(&'static str, String)> {
     let own_resources = [accepted.text("plural"), accepted.text("singular")];
     let own_short = accepted.strings("shortNames");
@@ -198,7 +198,7 @@ fn conflict(wanted: &Value, names: &Names<'_>, accepted: &Value) -> Option<(&'st
             last = Some((reason, name.to_owned()));
         }
     };
-    // The order is that of kube-apiserver: the last conflict is the reported one.
+    // In kube-apiserver's order, the last conflict is reported.
     for (reason, name) in [
         ("PluralConflict", wanted.text("plural")),
         ("SingularConflict", wanted.text("singular")),

@@ -13,14 +13,14 @@ pub(super) enum FieldStep {
     Key(String),
 }
 
-/// A path, and the schema of the field to which it leads.
+/// A path, and the schema of its field.
 #[derive(Debug)]
 pub(super) struct FieldPath<'s> {
     pub(super) steps: Vec<FieldStep>,
     pub(super) schema: &'s Value,
 }
 
-/// The reason why a text is no path of a schema; the text is that of kube-apiserver.
+/// The reason why a text is not a path of a schema; the text equals kube-apiserver's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FieldPathError {
     #[error("array notation is not allowed")]
@@ -96,7 +96,7 @@ impl FieldStep {
         }
     }
 
-    /// The path of an error one step below another one.
+    /// The error path one step below another one.
     pub(super) fn below<'p>(&'p self, path: &ErrorPath<'p>) -> ErrorPath<'p> {
         match self {
             Self::Field(name) => path.child(name),

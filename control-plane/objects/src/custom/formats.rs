@@ -1,7 +1,7 @@
 //! The formats of texts in schemas, as kube-apiserver checks them.
 //!
-//! kube-apiserver ignores other formats, and ignores dashes in the names of formats. The formats are those of the OpenAPI
-//! library of Kubernetes, which follows Go's parsers of addresses, URLs and durations.
+//! kube-apiserver ignores other formats, and ignores dashes in the names of formats. The formats equal the OpenAPI
+//! library of Kubernetes, which uses Go's parsers of addresses, URLs and durations.
 
 use crate::validation::names;
 use berth_api::GoDuration;
@@ -123,7 +123,7 @@ pub(super) fn duration(text: &str) -> Option<i64> {
     found.then_some(total)
 }
 
-/// A text in two parts, the second of which begins with the first character that `ends` accepts.
+/// A text in two parts, split before the first character that `ends` accepts.
 fn split_where(text: &str, ends: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(ends).unwrap_or(text.len()))
 }

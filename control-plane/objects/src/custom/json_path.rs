@@ -1,7 +1,7 @@
 //! The JSON paths of printer columns and selectable fields, in the syntax of kubectl's `jsonpath` templates
 //! (`k8s.io/client-go/util/jsonpath`): fields, positions, ranges, unions, wildcards, recursive descent, filters and literals.
 //!
-//! A path is one action of a template. What follows the brace that ends it, if it has one, is not read.
+//! A path is one action of a template. Text after the closing brace, if any, is not read.
 
 mod find;
 
@@ -11,7 +11,7 @@ pub(crate) struct JsonPath(Vec<PathNode>);
 
 #[derive(Debug, Clone, PartialEq)]
 enum PathNode {
-    /// A text instead of the values that the path has found so far.
+    /// A literal text instead of values.
     Text(String),
     /// A whole number for each value.
     Int(i64),
@@ -29,9 +29,9 @@ enum PathNode {
     Descent,
     /// The values of several paths, one after the other.
     Union(Vec<JsonPath>),
-    /// The entries of lists for which the path finds a value.
+    /// The entries of lists in which the path has a value.
     Having(JsonPath),
-    /// The entries of lists for which the values of two paths compare.
+    /// The entries of lists in which the comparison of two paths holds.
     Comparing(JsonPath, String, JsonPath),
     /// A keyword of templates. A path with one has no values.
     Keyword,
@@ -42,7 +42,7 @@ enum PathNode {
 struct Slice {
     start: Option<i64>,
     end: Option<i64>,
-    /// Whether the end follows from the start, because a single position is given.
+    /// Whether the end is implied by the start, because a single position is given.
     is_single: bool,
     step: Option<i64>,
 }
@@ -171,7 +171,7 @@ impl<'t> Parser<'t> {
         Some(())
     }
 
-    /// What follows `[?(`.
+    /// The text after `[?(`.
     fn filter(&mut self) -> Option<()> {
         let (mut quote, mut is_closed) = (None, false);
         let mut before = '(';
@@ -198,7 +198,7 @@ impl<'t> Parser<'t> {
         let right = behind.trim_start_matches(is_operator);
         let mut length = behind.len() - right.len();
         if right.is_empty() {
-            // A comparison has a right side: the last sign of the operator if nothing follows.
+            // A comparison has a right side: without one, the last sign of the operator is used.
             length = length.saturating_sub(1);
         }
         let (operator, right) = behind.split_at(length);
@@ -259,7 +259,7 @@ fn slice(text: &str) -> Option<Slice> {
     parts.next().is_none().then_some(slice)
 }
 
-/// A text in quotes with its escapes replaced, which are those of Go.
+/// A quoted text with Go's escapes replaced.
 fn unescaped(text: &str, quote: char) -> Option<String> {
     let mut read = String::with_capacity(text.len());
     let mut chars = text.chars();

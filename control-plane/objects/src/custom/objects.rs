@@ -67,7 +67,7 @@ impl Pruning<'_> {
                 }
                 self.enter(name);
                 let field = of_field(schema, name);
-                // Values of any field are allowed, but nothing is known of the fields in them.
+                // Values of any field are allowed; their fields are not specified.
                 let is_open = || schema.field("additionalProperties").is_some();
                 let is_known = field.is_some() || is_open();
                 if is_known {
@@ -237,7 +237,7 @@ fn collect(schema: &Value, found: &mut FxHashMap<String, Arc<Pattern>>) {
 mod tests {
     use berth_cel::Pattern;
 
-    /// The meaning of patterns is that of RE2, as Go reads them.
+    /// Patterns have the meaning of RE2, as in Go.
     #[test]
     fn patterns_are_those_of_re2() {
         for (pattern, fits, fits_not) in [

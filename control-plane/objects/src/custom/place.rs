@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A place below another one. It becomes text only when a message names it.
+/// A place below another one. It becomes text only for a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     above: Option<&'a Place<'a>>,

@@ -1,7 +1,7 @@
 //! Validation rules of schemas (`x-kubernetes-validations`): expressions in CEL over `self` and `oldSelf`.
 //!
-//! The texts of errors are those of kube-apiserver. One difference: kube-apiserver knows the types of the fields when
-//! it compiles a rule; here a rule that does not fit them fails when it is evaluated.
+//! The texts of errors equal kube-apiserver's. One difference: kube-apiserver checks the types of the fields when it
+//! compiles a rule; in Berth, a rule with wrong types fails when it is evaluated.
 
 use super::correlation::{Counterpart, KeyedItems, Ratchet};
 use super::field_path::{FieldPath, FieldStep};
@@ -35,16 +35,16 @@ struct CompiledRule {
     message: Option<Program>,
     /// The rule as its definition states it.
     stated: Value,
-    /// The field that errors name, below the one of the rule.
+    /// The field of errors, below the field of the rule.
     field: Vec<FieldStep>,
 }
 
-/// The rules of a schema and of those below it. Schemas without rules are left out.
+/// The rules of a schema and its subschemas. Schemas without rules are omitted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
     own: Arc<Vec<CompiledRule>>,
     properties: BTreeMap<String, Rules>,
-    /// Those of all other fields.
+    /// The rules of all other fields.
     values: Option<Box<Rules>>,
     items: Option<Box<Rules>>,
 }
@@ -90,7 +90,7 @@ impl CompiledRule {
         self.stated.flag("optionalOldSelf")
     }
 
-    /// The way in which errors of the evaluation name the rule.
+    /// The name of the rule in errors of its evaluation.
     fn name(&self) -> &str {
         match self.stated.text("message").trim() {
             "" => self.stated.text("rule").trim(),
@@ -196,9 +196,9 @@ impl Rules {
             && self.items.is_none()
     }
 
-    /// The faults that the rules find in an object. `old` is the object before a change, and `faults` are those that its
-    /// schema finds. The faults of a part of the object that was not changed are warnings, unless a rule compares it with
-    /// the object before the change.
+    /// The faults of an object by the rules. `old` is the object before a change, and `faults` are the faults by its
+    /// schema. Faults of an unchanged part of the object are warnings, unless a rule compares it with the object before
+    /// the change.
     pub(super) fn validate(
         &self,
         schema: &Value,
@@ -523,7 +523,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The faults of an object with this spec, before which it had another one.
+    /// The faults of an update of `spec` from `old`.
     fn faults(spec: Value, object: Value, old: Option<Value>) -> Vec<String> {
         let schema = json!({"type": "object", "properties": {"spec": spec}});
         let whole = |spec: Value| json!({"metadata": {"name": "x"}, "spec": spec});

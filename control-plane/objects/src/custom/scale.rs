@@ -8,7 +8,7 @@ use serde_json::Value;
 /// The paths of the subresource `scale`.
 #[derive(Debug, Clone)]
 pub struct ScalePaths {
-    /// The wanted number of replicas.
+    /// The desired number of replicas.
     pub spec: ScalePath,
     /// The number of replicas.
     pub status: ScalePath,
@@ -117,7 +117,7 @@ impl ScalePaths {
         })
     }
 
-    /// The faults of the wanted replicas.
+    /// The faults of the desired replicas.
     pub(super) fn faults_of_spec(&self, object: &Value) -> Vec<FieldError> {
         replicas_fault(&self.spec, object).into_iter().collect()
     }

@@ -166,7 +166,7 @@ pub(crate) fn check_conversion(
         if !webhook.items("conversionReviewVersions").is_empty() {
             errors.forbidden(&at_versions, detail);
         }
-        // Without the strategy, the rest of the webhook means nothing.
+        // Without the strategy, the webhook has no effect.
         return;
     }
     match client {
@@ -393,7 +393,7 @@ fn check_column(errors: &mut Errors, column: &Value, path: &ErrorPath) {
         let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
         errors.invalid(&path.child("format"), format, detail);
     }
-    // Whether the path can be followed is found when a table is printed.
+    // An invalid path is detected when a table is printed.
     match column.text("jsonPath") {
         "" => errors.required(&path.child("JSONPath"), ""),
         text if text.starts_with('.') => {}
@@ -401,7 +401,7 @@ fn check_column(errors: &mut Errors, column: &Value, path: &ErrorPath) {
     }
 }
 
-/// The place of a schema in another one.
+/// The position of a schema in another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -409,7 +409,7 @@ enum Level {
     Field,
 }
 
-/// Checks a schema and those below it. `has_old` states whether its values have a counterpart in the object before a
+/// Checks a schema and its subschemas. `has_old` states whether its values have a counterpart in the object before a
 /// change.
 fn check_schema(
     errors: &mut Errors,

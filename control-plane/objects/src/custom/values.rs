@@ -1,7 +1,7 @@
 //! The validation of values against schemas, with the texts of kube-apiserver.
 //!
-//! The checks, their order, and the part of an `anyOf` or `oneOf` whose faults are reported are those of the OpenAPI
-//! library of Kubernetes: each check that applies counts, and the part with the highest count is reported.
+//! The checks, their order, and the reported part of an `anyOf` or `oneOf` equal the OpenAPI library of Kubernetes:
+//! each applicable check counts, and the part with the highest count is reported.
 //!
 //! The faults of a value that equals its counterpart before a change are dropped (KEP-4008). The parts of combinations
 //! have no counterparts: their faults are dropped only with all faults of the value.
@@ -569,8 +569,8 @@ impl ValueCheck<'_> {
     }
 }
 
-/// Keeps the outcome to report of the parts of a combination: the first valid one, or else the first of those to which the
-/// most checks applied.
+/// Keeps the reported outcome of a combination: the first valid part, or else the first part with the highest count of
+/// applicable checks.
 fn keep_better(best: &mut Option<Outcome>, found: Outcome) {
     let is_better = match best {
         None => true,
@@ -646,7 +646,7 @@ impl Compared {
     }
 }
 
-/// Returns whether a number is a whole one within the precision of JSON.
+/// Returns whether a number is an integer within the precision of JSON.
 fn is_whole(number: f64) -> bool {
     let rounded = number.round();
     let distance = (number - rounded).abs();

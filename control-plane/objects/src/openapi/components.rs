@@ -32,7 +32,7 @@ pub(super) fn meta_reference(name: &str) -> Value {
     reference(&format!("{META}{name}"))
 }
 
-/// OpenAPI 3.0 allows nothing beside a reference, so it is wrapped.
+/// OpenAPI 3.0 allows no siblings of a reference, so it is wrapped.
 pub(super) fn all_of(reference: Value) -> Value {
     json!({ "allOf": [reference] })
 }

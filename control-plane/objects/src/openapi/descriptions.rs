@@ -1,4 +1,4 @@
-//! Descriptions of types and fields, for `kubectl explain`: those of `facts/descriptions.txt`. What is not there refers
+//! Descriptions of types and fields for `kubectl explain`, from `facts/descriptions.txt`. Other types and fields refer
 //! to the reference of Kubernetes. A custom resource has the descriptions of its definition.
 
 use rustc_hash::FxHashMap;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 const DESCRIPTIONS: &str = include_str!("../../facts/descriptions.txt");
 
-/// The text in place of a description that Berth does not have.
+/// The text for a missing description.
 const ELSEWHERE: &str = "<see the Kubernetes API reference>";
 
 /// The descriptions by their keys in the file.
@@ -57,7 +57,7 @@ mod tests {
     use berth_protobuf::facts::Facts;
     use std::collections::BTreeSet;
 
-    /// A misspelt type or field would describe nothing.
+    /// A description of a misspelt type or field would never be shown.
     #[test]
     fn every_description_is_of_a_type_or_field() {
         let mut known: BTreeSet<String> = ["*.apiVersion", "*.kind", "*.metadata"]

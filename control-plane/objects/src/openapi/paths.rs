@@ -1,4 +1,4 @@
-//! The paths of a document: which requests a kind answers, with which parameters and bodies.
+//! The paths of a document: the requests of a kind, with their parameters and bodies.
 //!
 //! Clients look here for what the server supports: kubectl validates on the server only if the patch operation
 //! of the kind knows `fieldValidation`, and computes a strategic merge patch only if that operation takes one.

@@ -1,5 +1,5 @@
-//! The document of OpenAPI version 2, made from that of version 3, and its protobuf encoding (the messages of
-//! gnostic's `OpenAPIv2.proto`), in which kubectl asks for it.
+//! The document of OpenAPI version 2, derived from version 3, and its protobuf encoding (the messages of gnostic's
+//! `OpenAPIv2.proto`), which kubectl requests.
 
 use super::components::COMPONENTS;
 use crate::view::FieldView;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 const DEFINITIONS: &str = "#/definitions/";
 const KIND: &str = "x-kubernetes-group-version-kind";
-/// Marks an object that may have other fields than those of its schema.
+/// Marks an object that may have fields other than the fields of its schema.
 const OPEN: &str = "x-kubernetes-preserve-unknown-fields";
 const METHODS: [(&str, u32); 5] = [
     ("get", 2),
@@ -93,7 +93,7 @@ fn convert_operation(operation: &mut Value) {
         }
     }
     map.insert("produces".to_owned(), json!(["application/json"]));
-    // Version 2 has one schema for each response, whatever the media type.
+    // Version 2 has one schema for each response, for all media types.
     for response in map
         .get_mut("responses")
         .and_then(Value::as_object_mut)
@@ -125,7 +125,7 @@ fn convert_schema(schema: &mut Value) {
     for key in ["anyOf", "not"] {
         map.remove(key);
     }
-    // Version 2 has no values that may be null or have other fields: what is left is a value of any type.
+    // Version 2 cannot express nullable values or additional fields: they become values of any type.
     let is_nullable = map
         .remove("nullable")
         .is_some_and(|nullable| nullable == true);

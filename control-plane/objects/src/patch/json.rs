@@ -324,7 +324,7 @@ impl Pointer {
         })
     }
 
-    /// Returns whether this place is truly inside the other one.
+    /// Returns whether this place is strictly inside the other one.
     fn is_inside(&self, other: &Self) -> bool {
         self.tokens.len() > other.tokens.len() && self.tokens.starts_with(&other.tokens)
     }

@@ -3,7 +3,7 @@
 use super::PatchError;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch. The patch must be an object: what is patched is one.
+/// Applies a merge patch. The patch must be an object, because the target is one.
 pub(super) fn apply(mut current: Value, patch: Value) -> Result<Value, PatchError> {
     match patch {
         Value::Object(patch) => {

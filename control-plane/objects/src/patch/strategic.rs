@@ -8,11 +8,10 @@
 //!   entries with the same key.
 //! - `$deleteFromPrimitiveList/<field>`: these scalars leave the list.
 //! - `$setElementOrder/<field>`: the order of the list; entries that are not in it stay relative to it.
-//! - `$retainKeys`: every other member of the object goes.
+//! - `$retainKeys`: every other member of the object is removed.
 //!
-//! Differs from upstream in one point: where several entries share the merge key (Service ports 53/TCP and
-//! 53/UDP merge by `port`), the other keys of the list decide which of them is meant. Upstream takes the first
-//! and loses one.
+//! Differs from upstream in one point: if several entries share the merge key (Service ports 53/TCP and 53/UDP merge by
+//! `port`), the other keys of the list select the entry. Upstream takes the first and loses one.
 
 use super::PatchError;
 use super::json::type_name;
@@ -144,7 +143,7 @@ fn merge_object(
             (Some(Value::Array(old)), Value::Array(new)) => {
                 Value::Array(merge_list(old, new, rule, typed, &key)?)
             }
-            // The deletion of an absent field changes nothing.
+            // The deletion of an absent field has no effect.
             (None, Value::Object(new)) if is_deletion(&new) => continue,
             (_, new) => plain(new, typed),
         };
@@ -226,7 +225,7 @@ fn order_lists(
             None => continue,
         };
         if patch.get(&field).is_some_and(Value::is_null) {
-            // Removed as a whole: there is nothing to order.
+            // Removed as a whole: no order is required.
             continue;
         }
         let (typed, rule) = member(typed, &field);
@@ -449,7 +448,7 @@ impl Directed {
     }
 }
 
-/// The entries that of a list are the same one, beyond the merge key.
+/// The identity of list entries, beyond the merge key.
 struct EntryIdentity<'m> {
     /// The other keys of the list, each with the default that applies when it is absent.
     others: Vec<(&'m str, Option<&'m str>)>,
@@ -491,8 +490,8 @@ impl<'m> EntryIdentity<'m> {
     }
 }
 
-/// Puts a merged list into order: what the patch names in the patch's order; the rest keeps its old order and
-/// stays before the entries before which it was.
+/// Orders a merged list: entries of the patch in the patch's order; the other entries keep their order and stay before
+/// their former successors.
 fn in_order(
     merged: Vec<Value>,
     key: Option<&str>,

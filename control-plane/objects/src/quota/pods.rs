@@ -21,7 +21,7 @@ pub struct PodQuota {
 }
 
 impl PodQuota {
-    /// A quota that has counted nothing yet; `None` if it counts no pods.
+    /// A quota without usage; `None` if it counts no pods.
     pub fn new(quota: &Value, now: Timestamp) -> Option<Self> {
         let mut hard = amounts::list(quota.part("spec"), "hard");
         hard.retain(|name, _| tracks(PODS, name));
@@ -53,7 +53,7 @@ impl PodQuota {
         })
     }
 
-    /// Counts a pod that exists, whatever the limits.
+    /// Counts an existing pod, without regard to the limits.
     pub fn count(&mut self, pod: &Value) {
         let Some(more) = self.used_by(pod) else {
             return;

@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// The values are those of the files `zz_generated.prerelease-lifecycle.go` of Kubernetes 1.36.
+    /// The values equal the files `zz_generated.prerelease-lifecycle.go` of Kubernetes 1.36.
     #[test]
     fn versions_are_deprecated_from_a_release_on() {
         let warning = |release, group, version, plural| {

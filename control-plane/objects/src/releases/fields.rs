@@ -1,4 +1,4 @@
-//! The fields of objects that a release does not have, and those whose gate is off.
+//! The fields that a release does not have, and fields whose gate is off.
 
 use super::{ApiRelease, Availability};
 use crate::schema::GroupVersionKind;
@@ -33,7 +33,7 @@ impl ApiRelease {
 /// A field of a type: the type and the place of the field in it.
 type TypeField = (TypeId, usize);
 
-/// Calls `found` for each field of an object, the outer ones first.
+/// Calls `found` for each field of an object, outer fields first.
 fn visit(
     model: &Model,
     shape: &ValueShape,

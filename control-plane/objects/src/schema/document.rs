@@ -1,5 +1,5 @@
-//! Bytes to JSON values, with limits: depth, number of values, size after aliases are expanded. Fields that
-//! occur twice are reported by their place; the last one counts.
+//! Bytes to JSON values, with limits: depth, number of values, size after alias expansion. Duplicate fields are
+//! reported by their place; the last one counts.
 
 use super::path::SchemaPath;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};

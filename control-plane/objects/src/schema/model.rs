@@ -1,7 +1,7 @@
 //! Types and their fields, as the tables of facts state them.
 //!
-//! There is one [`Model`] of all of Kubernetes' types, and one of each CustomResourceDefinition version. The
-//! functions of this crate that decode, default, merge, publish and validate objects read nothing else.
+//! There is one [`Model`] of all of Kubernetes' types, and one of each CustomResourceDefinition version. All functions
+//! of this crate that decode, default, merge, publish and validate objects read it.
 
 use super::rules::{CodeId, RuleCode, ValueCheck};
 use crate::releases::Availability;
@@ -20,7 +20,7 @@ pub(crate) enum Presence {
     AlwaysWritten,
 }
 
-/// The way in which the entries of a list relate to each other.
+/// The relation of the entries of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     /// The list is replaced as a whole.
@@ -58,7 +58,7 @@ pub(crate) struct ModelField {
     pub(crate) pointer: bool,
     /// Whether OpenAPI lists it as required.
     pub(crate) required: bool,
-    /// The way in which the entries of a list relate to each other.
+    /// The relation of the entries of a list.
     pub(crate) list: ListType,
     /// Whether a map or object is owned as a whole (`Some(true)`) or, against its type, by field (`Some(false)`).
     pub(crate) atomic: Option<bool>,
@@ -72,7 +72,7 @@ pub(crate) struct ModelField {
     pub(crate) values: Vec<Box<str>>,
     /// The markers of declarative validation, such as `maxItems=8`.
     pub(crate) markers: Vec<&'static str>,
-    /// The releases and the gate with which the field exists.
+    /// The releases and the gate of the field.
     pub(crate) availability: Availability,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct ObjectType {
     pub(crate) open: bool,
     /// Whether objects of this type are owned as a whole.
     pub(crate) atomic: bool,
-    /// The way in which objects are validated, in order.
+    /// The validation of objects, in order.
     pub(crate) rules: Vec<ModelRule>,
     /// The functions that fill in defaults that depend on other fields.
     pub(crate) defaults: Vec<CodeId>,
@@ -121,7 +121,7 @@ pub struct Model {
 // === impl Field ===
 
 impl ModelField {
-    /// A field of which only name and shape are known.
+    /// A field with a name and a shape only.
     pub(crate) fn new(name: &str, shape: ValueShape) -> Self {
         Self {
             name: name.into(),
@@ -154,7 +154,7 @@ impl ModelField {
         values.filter(|(n, _)| *n == name).map(|(_, v)| v).next()
     }
 
-    /// The value that is written when the field is absent and always written; `None` where nothing is.
+    /// The value that is written for an absent field that is always written; `None` if the field is omitted.
     pub(crate) fn zero(&self) -> Option<Value> {
         if self.pointer {
             Some(Value::Null)

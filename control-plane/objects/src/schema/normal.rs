@@ -1,8 +1,8 @@
-//! Brings a JSON object into the form in which a typed server keeps it, and reports what does not fit its type.
+//! Normalizes a JSON object to the form of a typed server, and reports values that do not fit its type.
 //!
-//! One pass does what decoding into Go types and encoding again does: unknown fields are dropped, and so are nulls,
-//! empty lists and zero values that Go leaves out; fields that Go always writes are added; quantities and times
-//! become canonical. Messages are those of kube-apiserver's decoder, which clients print.
+//! One pass has the effect of decoding into Go types and encoding again: unknown fields are dropped, as are nulls,
+//! empty lists and zero values that Go omits; fields that Go always writes are added; quantities and times become
+//! canonical. Messages equal kube-apiserver's decoder, because clients print them.
 
 use super::Decoded;
 use super::model::{Model, ModelField, ObjectType, Presence, TypeId, ValueShape};
@@ -44,8 +44,8 @@ struct Pass<'m> {
     model: &'m Model,
     api: ApiRelease,
     decoded: Decoded,
-    /// Whether objects of the kind are stored as JSON. Protobuf has no empty lists, so that those of all other kinds are
-    /// read as absent.
+    /// Whether objects of the kind are stored as JSON. Protobuf has no empty lists, so empty lists of all other kinds
+    /// are read as absent.
     is_stored_as_json: bool,
 }
 
@@ -127,9 +127,9 @@ impl Pass<'_> {
         };
         let model = self.model;
         let object_type = model.object_type(id);
-        // Most objects that come here are in their normal form: nothing is removed.
+        // Most objects are already normalized: no field is removed.
         let mut removed: Vec<String> = Vec::new();
-        // The fields of an object and those of its type have the same order.
+        // The fields of an object and of its type have the same order.
         let mut fields = object_type.fields.iter().peekable();
         for (name, value) in object.iter_mut() {
             while fields.next_if(|field| *field.name < **name).is_some() {}

@@ -1,4 +1,4 @@
-//! The place of a value in an object, as a chain on the stack: it costs nothing until an error prints it.
+//! The place of a value in an object, as a chain on the stack: it is free until an error prints it.
 
 use std::fmt;
 

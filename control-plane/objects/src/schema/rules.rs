@@ -1,10 +1,11 @@
-//! Reads `facts/rules/*.txt`: what Kubernetes checks and fills in, written by hand because it publishes it nowhere.
+//! Reads `facts/rules/*.txt`: Kubernetes' checks and defaults, written by hand because Kubernetes does not publish
+//! them.
 //!
-//! A file has blocks `type NAME`. Each line of a block is a field and what is done with it, in the order in which
-//! errors are reported; a line `*` is about the object as a whole. The words of a line:
+//! A file has blocks `type NAME`. Each line of a block is a field and its checks and defaults, in the order of the
+//! errors; a line `*` refers to the object as a whole. The words of a line:
 //!
 //! - `default=V`: a missing value becomes `V` (JSON, or a bare word for a string);
-//! - `required`, `required="detail"`: a missing or zero value is an error, and nothing more is checked;
+//! - `required`, `required="detail"`: a missing or zero value is an error, and ends the checks;
 //! - `values`, `values=A,B`: one of the values that the types enumerate, or one of these (errors list them in this order);
 //! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry; `joined=NAME` reports
 //!   all faults of a string in one error;
@@ -119,7 +120,7 @@ pub(crate) enum ValueCheck {
     If(CodeId),
     /// The value is checked by a function.
     Call(CodeId),
-    /// An object of a type and those below it are checked by the markers of the types.
+    /// An object of a type, and the objects below it, are checked by the markers of the types.
     Markers(TypeId),
     /// The types below are checked.
     Descend,
@@ -278,7 +279,7 @@ fn check(
     })
 }
 
-/// The values of a list, or those that the types enumerate. The list of the types is not repeated.
+/// The values of a list, or the enumeration of the type. A list that equals the enumeration is not repeated.
 fn values(list: &'static str, field: Option<&ModelField>) -> Option<Vec<Box<str>>> {
     let known = field.map_or(&[][..], |field| &field.values);
     if list.is_empty() {

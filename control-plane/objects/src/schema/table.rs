@@ -35,7 +35,7 @@ pub(super) fn read(facts: &'static Facts) -> (Model, Vec<String>) {
     (model, faults)
 }
 
-/// Adds the fields of a type, those of embedded types included.
+/// Adds the fields of a type, including embedded types.
 fn add_fields(
     facts: &'static Facts,
     of: &'static TypeFacts,

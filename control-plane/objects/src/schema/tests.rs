@@ -123,7 +123,7 @@ fn values_of_another_type_are_named() {
     );
 }
 
-/// API-78: what kube-apiserver 1.36.2 answers to these times.
+/// API-78: the answers of kube-apiserver 1.36.2 to these times.
 #[test]
 fn times_are_read_as_go_does() {
     let lease = |time: &str| {
@@ -471,7 +471,7 @@ fn documents_have_limits() {
     let deep = format!("{}1{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
     assert!(parse_json(deep.as_bytes()).is_ok(), "as deep as allowed");
 
-    // Nine aliases of nine aliases …: a few hundred bytes that stand for a billion values.
+    // Nine aliases of nine aliases …: a few hundred bytes that expand to a billion values.
     let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
     for i in 1..10 {
         let previous = format!("*a{}", i - 1);

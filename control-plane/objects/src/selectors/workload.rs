@@ -5,7 +5,7 @@ use berth_api::selector::{self, LabelSelector};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// A parsed label selector. An empty one matches everything, one that cannot be read matches nothing.
+/// A parsed label selector. An empty selector matches everything, an invalid selector matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerSelector(selector::Selector);
 
@@ -18,7 +18,7 @@ impl ControllerSelector {
         Self(compiled.unwrap_or_else(selector::Selector::nothing))
     }
 
-    /// The selector that wants exactly these labels.
+    /// The selector for exactly these labels.
     pub fn of_labels(labels: &Value) -> Self {
         let labels = Labels::deserialize(labels).unwrap_or_default();
         Self(selector::Selector::from_labels(&labels))

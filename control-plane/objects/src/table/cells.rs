@@ -301,7 +301,8 @@ fn event_first(event: &Value) -> &str {
     first_of(event, &["/firstTimestamp", "/eventTime"])
 }
 
-/// A series states more than the times of old, these more than the one time of the event.
+/// The time of the series takes precedence over the timestamps of core/v1, which take precedence over the time of the
+/// event.
 fn event_last(event: &Value) -> &str {
     match event.pointer("/series") {
         Some(series) => text(series, "/lastObservedTime"),
@@ -406,8 +407,7 @@ fn param_kind(policy: &Value) -> String {
     }
 }
 
-/// The parameters of a binding. A selector is not shown in the form of Go.
-/// The object to which an IPAddress belongs.
+/// The object of an IPAddress.
 fn parent_ref(parent: &Value) -> String {
     if parent.is_null() {
         return "<none>".to_owned();
@@ -515,7 +515,7 @@ fn ingress_hosts(ingress: &Value) -> String {
     shortened(&hosts, "*")
 }
 
-/// The addresses at which load balancers answer.
+/// The addresses of load balancers.
 fn balancers(object: &Value) -> Vec<&str> {
     let ingress = items(object, "/status/loadBalancer/ingress").iter();
     ingress

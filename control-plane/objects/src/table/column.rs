@@ -14,7 +14,7 @@ pub struct TableColumn {
     kind: Box<str>,
     format: Box<str>,
     description: Box<str>,
-    /// Zero is always shown, anything else only when asked for width.
+    /// Columns with priority zero are always shown, others only in wide output.
     priority: i64,
     cell: Cell,
 }
@@ -106,7 +106,7 @@ impl TableColumn {
         }
     }
 
-    /// The cell for the first value to which a path leads.
+    /// The cell for the first value of a path.
     fn found(&self, path: &JsonPath, object: &Value, now: Timestamp) -> Value {
         let found = path.find(object).and_then(|found| found.into_iter().next());
         let Some(first) = found else {

@@ -85,7 +85,7 @@ fn summarize(pod: &Value) -> ContainerSums {
     {
         sum.reason = "SchedulingGated".to_owned();
     }
-    // The order is that of kubectl: later states are more specific and replace earlier ones.
+    // In kubectl's order: later states are more specific and replace earlier ones.
     let initializing = init_containers(pod, &mut sum);
     if !initializing || has_condition(pod, "Initialized") {
         containers(pod, &mut sum);
@@ -175,7 +175,7 @@ fn containers(pod: &Value, sum: &mut ContainerSums) {
     }
 }
 
-/// The way in which a container ended: the reason, the signal or the exit code.
+/// The end of a container: the reason, the signal or the exit code.
 fn end_of(terminated: &Value) -> String {
     match text(terminated, "/reason") {
         "" => match number(terminated, "/signal") {
@@ -186,7 +186,7 @@ fn end_of(terminated: &Value) -> String {
     }
 }
 
-/// The later of a time and that of the container's last end.
+/// The later of a time and the last end of the container.
 fn later(known: Option<Timestamp>, status: &Value) -> Option<Timestamp> {
     let ended = text(status, "/lastState/terminated/finishedAt")
         .parse()

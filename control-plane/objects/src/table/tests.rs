@@ -34,7 +34,7 @@ fn pod(status: Value, more: &Value) -> Value {
     pod
 }
 
-/// API-20, case 24: the phase, unless a later status is more specific; the most specific one comes last.
+/// API-20, case 24: the phase, unless a later status is more specific; the most specific status is last.
 #[test]
 fn the_status_of_a_pod_is_the_most_specific_one() {
     let is_gated =

@@ -23,7 +23,7 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or("")
 }
 
-/// A text, or another one where it is empty.
+/// A text, or its replacement if it is empty.
 pub(crate) fn or(text: String, otherwise: &str) -> String {
     if text.is_empty() {
         otherwise.to_owned()

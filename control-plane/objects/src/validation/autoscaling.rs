@@ -10,7 +10,7 @@ const PERIOD_SECONDS_MAX: i64 = 1_800;
 const WINDOW_SECONDS_MAX: i64 = 3_600;
 const GROUP_REQUIRED: &str = "apiVersion must specify API group";
 const SOURCE_REQUIRED: &str = "must populate information for the given metric source";
-/// The types of metrics, in the order in which errors list them.
+/// The types of metrics, in the order of errors.
 const TYPES: [&str; 5] = [
     "ContainerResource",
     "External",
@@ -18,7 +18,7 @@ const TYPES: [&str; 5] = [
     "Pods",
     "Resource",
 ];
-/// The sources in the order in which they are checked, with the type that each belongs to.
+/// The sources in the order of the checks, with their types.
 const SOURCES: [(&str, &str); 5] = [
     ("object", "Object"),
     ("external", "External"),

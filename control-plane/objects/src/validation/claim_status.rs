@@ -1,5 +1,5 @@
-//! The checks of the status of a ResourceClaim: who uses it, which devices are allocated for which request, and
-//! what drivers report of them.
+//! The checks of the status of a ResourceClaim: its consumers, the allocated devices of each request, and the reports
+//! of drivers.
 
 use super::conditions;
 use super::devices::{RequestNames, check_raw, validate_driver, validate_pool};
@@ -63,7 +63,7 @@ pub(crate) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path:
     if !consumers.is_empty() && allocation.is_none() {
         errors.forbidden(&at, "may not be specified when `allocated` is not set");
     } else if claim.part("metadata").field("deletionTimestamp").is_some() {
-        // A claim that is being deleted may lose consumers, but not get new ones.
+        // A claim that is being deleted may lose consumers, but not gain any.
         let before = old.items("reservedFor");
         if consumers.iter().any(|consumer| !before.contains(consumer)) {
             let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";

@@ -93,7 +93,7 @@ fn parameters(errors: &mut Errors, class: &Value, path: &ErrorPath) {
     if sizes(class, "parameters") > PARAMETERS_BYTES_MAX {
         errors.too_long(path, PARAMETERS_BYTES_MAX);
     }
-    // Only a VolumeAttributesClass is nothing without parameters.
+    // Only a VolumeAttributesClass requires parameters.
     if entries.is_empty() && class.field("driverName").is_some() {
         errors.required(path, "must contain at least one key/value pair");
     }
@@ -158,7 +158,7 @@ pub(crate) fn attachment_source(
     }
 }
 
-/// A driver of a node changes nothing but how many volumes it can attach.
+/// An update may change only the volume limit of a node's driver.
 pub(crate) fn drivers_kept(errors: &mut Errors, owner: &Owner, node: &Value, path: &ErrorPath) {
     let Some(old) = owner.old else { return };
     let drivers = |node: &Value| {

@@ -45,7 +45,7 @@ pub(crate) fn validate(errors: &mut Errors, conditions: &[Value], path: &ErrorPa
         } else if !is_reason(reason) {
             errors.invalid(&at, reason, REASON);
         }
-        // The length is reported besides, as in Kubernetes.
+        // The length is reported in addition, as in Kubernetes.
         if reason.len() > REASON_BYTES_MAX {
             errors.too_long(&at, REASON_BYTES_MAX);
         }

@@ -1,7 +1,7 @@
 //! Fills in the defaults that the tables state.
 //!
-//! As in Kubernetes, a field that is a pointer gets its default when it is absent, any other when it is zero. A
-//! type's constant defaults come before those of the types below it; what depends on other fields comes last.
+//! As in Kubernetes, a pointer field gets its default when it is absent, any other field when it is zero. A type's
+//! constant defaults are set before the defaults of the types below it; defaults that depend on other fields are last.
 
 use super::owner::Code;
 use crate::schema::model::{Model, TypeId, ValueShape};

@@ -59,8 +59,8 @@ pub(crate) fn request_once(e: &mut Errors, owner: &Owner, request: &Value, path:
     }
 }
 
-/// Compiles a selector in CEL: its syntax and types, and the most that an evaluation can cost. An expression that is
-/// stored already may use what new ones may not.
+/// Compiles a selector in CEL: its syntax and types, and the maximum cost of an evaluation. A stored expression may use
+/// features that new expressions may not.
 pub(crate) fn check_selector(
     errors: &mut Errors,
     owner: &Owner,
@@ -199,7 +199,7 @@ pub(super) struct RequestNames<'a> {
 }
 
 impl<'a> RequestNames<'a> {
-    /// Those of the devices of a claim.
+    /// The requests of the devices of a claim.
     pub(super) fn of(devices: &'a Value) -> Self {
         let requests = devices.items("requests").iter();
         let alternatives = requests.clone().flat_map(|request| {

@@ -1,4 +1,4 @@
-//! The differences between a value that may not change and a new one, for errors.
+//! The differences between an immutable value and a new value, for errors.
 //!
 //! As in kube-apiserver, these are lines of the JSON of internal types. Values that are too different for a comparison by lines
 //! are compared by field.
@@ -24,7 +24,7 @@ pub(super) fn with_differences(
     }
 }
 
-/// An error text, followed by the fields in which `before` and `after` differ.
+/// An error text, followed by the fields that differ between `before` and `after`.
 fn by_field(text: &str, (before, after): (&Value, &Value), path: &ErrorPath<'_>) -> String {
     let mut differences = Vec::new();
     find_differences(before, after, path, &mut differences);
@@ -112,8 +112,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Recorded from the packages of Kubernetes 1.36.2 that kube-apiserver uses: specs of the v1 API with their defaults, and
-    /// the differences of the internal ones.
+    /// Recorded from the packages of Kubernetes 1.36.2 that kube-apiserver uses: specs of the v1 API with their
+    /// defaults, and the differences of the internal specs.
     #[test]
     fn differences_are_those_of_kubernetes() {
         let cases = include_str!("tests/differences.jsonl").lines();

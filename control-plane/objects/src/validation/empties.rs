@@ -21,8 +21,7 @@ const DEFAULT_FOR_NIL: [(&str, &str, &str); 2] = [
         "/spec/behavior/scaleDown/policies",
     ),
 ];
-/// Maps that an update may not change, compared with `reflect.DeepEqual`. Some objects alone are frozen: those with
-/// `immutable`.
+/// Immutable maps, compared with `reflect.DeepEqual`. Some are immutable only in objects with `immutable`.
 const FROZEN: [(&str, &str, &str, bool, &str); 4] = [
     ("", "configmaps", "data", true, IMMUTABLE),
     ("", "configmaps", "binaryData", true, IMMUTABLE),
@@ -74,8 +73,8 @@ impl Empties {
         changed.map(error).collect()
     }
 
-    /// Replaces the values in errors about a normal object by those in the errors that `judge` returns about the object as
-    /// it was sent: `[]` instead of `null`.
+    /// Replaces the values in errors about a normalized object by the values in the errors of `judge` about the object
+    /// as it was sent: `[]` instead of `null`.
     pub fn restate(
         &self,
         errors: &mut [FieldError],

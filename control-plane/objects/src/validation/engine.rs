@@ -1,7 +1,7 @@
 //! Runs the rules of the tables over an object.
 //!
-//! The order of errors is that of the rules. What an update may not change is reported last, as upstream's
-//! functions for updates do.
+//! Errors are in the order of the rules. Changes of immutable fields are reported last, as in upstream's functions for
+//! updates.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE};
 use super::markers;

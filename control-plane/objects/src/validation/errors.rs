@@ -7,7 +7,7 @@ use crate::field::{ErrorType, FieldError};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// A path has no more steps; what is deeper is reported at the last.
+/// The maximum length of a path; deeper faults are reported at its last step.
 const STEPS_MAX: usize = 20;
 
 /// One step of a path.
@@ -192,8 +192,8 @@ pub fn quote(value: &str) -> String {
     out
 }
 
-/// Returns whether a character can be seen, as Go's `unicode.IsPrint` has it: letters, marks, numbers, punctuation and
-/// symbols, and of the spaces only the ordinary one.
+/// Returns whether a character is printable, as in Go's `unicode.IsPrint`: letters, marks, numbers, punctuation and
+/// symbols, and the ordinary space.
 fn is_printable(c: char) -> bool {
     // Within a text, Rust escapes all but these (marks only at its beginning).
     c.is_ascii() || String::from_iter(['a', c]).escape_debug().count() == 2
@@ -287,7 +287,7 @@ const TEXT_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) struct Errors {
     found: Vec<FieldError>,
     text_bytes: usize,
-    /// The number of errors that are not reported, because those before them are long enough.
+    /// The number of errors that are not reported, because the previous ones reach the limit.
     unreported: usize,
 }
 
@@ -371,7 +371,7 @@ impl Errors {
         }
     }
 
-    /// The value is none of the known ones.
+    /// The value is not a supported value.
     pub(crate) fn not_supported(&mut self, path: &ErrorPath, value: &str, known: &[&str]) {
         let known: Vec<String> = known.iter().map(|v| quote(v)).collect();
         let detail = if known.is_empty() {
@@ -387,7 +387,7 @@ impl Errors {
         );
     }
 
-    /// The value, which is no string, is none of the known ones.
+    /// The value, which is not a string, is not a supported value.
     pub(crate) fn not_supported_plain(
         &mut self,
         path: &ErrorPath,
@@ -428,7 +428,7 @@ impl Errors {
         self.push(ErrorType::TooLong, path, None, detail);
     }
 
-    /// A name that has to be there, and that `check` finds nothing wrong with.
+    /// A required name that `check` accepts.
     pub(crate) fn check_name(
         &mut self,
         path: &ErrorPath,

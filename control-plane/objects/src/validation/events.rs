@@ -1,5 +1,5 @@
-//! Writes of events through events.k8s.io/v1: new ones have a time and a type and no field of core/v1 alone, and an
-//! update may change only metadata and the series. Writes through core/v1 are not restricted so.
+//! Writes of events through events.k8s.io/v1: new events have a time and a type and none of the fields that only
+//! core/v1 has, and an update may change only metadata and the series. Writes through core/v1 are not restricted.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE};
 use crate::field::FieldError;

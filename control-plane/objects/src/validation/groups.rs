@@ -67,7 +67,7 @@ pub(super) fn scheduling_kept(
     }
 }
 
-/// The statuses of claims are those of claims of the group.
+/// The statuses of claims must refer to claims of the group.
 fn claim_statuses(errors: &mut Errors, owner: &Owner<'_>, path: &ErrorPath<'_>) {
     let known = owner.value.part("spec").items("resourceClaims").iter();
     let known: HashSet<&str> = known.map(|claim| claim.text("name")).collect();

@@ -11,7 +11,7 @@ use crate::view::{FieldView, child, copy_field, is_zero, set};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// The label of a Job's pods with its UID, and the one that it had before labels of Kubernetes had a prefix.
+/// The label of a Job's pods with its UID, and its former name without a prefix.
 pub(super) const UID_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 /// The same for the name.
 pub(super) const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
@@ -43,7 +43,7 @@ pub(crate) fn job_of_cron(e: &mut Errors, owner: &Owner, _: &Value, path: &Error
     }
 }
 
-/// Without a selector of the user, the selector and the labels of the template are those that the server makes.
+/// Without a selector of the user, the server generates the selector and the labels of the template.
 pub(crate) fn generated_selector(errors: &mut Errors, _: &Owner, job: &Value, _: &ErrorPath) {
     let (metadata, spec) = (job.part("metadata"), spec_of(job));
     let Some(selector) = spec
@@ -54,7 +54,7 @@ pub(crate) fn generated_selector(errors: &mut Errors, _: &Owner, job: &Value, _:
     };
     let labels = spec.part("template").part("metadata").part("labels");
     let path = ErrorPath::new("spec.template.metadata.labels");
-    // The order of the errors is that of kube-apiserver: the former labels first.
+    // kube-apiserver's order of errors: the former labels first.
     for (field, names) in [("uid", UID_LABELS), ("name", NAME_LABELS)].map(|(f, [_, old])| (f, old))
     {
         has_label(errors, labels, names, metadata.text(field), &path);
@@ -88,7 +88,7 @@ fn has_label(errors: &mut Errors, labels: &Value, label: &str, expected: &str, p
     }
 }
 
-/// The checks after those of the spec: the selector, the names of the pods, and what an update may change.
+/// The checks after the spec: the selector, the names of the pods, and immutable fields.
 pub(crate) fn job(errors: &mut Errors, owner: &Owner, job: &Value, _: &ErrorPath) {
     let (spec, path) = (spec_of(job), ErrorPath::new("spec"));
     if spec.field("selector").is_none() {
@@ -148,7 +148,7 @@ fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
     groups::scheduling_kept(errors, spec, before, path);
 }
 
-/// A suspended Job without active pods may change where its pods run and what they request, nothing else.
+/// A suspended Job without active pods may change only the node placement and the requests of its pods.
 fn template_change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
     let before = spec_of(old);
     let status = old.part("status");

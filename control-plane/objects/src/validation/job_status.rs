@@ -1,4 +1,4 @@
-//! The checks of the status of a Job, by its controller or by another one that manages it.
+//! The checks of the status of a Job, written by its controller or by another manager.
 //!
 //! A Job that has finished does not run again, and conditions and times do not contradict each other. Most rules are
 //! checked only when the fields change that they are about, so that a status that breaks them can be written on.
@@ -205,7 +205,7 @@ fn indexes(
             errors.invalid(at, text, format!("error parsing {what}: {fault}"));
         }
     };
-    // Only changed lists are parsed: old ones may be invalid by newer rules.
+    // Only changed lists are parsed: stored lists may be invalid by newer rules.
     if completed_changed {
         parse(completed, &completed_path, "completedIndexes");
     }

@@ -1,5 +1,5 @@
-//! Checks that releases after the oldest one have added. Each applies from its release on; a value that the stored
-//! object has already is accepted.
+//! Checks that were added after the oldest supported release. Each applies from its release on; a value that the stored
+//! object already has is accepted.
 
 use super::errors::{ErrorPath, Errors};
 use super::pod::update::node_selector_terms;

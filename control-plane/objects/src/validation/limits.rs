@@ -20,7 +20,7 @@ const SCOPES: [(&str, bool); 7] = [
     ("Terminating", true),
     ("VolumeAttributesClass", false),
 ];
-/// Scopes of which a quota has one at most.
+/// Mutually exclusive scopes of a quota.
 const CONFLICTS: [[&str; 2]; 2] = [
     ["BestEffort", "NotBestEffort"],
     ["NotTerminating", "Terminating"],

@@ -1,7 +1,7 @@
 //! Declarative validation: objects are checked by the markers that Kubernetes publishes with the fields of their types.
 //!
-//! Errors are in the order in which the fields are declared, and at most one of the markers that end the checks of a
-//! field reports. What an update leaves unchanged is not checked. The markers are those of KEP-5073.
+//! Errors are in the order of declaration of the fields, and at most one of the markers that end the checks of a field
+//! reports an error. Unchanged values of an update are not checked. The markers follow KEP-5073.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use crate::schema::model::{ListType, Model, ModelField, ObjectType, TypeId, ValueShape};
@@ -230,7 +230,7 @@ fn has_update(field: &ModelField, constraint: &str) -> bool {
     updates.any(|update| update == constraint)
 }
 
-/// The fields in the order in which they are declared.
+/// The fields in their order of declaration.
 fn declared(object_type: &ObjectType) -> Vec<&ModelField> {
     let mut fields: Vec<&ModelField> = object_type.fields.iter().collect();
     fields.sort_by_key(|field| field.number);
@@ -245,7 +245,7 @@ fn entries(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns whether a value counts as set: a list with entries, or anything else that is there.
+/// Returns whether a value counts as set: a list with entries, or any other value.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Array(list) => !list.is_empty(),

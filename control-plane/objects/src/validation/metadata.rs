@@ -23,7 +23,7 @@ pub enum NameRule {
     Label,
     /// One label of a domain name (RFC 1035): services.
     Label1035,
-    /// Anything that is valid in a URL path: roles and bindings of RBAC.
+    /// Any valid segment of a URL path: roles and bindings of RBAC.
     PathSegment,
     /// An IP address in its canonical form.
     IpAddress,
@@ -69,7 +69,7 @@ pub fn validate_create(object: &Value, namespaced: bool, rule: NameRule) -> Vec<
     errors.into_vec()
 }
 
-/// Adds the errors of the metadata of an object that another one contains.
+/// Adds the errors of the metadata of an embedded object.
 pub(crate) fn validate_embedded(errors: &mut Errors, meta: &Value, path: &ErrorPath) {
     let namespaced = !meta.text("namespace").is_empty();
     validate_new(errors, meta, path, (namespaced, NameRule::PathSegment));
@@ -234,7 +234,7 @@ pub(crate) fn validate_plain_finalizer(errors: &mut Errors, finalizer: &str, pat
     }
 }
 
-/// Errors of annotations: keys as those of labels but in any case, and their size together.
+/// Errors of annotations: keys as for labels but in any case, and their total size.
 pub(crate) fn validate_annotations(errors: &mut Errors, meta: &Value, path: &ErrorPath) {
     let mut bytes = 0;
     for (key, value) in meta.labels("annotations") {
@@ -263,7 +263,7 @@ fn validate_owners(errors: &mut Errors, owners: &[Value], path: &ErrorPath) {
                 errors.invalid(&path.child(name), "", "must not be empty");
             }
         }
-        // Events expire, so they cannot own anything.
+        // Events expire, so they cannot be owners.
         if api_version == "v1" && owner.text("kind") == "Event" {
             errors.invalid(
                 path,

@@ -1,4 +1,4 @@
-//! Conditions in CEL: what a line of the rules states about several fields at once.
+//! Conditions in CEL: rules about several fields at once.
 
 use super::errors::{ErrorPath, Errors, Shown};
 use super::owner::Owner;

@@ -1,7 +1,7 @@
 //! The formats of names, keys, values, ports and addresses, with Kubernetes' own messages.
 //!
-//! Each function returns one message per broken rule; none means that the value is fine. What the scheduler checks
-//! too comes from `berth_api::names`.
+//! Each function returns one message per violated rule; an empty list means that the value is valid. Functions that the
+//! scheduler also uses are in `berth_api::names`.
 
 use berth_api::names::DNS_SUBDOMAIN_LEN_MAX;
 pub(crate) use berth_api::names::{
@@ -15,7 +15,7 @@ characters, '_', '-' or '.', and must start and end with an alphanumeric charact
 for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 const WILDCARD_RULE: &str = r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// Lengths are counted in bytes, whatever the API calls them.
+/// Lengths are counted in bytes, although the API calls them characters.
 fn too_long(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} characters")
 }
@@ -81,7 +81,7 @@ pub(crate) fn wildcard_dns_subdomain(value: &str) -> Vec<String> {
     messages
 }
 
-/// A part of a URL path, for kinds whose names may be almost anything.
+/// A segment of a URL path, for kinds with few restrictions on names.
 pub(crate) fn path_segment(value: &str, prefix: bool) -> Vec<String> {
     if !prefix && matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];

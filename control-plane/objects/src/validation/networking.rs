@@ -77,7 +77,7 @@ pub(crate) fn policy_type_count(e: &mut Errors, _: &Owner, types: &Value, path: 
     }
 }
 
-/// The faults of a host name, in which the first label may be `*`.
+/// The faults of a host name; its first label may be `*`.
 fn host_faults(host: &str) -> Vec<String> {
     if host.contains('*') {
         return names::wildcard_dns_subdomain(host);

@@ -136,7 +136,7 @@ fn is_feature(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase()) && name.split('/').all(is_segment)
 }
 
-/// The reasons for which no pod of the node is preempted for a resize.
+/// The reasons that exclude the pods of the node from preemption for a resize.
 fn validate_preemption_policy(errors: &mut Errors, spec: &Value) {
     let policy = spec.part("podPreemptionPolicy");
     let keys = policy.strings("disableResizePreemption");

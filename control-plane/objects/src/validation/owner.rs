@@ -23,7 +23,7 @@ pub(crate) struct Owner<'a> {
     pub(crate) old: Option<&'a Value>,
     /// The object around it.
     pub(crate) parent: Option<&'a Owner<'a>>,
-    /// The list of which it is an entry, and its index.
+    /// The list that contains it, and its index.
     pub(crate) place: Option<(&'a Siblings<'a>, usize)>,
     /// The entries of its lists by their names.
     pub(crate) named: &'a NamedEntries,
@@ -34,13 +34,13 @@ pub(crate) struct Owner<'a> {
 /// The indexes of entries by their names.
 pub(crate) type EntryIndexes = Rc<FxHashMap<Box<str>, usize>>;
 
-/// The entries of the lists of an object by their names, the first one of each name. Each list is read once, however
-/// many other fields refer to its entries.
+/// The entries of the lists of an object by their names, the first entry of each name. Each list is read once,
+/// independently of the number of fields that refer to its entries.
 #[derive(Debug, Default)]
 pub(crate) struct NamedEntries(RefCell<FxHashMap<&'static str, EntryIndexes>>);
 
 impl NamedEntries {
-    /// The entries under a key: those that were kept, or what `read` returns.
+    /// The kept entries under a key, or else the result of `read`.
     fn get(
         &self,
         key: &'static str,
@@ -180,7 +180,7 @@ pub(crate) enum CodePart {
 pub(crate) struct Code(Vec<Option<CodePart>>);
 
 impl Code {
-    /// The code of a model, of which `find` returns each part.
+    /// The code of a model; `find` returns each part.
     pub(crate) fn of(model: &Model, find: impl Fn(RuleCode) -> Option<CodePart>) -> Self {
         Self(model.code().iter().map(|code| find(*code)).collect())
     }

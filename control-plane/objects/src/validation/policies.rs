@@ -52,7 +52,7 @@ pub(crate) fn resource_rules(e: &mut Errors, _: &Owner, constraints: &Value, pat
     }
 }
 
-/// The scope of expressions of a policy: the variables of the request and those of the policy before them.
+/// The scope of expressions of a policy: the variables of the request and previous variables of the policy.
 #[derive(Debug)]
 pub struct ExpressionScope<'s> {
     has_parameters: bool,
@@ -143,7 +143,7 @@ fn checked_scope<'s>(
     let at = path.child("matchConditions");
     webhooks::check_conditions(errors, conditions, &at, |text| scope.condition(text));
     let at = path.child("variables");
-    // A variable may use those that are declared before it.
+    // A variable may use previously declared variables.
     for (i, stated) in spec.items("variables").iter().enumerate() {
         variable(errors, &scope, stated, &at.index(i));
         scope.declare(stated.text("name"));

@@ -58,7 +58,7 @@ pub(crate) fn shown(selector: &Value) -> Shown {
     Shown(format!("{{{}}}", parts.join(",")))
 }
 
-/// Returns whether a selector has no requirement at all (and so matches everything).
+/// Returns whether a selector has no requirements (and matches everything).
 pub fn is_empty(selector: &Value) -> bool {
     selector.entries("matchLabels").is_empty() && selector.items("matchExpressions").is_empty()
 }

@@ -1,7 +1,8 @@
-//! The rules of Services, with addresses and node ports out of thin air.
+//! The rules of Services, with derived addresses and node ports.
 //!
-//! Nothing here routes traffic, so there is no allocator that would know what is taken: a service gets an address
-//! derived from its UID. Two services may share one by chance, which has no effect.
+//! Addresses and node ports are derived from the UID of the Service. The API server allocates cluster IPs and replaces
+//! an address that is taken. Two Services may have the same node port, which has no effect because no traffic is
+//! routed.
 
 use super::names;
 use super::workloads::spec_of;
@@ -27,7 +28,7 @@ const NODE_PORT_COUNT: i64 = 2_768;
 /// The node ports.
 pub(super) const NODE_PORTS: RangeInclusive<i64> =
     NODE_PORT_BASE..=NODE_PORT_BASE + NODE_PORT_COUNT - 1;
-/// The time for which a client stays with one backend, in seconds, unless the service states otherwise.
+/// The default session affinity timeout, in seconds.
 const AFFINITY_SECONDS: i64 = 10_800;
 
 /// The strategy of Services.
@@ -83,7 +84,7 @@ pub(super) fn default(spec: &mut Value) {
     }
 }
 
-/// An address of a load balancer is that of the balancer itself.
+/// The address of a load balancer belongs to the balancer itself.
 pub(super) fn default_ingress(ingress: &mut Value) {
     if !ingress.text("ip").is_empty() {
         set_if_absent(ingress, "ipMode", "VIP");
@@ -128,7 +129,7 @@ fn spread(text: &str, salt: u64) -> u64 {
         hash ^= u64::from(byte);
         hash = hash.wrapping_mul(0x0100_0000_01b3);
     }
-    // The low bits of FNV alone are weak; fold the high ones in.
+    // The low bits of FNV are weak; the high bits are folded in.
     hash ^ (hash >> 32)
 }
 
@@ -216,7 +217,7 @@ fn release(new: &mut Value, old: &Value) {
         remove_if_same(spec, old, &["ipFamilies", "ipFamilyPolicy"]);
     }
     let (had, has) = (needs_node_port(old), needs_node_port(spec));
-    // A client that chooses new node ports wants to keep them.
+    // New node ports that the client states are kept.
     if had && !has && node_ports(spec).is_subset(&node_ports(old)) {
         for port in items_mut(spec, "ports") {
             remove(port, "nodePort");
@@ -296,7 +297,7 @@ fn keep_addresses(spec: &mut Value, old: &Value) {
     if spec.items("clusterIPs").is_empty() {
         copy_field(spec, old, "clusterIPs");
     }
-    // A client that knows the one address alone changes only that.
+    // A client that knows only `clusterIP` changes only that field.
     if !same(spec, old, "clusterIP") && same(spec, old, "clusterIPs") {
         let address = spec.text("clusterIP").to_owned();
         set(spec, "clusterIPs", json!([address]));

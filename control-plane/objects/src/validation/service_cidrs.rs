@@ -45,7 +45,7 @@ fn check_cidrs(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
             None => errors.invalid(&at, *cidr, NOT_A_CIDR),
             Some((address, bits)) => {
                 let network = network(address, bits);
-                // An address that is not that of a network would hide a mistake.
+                // An address with host bits would hide a mistake.
                 if network != address {
                     let detail = "must not have bits set beyond the prefix length";
                     errors.invalid(&at, *cidr, detail);

@@ -226,7 +226,7 @@ fn allocated(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &Erro
     }
 }
 
-/// Addresses and families stay; a second one may come and go.
+/// Addresses and families are immutable; a second one may be added or removed.
 fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
     let is_external_name = |spec: &Value| spec.text("type") == "ExternalName";
     if !is_external_name(spec) && !is_external_name(old) {

@@ -33,7 +33,7 @@ const PER_DEVICE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNode
 pub(super) const ONE_TERM: &str = "must have exactly one node selector term";
 const NOT_PER_DEVICE: &str = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
 
-/// The nodes of a slice are those of one term.
+/// The node selector of a slice has exactly one term.
 pub(crate) fn one_node_selector_term(
     errors: &mut Errors,
     _: &Owner,

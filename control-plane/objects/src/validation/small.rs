@@ -151,7 +151,7 @@ pub(crate) fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &ErrorPath
     }
 }
 
-/// The group of a role is that of RBAC.
+/// The API group of a role reference is RBAC's.
 pub(super) fn default_role_ref(role: &mut Value) {
     set_if_zero(role, "apiGroup", RBAC);
 }

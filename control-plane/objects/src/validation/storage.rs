@@ -114,7 +114,7 @@ pub(crate) fn access_modes(errors: &mut Errors, _: &Owner, modes: &Value, path: 
     }
 }
 
-/// A size is there, well formed and more than nothing.
+/// A valid size greater than zero.
 fn positive(errors: &mut Errors, name: &str, amount: &Value, path: &ErrorPath) {
     if let Some(quantity) = amounts::validate(errors, name, amount, path)
         && quantity.is_zero()

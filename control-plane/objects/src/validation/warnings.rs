@@ -395,14 +395,14 @@ fn of_ports(containers: &[(String, &Value)], warnings: &mut Vec<String>) {
 struct EarlierPorts<'a> {
     /// Address and port of the host, and the path.
     all: Vec<(&'a str, i64, String)>,
-    /// Those with each port of the host.
+    /// The indexes of ports with each host port.
     by_host: FxHashMap<i64, Vec<usize>>,
-    /// Those with each port and address of the host.
+    /// The indexes of ports with each host port and host address.
     by_address: FxHashMap<(i64, &'a str), Vec<usize>>,
 }
 
 impl<'a> EarlierPorts<'a> {
-    /// Those about which there is a warning beside a port with this address and port of the host, in their order.
+    /// The ports that conflict with this host address and host port, in their order.
     fn about(&self, ip: &'a str, host: i64) -> impl Iterator<Item = &(&'a str, i64, String)> {
         let list = |found: Option<&Vec<usize>>| found.cloned().unwrap_or_default();
         let mut indexes = if host == 0 {

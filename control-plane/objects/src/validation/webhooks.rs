@@ -92,7 +92,7 @@ pub(super) fn check_conditions(
     }
 }
 
-/// A list that has entries, of which `*` is the only one.
+/// A list with `*` as its only entry.
 pub(crate) fn wildcard(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
     let entries = list.as_array().map_or(&[][..], Vec::as_slice);
     if entries.is_empty() {
@@ -228,7 +228,7 @@ pub(crate) fn review_versions(errors: &mut Errors, owner: &Owner, _: &Value, pat
     check_review_versions(errors, versions, &REVIEW_VERSIONS, path);
 }
 
-/// Checks the versions of reviews that a webhook understands, of which the API server knows some.
+/// Checks the review versions of a webhook; the API server must support at least one of them.
 pub(crate) fn check_review_versions(
     errors: &mut Errors,
     versions: &[Value],

@@ -87,7 +87,7 @@ pub(crate) fn time_zone(e: &mut Errors, _: &Owner, zone: &Value, path: &ErrorPat
     }
 }
 
-/// The spec of an object, or nothing.
+/// The spec of an object, or null.
 pub(crate) fn spec_of(object: &Value) -> &Value {
     object.part("spec")
 }
@@ -140,7 +140,7 @@ pub(crate) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, 
         );
     };
     let Some(selector) = spec.field("selector") else {
-        // Without a selector nothing matches, except for a ReplicationController, which then selects all pods.
+        // A missing selector matches no pods, except in a ReplicationController, where it matches all.
         if owner.type_name != "core.v1.ReplicationControllerSpec" {
             mismatch(errors);
         }
@@ -266,7 +266,7 @@ pub(super) fn default_set_rollout(spec: &mut Value) {
     }
 }
 
-/// The labels of the template are those of a ReplicationController and its selector, unless it has its own.
+/// The labels and the selector of a ReplicationController default to the labels of its template.
 pub(super) fn default_replication_controller(object: &mut Value) {
     let labels = object
         .at(&["spec", "template", "metadata", "labels"])
@@ -330,7 +330,7 @@ impl KindStrategy for JobStrategy {
             metadata.text("name").to_owned(),
             metadata.text("uid").to_owned(),
         );
-        // In kube-apiserver, labels that default to those of the template are the same map.
+        // In kube-apiserver, labels that default to the labels of the template are the same map.
         let of_template = ["spec", "template", "metadata", "labels"];
         let is_shared = object.at(&of_template) == metadata.field("labels");
         let Some(spec) = existing(object, "spec").filter(|s| !s.flag("manualSelector")) else {
@@ -340,7 +340,7 @@ impl KindStrategy for JobStrategy {
             .and_then(|t| child(t, "metadata"))
             .and_then(|m| child(m, "labels"))
         {
-            // Labels of the user are compared with the expected ones later.
+            // Labels of the user are validated later.
             for label in NAME_LABELS {
                 set_if_absent(labels, label, name.clone());
             }

@@ -1,4 +1,4 @@
-//! The values to which a path leads.
+//! The evaluation of a path.
 
 use super::{JsonPath, PathNode, Slice};
 use serde_json::Value;
@@ -59,7 +59,7 @@ impl Search {
             }
             PathNode::Having(path) => {
                 self.filter(from, |search, entry| {
-                    // An entry in which the path cannot be followed does not have it.
+                    // An entry in which the evaluation fails has no value.
                     let found = search.path(path, vec![entry.clone()]);
                     Some(found.is_some_and(|found| !found.is_empty()))
                 })
@@ -120,7 +120,7 @@ fn fields<'v>(name: &str, from: Found<'v>) -> Found<'v> {
     from.into_iter().filter_map(field).collect()
 }
 
-/// The values within a value. Those of a text are its bytes, as in Go.
+/// The values within a value. For a text, they are its bytes, as in Go.
 fn members<'v>(value: &Cow<'v, Value>) -> Found<'v> {
     match value {
         Cow::Borrowed(Value::Array(list)) => list.iter().map(Cow::Borrowed).collect(),

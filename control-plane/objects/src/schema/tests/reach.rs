@@ -1,4 +1,4 @@
-//! Whether the rules are applied at all: a block below a type that nothing descends to is never read.
+//! Checks that all rules are applied: a block for an unreachable type is never read.
 
 use super::*;
 use crate::access::gr;
@@ -8,7 +8,7 @@ use crate::validation::{engine, strategy};
 use berth_protobuf::facts::ResourceFacts;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The number of places of each kind at which a type is looked for.
+/// The maximum number of examined places of each kind.
 const PLACES_MAX: usize = 12;
 /// A place is no deeper.
 const DEPTH_MAX: usize = 14;
@@ -21,7 +21,7 @@ struct Step {
     in_map: bool,
 }
 
-/// An object in which there is nothing but the way to a place.
+/// An object that contains only the path to a place.
 fn object_at(steps: &[Step]) -> Value {
     let mut value = json!({});
     for step in steps.iter().rev() {
@@ -94,7 +94,7 @@ fn every_block_of_the_rules_is_reached_from_a_served_kind() {
     assert_eq!(unreached, [""; 0]);
 }
 
-/// The kinds without a block, and why. Kubernetes has no rules for those without a reason.
+/// The kinds without a block, and the reasons. Without a reason: Kubernetes has no rules for the kind.
 const WITHOUT_BLOCK: [(&str, &str); 11] = [
     ("Binding", "checked by the registry, and not stored"),
     ("ComponentStatus", "computed when it is read"),
@@ -120,7 +120,7 @@ fn every_served_kind_has_a_block_or_is_known_to_need_none() {
         let object_type = model.object_type(model.find(facts.type_name)?);
         let kind = facts.type_name.rsplit('.').next()?;
         let has_block = !object_type.rules.is_empty() || !object_type.defaults.is_empty();
-        // Objects of older versions are checked in the version in which they are stored.
+        // Objects of older versions are checked in their storage version.
         let is_converted = ["resource.v1beta", "scheduling.v1alpha"]
             .iter()
             .any(|version| facts.type_name.starts_with(version));

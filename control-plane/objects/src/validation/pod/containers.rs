@@ -1,4 +1,4 @@
-//! Validation of the lists of containers: the regular ones, init containers and ephemeral ones.
+//! Validation of the lists of containers: regular, init and ephemeral containers.
 
 use super::{handlers, requests, resources};
 use crate::validation::engine::{run_alone, run_type};

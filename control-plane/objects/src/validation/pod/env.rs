@@ -108,7 +108,7 @@ pub(crate) fn env_from(errors: &mut Errors, _: &Owner, source: &Value, path: &Er
     }
 }
 
-/// Errors of a reference to a field of the pod; `allowed` are the ones that make sense here.
+/// Errors of a reference to a field of the pod; `allowed` are the permitted fields.
 pub(crate) fn validate_field_ref(
     errors: &mut Errors,
     reference: &Value,

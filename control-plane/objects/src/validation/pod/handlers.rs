@@ -39,7 +39,7 @@ pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value,
         };
         run_field(errors, "core.v1.Container", name, container, spec, path);
         let path = path.child(name);
-        // A pod that is not ready is not restarted, so there is nothing to terminate.
+        // A failing readiness probe restarts no container, so it has no termination grace period.
         if name == "readinessProbe" {
             if let Some(seconds) = probe.maybe_int("terminationGracePeriodSeconds") {
                 let at = path.child("terminationGracePeriodSeconds");
@@ -53,7 +53,7 @@ pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value,
     }
 }
 
-/// A handler has one action; `last` is the one that only this sort of handler has.
+/// A handler has one action; `last` is the action that only this sort of handler has.
 fn handler(errors: &mut Errors, owner: &Owner, last: &'static str, path: &ErrorPath) {
     let mut given = false;
     for kind in ["exec", "httpGet", "tcpSocket", last] {

@@ -29,7 +29,7 @@ fn keep(new: &mut Value, old: &Value, take: impl Fn(&mut Value, &Value)) {
     }
 }
 
-/// Returns whether both have the same containers in the same order; each other one is reported.
+/// Returns whether both have the same containers in the same order; differences are reported.
 fn same_containers(new: &Value, old: &Value, errors: &mut Errors) -> bool {
     let mut same = true;
     for list in LISTS {
@@ -78,7 +78,7 @@ pub(super) fn prepare_resize(new: &mut Value, old: &Value) {
     });
 }
 
-/// Errors of a resize, without those of the pod as a whole.
+/// Errors of a resize, without errors of the pod as a whole.
 pub(super) fn validate_resize(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::new();
     let (new_spec, old_spec) = (new.part("spec"), old.part("spec"));
@@ -231,7 +231,7 @@ fn unresized(new: &Value, old: &Value) -> Value {
     container
 }
 
-/// A write of ephemeral containers sets nothing else.
+/// A write of ephemeral containers changes no other field.
 pub(super) fn prepare_ephemeral(new: &mut Value, old: &Value) {
     keep(new, old, |spec, new| {
         copy_field(spec, new, "ephemeralContainers")
@@ -248,7 +248,7 @@ pub(super) fn validate_ephemeral(new: &Value, old: &Value) -> Errors {
         new.part("spec"),
         &ErrorPath::new("metadata.annotations"),
     );
-    // Nothing but a mirror of a static pod can be changed on the node, so this error replaces all others.
+    // A static pod can be changed only on its node, so this error replaces all others.
     if is_mirror(old) {
         let detail = "static pods do not support ephemeral containers";
         let mut only = Errors::new();

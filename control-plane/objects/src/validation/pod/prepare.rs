@@ -91,8 +91,8 @@ pub(crate) fn for_update(new: &mut Value, old: &Value) {
     copy_field(new, old, "status");
 }
 
-/// The statuses that the scheduler and the controllers of claims write into the status of a pod. A write of the status
-/// that leaves it out, such as that of an older component, keeps it; an empty value removes it.
+/// The parts of a pod's status that the scheduler and the controllers of claims write. A write of the status without
+/// them, such as by an older component, keeps them; an empty value removes them.
 const CLAIM_STATUSES: [&str; 3] = [
     "resourceClaimStatuses",
     "extendedResourceClaimStatus",

@@ -32,13 +32,13 @@ fn raise(into: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// Returns whether an init container keeps running beside the containers.
+/// Returns whether an init container is a sidecar.
 pub(crate) fn is_sidecar(container: &Value) -> bool {
     container.text("restartPolicy") == "Always"
 }
 
-/// The effective requests or limits (`list`) of all containers: those that run together are added up, each
-/// init container runs alone beside the sidecars started before it.
+/// The effective requests or limits (`list`) of all containers: the sum of concurrently running containers, or of an
+/// init container and the sidecars started before it, if that is larger.
 pub(crate) fn aggregate(spec: &Value, list: &str) -> Amounts {
     let mut total = Amounts::new();
     for container in spec.items("containers") {
@@ -236,7 +236,7 @@ mod tests {
             "containers": [container(cpu("2")), container(cpu("3"))],
             "initContainers": [container(cpu("4")), sidecar, container(cpu("6"))],
         });
-        // Together: 2 + 3 + 1 = 6; the last init container beside the sidecar: 6 + 1 = 7.
+        // Together: 2 + 3 + 1 = 6; the last init container with the sidecar: 6 + 1 = 7.
         assert_eq!(aggregate(&spec, "requests")["cpu"].value(), 7);
     }
 

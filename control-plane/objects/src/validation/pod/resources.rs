@@ -1,4 +1,4 @@
-//! Validation of requests, limits and claims of containers, and of those of a pod as a whole.
+//! Validation of requests, limits and claims of containers and of whole pods.
 
 use super::requests;
 use crate::validation::errors::{ErrorPath, Errors};

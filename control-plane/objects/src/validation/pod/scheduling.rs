@@ -184,8 +184,8 @@ fn validate_label_keys(
     }
 }
 
-/// Keys that the selector names once more than `matchLabelKeys` accounts for: those keys were merged into the
-/// selector when the pod was created, so that only a second mention is the user's.
+/// Keys of `matchLabelKeys` that the user also lists in the selector. The server merges each key into the selector when
+/// the pod is created, so only a second occurrence is the user's.
 fn keys_repeated_in_selector<'a>(
     keys: &[&'a str],
     selector: Option<&Value>,
@@ -198,7 +198,7 @@ fn keys_repeated_in_selector<'a>(
         .into_iter()
         .map(|(k, _)| k)
         .collect();
-    // Of equal keys, the last one.
+    // The last of equal keys.
     let places: HashMap<&str, (usize, &'a str)> = keys
         .iter()
         .enumerate()

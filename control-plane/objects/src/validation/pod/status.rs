@@ -18,7 +18,7 @@ const IS_NEGATIVE: &str = "must be a non-negative integer";
 /// Condition types that need no check because they are Kubernetes' own.
 const SYSTEM_CONDITIONS: &[&str] = &["PodScheduled", "Ready", "Initialized"];
 
-/// Errors of a write of a pod's status, without those of its metadata that every kind has.
+/// Errors of a write of a pod's status, without common errors of its metadata.
 pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::new();
     let metadata_path = ErrorPath::new("metadata");
@@ -152,7 +152,7 @@ fn validate_transitions(
     }
 }
 
-/// Returns whether the exit of a container may restart all containers of the pod, whatever their own policy.
+/// Returns whether the exit of a container may restart all containers of the pod, independently of their own policies.
 fn restarts_all(spec: &Value) -> bool {
     let lists = ["containers", "initContainers"].iter();
     let mut rules = lists

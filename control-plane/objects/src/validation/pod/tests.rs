@@ -23,7 +23,7 @@ fn pod(spec: Value) -> Value {
     pod
 }
 
-/// A pod whose only container has these fields besides its name and image.
+/// A pod whose only container has these fields in addition to its name and image.
 fn with_container(fields: Value) -> Value {
     let mut container = json!({"name": "c", "image": "a:1"});
     for (name, value) in fields.as_object().into_iter().flatten() {

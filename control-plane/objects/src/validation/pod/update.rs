@@ -18,7 +18,7 @@ const IMMUTABLE: &str = "pod updates may not change fields other than \
 `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// Errors of a change of a pod, without those of its metadata that every kind has.
+/// Errors of a change of a pod, without common errors of its metadata.
 pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::new();
     let path = ErrorPath::new("spec");
@@ -186,7 +186,8 @@ fn take_over_mutable(rest: &mut Value, old: &Value) {
     }
 }
 
-/// A gated pod may be narrowed (rules API-10 and API-11); what was checked is set to what it was.
+/// The placement of a gated pod may be narrowed (rules API-10 and API-11); checked fields are reset to their old
+/// values.
 fn validate_gated(errors: &mut Errors, rest: &mut Value, old: &Value, path: &ErrorPath) {
     if rest.field("nodeSelector") != old.field("nodeSelector") {
         let empty = Map::new();
@@ -282,7 +283,8 @@ fn validate_node_affinity(
     }
 }
 
-/// Returns whether a term only got more requirements. A term without any matches nothing and has to stay so.
+/// Returns whether requirements were only added to a term. A term without requirements matches nothing and must stay
+/// unchanged.
 fn is_narrower(after: &Value, before: &Value) -> bool {
     let lists = ["matchExpressions", "matchFields"];
     if lists.iter().all(|l| before.items(l).is_empty()) {

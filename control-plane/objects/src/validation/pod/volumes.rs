@@ -18,8 +18,7 @@ const TYPE: &str = "core.v1.Volume";
 const SOUND: &str = "volumes without errors";
 const HOST_PATH_TYPES: &[&str] = &values!(core.v1.HostPathVolumeSource.type);
 
-/// The sources of volumes in the order in which upstream looks at them, and the name under which a second one
-/// is reported.
+/// The sources of volumes in upstream's order, and the field of the error for a second source.
 const SOURCES: &[(&str, &str)] = &[
     ("emptyDir", "emptyDir"),
     ("hostPath", "hostPath"),
@@ -159,7 +158,7 @@ impl<'a> SoundVolumes<'a> {
             };
         };
         let volumes = spec.value.items("volumes");
-        // The check of the volumes comes before those of the containers, and has found them.
+        // The volumes are checked before the containers, so their faults are reported already.
         let indexes = spec.kept_entries(SOUND, || {
             let mut sound = FxHashMap::default();
             for (i, volume) in volumes.iter().enumerate() {
@@ -185,7 +184,7 @@ fn validate_one(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Error
         if volume.field(source).is_none() {
             continue;
         }
-        // The first source counts; each further one is an error.
+        // The first source is valid; each further source is an error.
         if given {
             errors.forbidden(
                 &path.child(reported_as),

@@ -540,7 +540,7 @@ fn the_scheduling_of_a_job_stays_but_for_the_count() {
         change(count(2), all),
         null(".disruptionMode", "field is immutable")
     );
-    // The template of a CronJob is for the Jobs to come.
+    // The template of a CronJob applies to future Jobs.
     let cron_jobs = strategy(gr("batch", "cronjobs"));
     let cron_job = |scheduling: Value| {
         let mut cron_job = json!({

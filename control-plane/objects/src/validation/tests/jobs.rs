@@ -96,7 +96,7 @@ fn a_suspended_job_changes_where_its_pods_run_and_what_they_request() {
         let new = with(&old, &format!("/spec/template/metadata/{place}"), changed);
         assert_eq!(update(&new, &old), [""; 0], "{place}");
     }
-    // A Job that runs, or whose pods still run, changes nothing.
+    // A running Job, or a Job with running pods, is immutable.
     let running = job(json!({}));
     let mut stopping = with(
         &old,

@@ -361,7 +361,7 @@ fn malformed_slices_are_named() {
     }
 }
 
-/// The texts are those of kube-apiserver 1.36, whose errors show values as Go's JSON encoder prints them. Until 1.33 an
+/// The texts equal kube-apiserver 1.36's, whose errors show values as Go's JSON encoder prints them. Until 1.33 an
 /// absent value was shown as `"null"`.
 #[test]
 fn errors_show_absent_and_empty_values_as_go_does() {

@@ -3,7 +3,7 @@
 use super::kinds::{created, printed, with};
 use super::*;
 
-/// A kind, a valid object of it, and changes with the one error that each leads to.
+/// A kind, a valid object of it, and changes with the one resulting error.
 type Mistakes = (
     GroupResource,
     Value,

@@ -76,7 +76,7 @@ fn validate_user(errors: &mut Errors, user: &Value, path: &ErrorPath) {
 /// The resources that a container requests.
 struct RequestedResources<'a> {
     requests: &'a Value,
-    /// The claims that it uses: their names, with that of the request after a slash if only one is used.
+    /// The used claims by name, followed by a slash and the request if only one request is used.
     claims: HashSet<String>,
 }
 
@@ -103,7 +103,7 @@ fn allocated(
 ) {
     let name = resource.text("name");
     if let Some(requested) = requested {
-        // A name with this prefix is that of a claim of the container.
+        // A name with this prefix refers to a claim of the container.
         let (is_known, fault) = if let Some(claim) = name.strip_prefix("claim:") {
             (requested.claims.contains(claim), NOT_A_CLAIM)
         } else {
@@ -139,7 +139,7 @@ fn allocated(
     }
 }
 
-/// Errors of the requests of a claim that stand for extended resources of containers.
+/// Errors of the requests of a claim that represent extended resources of containers.
 pub(super) fn validate_mappings(
     errors: &mut Errors,
     status: &Value,

@@ -6,15 +6,15 @@ use super::*;
 /// Changes the spec of a pod.
 type Apply = fn(&mut Value);
 
-/// A part of a pod: how it is changed, and the errors about that.
+/// A change of a part of a pod, and its errors.
 struct Change {
     name: &'static str,
     apply: Apply,
-    /// The time at which the pod was gated: the beginnings of the errors.
+    /// For a gated pod: the prefixes of the errors.
     gated: &'static [&'static str],
-    /// Whether the spec may not change so, gated or not.
+    /// Whether the change is forbidden for all pods.
     forbidden: bool,
-    /// Whether a pod that was not gated may not change so.
+    /// Whether the change is forbidden for pods that were not gated.
     needs_gate: bool,
 }
 

@@ -78,7 +78,7 @@ fn a_gates_name_is_a_qualified_name() {
     }
 }
 
-/// API-3: names are printed as Go quotes them: what cannot be seen is spelled out.
+/// API-3: names are quoted as in Go: invisible characters are escaped.
 #[test]
 fn names_are_quoted_so_that_everything_is_seen() {
     for (name, quoted) in [
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// API-4, case 4: every further gate of a name is a duplicate, whatever else is wrong with it.
+/// API-4, case 4: every further gate of a name is a duplicate, in addition to its other faults.
 #[test]
 fn a_gate_that_is_listed_again_is_a_duplicate() {
     check(
@@ -152,8 +152,8 @@ fn a_gate_that_is_listed_again_is_a_duplicate() {
     );
 }
 
-/// API-2, API-5, API-6, case 5: a pod with gates has no node, static pods included. What is wrong with the gates is
-/// reported besides.
+/// API-2, API-5, API-6, case 5: a pod with gates has no node, including static pods. Faults of the gates are reported
+/// in addition.
 #[test]
 fn a_gated_pod_has_no_node() {
     let mut spec = gates(&["foo", "foo"]);
@@ -223,8 +223,8 @@ fn gates_in_templates_have_to_be_sound() {
     }
 }
 
-/// API-1, API-7, API-8, cases 6 to 9: gates only go, one by one or all at once. A new gate is reported at its name;
-/// their order means nothing.
+/// API-1, API-7, API-8, cases 6 to 9: gates are only removed, one by one or all at once. A new gate is reported at its
+/// name; their order has no meaning.
 #[test]
 fn gates_only_go() {
     let new = |i: usize, name: &str| {
@@ -272,8 +272,8 @@ fn gates_only_go() {
     }
 }
 
-/// API-14, case 20: what the server makes of the status of a new pod. A condition that the client sent goes with the
-/// rest of the status.
+/// API-14, case 20: the status that the server sets on a new pod. The client's conditions are dropped with the rest of
+/// the status.
 #[test]
 fn a_gated_pod_states_so_from_the_beginning() {
     let now = "2026-01-01T00:00:00Z";

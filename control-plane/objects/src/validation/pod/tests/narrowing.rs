@@ -35,7 +35,7 @@ fn term() -> impl Strategy<Value = Value> {
     )
 }
 
-/// The constraints that decide on which nodes a pod may run: the selector, and the terms if there are any.
+/// The constraints that select the nodes of a pod: the selector, and the terms if there are any.
 fn placement() -> impl Strategy<Value = Value> {
     let selector = prop::collection::btree_map("[ab]", "[12]", 0..3);
     (selector, prop::collection::vec(term(), 0..3)).prop_map(|(selector, terms)| {
@@ -85,7 +85,7 @@ fn meets(requirement: &Value, value: Option<&str>) -> bool {
     }
 }
 
-/// Returns whether a pod may run on a node: by the definition, nothing else.
+/// Returns whether a pod may run on a node, by the definition alone.
 fn may_run(spec: &Value, node: &str, labels: &[(&str, &str)]) -> bool {
     let value = |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
     let selector = spec.labels("nodeSelector");
@@ -126,7 +126,7 @@ fn gated(mut spec: Value, is_gated: bool) -> Value {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// API-9 to API-11: an update of a gated pod that is accepted opens no node to it, also when the gate goes with it.
+    /// API-9 to API-11: an accepted update of a gated pod adds no eligible node, also if it removes the gate.
     #[test]
     fn what_is_accepted_only_narrows(
         (old, new) in placement().prop_flat_map(|old| (Just(old.clone()), changed(old))),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The way in which the error of everything that may not change begins.
+/// The prefix of the error for immutable fields.
 pub(super) const NOT_SPEC: &str = "spec: Forbidden: pod updates may not change fields other than";
 
 /// A requirement that a label is there.
@@ -159,8 +159,8 @@ fn what_may_change_in_any_pod() {
     );
 }
 
-/// API-11, cases 13, 16 and 18: where no term was required, anything may be; an absent affinity may be added
-/// with node affinity alone.
+/// API-11, cases 13, 16 and 18: without required terms, any terms may be added; an absent affinity may be added with
+/// node affinity only.
 #[test]
 fn what_was_not_required_may_be() {
     let required = json!({"requiredDuringSchedulingIgnoredDuringExecution":
@@ -216,7 +216,7 @@ fn what_was_not_required_may_be() {
             json!({"podAffinity": near}),
             false,
         ),
-        // No field for nodes and no field at all are different things to upstream.
+        // Upstream distinguishes an empty node affinity from an absent one.
         ("nothing, an empty affinity", json!(null), json!({}), false),
         ("empty", json!({}), json!({"nodeAffinity": both}), true),
         (
