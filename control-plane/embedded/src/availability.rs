@@ -1,4 +1,5 @@
-//! When what was applied is available, for `berth up --wait`: as `kubectl wait` and `kubectl rollout status` see it.
+//! Waits until applied objects are available, for `berth up --wait`, by the criteria of `kubectl wait` and `kubectl
+//! rollout status`.
 
 use crate::apply::Applied;
 use berth_edge::exit::CommandFailure;
@@ -15,7 +16,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// Waits until the nodes are ready and the applied objects are available.
 ///
 /// # Errors
-/// Names some of those that are not when the time has passed.
+/// Names some unavailable objects when the time has passed.
 pub async fn wait(
     api: &dyn Access,
     applied: &[Applied],

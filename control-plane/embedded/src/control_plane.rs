@@ -20,14 +20,14 @@ pub const SCHEDULER_EXTENSION: &str = "berth.dev/scheduler";
 
 /// The default number of nodes.
 pub const NODES_DEFAULT: usize = 3;
-/// The parts beside the API server.
+/// The components of the control plane other than the API server.
 #[derive(Debug, Clone, Default)]
 pub struct ControlPlaneOptions {
     /// The controllers that run.
     pub controllers: berth_controllers::Selection,
     /// Simulated nodes.
     pub nodes: kubelet::KubeletOptions,
-    /// Whether kubelets run: for the nodes above, and for those that users create.
+    /// Whether kubelets run, for the nodes above and for nodes of users.
     pub kubelets: bool,
 }
 
@@ -77,7 +77,7 @@ pub fn write_kubeconfig(
 }
 
 impl ControlPlane {
-    /// Starts what runs beside an API server, in the order in which it depends on each other.
+    /// Starts the components other than the API server, in the order of their dependencies.
     ///
     /// # Errors
     /// Names what could not be had, and the way out.
@@ -188,7 +188,7 @@ async fn start_nodes(
     let shown = Arc::clone(&bar);
     let progress = move |made: usize| {
         if shown.is_hidden() && begun.elapsed() > PROGRESS_AFTER {
-            // Draws nothing where the output is no terminal.
+            // Draws only on a terminal.
             shown.set_draw_target(ProgressDrawTarget::stderr());
         }
         shown.set_position(made as u64);

@@ -45,7 +45,7 @@ pub struct ClusterOptions {
     pub nodes: usize,
     /// The number of GPUs that each node has, for resource claims.
     pub gpus_per_node: u32,
-    /// Whether controllers run: Deployments have pods, namespaces end, owners take their objects with them.
+    /// Whether controllers run: Deployments have pods, namespaces are deleted, dependants are garbage-collected.
     pub controllers: bool,
     /// Whether the scheduler runs.
     pub scheduler: bool,
@@ -109,7 +109,7 @@ impl EmbeddedCluster {
     pub async fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
         let (ready, started) = oneshot::channel();
         let (stop, stopping) = oneshot::channel();
-        // The cluster has a runtime of its own: that of a test may have one thread, which the test itself blocks.
+        // The cluster has its own runtime: the runtime of a test may have a single thread, which the test blocks.
         let thread = std::thread::Builder::new()
             .name("berth-cluster".to_owned())
             .spawn(move || run(&options, ready, stopping))

@@ -1,6 +1,6 @@
-//! Berth in the place of envtest's programs: under the name `kube-apiserver` it takes the flags of kube-apiserver,
-//! under the name `etcd` it answers health checks, and `berth envtest DIR` writes a folder with both for
-//! KUBEBUILDER_ASSETS.
+//! Berth as a replacement for envtest's programs: under the name `kube-apiserver` it accepts the flags of
+//! kube-apiserver, under the name `etcd` it answers health checks, and `berth envtest DIR` writes a folder with both
+//! for KUBEBUILDER_ASSETS.
 //!
 //! envtest (controller-runtime's pkg/envtest) starts the two programs, waits for `/health` and `/healthz`, and stops
 //! them with SIGTERM. By default this control plane is as bare as envtest's: no controllers, no nodes, no scheduler.

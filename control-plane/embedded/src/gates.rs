@@ -27,8 +27,8 @@ pub fn groups(text: &str) -> GroupGates {
     }
 }
 
-/// The API of a release with feature gates. `text` is the command line from which the gates were read: it names gates
-/// of the API server that the scheduler does not have.
+/// The API of a release with feature gates. `text` is the command line with the gates, including gates of the API
+/// server that the scheduler does not have.
 pub fn api(features: &FeatureGates, text: &str) -> ApiRelease {
     let mut api = ApiRelease::of(features.release());
     for name in ApiRelease::gates() {
@@ -66,7 +66,7 @@ mod tests {
                     GateState::Known(spec) => Some(spec.on),
                     GateState::Removed => Some(true),
                 };
-                // A feature of which the scheduler has no part may be on in the embedded API server.
+                // A feature without a part in the scheduler may be on in the embedded API server.
                 let may_differ = feature.support() == Support::Missing;
                 assert!(of_api == expected || may_differ, "{name} in {release}");
             }

@@ -1,5 +1,6 @@
-//! The control plane in one process: the API server with its controllers and simulated nodes, as commands start it, within a
-//! test ([`EmbeddedCluster`]), and in place of envtest's programs. A scheduler in the same process uses only its API.
+//! The control plane in one process: the API server with its controllers and simulated nodes, started by commands,
+//! within a test ([`EmbeddedCluster`]), and as a replacement for envtest's programs. A scheduler in the same process
+//! uses only its API.
 
 // It asks the clock, opens files and sockets, and starts threads.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -1,4 +1,4 @@
-//! Manifests given on the command line: read and checked before anything is started.
+//! Manifests of the command line, read and checked before any component starts.
 
 use berth_edge::exit::CommandFailure;
 use berth_objects::schema;
@@ -115,7 +115,7 @@ fn read(file: &Path, documents: &mut Vec<ManifestDocument>) -> Result<(), Comman
     parse(&shown, &text, documents)
 }
 
-/// No more is taken in than is wanted, whatever the file claims to be: a pipe has no size.
+/// Reading stops at the limit, independently of the reported size: a pipe has none.
 fn take(shown: &str, file: impl Read) -> Result<String, CommandFailure> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1)
@@ -143,7 +143,7 @@ fn parse(
             ))
         };
         let parsed = schema::parse_yaml(text.as_bytes()).map_err(|e| malformed(e.to_string()))?;
-        // A field that occurs twice is usually a mistake; the last one would count silently.
+        // A duplicate field is usually a mistake; the last one would be used silently.
         if let Some(twice) = parsed.duplicate_fields.first() {
             return Err(malformed(format!("{twice} occurs twice")));
         }

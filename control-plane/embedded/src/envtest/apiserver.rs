@@ -41,11 +41,11 @@ const ABSENT_ADMISSION_PLUGINS: &str = "AlwaysAdmit AlwaysDeny AlwaysPullImages 
     LimitPodHardAntiAffinityTopology NamespaceAutoProvision NodeDeclaredFeatureValidator \
     OwnerReferencesPermissionEnforcement PersistentVolumeClaimResize PodNodeSelector PodSecurity \
     PodTolerationRestriction";
-/// Those whose checks Berth always makes: they are on.
+/// Plugins whose checks Berth always makes.
 const FIXED_ADMISSION_PLUGINS: &str = "CertificateApproval CertificateSigning CertificateSubjectRestriction \
     NamespaceExists NodeRestriction";
 
-/// The parts beside the API server, by the environment.
+/// The components other than the API server, from the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Beside {
     controllers: Selection,
@@ -54,8 +54,8 @@ struct Beside {
 }
 
 impl Beside {
-    /// Reads the variables BERTH_CONTROLLERS, BERTH_NODES and BERTH_SCHEDULER. Without them nothing runs beside the API
-    /// server, as in envtest.
+    /// Reads the variables BERTH_CONTROLLERS, BERTH_NODES and BERTH_SCHEDULER. Without them only the API server runs,
+    /// as in envtest.
     ///
     /// # Errors
     /// Names the variable that cannot be read.
@@ -179,8 +179,7 @@ fn server_options(given: &Given) -> Result<(ServerOptions, Vec<String>), Command
     Ok((options, notes))
 }
 
-/// The range of the addresses of Services: one of IPv4 addresses, before or after one of IPv6 addresses, from which
-/// none are allocated.
+/// The range of Service addresses: an IPv4 range, before or after an IPv6 range, which is not used.
 fn service_range(given: &Given, notes: &mut Vec<String>) -> Result<Option<String>, CommandFailure> {
     let flag = "service-cluster-ip-range";
     let (v6, v4): (Vec<&str>, Vec<&str>) = given
@@ -220,8 +219,8 @@ fn read_file(flag: &str, path: impl AsRef<Path>) -> Result<String, CommandFailur
         .map_err(|e| wrong(flag, format!("failed to read {}: {e}", path.display())))
 }
 
-/// The certificate of `--tls-cert-file`, or the one in `--cert-dir`, which is made when it is not there; `None` without
-/// these flags.
+/// The certificate of `--tls-cert-file`, or the certificate in `--cert-dir`, generated if it does not exist; `None`
+/// without these flags.
 fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, CommandFailure> {
     let pair = (
         given.last("tls-cert-file"),
@@ -481,7 +480,7 @@ mod tests {
         assert_eq!(switches, [false, false, true, true]);
         let policies = off("MutatingAdmissionPolicy,ValidatingAdmissionPolicy");
         assert!(!policies.mutating_admission_policy && !policies.validating_admission_policy);
-        // These are off in any case, and those on.
+        // Plugins that are always off, and plugins that are always on.
         assert_eq!(off("PodSecurity,DefaultIngressClass"), off(""));
         let enabled = given(&["--enable-admission-plugins=NodeRestriction,ResourceQuota"]);
         let (options, notes) = server_options(&enabled).expect("valid");

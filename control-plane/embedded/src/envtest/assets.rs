@@ -42,13 +42,13 @@ pub fn run(args: &EnvtestArgs) -> Result<(), CommandFailure> {
     )
 }
 
-/// A word for `eval` in a shell: in quotes unless every character stands for itself.
+/// A word for `eval` in a shell, quoted if it contains special characters.
 fn quoted(word: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.into();
     }
-    // Within single quotes nothing is expanded; a single quote ends them.
+    // Single quotes prevent all expansions; a single quote ends them.
     format!("'{}'", word.replace('\'', r"'\''")).into()
 }
 
@@ -63,7 +63,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
     candidates.find(|candidate| candidate.is_file())
 }
 
-/// Puts a program at a path. What an earlier run of the command has put there is replaced, and nothing else.
+/// Writes a program to a path. Replaces only programs of an earlier run of the command.
 fn put(program: &Path, at: &Path, args: &EnvtestArgs) -> Result<(), CommandFailure> {
     let exists = at.symlink_metadata().is_ok();
     if exists && !is_ours(at) && !args.force {

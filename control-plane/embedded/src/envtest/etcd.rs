@@ -1,5 +1,5 @@
-//! Berth under the name `etcd`, for programs that start an etcd before a kube-apiserver. The API server of Berth keeps
-//! the objects itself, so this process answers health checks and stores nothing.
+//! Berth under the name `etcd`, for programs that start etcd before kube-apiserver. The API server of Berth stores the
+//! objects itself, so this process answers health checks and stores nothing.
 
 use berth_edge::exit::CommandFailure;
 use berth_edge::logs::{self, LogOptions};
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// The version of etcd that Kubernetes 1.36 comes with, for programs that ask.
+/// The version of etcd in Kubernetes 1.36, for programs that ask.
 const VERSION: &str = "3.6.8";
 /// The default address of etcd.
 const CLIENTS_DEFAULT: &str = "http://localhost:2379";
