@@ -3,9 +3,9 @@
 //! Repeated fields and the entries of maps are read as far as they follow each other, as Kubernetes writes them.
 //! [`crate::envelope::Envelope::decode_any_order`] accepts other orders.
 //!
-//! Functions that are generic over a visitor are compiled for each type that is decoded. So a visitor that expects a
-//! scalar or a struct is called with nothing else, and scalars are read by functions without a visitor ([`Scalar`]). JSON
-//! within a message is for visitors of any value, and for a type named `RawJson`.
+//! Functions that are generic over a visitor are compiled for each decoded type. To limit this, a visitor that expects
+//! a scalar or a struct receives only that, and scalars are read by functions without a visitor ([`Scalar`]). JSON
+//! within a message is available to visitors of any value, and to a type named `RawJson`.
 
 use self::collections::{Entries, ListItems, MapPairs};
 use self::scalar::{Scalar, first};
@@ -177,11 +177,11 @@ struct NextValue<'de> {
     wire: Wire<'de>,
 }
 
-/// The fields of a message, those of embedded messages included.
+/// The fields of a message, including embedded messages.
 struct MessageFields<'a, 'de> {
     budget: &'a Budget,
     depth: u8,
-    /// The fields before those of the message.
+    /// The fields before the fields of the message.
     head: &'static [&'static str],
     type_meta: [&'de str; 2],
     inner: Run<'de>,
@@ -225,7 +225,7 @@ impl<'a, 'de> MessageFields<'a, 'de> {
         }
     }
 
-    /// The name of the next field, whose value is the next one. It is generic over no visitor, so that it is compiled once.
+    /// The name of the next field; its value follows. Not generic over a visitor, so that it is compiled once.
     fn next_name(&mut self) -> Result<Option<&'static str>, ProtobufError> {
         if let [name, rest @ ..] = self.head {
             let at = self.type_meta.len() - self.head.len();
@@ -304,7 +304,7 @@ impl ProtobufField {
     fn is_left_out(&self, wire: Wire<'_>) -> bool {
         let is_zero = matches!(wire, Wire::Varint(0) | Wire::Bytes(&[]));
         match self.shape {
-            // No time at all; the zero of Unix is written with its seconds.
+            // The absent time; the zero of Unix is written with its seconds.
             ValueShape::Time | ValueShape::MicroTime => is_zero,
             ValueShape::Bool
             | ValueShape::Int32

@@ -29,7 +29,7 @@ pub const MACHINERY: [&str; 5] = [
 /// The contents of the tables.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// Every resource, in the order in which discovery lists them.
+    /// Every resource, in the order of discovery.
     pub resources: Vec<ResourceFacts>,
     /// Every type. A [`TypeId`] is an index.
     pub types: Vec<TypeFacts>,
@@ -53,7 +53,7 @@ pub struct ResourceFacts {
     pub plural: &'static str,
     /// The name of one.
     pub singular: &'static str,
-    /// Whether objects live in a namespace.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
     /// Abbreviations for the command line.
     pub short_names: Vec<&'static str>,
@@ -95,11 +95,11 @@ pub struct TypeFacts {
     pub name: &'static str,
     /// Whether objects of this type are owned as a whole.
     pub atomic: bool,
-    /// Whether it has the fields `apiVersion` and `kind` besides.
+    /// Whether it also has the fields `apiVersion` and `kind`.
     pub object: bool,
     /// Its own fields, in the order of the tables.
     pub fields: Vec<FieldFacts>,
-    /// The first release whose published types have it. Objects of earlier releases can be kept in it, too: those of
+    /// The first release that publishes the type. It can also be the storage type of earlier releases, for objects of
     /// an older version of its group.
     since: Option<&'static str>,
 }
@@ -107,7 +107,7 @@ pub struct TypeFacts {
 /// A field of a type.
 #[derive(Debug)]
 pub struct FieldFacts {
-    /// The name in JSON; [`FieldFacts::EMBEDDED`] if the fields of its type are those of the type around it.
+    /// The name in JSON; [`FieldFacts::EMBEDDED`] if the fields of its type are inlined.
     pub name: &'static str,
     /// The number in protobuf, if it is known.
     pub number: Option<u8>,
@@ -126,7 +126,7 @@ pub struct FieldFacts {
 /// The shapes of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueShape {
-    /// Any JSON value; nothing below is checked.
+    /// Any JSON value; its members are not checked.
     Any,
     /// Any JSON object (`RawExtension`). In protobuf it is a message with the bytes of JSON.
     Raw,
@@ -228,7 +228,7 @@ impl Facts {
             mut facts, lines, ..
         } = reader;
         for (at, since, line) in lines {
-            // A type that is new as a whole does not depend on the release: what refers to it does.
+            // A new type does not depend on the release itself: the fields that refer to it do.
             let is_new = facts.types.get(at).is_some_and(|of| of.since == since);
             let since = since.filter(|_| !is_new);
             match (facts.field(since, line), facts.types.get_mut(at)) {
@@ -324,15 +324,15 @@ impl FieldFacts {
     pub const EMBEDDED: &str = "^";
 }
 
-/// Reads the lines of the tables, except those of fields, which it collects.
+/// Reads the lines of the tables, and collects the lines of fields.
 #[derive(Default)]
 struct FactsReader {
     facts: Facts,
     /// The lines of fields, with the index of the type and the first release that has the field.
     lines: Vec<(usize, Option<&'static str>, &'static str)>,
-    /// Whether the lines are those of the first table.
+    /// Whether the lines belong to the first table.
     is_first: bool,
-    /// The release of the lines, unless they are of every known one.
+    /// The release of the lines, if they do not apply to all known releases.
     since: Option<&'static str>,
     /// The resource or type that the lines below it are about.
     current: Option<Current>,
@@ -381,8 +381,8 @@ impl FactsReader {
         Some(())
     }
 
-    /// The place of a resource in the order in which discovery lists them. The first table has that order; a resource
-    /// of another table follows those of its group that have its version or a newer one.
+    /// The position of a resource in the order of discovery. The first table has that order; a resource of another
+    /// table follows the resources of its group with the same or a newer version.
     fn place_of(&self, resource: &ResourceFacts) -> usize {
         let known = &self.facts.resources;
         if self.is_first {

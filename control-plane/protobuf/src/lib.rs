@@ -1,14 +1,14 @@
 //! Kubernetes' protobuf as a serde format.
 //!
-//! [`facts`] reads the tables of Kubernetes' types. [`Types`] has their fields by their numbers. [`decode`] reads
-//! a message of such a type into any type that implements `Deserialize`, the one that reads the API's JSON: the keys
-//! are the names of the fields in JSON, and what the JSON of Kubernetes leaves out is left out. [`encode`] writes the
-//! message of a JSON value. [`envelope`] has what surrounds messages in requests, answers and watches.
+//! [`facts`] reads the tables of Kubernetes' types. [`Types`] has their fields by number. [`decode`] reads a message of
+//! such a type into any type that implements `Deserialize` for the API's JSON: keys are JSON field names, and fields
+//! that Kubernetes omits in JSON are omitted. [`encode`] writes the message of a JSON value. [`envelope`] has the
+//! framing of messages in requests, answers and watches.
 //!
 //! A field that a type of [`Types`] does not have is skipped. Input that is truncated or malformed is an error that
 //! names the kind and the field.
 //!
-//! **Architecture invariant:** no I/O. Nothing here panics on input, and the work for one object is limited.
+//! **Architecture invariant:** no I/O. This crate does not panic on input, and the work for one object is limited.
 
 mod decode;
 mod encode;

@@ -10,8 +10,8 @@ use crate::wire::{Reader, Wire, Writer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The message with its fields by number. Of a scalar that is there several times the last one counts, and messages are
-/// merged, as the format has it. Unknown fields are dropped when others are moved.
+/// The message with its fields by number. As the format specifies, the last of several scalars counts, and several
+/// messages are merged. Unknown fields are dropped if others are moved.
 ///
 /// # Errors
 /// When the message is truncated or nested too deep.

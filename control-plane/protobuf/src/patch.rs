@@ -1,8 +1,8 @@
 //! Changes of a few fields of a message that leave the bytes of all others as they are.
 //!
-//! The change is given as a strategic merge patch or a JSON merge patch (RFC 7396). What it does not name is copied
-//! byte for byte, with fields that [`Types`] does not have. A server that computes such a patch itself decodes the
-//! whole object and encodes it again, and then compares fields such as the parameters of device drivers as bytes.
+//! The change is given as a strategic merge patch or a JSON merge patch (RFC 7396). Fields that it does not name, and
+//! fields that [`Types`] does not have, are copied byte for byte. A server that computes such a patch itself decodes
+//! the whole object and encodes it again, and then compares fields such as the parameters of device drivers as bytes.
 
 use crate::ProtobufError;
 use crate::decode::{DEPTH_MAX, text, too_deep};
@@ -28,8 +28,8 @@ pub enum PatchKind {
 }
 
 impl Envelope<'_> {
-    /// The object in its envelope, after a patch. In the patch, a string in the place of JSON that is kept as bytes
-    /// (`RawExtension`) is the text of that JSON.
+    /// The object in its envelope, after a patch. If the patch has a string for a field with raw JSON (`RawExtension`),
+    /// the string is the text of that JSON.
     ///
     /// # Errors
     /// When the kind has no message, when the message is malformed, and for a patch that names a field that the type
@@ -92,7 +92,7 @@ impl Patching {
             let before = reader.rest();
             let field = reader.next_field()?;
             let number = field.map_or(u32::MAX, |(number, _)| number);
-            // Each change is written in the place of its field.
+            // Each change is written at the position of its field.
             while let Some(change) = changes.next_if(|change| change.number <= number) {
                 self.change(writer, &change, bytes)
                     .map_err(|error| error.within(change.field.name))?;
@@ -143,7 +143,7 @@ impl Patching {
                 let mut inner = Writer::with_capacity(bytes.len());
                 self.message(&mut inner, Types::get().at(*at), bytes, patch)?;
                 let inner = inner.into_bytes();
-                // A patch that sets nothing does not make an absent field.
+                // An empty patch does not create an absent field.
                 if !(inner.is_empty() && known.is_empty()) {
                     writer.bytes(number, &inner);
                 }
@@ -156,7 +156,7 @@ impl Patching {
         }
     }
 
-    /// Writes the objects of a list after those of the patch are merged into it by their key.
+    /// Writes the objects of a list, merged by their key with the objects of the patch.
     fn entries(
         &mut self,
         writer: &mut Writer,

@@ -1,4 +1,4 @@
-//! Messages of which a part is malformed: the parts that can be read.
+//! Partly malformed messages: the readable parts.
 
 use crate::decode::{DEPTH_MAX, Object};
 use crate::facts::ValueShape;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 impl Object<'_> {
-    /// The JSON of the parts that can be read, and the other ones.
+    /// The JSON of the readable parts, and the unreadable fields.
     pub fn readable(self) -> (Value, Vec<UnreadField>) {
         let mut unread = Vec::new();
         let object = readable(self.message(), self.bytes(), ("", 0), &mut unread);

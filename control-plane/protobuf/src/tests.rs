@@ -244,7 +244,7 @@ fn times_of_every_year_are_read_and_written() {
     }
 }
 
-/// Q-87b: a message of which a part is malformed.
+/// Q-87b: a partly malformed message.
 #[test]
 fn the_parts_of_a_malformed_message_that_can_be_read_are() {
     // ObjectMeta: name is 1. PodSpec: containers is 2, nodeName 10, priority 25 (a varint).
@@ -309,7 +309,7 @@ fn zeros_that_json_leaves_out_are_left_out() {
     assert_eq!(pod, Ok(expected));
 }
 
-/// Fields of newer versions are skipped, whatever their wire type.
+/// Fields of newer versions are skipped, for any wire type.
 #[test]
 fn unknown_fields_are_skipped() {
     let unknown = [
@@ -372,7 +372,7 @@ fn bodies_that_are_written_can_be_read() {
     );
 }
 
-/// Integers of repeated fields come one by one from Kubernetes, and packed from newer encoders.
+/// Kubernetes writes integers of repeated fields one by one, newer encoders pack them.
 #[test]
 fn repeated_integers_may_be_packed() {
     // PodSecurityContext (14 of PodSpec): supplementalGroups is 4.
@@ -385,7 +385,7 @@ fn repeated_integers_may_be_packed() {
     }
 }
 
-/// Every field of every type has a number and a shape, and each number one field.
+/// Every field of every type has a number and a shape, and each number has one field.
 #[test]
 fn every_line_of_the_facts_is_understood() {
     let mut name = "";
@@ -603,7 +603,7 @@ fn misfit<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> String {
     decoded.expect_err("another type").to_string()
 }
 
-/// A map of which all values have this type.
+/// A map whose values all have this type.
 #[derive(Debug, serde::Deserialize)]
 #[serde(transparent)]
 struct Only<T>(

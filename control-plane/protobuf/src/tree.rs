@@ -116,13 +116,14 @@ impl<'a> Tree<'a> {
         Branch(&self.0)
     }
 
-    /// Reads the value that comes next.
+    /// Reads the next value.
     fn next(&mut self, name: Cow<'a, str>) -> Next<'_, 'a> {
         Next { tree: self, name }
     }
 }
 
-/// A value of a tree: the first of these entries, which the entries of what it contains follow. Others may come then.
+/// A value of a tree: the first of these entries, followed by the entries of its contents. Unrelated entries may
+/// follow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Branch<'t, 'a>(&'t [TreeEntry<'a>]);
 

@@ -1,6 +1,6 @@
 //! The messages of Kubernetes' types: which field has which number, name and shape.
 //!
-//! They are those of the [`Facts`] about Kubernetes' types.
+//! They are read from the [`Facts`] about Kubernetes' types.
 
 use crate::facts::{Facts, FieldFacts, MACHINERY, TypeId, ValueShape, words};
 use rustc_hash::FxHashMap;
@@ -45,7 +45,7 @@ pub(crate) struct ProtobufField {
     /// The name in JSON.
     pub(crate) name: &'static str,
     pub(crate) shape: &'static ValueShape,
-    /// Whether JSON leaves the field out when it is zero. Protobuf has no such rule: the message contains the zero.
+    /// Whether JSON omits the field when it is zero. Protobuf has no such rule: the message contains the zero.
     pub(crate) omits_zero: bool,
     /// The effect of a strategic merge patch on the values of a list.
     pub(crate) merge: ListMerge,

@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A message without the field at a path of numbers: that of a field, of a field of its message, and so on.
+/// A message without the field at a path of field numbers through nested messages.
 ///
 /// # Errors
 /// When the bytes end within a field.

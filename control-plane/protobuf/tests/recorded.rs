@@ -37,14 +37,12 @@ fn both_forms_of_an_object_are_decoded_alike() {
     }
 }
 
-/// An object without white space: the parameters of drivers are kept as they came, and Go writes them compactly in
-/// JSON.
+/// An object without white space: parameters of drivers are kept unchanged, and Go writes them compactly in JSON.
 fn shown(object: &Object) -> String {
     format!("{object:?}").split_whitespace().collect()
 }
 
-/// Not only the fields that Berth reads: times, field sets and embedded JSON, too. What JSON writes as null is left
-/// out.
+/// Includes the fields that Berth does not read: times, field sets and embedded JSON. Nulls of the JSON are omitted.
 #[test]
 fn a_whole_object_is_that_of_its_json() {
     for kind in recorded_kinds() {

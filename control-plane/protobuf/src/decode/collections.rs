@@ -125,7 +125,7 @@ impl<'de> SeqAccess<'de> for ListItems<'_, '_, 'de> {
 pub(super) struct MapPairs<'e, 'a, 'de>(pub(super) Entries<'e, 'a, 'de>);
 
 impl<'de> MapPairs<'_, '_, 'de> {
-    /// The key of the next entry, whose value is the next one.
+    /// The key of the next entry; its value follows.
     fn next_name(&mut self) -> Result<Option<Cow<'de, str>>, ProtobufError> {
         let wire = match self.0.next()? {
             Some(Wire::Bytes(bytes)) => bytes,
