@@ -29,8 +29,8 @@ pub struct KubeconfigChoice {
 }
 
 impl KubeconfigChoice {
-    /// The file that is named; else those of `KUBECONFIG`; else `fallback` if it exists and has the context that is
-    /// named; else `~/.kube/config`.
+    /// The named file; else the files of `KUBECONFIG`; else `fallback` if it exists and has the named context; else
+    /// `~/.kube/config`.
     pub fn new(path: Option<&Path>, context: Option<&str>, fallback: &Path) -> Self {
         let is_named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
         let has_context = || {
@@ -48,7 +48,7 @@ impl KubeconfigChoice {
         }
     }
 
-    /// The way in which the API server of the context is reached.
+    /// The connection options of the context's API server.
     pub fn connect_options(&self, user_agent: String) -> ConnectOptions {
         ConnectOptions {
             kubeconfig: self.path.clone(),
@@ -110,7 +110,7 @@ pub struct Component {
     pub namespace: String,
 }
 
-/// Finds a component. Nothing is sent.
+/// Finds a component, without sending a request.
 ///
 /// # Errors
 /// When the kubeconfig cannot be read, or does not have the context that is named.

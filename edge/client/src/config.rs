@@ -16,13 +16,13 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
-    /// The address of the server; its path is put before that of each request.
+    /// The address of the server; its path is the prefix of all request paths.
     pub(crate) cluster_url: Uri,
-    /// The certificate authorities; without them those of the system.
+    /// The certificate authorities; the default is the system's authorities.
     pub(crate) root_cert: Option<Vec<CertificateDer<'static>>>,
     /// The certificate of the server is not checked.
     pub(crate) accept_invalid_certs: bool,
-    /// The name in the certificate of the server, if it is not that of the URL.
+    /// The name in the certificate of the server, if it differs from the URL.
     pub(crate) tls_server_name: Option<String>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) proxy_url: Option<Uri>,

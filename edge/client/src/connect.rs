@@ -94,7 +94,7 @@ fn unusable(server: &Uri, error: &dyn std::error::Error) -> ConnectError {
     }
 }
 
-/// Sets up the connection. Nothing is sent yet.
+/// Creates the connection, without sending a request.
 ///
 /// # Errors
 /// When no usable configuration is found; the error names the places where it was looked for.
@@ -271,7 +271,7 @@ mod tests {
         assert!(!error.contains("u:p"), "{error}");
     }
 
-    /// Tokens come from the kubeconfig, from a file, or from a program.
+    /// Tokens can be in the kubeconfig, in a file, or printed by a program.
     #[cfg(unix)]
     #[tokio::test]
     async fn tokens_are_sent_wherever_they_come_from() {
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// An HTTP proxy is asked for a tunnel, so that TLS goes through to the API server.
+    /// The HTTP proxy opens a tunnel, so that TLS is end-to-end with the API server.
     #[tokio::test]
     async fn a_proxy_of_the_kubeconfig_is_used() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

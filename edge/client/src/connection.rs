@@ -2,9 +2,9 @@
 //!
 //! Client certificates, keys, certificate authorities and credentials are replaced on the disk while a process runs:
 //! cert-manager writes new files, `kubeadm certs renew` writes a new kubeconfig. The configuration is read again once a
-//! minute, and when the server rejects the credentials or a connection fails. If it differs, a new client takes over:
-//! requests in flight and watches end on the connection on which they began, everything else uses a new one. If the new
-//! configuration cannot be used, the previous client stays.
+//! minute, and when the server rejects the credentials or a connection fails. If it differs, a new client is created:
+//! requests in flight and watches end on their previous connection, new requests use a new one. If the new
+//! configuration is unusable, the previous client stays.
 //!
 //! Tokens in files have their own rule, see `token`.
 
@@ -19,9 +19,9 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// The interval at which the configuration is read again.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
-/// The interval at which it is read again while requests are rejected or connections fail.
+/// The interval at which it is read again during rejections or failed connections.
 const COMPARE_EVERY_FAILING: Duration = Duration::from_secs(1);
-/// The interval at which an exec plugin is called again because the server rejects its credentials.
+/// The minimum interval of calls of an exec plugin whose credentials the server rejects.
 const EXEC_EVERY: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -48,17 +48,17 @@ enum RenewError {
 struct ConnectionState {
     client: Client,
     in_use: Material,
-    /// The time at which the configuration was read last.
+    /// The time of the last read of the configuration.
     compared: Instant,
-    /// The time at which it was read last because of a failure.
+    /// The time of the last read because of a failure.
     compared_failing: Option<Instant>,
-    /// The time at which an exec plugin was called last because of a rejection.
+    /// The time of the last call of the exec plugin because of a rejection.
     executed: Option<Instant>,
     /// The last failure to renew, so that it is logged once.
     failure: String,
 }
 
-/// An HTTP client, and how many came before it.
+/// An HTTP client, and the number of its predecessors.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) service: HttpService,
@@ -115,7 +115,7 @@ impl Connection {
         self.lock().client.clone()
     }
 
-    /// The client that replaces `used`, with which a request failed for this reason; `None` when there is no other one.
+    /// The replacement of the client `used`, whose request failed for this reason; `None` if there is no other client.
     pub(crate) async fn replacement(&self, used: &Client, reason: ReloadReason) -> Option<Client> {
         self.source.as_ref()?;
         let _renewing = self.renewing.lock().await;

@@ -78,8 +78,8 @@ impl Default for ContentTypes {
 }
 
 impl ContentTypes {
-    /// Bodies of requests are of type `content_type` where the kind has that form, and JSON otherwise. The answers that
-    /// are accepted are `accept` or, when that is empty, `content_type` before anything else that the server has.
+    /// Bodies of requests have the type `content_type` if the kind has that form, and JSON otherwise. The accepted
+    /// answers are `accept` or, if that is empty, preferably `content_type` and otherwise any type of the server.
     ///
     /// # Errors
     /// When `accept` is no value of a header.
@@ -148,7 +148,7 @@ impl<'a> Payload<'a> {
     /// Decodes an object of this kind without the fields that cannot be read.
     ///
     /// # Errors
-    /// When nothing of it can be read.
+    /// No part of it can be read.
     pub fn partly_of_kind(self, kind: Kind) -> Result<PartialObject, DecodeError> {
         let error = match self.of_kind(kind) {
             Ok(object) => {

@@ -1,4 +1,4 @@
-//! Credentials of a connection: what is put into the header of each request, and exec plugins.
+//! Credentials of a connection: the headers of each request, and exec plugins.
 //!
 //! An exec plugin is a program that prints credentials:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>. A token with
@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tower::BoxError;
 
-/// The time before its end at which a token is renewed.
+/// The time before its expiry at which a token is renewed.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_secs(60);
 /// The time that an exec plugin may take. A person may have to log in meanwhile.
 const EXEC_LIMIT: Duration = Duration::from_secs(300);
@@ -43,7 +43,7 @@ const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 pub(crate) struct Secret(pub(crate) String);
 
 impl Secret {
-    /// A text in bytes; what is not UTF-8 is replaced, and fails when it is used.
+    /// A text from bytes; invalid UTF-8 is replaced, and the text fails when it is used.
     pub(crate) fn of(bytes: Vec<u8>) -> Self {
         Self(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -55,7 +55,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// In whose name requests are made instead of the user's own.
+/// The user that requests impersonate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Impersonation {
     pub(crate) user: Option<String>,
@@ -168,7 +168,7 @@ struct ExecVariable {
     value: String,
 }
 
-/// Whether a plugin may ask a person.
+/// Whether a plugin may prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 enum InteractiveMode {
     Never,
@@ -226,7 +226,7 @@ impl Exec {
         }
     }
 
-    /// Checks the plugin, and adds the cluster if it wants to know it.
+    /// Checks the plugin, and adds the cluster if `provideClusterInfo` is set.
     ///
     /// # Errors
     /// When a field cannot be used; the error begins with its name.
@@ -370,7 +370,7 @@ fn output(mut child: Child) -> Result<Vec<u8>, ExecFault> {
     }
 }
 
-/// The headers with which requests are sent, and the client certificate of the connection.
+/// The headers of requests, and the client certificate of the connection.
 pub(crate) struct Credentials {
     pub(crate) headers: Headers,
     /// The certificate and its key, in PEM.
@@ -405,7 +405,7 @@ impl Credentials {
             identity: user.identity.clone(),
         };
         let fixed = &mut credentials.headers.fixed;
-        // The order of precedence is that of client-go.
+        // The order of precedence is client-go's.
         if let Some((name, password)) = &user.basic {
             let encoded = STANDARD.encode(format!("{name}:{}", password.0));
             fixed.insert(AUTHORIZATION, sensitive(&format!("Basic {encoded}"))?);
@@ -436,7 +436,7 @@ impl Credentials {
 }
 
 impl Headers {
-    /// Adds the headers to those of a request. A token that ends soon is renewed first.
+    /// Adds the headers to a request. A token that expires soon is renewed first.
     ///
     /// # Errors
     /// When it cannot be renewed.
@@ -458,7 +458,7 @@ impl Renewed {
             // The plugin is a program, which takes its time.
             let exec = self.exec.clone();
             let status = tokio::task::spawn_blocking(move || exec.run()).await??;
-            // Without an end, the token is used for as long as the connection.
+            // A token without an expiry is used for as long as the connection.
             let end = status.expiration_timestamp.unwrap_or(Timestamp::MAX);
             *current = (bearer(&status.token)?, end);
         }

@@ -1,5 +1,5 @@
-//! Leader election on a Lease, with client-go's semantics, so that Berth and kube-scheduler can stand by for each
-//! other.
+//! Leader election on a Lease, with client-go's semantics, so that Berth and kube-scheduler can be each other's
+//! standby.
 //!
 //! A candidate never compares the times in the record with its own clock: a lease is over when its record has not
 //! changed for its duration since this candidate saw it change. The leader renews it every `retry_period` and stops
@@ -29,7 +29,7 @@ const LOOKS_PER_RETRY: u32 = 4;
 /// Pauses are longer by up to this share at random, so that candidates do not move in step.
 const JITTER: f64 = 0.2;
 
-/// Numbers of a Lease have 32 bits; servers refuse those that do not fit, and no candidate could lead any more.
+/// Numbers of a Lease have 32 bits; servers refuse larger ones, and then no candidate could lead.
 const NUMBER_MAX: u64 = i32::MAX as u64;
 
 const READ: &str = "failed to read the leader lease";
@@ -39,9 +39,9 @@ const READ: &str = "failed to read the leader lease";
 pub struct ElectionOptions {
     /// This candidate, as the record names it.
     pub identity: String,
-    /// The time for which a standby waits after the last renewal it has seen.
+    /// The wait of a standby after the last observed renewal.
     pub lease_duration: Duration,
-    /// The time for which the leader tries to renew before it stops. Shorter than `lease_duration`.
+    /// The time for which the leader retries to renew before it stops. Shorter than `lease_duration`.
     pub renew_deadline: Duration,
     /// The pause between two attempts. Shorter than `renew_deadline`.
     pub retry_period: Duration,
@@ -54,9 +54,9 @@ pub struct ElectionRecord {
     pub holder: String,
     /// For how long a renewal counts, in seconds.
     pub lease_duration_seconds: u64,
-    /// The time at which the leader acquired the lease.
+    /// The time of the acquisition by the leader.
     pub acquire_time: Time,
-    /// The time at which the leader renewed it last.
+    /// The time of the last renewal by the leader.
     pub renew_time: Time,
     /// The number of times that the leader has changed.
     pub transitions: u64,
@@ -82,17 +82,16 @@ pub struct ElectionStatus {
     pub leadership: Leadership,
     /// The leader in the record that was seen last; empty when there is none.
     pub leader: String,
-    /// The time at which the record was seen to change last.
+    /// The time of the last observed change of the record.
     pub observed: Instant,
-    /// The time for which the record is valid after that.
+    /// The validity of the record after that.
     pub lease_duration: Duration,
     /// The number of times that a renewal needed the record to be read first.
     pub slow_renewals: u64,
 }
 
 impl ElectionStatus {
-    /// Returns whether some process holds the lease, as far as this one has seen: this candidate, another one, or
-    /// another program.
+    /// Returns whether a process holds the lease, as last observed: this candidate, another one, or another program.
     pub fn is_lease_held(&self) -> bool {
         !self.leader.is_empty() && self.observed.elapsed() <= self.lease_duration
     }
@@ -138,7 +137,7 @@ impl Election {
         }
     }
 
-    /// Gives the lease back if this candidate leads, and ends. What it led must have ended before.
+    /// Releases the lease if this candidate leads, and ends. The work of the leader must have ended before.
     pub async fn release(self) {
         self.fence.close();
         let _ = self.release.send(());
@@ -318,7 +317,7 @@ impl<L: Lock> Candidate<L> {
         }
     }
 
-    /// The term that this candidate is in goes on.
+    /// Continues the current term of this candidate.
     fn keep_term(&self, mine: &mut ElectionRecord) {
         mine.acquire_time = self.observed.acquire_time;
         mine.transitions = self.observed.transitions;

@@ -43,7 +43,7 @@ pub enum ApiError {
         reason: String,
         /// For people.
         message: String,
-        /// The time for which the server asks to wait before another try, in seconds.
+        /// The `Retry-After` of the server, in seconds.
         retry_after_seconds: Option<u64>,
     },
     /// There was no answer in time. The request may have been carried out.
@@ -103,13 +103,13 @@ impl ApiError {
         }
     }
 
-    /// Returns whether the wanted version is too old to watch from.
+    /// Returns whether the requested version is too old for a watch.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)
     }
 
-    /// Returns whether the wanted version is newer than any the server has: it is not the server, or not the data, that
-    /// the version came from.
+    /// Returns whether the requested version is newer than all versions of the server: the server or its data are not
+    /// the source of the version.
     pub fn is_version_too_large(&self) -> bool {
         match self {
             Self::Status { code, message, .. } => {
@@ -119,7 +119,7 @@ impl ApiError {
         }
     }
 
-    /// Returns whether nothing gets through to the server, or nothing in our name.
+    /// Returns whether the server cannot be reached, or not with our credentials.
     pub fn is_out_of_reach(&self) -> bool {
         match self {
             Self::Status { code, .. } => *code == 401,

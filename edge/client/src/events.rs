@@ -1,9 +1,9 @@
-//! Publishes events: what happened to an object, for people.
+//! Publishes events about objects, for operators.
 //!
-//! An event that repeats becomes a series on the first one, as in client-go. Publishing never blocks: up to
-//! [`WAITING_MAX`] events wait to be published, up to [`REQUESTS_MAX`] requests are on their way at once, and the
-//! events of one object are published in the order in which they happened. A request that may succeed later is sent
-//! again, for up to [`RETRY_BUDGET`]. What is lost all the same is counted, and the number is logged.
+//! A repeated event becomes a series of the first one, as in client-go. Publishing never blocks: up to [`WAITING_MAX`]
+//! events wait to be published, up to [`REQUESTS_MAX`] requests are in flight at once, and the events of one object are
+//! published in their order. A request that may succeed later is repeated, for up to [`RETRY_BUDGET`]. Lost events are
+//! counted, and the number is logged.
 
 mod publish;
 mod send;
@@ -22,8 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The number of events that may wait to be published, those on their way included. Further ones are dropped and
-/// counted.
+/// The maximum number of waiting events, including events in flight. Further events are dropped and counted.
 pub const WAITING_MAX: usize = 65_536;
 /// The number of requests that may be on their way at once.
 pub const REQUESTS_MAX: usize = 16;
@@ -127,7 +126,7 @@ pub struct Publishing {
 }
 
 impl Publishing {
-    /// Waits for the end, but not for longer than this. What is not published by then is lost, and is logged.
+    /// Waits for the end, at most for this time. Unpublished events are then lost, which is logged.
     pub async fn finish(mut self, patience: Duration) {
         if timeout(patience, &mut self.task).await.is_err() {
             self.task.abort();
@@ -155,7 +154,7 @@ fn truncate(note: &mut String) {
     }
 }
 
-/// A seed for the jitter of this process: processes that fail together are not to come back together.
+/// A seed for the jitter of this process: processes that fail together must not retry together.
 pub(crate) fn seed(instance: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     instance.hash(&mut hasher);

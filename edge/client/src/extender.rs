@@ -34,12 +34,12 @@ use tower::{BoxError, Service, ServiceExt};
 /// The largest answer that is read: every node of a large cluster, whole.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// The way in which an extender is reached.
+/// The connection and the properties of an extender.
 #[derive(Clone, Default)]
 pub struct ExtenderOptions {
     /// The address that verbs are put behind.
     pub url_prefix: String,
-    /// Whether TLS is wanted: without certificate authorities the server's certificate then goes unchecked.
+    /// Whether TLS is enabled; without certificate authorities, the server's certificate is then not verified.
     pub enable_https: bool,
     /// The allowance of an object for events with new notes.
     pub tls: ExtenderTlsOptions,
@@ -52,9 +52,9 @@ pub struct ExtenderOptions {
 /// The TLS options of an extender. Data takes precedence over the file for the same item; everything is PEM.
 #[derive(Clone, Default)]
 pub struct ExtenderTlsOptions {
-    /// Whether the server's certificate goes unchecked.
+    /// Whether the server's certificate is not verified.
     pub insecure: bool,
-    /// The name that its certificate must have; empty: that of the address.
+    /// The name in the server's certificate; empty for the name of the address.
     pub server_name: String,
     /// The file of our certificate.
     pub cert_file: String,
@@ -137,7 +137,7 @@ pub struct ExtenderClient {
 }
 
 impl ExtenderClient {
-    /// Sets up the connection. Files are read; nothing is sent yet.
+    /// Creates the connection. Files are read, but no request is sent.
     ///
     /// # Errors
     /// When the address is none, or certificates cannot be used.

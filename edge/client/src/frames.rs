@@ -45,7 +45,7 @@ impl Frames {
         self.connection
     }
 
-    /// Whether a part of an event has arrived whose rest has not.
+    /// Returns whether the last event is incomplete.
     pub(crate) fn has_partial_event(&self) -> bool {
         !self.buffer.is_empty()
     }

@@ -30,12 +30,12 @@ const STREAM_WINDOW: u32 = 1 << 20;
 /// The same for all answers of a connection: more than all watches together, so that one that is not read cannot stop
 /// the others.
 const CONNECTION_WINDOW: u32 = 1 << 28;
-/// The interval at which a connection is probed.
+/// The interval of pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A connection that does not answer the probe for this long is given up.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The identity of an HTTP/2 connection. Each answer has that of its connection as an extension.
+/// The identity of an HTTP/2 connection. Each answer has the identity of its connection as an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionId(u64);
 
@@ -51,7 +51,7 @@ impl ConnectionId {
 pub(crate) enum HttpBody {
     /// A stream of an HTTP/2 connection.
     Stream(RecvStream),
-    /// Anything else.
+    /// Any other body.
     Boxed(UnsyncBoxBody<Bytes, BoxError>),
 }
 
@@ -74,7 +74,7 @@ impl http_body::Body for HttpBody {
                 let _ = stream.flow_control().release_capacity(bytes.len());
                 Some(Ok(Frame::data(bytes)))
             }
-            // The answer is complete, and the server does not want the rest of the request.
+            // The answer is complete, and the server does not read the rest of the request.
             Some(Err(error)) if error.reason() == Some(h2::Reason::NO_ERROR) => None,
             Some(Err(error)) => Some(Err(error.into())),
         })
@@ -133,7 +133,7 @@ where
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
     C::Future: Send + 'static,
 {
-    /// Requests to `server` over connections that `connector` makes. Nothing is sent yet.
+    /// Requests to `server` over connections of `connector`. No request is sent yet.
     pub(crate) fn new(connector: C, server: Uri) -> Self {
         let prepared = Arc::<Mutex<Option<C::Response>>>::default();
         let general = Client::builder(TokioExecutor::new())
@@ -198,7 +198,7 @@ where
         Ok(answer.map(HttpBody::Stream))
     }
 
-    /// A connection that takes requests: that of `link`, or a new one. `None` when the server has no HTTP/2.
+    /// A connection that accepts requests: the connection of `link`, or a new one. `None` if the server has no HTTP/2.
     async fn open(
         &self,
         link: Link,
@@ -298,7 +298,7 @@ where
     }
 }
 
-/// Makes the connections of the general client. The first one was made to learn what the server offers.
+/// Creates the connections of the general client. The first one determines the protocols of the server.
 struct Prepared<C: Service<Uri>> {
     connector: C,
     prepared: Arc<Mutex<Option<C::Response>>>,

@@ -36,7 +36,7 @@ pub(crate) type HttpService =
 /// The interval of TCP's own probes.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The client of a configuration. Nothing is sent yet.
+/// The client of a configuration. No request is sent yet.
 ///
 /// # Errors
 /// When the credentials, the certificates or the proxy cannot be used.
@@ -158,7 +158,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<Full<Bytes>>) -> Self::Future {
-        // The clone takes the place of the one that is ready.
+        // The ready service is used, and its clone replaces it.
         let next = self.requests.clone();
         let mut requests = std::mem::replace(&mut self.requests, next);
         let (base, headers) = (self.base.clone(), self.headers.clone());

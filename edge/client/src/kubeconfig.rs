@@ -106,7 +106,7 @@ pub(crate) struct NamedExtension {
     pub(crate) extension: Value,
 }
 
-/// A user: who it is, by certificate or otherwise, and in whose name it acts. The parts are read from one entry.
+/// A user: its certificate or other credentials, and the impersonated user. The parts are read from one entry.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(try_from = "Value")]
 struct UserEntry {
@@ -130,7 +130,7 @@ impl TryFrom<Value> for UserEntry {
     }
 }
 
-/// Passwords, tokens, and where they come from. The spelling of the names is client-go's.
+/// Passwords and tokens, and their sources. The spelling of the names is client-go's.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 struct CredentialsEntry {
@@ -273,7 +273,7 @@ impl Kubeconfig {
         }
     }
 
-    /// The file with this context as the current one, if one is named.
+    /// The file with this context as the current one, if given.
     pub(crate) fn in_context(mut self, context: Option<&str>) -> Self {
         if let Some(context) = context {
             self.current_context = Some(context.to_owned());
@@ -304,7 +304,7 @@ impl Kubeconfig {
         Some(&named.extension)
     }
 
-    /// The connection that the current context describes. Nothing is executed.
+    /// The connection of the current context. Exec plugins are not called.
     ///
     /// # Errors
     /// When an entry is missing or cannot be used; the error names it.

@@ -1,8 +1,8 @@
 //! Talks to any Kubernetes API.
 //!
-//! [`request`] builds requests and does nothing else; [`transport`] sends them; [`reflector`] keeps a consumer up to
-//! date with a kind; [`events`] publishes what happened; [`extender`] calls webhooks. The caller decodes the objects,
-//! so that the scheduler can use types that contain only the fields it reads.
+//! [`request`] builds requests without I/O; [`transport`] sends them; [`reflector`] keeps a consumer up to date with a
+//! kind; [`events`] publishes events; [`extender`] calls webhooks. The caller decodes the objects, so that the
+//! scheduler can use types that contain only the fields it reads.
 
 // This crate is the edge: it may ask the clock and open sockets, which the core crates may not.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -1,8 +1,8 @@
 //! The client's own limit on requests a second (`clientConnection.qps` and `burst`).
 //!
-//! Requests take tokens from a bucket, as in client-go. When there are none, requests wait by lane: more urgent lanes
-//! go first, and one token in `RESERVED_EVERY` goes to the lanes below in turn, so that none starves. With 50 requests
-//! a second, bindings get at least 45 of them whatever else waits.
+//! Requests take tokens from a bucket, as in client-go. Without tokens, requests wait by lane: more urgent lanes are
+//! served first, and one token in `RESERVED_EVERY` is given to the lower lanes in turn, so that none starves. With 50
+//! requests a second, bindings get at least 45 of them, independently of other requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,21 +10,21 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-/// One in this number of tokens goes to a lane below the most urgent waiting lane.
+/// One in this number of tokens is given to a lane below the most urgent waiting lane.
 const RESERVED_EVERY: u32 = 12;
 /// A limit that delays requests is logged this often at most.
 const LOG_EVERY: Duration = Duration::from_secs(30);
-/// A wait from which on a request counts as delayed, as in client-go.
+/// The wait from which a request counts as delayed, as in client-go.
 const NOTICEABLE: Duration = Duration::from_millis(50);
 
-/// The urgency of a request. More urgent lanes come first.
+/// The urgency of a request. More urgent lanes are first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     /// Bindings.
     Binding,
     /// Evictions.
     Deletion,
-    /// Writes of claims, volumes and whatever plugins register.
+    /// Writes of claims and volumes, and registered writes of plugins.
     Write,
     /// Lists and watches.
     Read,
@@ -136,7 +136,7 @@ impl LimitState {
         self.waiting.iter().all(VecDeque::is_empty)
     }
 
-    /// Lets requests go while there are tokens. Returns when the next token comes; `None` when no request waits.
+    /// Releases requests while there are tokens. Returns the time of the next token; `None` if no request waits.
     fn hand_out(&mut self, now: Instant) -> Option<Instant> {
         loop {
             // Requests that were given up do not count.
@@ -178,7 +178,7 @@ async fn serve(shared: Arc<SharedLimit>) {
     }
 }
 
-/// Tokens that come back with time.
+/// Tokens that are refilled over time.
 #[derive(Debug)]
 struct Bucket {
     qps: f64,
@@ -296,7 +296,7 @@ mod tests {
                 }));
             }
         }
-        // A moment more, so that those go that may go at once.
+        // A moment more, so that all permitted requests are sent.
         tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(1)).await;
         for task in tasks {
             task.abort();
@@ -307,7 +307,7 @@ mod tests {
         counts.iter().map(read).collect()
     }
 
-    /// The burst goes at once, the rest at the configured rate.
+    /// The burst is sent at once, further requests at the configured rate.
     #[tokio::test(start_paused = true)]
     async fn requests_keep_to_the_limit() {
         for (qps, burst, requests, seconds, expected) in [
@@ -327,8 +327,8 @@ mod tests {
         }
     }
 
-    /// With 50 requests a second, bindings get at least 45 while thousands of other requests wait, and each of those
-    /// lanes gets some.
+    /// With 50 requests a second, bindings get at least 45 while thousands of other requests wait, and each of the
+    /// other lanes gets some.
     #[tokio::test(start_paused = true)]
     async fn bindings_go_first_and_no_lane_starves() {
         let limit = RateLimit::new(50.0, 10);

@@ -13,7 +13,7 @@ pub struct Exchange<'a> {
     pub code: Option<u16>,
     /// From sending the request to the whole answer or, of a watch, to its beginning.
     pub took: Duration,
-    /// Whether the answer is a stream that goes on.
+    /// Whether the answer is the stream of a watch.
     pub is_watch: bool,
     /// The length of the request's body.
     pub request_bytes: usize,
@@ -23,7 +23,7 @@ pub struct Exchange<'a> {
 
 /// Observes every request of a connection. It is called on the tasks that send requests and must not block.
 pub trait Observer: Send + Sync {
-    /// A request was delayed by the client's own limit, possibly by nothing.
+    /// The wait of a request for the client's own limit; may be zero.
     fn waited(&self, method: &str, host: &str, waited: Duration);
 
     /// A request has ended.

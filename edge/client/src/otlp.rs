@@ -25,7 +25,7 @@ pub struct CollectorOptions {
     pub url: String,
     /// Further headers.
     pub headers: Vec<(String, String)>,
-    /// Certificate authorities of the collector in PEM; without them, those of the system.
+    /// Certificate authorities of the collector in PEM; the default is the system's authorities.
     pub certificate: Option<PathBuf>,
     /// The client certificate in PEM.
     pub client_certificate: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Sets up the connection. Files are read; nothing is sent yet.
+    /// Creates the connection. Files are read, but no request is sent.
     ///
     /// # Errors
     /// When the address, a header or a certificate cannot be used.

@@ -1,4 +1,4 @@
-//! The proxy of a connection: that of the kubeconfig, else that of the environment, by Go's rules.
+//! The proxy of a connection: from the kubeconfig, else from the environment, by Go's rules.
 
 use crate::setting::{SettingError, redacted};
 use http::Uri;

@@ -1,4 +1,4 @@
-//! Whether the API can be reached: reported once for all users of a connection, not by each of them at each try.
+//! Reachability of the API server, reported once for all users of a connection instead of at each attempt.
 
 use crate::ApiError;
 use std::sync::{Mutex, PoisonError};
@@ -20,20 +20,20 @@ pub(crate) struct Reach {
 
 #[derive(Debug, Default)]
 struct ReachState {
-    /// Since when nothing has come through.
+    /// The start of the outage.
     lost: Option<Instant>,
     /// The time of the last report.
     reported: Option<Instant>,
-    /// The time at which the server was reached again after an outage.
+    /// The time of the first success after an outage.
     back: Option<Instant>,
 }
 
 /// The news to log.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
-    /// Nothing comes through, for so long already.
+    /// The server is unreachable, for this time already.
     Lost(Duration),
-    /// It works again, after so long.
+    /// The server is reachable again, after this time.
     Back(Duration),
 }
 

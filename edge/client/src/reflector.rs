@@ -26,9 +26,10 @@ use tokio::time::{Instant, sleep};
 
 /// A watch is asked to end after this long, and so is renewed.
 const WATCH_SECONDS: u32 = 290;
-/// A watch that has sent nothing for longer than its lifetime counts as closed.
+/// A watch that is silent for longer than its lifetime counts as closed.
 const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
-/// A watch that ends sooner and without an event counts as a failure, as in client-go. Any other one resets the pause.
+/// A watch that ends sooner and without an event counts as a failure, as in client-go. Any other watch resets the
+/// pause.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The longest pause, without jitter, after watches that end within their first event. The server and the connection work,
 /// and a longer pause, 30 s in client-go, would delay the pods that are created during the pause.
@@ -37,7 +38,7 @@ const PARTIAL_EVENT_PAUSE: Duration = Duration::from_secs(2);
 /// The updates that the consumer receives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update<T> {
-    /// This is all there is; whatever else the consumer knows of was deleted.
+    /// The complete list; other objects that the consumer knows were deleted.
     Replaced(Vec<T>),
     /// An object is new or has changed.
     Applied(T),
@@ -48,9 +49,9 @@ pub enum Update<T> {
 /// The objects to follow.
 #[derive(Debug, Clone, Copy)]
 pub struct Followed {
-    /// The kind, in the version that is wanted most.
+    /// The kind, in its preferred version.
     pub resource: Resource,
-    /// Other versions of the kind, in the order in which they are tried where the server does not have the first.
+    /// Other versions of the kind, in the order of preference, for servers without the first.
     pub other_versions: &'static [&'static str],
     /// The field selector of its objects; empty for all.
     pub field_selector: &'static str,
@@ -77,8 +78,8 @@ impl Followed {
 pub enum Need {
     /// The consumer waits until it can be listed.
     Essential,
-    /// There are none of it while the server does not have the kind. When the server only does not let us read it, the
-    /// consumer waits.
+    /// The consumer starts without objects while the server does not serve the kind. While the server only forbids
+    /// reading it, the consumer waits.
     Known,
     /// There are none of it while the server does not have the kind or does not let us read it. Servers look at
     /// permissions first, so without them the two cannot be distinguished.
@@ -98,13 +99,14 @@ impl Need {
     }
 }
 
-/// Follows a kind until the consumer hangs up. `decode` turns one object into what the consumer wants; an object that
-/// does not decode is passed over with a warning. While there are such objects, and while the consumer notes others in
-/// `availability`, the kind is listed again whenever a watch ends: what such an object is cannot be followed.
+/// Follows a kind until the receiver is dropped. `decode` turns one object into the consumer's type; an object that
+/// does not decode is skipped with a warning. While there are such objects, and while the consumer records others in
+/// `availability`, the kind is listed again whenever a watch ends, because changes of unreadable objects cannot be
+/// followed.
 ///
 /// A server that does not have the version of the kind is asked for the other versions.
 ///
-/// Failures are retried for ever, with growing pauses: there is nothing else to do without the API.
+/// Failures are retried indefinitely, with increasing pauses.
 pub async fn follow<T, D>(
     transport: Transport,
     mut followed: Followed,
@@ -122,7 +124,7 @@ pub async fn follow<T, D>(
     let mut reported_missing = false;
     let mut reported_error = String::new();
     let mut streams_lists = true;
-    // The store that the objects are from, and when and on which connection the last watch ended.
+    // The store of the listed objects, and the time and the connection of the end of the last watch.
     let (mut listed_in, mut ended) = (SeenStore::default(), Instant::now());
     let mut ended_over: Option<ConnectionId> = None;
     let mut was_expired = false;
@@ -131,7 +133,7 @@ pub async fn follow<T, D>(
             (Some(_), Some(store)) => store.identified_over(listed_in).await,
             _ => None,
         };
-        // The next watch uses the connection on which the last one ended, or the store is identified first.
+        // The next watch uses the connection of the previous one, or the store is identified first.
         let only_over = ended_over.filter(|ended| identified_over == Some(*ended));
         if let (Some(at), Some(store), None) = (&version, transport.store(), only_over) {
             match store.look(&transport, ended).await {
@@ -200,7 +202,7 @@ pub async fn follow<T, D>(
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    // The transport reports for all kinds that nothing gets through.
+                    // The transport reports an unreachable server for all kinds.
                     if error.is_out_of_reach() || reported_error == text {
                         tracing::debug!(kind = followed.resource.plural, %error, "failed to list; trying again");
                     } else {
@@ -227,8 +229,7 @@ pub async fn follow<T, D>(
         ended = Instant::now();
         ended_over = None;
         let is_short = ended - began < SHORT_WATCH;
-        // Whatever ends a watch that worked, such as a load balancer: the server answers, so failures before it no
-        // longer count.
+        // A working watch may be ended by a load balancer: the server answers, so earlier failures no longer count.
         let has_worked = progress.has_events || !is_short;
         if has_worked {
             pause.reset();
@@ -286,13 +287,13 @@ enum WatchStart {
 
 /// The progress of a watch.
 struct WatchProgress {
-    /// The version at which the next one begins.
+    /// The start version of the next watch.
     at: String,
-    /// Whether that is the version at which this one began.
+    /// Whether that equals the start version of this watch.
     is_same: bool,
-    /// Whether it has delivered an event, a bookmark included.
+    /// Whether it has delivered an event or a bookmark.
     has_events: bool,
-    /// Whether it has ended within an event.
+    /// Whether it ended within an event.
     has_partial_event: bool,
 }
 
@@ -323,7 +324,7 @@ enum WatchEnd {
     HungUp,
 }
 
-/// The way in which the objects of a kind are read.
+/// The decoding of the objects of a kind.
 struct Reading<'a, D> {
     followed: Followed,
     decode: &'a D,
@@ -424,7 +425,7 @@ where
         };
         let event = match Event::read(frames.format(), &bytes) {
             Ok(event) => event,
-            // Lines of JSON do not show whether the last one is complete.
+            // Lines of JSON do not show whether the last line is complete.
             Err(error) if frames.has_ended() => {
                 progress.has_partial_event = true;
                 return WatchEnd::Broken((&request, error).into());
@@ -459,8 +460,8 @@ where
     }
 }
 
-/// Returns whether a watch can never go on from its version: too old, of another server's, whose data were set back, or
-/// none at all.
+/// Returns whether a watch can never continue from its version: too old, from another server, from a store that was
+/// restored, or absent.
 fn is_to_list_anew(error: &ApiError) -> bool {
     error.is_expired() || error.is_version_too_large() || error.code() == Some(400)
 }

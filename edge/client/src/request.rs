@@ -1,4 +1,4 @@
-//! Requests as values: what is asked of the API, without asking.
+//! Requests as values, without I/O.
 
 use crate::content::{Format, JSON};
 use crate::limit::Lane;
@@ -55,7 +55,7 @@ pub struct ApiRequest {
     pub lane: Lane,
     /// The format of the answer, where the preference of the client does not count.
     pub answer_in: Option<Format>,
-    /// Whether objects are wanted without `metadata.managedFields`. Servers that do not offer this send them.
+    /// Whether to omit `metadata.managedFields`. Servers without this option send them.
     pub without_managed_fields: bool,
 }
 
@@ -190,7 +190,7 @@ pub const EVENTS: Resource = Resource {
     plural: "events",
 };
 
-/// `v1/events`: the version in which events are selected by their object.
+/// `v1/events`: the version with field selectors for the object of events.
 const CORE_EVENTS: Resource = Resource {
     group: "",
     version: "v1",
@@ -345,7 +345,7 @@ pub fn delete(
     )
 }
 
-/// Gives a pod its node. The UID keeps a pod of the same name that came later from being bound instead.
+/// Binds a pod to a node. The UID prevents the binding of a newer pod of the same name.
 pub fn bind_pod(namespace: &Str, name: &Str, uid: &Str, node: &Str) -> ApiRequest {
     let body = json!({
         "apiVersion": "v1",
@@ -364,7 +364,7 @@ pub fn patch_pod_status(namespace: &Str, name: &Str, patch: &Value) -> ApiReques
     request
 }
 
-/// Deletes a pod, if it is still the one with this UID.
+/// Deletes a pod, if it still has this UID.
 pub fn delete_pod(namespace: &Str, name: &Str, uid: &Str) -> ApiRequest {
     delete(PODS, namespace, name, &json!({"uid": uid})).in_lane(Lane::Deletion)
 }

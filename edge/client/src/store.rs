@@ -1,12 +1,12 @@
-//! Whether the API server still has the store from which objects were listed.
+//! Whether the API server still has the store of the listed objects.
 //!
-//! A server that comes back with an empty store, or with a backup, has other objects, and counts versions anew. A watch
-//! from a version of the old store is silent until the new store has come to that version, and never reports that the
-//! old objects were deleted. A store is identified by the UID of the namespace `kube-system`, which every cluster has;
-//! the version of that list shows whether the store was set back.
+//! A server with an empty or restored store has other objects, and restarts the versions. A watch from a version of the
+//! old store is silent until the new store reaches that version, and never reports the deletion of the old objects. A
+//! store is identified by the UID of the namespace `kube-system`, which every cluster has; the version of that list
+//! shows whether the store was restored.
 //!
-//! A server that is busy ends watches whose events it cannot send in time, several times a second. It is the same server
-//! as long as the connection is the same, so the store is not identified again for each of them.
+//! A busy server ends watches whose events it cannot send in time, several times a second. The same connection implies
+//! the same server, so the store is not identified again for each of these watches.
 
 use crate::http_client::ConnectionId;
 use crate::request::{self, NAMESPACES};
@@ -19,8 +19,8 @@ use tokio::time::Instant;
 const IDENTIFYING: &str = "metadata.name=kube-system";
 /// More objects than the selector can find.
 const LIMIT: u32 = 10;
-/// The time for which the store counts as identified for watches over the same connection. A proxy may keep
-/// the connection while the server behind it is replaced, which takes longer.
+/// The time for which the store counts as identified for watches over the same connection. A proxy may keep the
+/// connection while the server behind it is replaced, which takes longer.
 const IDENTIFIED_FOR: Duration = Duration::from_secs(10);
 
 /// The state of the store of one API server. The clients that follow its objects share it.
@@ -32,7 +32,7 @@ struct KnownStore {
     /// Empty until the server has shown it.
     uid: String,
     seen: SeenStore,
-    /// The time of the request of which `seen` is the answer.
+    /// The time of the request that returned `seen`.
     asked: Option<Instant>,
     /// The connection of this answer.
     over: Option<ConnectionId>,
@@ -41,14 +41,14 @@ struct KnownStore {
 /// The store at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SeenStore {
-    /// The number of times that the store was replaced by another one.
+    /// The number of replacements of the store.
     pub(crate) replaced: u64,
     /// Its version; `None` where it is no number, or cannot be read.
     version: Option<u64>,
 }
 
 impl SeenStore {
-    /// Returns whether the store has not come to a version that it had before.
+    /// Returns whether the store has not reached a version that it had before.
     pub(crate) fn is_behind(self, version: &str) -> bool {
         let before: Option<u64> = version.parse().ok();
         self.version
@@ -58,7 +58,7 @@ impl SeenStore {
 }
 
 impl ServerStore {
-    /// The store as it was seen last; it is looked at if it never was. An error counts as nothing seen.
+    /// The last seen store, identified now if it was never seen. An error counts as not seen.
     pub(crate) async fn last_seen(&self, transport: &Transport) -> SeenStore {
         let mut known = self.0.lock().await;
         if known.asked.is_none() {
@@ -68,8 +68,8 @@ impl ServerStore {
         known.seen
     }
 
-    /// The connection over which the store from which objects were `listed` was identified a short time ago: the
-    /// next watch may use it at once.
+    /// The connection over which the store of the `listed` objects was identified recently: the next watch may use it
+    /// at once.
     pub(crate) async fn identified_over(&self, listed: SeenStore) -> Option<ConnectionId> {
         let known = self.0.lock().await;
         let is_recent = known
@@ -115,7 +115,7 @@ impl KnownStore {
         let request = request::list(NAMESPACES, IDENTIFYING, LIMIT, "");
         let (answer, over) = match transport.answer_over(&request).await {
             Ok(answer) => answer,
-            // Without that permission, nothing is known of the store. A server that has just started gives it later.
+            // Without that permission, the store is unknown. A server that has just started grants it later.
             Err(error) if self.uid.is_empty() && (error.is_forbidden() || error.is_not_found()) => {
                 self.asked = Some(asked);
                 return Ok(());

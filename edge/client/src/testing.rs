@@ -26,7 +26,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads one. `None` when the other side goes away instead, or sends something else.
+    /// Reads one. `None` if the other side disconnects or sends something else.
     pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Self> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_BYTES_MAX {
@@ -62,9 +62,10 @@ impl Request {
     }
 }
 
-/// Answers a request with JSON; `goes_on` states whether there may be another one on the connection.
+/// Answers a request with JSON; `goes_on` states whether another request may follow on the connection.
 ///
-/// # Errors When the client has closed the connection.
+/// # Errors
+/// When the client has closed the connection.
 pub async fn answer(
     stream: &mut (impl AsyncWrite + Unpin),
     code: u16,
@@ -163,7 +164,7 @@ impl Scripted {
         Self::speaking(Format::Json, answers).await
     }
 
-    /// The same in this format, whatever is asked for. In protobuf, objects must name their kind.
+    /// The same in this format, independently of the request. In protobuf, objects must name their kind.
     ///
     /// # Panics
     /// When there is no port.

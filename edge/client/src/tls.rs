@@ -1,5 +1,4 @@
-//! TLS of a connection: the authorities of its configuration, else those of the system; a client certificate, if there
-//! is one.
+//! TLS of a connection: the authorities of its configuration, else the system's; a client certificate, if there is one.
 
 use crate::config::Config;
 use crate::credentials::Secret;

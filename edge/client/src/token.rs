@@ -1,4 +1,4 @@
-//! A bearer token in a file, such as that of a service account, which the kubelet replaces before it expires.
+//! A bearer token in a file, such as the token of a service account, which the kubelet replaces before it expires.
 
 use crate::{ApiError, ConnectError};
 use http::HeaderValue;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time for which a token is used before its file is read again.
+/// The time after which the file of a token is read again.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
 /// See the module.
@@ -56,7 +56,7 @@ impl TokenFile {
         state.header.clone()
     }
 
-    /// The token that is in the file now, if it is another one than that which the server has just rejected.
+    /// The token in the file, if it differs from the rejected token.
     pub(crate) fn renewed(&self, error: &ApiError, now: Instant) -> Option<HeaderValue> {
         if error.code() != Some(401) {
             return None;
@@ -120,7 +120,7 @@ mod tests {
         let other = ApiError::Timeout { seconds: 1 };
         write("fourth");
         assert_eq!(file.renewed(&other, begin), None);
-        // A token that was read is used when the file goes away.
+        // The previous token is used after the file is deleted.
         std::fs::remove_file(&path).expect("the file is there");
         let later = begin + 2 * READ_EVERY;
         assert_eq!(file.header(later), "Bearer third");

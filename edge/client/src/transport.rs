@@ -121,7 +121,7 @@ impl Transport {
         Self { fence, ..self }
     }
 
-    /// The same connection, which sends nothing but GET requests.
+    /// The same connection, restricted to GET requests.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self {
@@ -136,8 +136,8 @@ impl Transport {
         Self { content, ..self }
     }
 
-    /// The same connection. Before a watch goes on, it is checked that the server has the store from which the objects
-    /// were listed; all who follow objects with clones of this connection share the checks.
+    /// The same connection. Before a watch continues, it checks that the server has the store of the listed objects;
+    /// all clones of this connection share the checks.
     #[must_use]
     pub fn checking_store(self) -> Self {
         let store = Some(Arc::default());
@@ -262,8 +262,8 @@ impl Transport {
         }
     }
 
-    /// Carries out an exchange when its turn comes: it has a deadline, its end is reported, and when nothing gets
-    /// through this is logged.
+    /// Performs an exchange when its turn comes: it has a deadline, its end is reported, and an unreachable server is
+    /// logged.
     async fn exchange<T>(
         &self,
         request: &ApiRequest,
@@ -422,7 +422,7 @@ impl Transport {
     }
 }
 
-/// The connection that an answer comes over; `None` without HTTP/2.
+/// The connection of an answer; `None` without HTTP/2.
 fn connection_of(response: &http::Response<HttpBody>) -> Option<ConnectionId> {
     response.extensions().get().copied()
 }
@@ -487,7 +487,7 @@ mod tests {
     use crate::events::tests::{lines, log};
     use crate::request::{self, Resource};
 
-    /// Nothing that authenticates a user is in the log, whatever its level.
+    /// No secret of a user is logged, at any level.
     #[tokio::test]
     async fn bodies_with_tokens_are_not_logged() {
         let answer = |request: http::Request<Full<Bytes>>| async {

@@ -131,8 +131,8 @@ macro_rules! check_signatures {
     };
 }
 
-/// Accepts any client certificate whose key the client has. Whether an authority has signed it is decided with the
-/// request, as in kube-apiserver: then the answer is 401 instead of a failed handshake.
+/// Accepts any client certificate with a proof of its key. Its authority is checked with the request, as in
+/// kube-apiserver: the answer is then 401 instead of a failed handshake.
 #[derive(Debug)]
 pub struct AnyClient {
     provider: Arc<CryptoProvider>,

@@ -66,7 +66,7 @@ async fn a_rejected_request_is_sent_again_with_what_the_kubeconfig_states_now() 
     assert_eq!(tokens(&mut server, 2).await, ["Bearer old", "Bearer new"]);
 }
 
-/// Without other credentials there is nothing to send again, and a kubeconfig that is broken changes nothing.
+/// Without other credentials the request is not repeated, and a broken kubeconfig has no effect.
 #[tokio::test]
 async fn the_previous_credentials_stay_while_there_are_no_usable_ones() {
     let answers = vec![

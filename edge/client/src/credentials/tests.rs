@@ -63,7 +63,7 @@ fn a_plugin_that_fails_is_named_with_the_reason() {
             "interactiveMode is Always",
         ),
     ] {
-        // In a terminal, the last one would ask the person who runs the tests.
+        // In a terminal, the last case would prompt the person who runs the tests.
         if expected.starts_with("interactive") && std::io::stdin().is_terminal() {
             continue;
         }

@@ -1,8 +1,8 @@
 //! Until when a leader may write.
 //!
-//! A standby takes over when it has seen no renewal for the duration of the lease. So the leader writes nothing later
-//! than that after it *sent* its last successful renewal, less a margin for requests that are on their way. The clock
-//! goes on while the process is stopped: a leader that was suspended finds its fence closed.
+//! A standby acquires the lease when it has seen no renewal for the duration of the lease. The leader therefore writes
+//! nothing after that duration since it *sent* its last successful renewal, less a margin for requests in flight. The
+//! clock includes suspension: a suspended leader finds its fence closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ pub struct Fence {
     began: Instant,
     /// Milliseconds after `began`.
     open_until: Arc<AtomicU64>,
-    /// Whether it was closed for good.
+    /// Whether it is closed permanently.
     is_closed: Arc<watch::Sender<bool>>,
 }
 

@@ -43,7 +43,7 @@ pub struct LeaseLock {
 }
 
 impl LeaseLock {
-    /// The Lease of this name. Nothing is sent yet.
+    /// The Lease of this name, without sending a request.
     pub fn new(transport: Transport, namespace: String, name: String) -> Self {
         Self {
             transport,
@@ -81,7 +81,7 @@ impl Lock for LeaseLock {
     }
 
     async fn update(&mut self, record: &ElectionRecord) -> Result<(), ApiError> {
-        // Without having read it there is nothing to replace.
+        // A Lease that was not read cannot be replaced.
         let mut lease = self.lease.clone().unwrap_or_default();
         write(record, &mut lease);
         let request = request::update(LEASES, &self.namespace, &self.name, &lease);

@@ -115,7 +115,7 @@ fn leads(election: &Election) -> bool {
     election.status.borrow().leadership == Leadership::Leading
 }
 
-/// Waits until this candidate leads; how long that took.
+/// Waits until this candidate leads; returns the duration.
 async fn until_leading(election: &mut Election) -> Duration {
     let began = Instant::now();
     let decided = timeout(Duration::from_secs(120), decided(&mut election.status)).await;
@@ -190,7 +190,7 @@ async fn a_leader_that_is_cut_off_stops_before_another_leads() {
     }
 }
 
-/// A short outage of the API costs nothing.
+/// A short outage of the API has no effect.
 #[tokio::test(start_paused = true)]
 async fn a_leader_survives_an_outage_that_is_shorter_than_its_deadline() {
     let shared = Shared::default();

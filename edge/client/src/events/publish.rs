@@ -38,7 +38,7 @@ pub(super) async fn run(
     let mut jitter = fastrand::Rng::with_seed(seed(&instance));
     let mut reporting = interval_at(Instant::now() + REPORT_EVERY, REPORT_EVERY);
     let mut looking = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
-    // The time of the latest event, and when it came: series are judged by the clock of the events.
+    // The time of the latest event, and the time of its arrival: series follow the clock of the events.
     let mut clock = (Time::EPOCH, Instant::now());
     let mut due: VecDeque<(Event, Write)> = VecDeque::new();
     let mut is_open = true;
@@ -85,8 +85,8 @@ pub(super) async fn run(
     losses.notify();
 }
 
-/// The objects about which something is being sent, each with what waits behind that. How many events wait in all is
-/// limited where they are handed in.
+/// The objects with a write in flight, and the waiting writes about each. The total number of waiting events is limited
+/// on submission.
 #[derive(Default)]
 struct Lanes {
     lanes: HashMap<Regarding, VecDeque<EventJob>>,
@@ -104,7 +104,7 @@ impl Lanes {
         Some(job)
     }
 
-    /// The write about the object has ended. Returns what comes next.
+    /// The write about the object has ended. Returns the next write.
     fn leave(&mut self, regarding: &Regarding) -> Option<EventJob> {
         let next = self.lanes.get_mut(regarding).and_then(VecDeque::pop_front);
         if next.is_none() {
@@ -126,7 +126,7 @@ struct PublishCounts {
     dropped: u64,
     /// They were not taken.
     failed: u64,
-    /// The last of those that were not taken.
+    /// The last failed event.
     last: Option<LastFailed>,
 }
 
@@ -145,7 +145,7 @@ impl Losses {
 
     /// An event was not taken.
     pub(super) fn failed(&self, event: &Event, error: &ApiError) {
-        // The event would be deleted with its namespace: there is nothing to do.
+        // The event would be deleted with its namespace, so it is dropped.
         if error.is_namespace_terminating() {
             return;
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
-/// The first and the longest pause before another try. A server that asks for a longer one gets it.
+/// The first and the longest pause before another attempt. A longer `Retry-After` of the server takes precedence.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
 
 /// The receiver of requests.
@@ -19,7 +19,7 @@ pub(super) trait EventApi: Send + Sync + 'static {
     /// Sends a request whose answer does not matter beyond success.
     fn send(&self, request: &ApiRequest) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Returns whether the server may not know yet what it lets us do: it has just come back.
+    /// Returns whether the server has just returned and may not have loaded its roles yet.
     fn is_settling(&self) -> bool;
 }
 
@@ -38,7 +38,7 @@ pub(super) struct EventJob {
     pub(super) event: Event,
     pub(super) at: Time,
     pub(super) write: Write,
-    /// The place in the queue, given back when the job is over. What the clock makes of a series has none.
+    /// The place in the queue, released when the job ends. Writes of series by the clock have none.
     pub(super) _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn deliver(
                 job.write = Write::Create(std::mem::take(name));
                 continue;
             }
-            // An earlier try has come through; only its answer has not.
+            // An earlier attempt succeeded, but its answer was lost.
             Write::Create(_) if is_repeated && error.code() == Some(409) => break Ok(()),
             // Roles are loaded a little later than requests are answered.
             _ if error.is_forbidden() && api.is_settling() => {}
@@ -138,7 +138,7 @@ fn request(job: &EventJob, instance: &str) -> ApiRequest {
             }
         }
         Write::Grow { name, count, last } => {
-            // Nothing else of an event may change.
+            // All other fields of an event are immutable.
             let patch = json!({
                 "series": {"count": count, "lastObservedTime": last.rfc3339_micros()},
             });

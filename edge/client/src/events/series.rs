@@ -1,9 +1,9 @@
 //! Folds events into series: an event that repeats is counted on the event that was published first.
 //!
-//! The API server rejects an update of an existing event that changes anything but its series. So a series keeps its
-//! first note, and another note is another event. How many of those there are for one object is limited, with the
-//! numbers of client-go's spam filter: [`NOTES_BURST`] at once, and then one every [`NOTES_REFILL`]. Beyond that, an
-//! event counts for the series of its kind that was begun last.
+//! The API server rejects an update of an existing event that changes other fields than its series. A series therefore
+//! keeps its first note, and another note is another event. The number of these events per object is limited as in
+//! client-go's spam filter: [`NOTES_BURST`] at once, and then one every [`NOTES_REFILL`]. Beyond that, an event counts
+//! for the most recent series of its kind.
 
 use super::{Event, Regarding};
 use berth_api::{Str, Time};
@@ -13,18 +13,18 @@ use std::time::Duration;
 
 /// The number of series that are kept; the longest silent ones are dropped first.
 pub(super) const SERIES_MAX: usize = 65_536;
-/// A series that was silent for so long is over.
+/// A series ends after this time without an event.
 pub(super) const FINISH_AFTER: Duration = Duration::from_secs(6 * 60);
 /// The interval between writes of a continuing series, which keep it from expiring.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(30 * 60);
 /// The number of events with different notes that an object may have at once.
 pub(super) const NOTES_BURST: u32 = 25;
-/// The time after which it may have one more.
+/// The interval at which one more is permitted.
 pub(super) const NOTES_REFILL: Duration = Duration::from_secs(5 * 60);
 /// The longest name of an object, in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// The common fields of the events of one series besides their note.
+/// The fields that all events of a series share, other than the note.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct KindKey {
     regarding: Regarding,
@@ -125,8 +125,8 @@ impl Correlator {
         Some(Write::Create(name))
     }
 
-    /// The writes that are due: the last count of series that are over, and the count of those that go on
-    /// and were not written for long.
+    /// The due writes: the last count of ended series, and the count of continuing series that were not written for
+    /// long.
     pub(super) fn tick(&mut self, now: Time) -> Vec<(Event, Write)> {
         let mut writes = Vec::new();
         let mut kept = 0;
@@ -217,7 +217,7 @@ fn allows(
     now: Time,
 ) -> bool {
     let fresh = || Allowance {
-        // The first one has been taken by the event before.
+        // The event itself takes the first token.
         tokens: NOTES_BURST - 1,
         refilled: now,
     };

@@ -1,4 +1,4 @@
-//! The handling of events on an API that is slow, busy, broken or gone. Time is virtual.
+//! The handling of events by an API that is slow, busy, broken or unreachable. Time is virtual.
 
 use super::publish::Losses;
 use super::send::EventApi;
@@ -22,7 +22,7 @@ const TAKES: Duration = Duration::from_millis(10);
 
 type Answer = Box<dyn FnMut(&Sent) -> Result<(), ApiError> + Send>;
 
-/// A request, as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 struct Sent {
     /// Since the beginning.
@@ -462,7 +462,7 @@ async fn a_series_never_overtakes_its_event_and_changes_nothing_else() {
     let patch = &api.sent()[5].body;
     let fields: Vec<&String> = patch.as_object().expect("an object").keys().collect();
     assert_eq!(fields, ["series"]);
-    // When nothing more comes, the last counts are written.
+    // Without further events, the last counts are written.
     sleep(FINISH_AFTER + Duration::from_secs(120)).await;
     let mut last = methods(8);
     last.sort();
@@ -471,7 +471,7 @@ async fn a_series_never_overtakes_its_event_and_changes_nothing_else() {
     publishing.finish(LONG).await;
 }
 
-/// A server that has just come back may not know its roles yet.
+/// A server that has just returned may not have loaded its roles yet.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_of_a_server_that_has_just_come_back_is_not_final() {
     for (is_settling, tries) in [(true, 3), (false, 1)] {
@@ -563,7 +563,7 @@ fn failures_are_logged_in_one_line() {
     );
 }
 
-/// The second time makes it a series, silence ends it, and one that goes on is refreshed.
+/// The second event makes it a series, silence ends it, and a continuing series is refreshed.
 #[test]
 fn an_event_that_repeats_grows_a_series() {
     let mut correlator = Correlator::default();

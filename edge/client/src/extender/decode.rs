@@ -1,8 +1,8 @@
-//! Reading JSON as Go does: the names of fields in any case, `null` for nothing.
+//! Reads JSON as Go does: case-insensitive names of fields, and `null` as the zero value.
 
 use std::borrow::Cow;
 
-/// Makes a struct that is read so. Fields that are not named are passed over; of one that comes twice the last counts.
+/// Defines a struct with this decoding. Unknown fields are skipped; the last of duplicate fields counts.
 macro_rules! read_in_any_case {
     ($($(#[$of_struct:meta])* pub struct $name:ident {
         $($(#[$of_field:meta])* pub $field:ident: $type:ty = $key:literal,)*

@@ -1,9 +1,8 @@
 //! Keeps objects as the API server sent them, for requests that contain whole objects.
 //!
-//! The scheduler keeps lean types that contain only the fields it reads, but extenders receive complete objects. So
-//! this module keeps the JSON of the objects that a request may contain: pending pods; all pods when an extender
-//! receives complete victims; nodes when an extender does not cache nodes itself. Without such an extender it keeps
-//! nothing.
+//! The scheduler keeps small types with only the fields that it reads, but extenders receive complete objects. This
+//! module keeps the JSON of the objects that a request may contain: pending pods; all pods if an extender receives
+//! complete victims; nodes if an extender does not cache nodes itself. Without such an extender it keeps nothing.
 
 use super::ExtenderError;
 use berth_api::{Kind, Object, Str};
@@ -16,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// The JSON of one object.
 pub type ObjectJson = Arc<RawValue>;
 
-/// Of which objects the JSON is kept.
+/// The objects whose JSON is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WantedJson {
     /// Pods that wait for a node.

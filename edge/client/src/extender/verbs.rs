@@ -21,9 +21,9 @@ pub enum Nodes<'a> {
 /// The answer of an extender about the remaining nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterAnswer {
-    /// Those that do.
+    /// The feasible nodes.
     pub nodes: Vec<String>,
-    /// Those that do not, each with the reason.
+    /// The infeasible nodes, each with the reason.
     pub failed: Vec<(String, String)>,
     /// The same where evictions do not help.
     pub failed_and_unresolvable: Vec<(String, String)>,
@@ -94,7 +94,7 @@ impl Nodes<'_> {
 }
 
 impl ExtenderClient {
-    /// The nodes on which the pod may run.
+    /// The feasible nodes for the pod.
     ///
     /// # Errors
     /// Why there is no answer.
@@ -164,7 +164,7 @@ impl ExtenderClient {
         }
     }
 
-    /// The nodes on which room may be made for the pod, and the pods to evict there.
+    /// The candidate nodes for a preemption, and the victims on each.
     ///
     /// # Errors
     /// Why there is no answer.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// The request for the nodes on which a pod may run, or for their scores.
+/// The request for the feasible nodes of a pod, or for their scores.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ExtenderArgs<'a> {
@@ -21,7 +21,7 @@ pub struct ExtenderArgs<'a> {
 /// Nodes as the API has them.
 #[derive(Debug, Serialize)]
 pub struct NodeList<'a> {
-    /// Nothing.
+    /// Always empty.
     pub metadata: Empty,
     /// The nodes.
     pub items: Vec<&'a RawValue>,
@@ -31,7 +31,7 @@ pub struct NodeList<'a> {
 #[derive(Debug, Default, Serialize)]
 pub struct Empty {}
 
-/// The node to which a pod is to be bound.
+/// The request to bind a pod to a node.
 #[derive(Debug, Serialize)]
 pub struct ExtenderBindingArgs<'a> {
     /// The pod's name.
@@ -48,7 +48,7 @@ pub struct ExtenderBindingArgs<'a> {
     pub node: &'a str,
 }
 
-/// The request for the nodes on which room may be made for a pod.
+/// The request for the candidate nodes of a preemption.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ExtenderPreemptionArgs<'a> {
@@ -56,7 +56,7 @@ pub struct ExtenderPreemptionArgs<'a> {
     pub pod: &'a RawValue,
     /// Nodes with the pods that would go, whole, for an extender that does not keep them itself.
     pub node_name_to_victims: Option<BTreeMap<&'a str, ExtenderVictims<'a>>>,
-    /// Nodes with the identities of those pods, for one that does.
+    /// Nodes with the identities of the victims, for an extender with a node cache.
     pub node_name_to_meta_victims: Option<BTreeMap<&'a str, MetaVictimsArgs<'a>>>,
 }
 
@@ -137,7 +137,7 @@ read_in_any_case! {
         pub error: String = "Error",
     }
 
-    /// The nodes on which room may be made for a pod.
+    /// The candidate nodes of a preemption.
     pub struct ExtenderPreemptionResult {
         /// Nodes with the pods that are to go.
         pub node_name_to_meta_victims: BTreeMap<String, Option<MetaVictims>> = "NodeNameToMetaVictims",

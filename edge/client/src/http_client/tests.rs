@@ -27,7 +27,7 @@ struct Seen {
     ending: Notify,
 }
 
-/// A server over TLS that offers these protocols. A watch is answered with 4 MiB and goes on; everything else with
+/// A server over TLS that offers these protocols. A watch is answered with 4 MiB and continues; all other requests with
 /// `{}`.
 async fn server(protocols: &[&str]) -> (Transport, Arc<Seen>) {
     let certified =
@@ -148,8 +148,8 @@ async fn a_server_without_http2_is_understood() {
     }
 }
 
-/// A server that ends a connection, as kube-apiserver does now and then to spread its clients, gets the next request on
-/// another one. Watches on the first one go on.
+/// When a server ends a connection, as kube-apiserver does from time to time to distribute its clients, the next
+/// request uses another connection. Watches on the first one continue.
 #[tokio::test]
 async fn a_connection_that_the_server_ends_is_replaced() {
     let (client, seen) = server(&["h2"]).await;

@@ -1,4 +1,4 @@
-//! What the API server does not have, or does not let us read, and objects that cannot be read.
+//! Kinds that the API server does not serve or does not permit to read, and unreadable objects.
 
 use crate::ApiError;
 use crate::request::Resource;
@@ -17,7 +17,7 @@ pub struct Availability {
 #[derive(Debug, Default)]
 struct UnreadableObjects {
     known: BTreeSet<(String, String)>,
-    /// Those of a list that is being read.
+    /// The unreadable objects of the list in progress.
     listed: Option<BTreeSet<(String, String)>>,
 }
 

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 const PAGE: u32 = 500;
 /// The number of times that a list that expires half-way is started again before it counts as a failure.
 const RELISTS_MAX: usize = 5;
-/// A streaming list that sends nothing for this long is given up.
+/// The silence after which a streaming list is aborted.
 const STREAMED_LIST_SILENCE: Duration = Duration::from_secs(30);
 /// The annotation of the bookmark that ends a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

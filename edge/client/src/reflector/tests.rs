@@ -115,8 +115,8 @@ fn namespaces(uid: &str, version: &str) -> (u16, Value) {
     (200, list)
 }
 
-/// A watch of a store that was replaced, or set back, would be silent: all objects are listed again. The watch of the
-/// same store goes on.
+/// A watch of a store that was replaced or restored would be silent: all objects are listed again. The watch of the
+/// same store continues.
 #[tokio::test]
 async fn a_watch_goes_on_in_the_same_store_only() {
     let ended = || (200, json!([]));
@@ -262,7 +262,7 @@ async fn the_next_watch_over_the_same_connection_needs_no_other_request() {
     }
 }
 
-/// A server that does not have the wanted version of a kind is asked for an older one.
+/// An older version is used if the server does not have the preferred version of a kind.
 #[tokio::test]
 async fn an_older_version_is_followed_where_the_server_has_no_newer_one() {
     let missing = || status(404, "the server could not find the requested resource");
@@ -322,7 +322,7 @@ fn event(kind: &str, name: &str, version: u32) -> Value {
     json!({"type": kind, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}})
 }
 
-/// KEP-3157: the watch begins with all objects, and goes on as a watch.
+/// KEP-3157: the watch begins with all objects, and continues as a watch.
 #[tokio::test]
 async fn a_list_is_streamed_by_the_watch_where_the_server_offers_it() {
     for format in FORMATS {
@@ -384,7 +384,7 @@ async fn an_error_event_means_a_new_list() {
     }
 }
 
-/// An object that does not decode is passed over; the others arrive, and the watch goes on.
+/// An object that does not decode is skipped; other objects arrive, and the watch continues.
 #[tokio::test]
 async fn an_object_that_does_not_decode_is_passed_over() {
     for format in FORMATS {
@@ -425,7 +425,7 @@ async fn an_object_that_does_not_decode_is_passed_over() {
     }
 }
 
-/// Q-87b: while an object cannot be read, the kind is listed again when a watch ends; then until the next one.
+/// Q-87b: while an object is unreadable, the kind is listed again whenever a watch ends.
 #[tokio::test]
 async fn a_kind_with_an_object_that_cannot_be_read_is_listed_again() {
     for format in FORMATS {
@@ -473,7 +473,7 @@ async fn a_kind_with_an_object_that_cannot_be_read_is_listed_again() {
     }
 }
 
-/// Q-87b: an event of which nothing can be read means a new list: what has changed is not known.
+/// Q-87b: a completely unreadable event causes a new list, because the changed object is unknown.
 #[tokio::test]
 async fn an_event_that_cannot_be_read_means_a_new_list() {
     let answers = vec![
@@ -517,7 +517,7 @@ async fn managed_fields_are_not_asked_for() {
     }
 }
 
-/// A server, or a proxy before it, that ends each watch at once and sends nothing is not asked without a pause.
+/// A server, or a proxy before it, that ends each watch immediately is asked with pauses.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ends_each_watch_at_once_is_asked_rarely() {
     let connections = [Some(ConnectionId::unique()); 1_000];
@@ -526,10 +526,10 @@ async fn a_server_that_ends_each_watch_at_once_is_asked_rarely() {
     assert!((2..=16).contains(&watches), "{watches} watches in 25 s");
 }
 
-/// The way in which a server, or a proxy before it, ends each watch.
+/// How a server, or a proxy before it, ends each watch.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
-    /// After an event of a new version, within the next one.
+    /// After an event with a new version, within the next event.
     WithinEvent,
     /// Within the first event.
     WithinFirstEvent,

@@ -1,5 +1,5 @@
 //! Every field of every kind that the scheduler reads, with the extremes of its shape, in JSON and in protobuf. The
-//! fields are those of the facts about Kubernetes' types.
+//! fields are taken from the facts about Kubernetes' types.
 
 use crate::content::Payload;
 use berth_api::requests::{SumOptions, pod_resources};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// The number of entries of a long list.
 const LONG: usize = 100_000;
-/// A text of which protobuf gets bytes that are not UTF-8.
+/// A text that is replaced by bytes that are not UTF-8 in protobuf.
 const MARK: &str = "not-utf-8";
 const NOT_UTF_8: &[u8] = b"\xff\xc3t-ut\xed\xa0\x80";
 /// The fields that identify an object and, of a pod, its node. API servers store valid ones only.
@@ -95,7 +95,7 @@ enum Step {
     Entry,
 }
 
-/// Puts a value to its place, beside what is there.
+/// Sets a value at its place, and keeps existing values.
 fn put(object: &mut Value, path: &[Step], value: Value) {
     let Some((step, rest)) = path.split_first() else {
         *object = value;
@@ -203,7 +203,7 @@ fn protobuf(kind: Kind, object: &Value) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What is wrong with the object as it is read.
+/// The fault of the object as it is read.
 fn fault(kind: Kind, read: &PartialObject) -> Option<String> {
     if let Some(field) = read.unread.first() {
         return Some(format!("{} is unread: {}", field.path, field.reason));
@@ -218,7 +218,7 @@ fn fault(kind: Kind, read: &PartialObject) -> Option<String> {
     (!counts).then(|| format!("it holds {held} milli-CPU on {:?}", pod.spec.node_name))
 }
 
-/// Q-87a: whatever a field contains, the object is read as a whole, and a pod counts on its node.
+/// Q-87a: any content of a field leaves the object readable, and a pod counts on its node.
 #[test]
 fn an_object_counts_whatever_a_field_contains() {
     let facts = Facts::get();

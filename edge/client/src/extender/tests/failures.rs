@@ -3,7 +3,7 @@
 use super::*;
 use tokio::net::TcpListener;
 
-/// F-38: anything but 200 is a failure, whatever its body is.
+/// F-38: any other code than 200 is a failure, with any body.
 #[tokio::test]
 async fn any_other_code_than_200_is_a_failure() {
     for code in [201, 204, 302, 404, 500] {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// F-38: where and how a question is put.
+/// F-38: the address and the form of a request.
 #[tokio::test]
 async fn a_question_is_posted_as_json_behind_the_prefix() {
     for (prefix, path) in [

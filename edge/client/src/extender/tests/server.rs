@@ -15,7 +15,7 @@ pub(super) enum Reply {
     Body(u16, String),
     /// A body that never ends.
     Endless,
-    /// Nothing.
+    /// No answer.
     Silence,
     /// The connection is closed.
     HangUp,
@@ -53,7 +53,7 @@ impl Server {
                 tokio::spawn(async move {
                     match tls.as_ref() {
                         None => answer(stream, &reply, &seen).await,
-                        // A client that does not trust us goes away.
+                        // A client that does not trust this server disconnects.
                         Some(tls) => match tls.accept(stream).await {
                             Ok(stream) => answer(stream, &reply, &seen).await,
                             Err(_) => None,

@@ -103,7 +103,8 @@ async fn a_certificate_is_believed_as_configured() {
     };
     let none = ExtenderTlsOptions::default();
     let ip = "127.0.0.1";
-    // Situation, name of the server, whether it wants to know the client, enableHTTPS, tlsConfig, whether it works.
+    // Situation, name of the server, whether it requires a client certificate, enableHTTPS, tlsConfig, whether the call
+    // succeeds.
     for (situation, name, wants_client, https, tls, works) in [
         ("its authority is known", ip, false, true, ca(&known), true),
         ("from a file", ip, false, true, from_file.clone(), true),
