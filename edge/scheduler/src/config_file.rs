@@ -1,9 +1,9 @@
 //! The file of `--config`, followed while the scheduler runs.
 //!
-//! The file is read every two seconds, because a mounted ConfigMap is changed by a symbolic link that replaces another
-//! one, and at once on SIGHUP. A changed text counts when it was read twice, so that a file that is being written is not
-//! taken over half-way. A valid configuration replaces what a running scheduler can replace; an invalid one is refused as
-//! a whole, and the last valid one stays in effect.
+//! The file is read every two seconds, because a mounted ConfigMap is changed by the replacement of a symbolic link,
+//! and at once on SIGHUP. A changed text is applied after two equal reads, so that a partly written file is not
+//! applied. Of a valid configuration, a running scheduler applies the replaceable parts; an invalid one is refused as a
+//! whole, and the last valid one stays in effect.
 
 use crate::exit::CommandFailure;
 use crate::metrics::EdgeMetrics;
@@ -17,18 +17,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The interval at which the file is read.
+/// The interval of reads of the file.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// Reads a configuration, with the flags of the process, and checks all of it.
 pub(crate) type LoadConfig =
     Box<dyn Fn(&str) -> Result<(Config, Vec<String>), CommandFailure> + Send + Sync>;
 
-/// The file, and the way in which it is read.
+/// The file, and how to read it.
 pub(crate) struct ConfigFile {
     /// The path.
     pub(crate) path: PathBuf,
-    /// The text with which the scheduler was started.
+    /// The text at the start of the scheduler.
     pub(crate) text: String,
     /// As at the start.
     pub(crate) load: LoadConfig,
@@ -62,7 +62,7 @@ const APPLIED: &str = "Applied";
 const RESTART_REQUIRED: &str = "RestartRequired";
 
 impl ConfigStatus {
-    /// The configuration with which a scheduler was started, from a file or not.
+    /// The configuration at the start of a scheduler, from a file or not.
     pub(crate) fn new(config: &Config, has_file: bool, metrics: Arc<EdgeMetrics>) -> Self {
         let config = config.to_value();
         metrics.config_in_effect(hash_of(&config), true);
@@ -154,7 +154,7 @@ impl ConfigStatus {
         self.set(RESTART_REQUIRED, !restart.is_empty(), reason, message);
     }
 
-    /// Sets a condition. Its time is that of the last change of its status.
+    /// Sets a condition. Its time is the last change of its status.
     fn set(&self, kind: &'static str, status: bool, reason: &'static str, message: String) {
         let mut state = self.lock();
         let mut known = state.conditions.iter_mut();
@@ -202,13 +202,13 @@ fn hash_of(config: &Value) -> u64 {
 struct Texts {
     /// The text that was tried last.
     tried: String,
-    /// The text that was read last, if it is another one.
+    /// The text of the last read, if it differs from the tried one.
     seen: Option<String>,
 }
 
 impl Texts {
-    /// The file has this text. Returns whether it is to be tried: if it differs from the one that was tried last, and was
-    /// read twice or is `forced`.
+    /// The file has this text. Returns whether to try it: if it differs from the last tried text, and was read twice or
+    /// is `forced`.
     fn read(&mut self, text: &str, forced: bool) -> bool {
         if text == self.tried {
             self.seen = None;
@@ -263,7 +263,7 @@ pub(crate) async fn follow(
                 continue;
             }
         };
-        // The file is back as it was tried last: what was reported about it is true again.
+        // The file has its last tried text again: the previous conditions hold again.
         let is_back = std::mem::replace(&mut unread, false);
         if !texts.read(&text, forced || is_back) {
             continue;

@@ -28,7 +28,7 @@ pub(crate) const PAGE: &str = concat!(
     include_str!("dashboard/page.js"),
     "</script>\n</body>\n</html>\n",
 );
-/// The rights of the page: its own script and style, and requests to the port that it comes from.
+/// The permissions of the page: its own script and style, and requests to its own origin.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src \
     'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -36,9 +36,9 @@ pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 
 const ROWS_MAX: usize = 100;
 /// The most cells of the heat map. With more nodes, a cell represents several nodes.
 const CELLS_MAX: usize = 5_000;
-/// Up to how many nodes are shown by name and amount in place of a heat map.
+/// The maximum number of nodes that are shown by name and amount instead of a heat map.
 const NAMED_NODES_MAX: usize = 48;
-/// The time for which an answer is kept.
+/// The time for which an answer is cached.
 const FRESH: Duration = Duration::from_secs(1);
 /// The number of answers that are kept.
 const KEPT_MAX: usize = 64;
@@ -115,7 +115,7 @@ impl PageQuestion {
     }
 }
 
-/// Decodes `%2F` and `+`; what is malformed stays as it is.
+/// Decodes `%2F` and `+`; malformed escapes stay unchanged.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

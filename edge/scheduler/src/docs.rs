@@ -159,7 +159,7 @@ fn gate_rows(page: &mut String, before: Release, release: Release) {
 
 fn versions_page() -> String {
     let mut page = include_str!("docs/versions.md").to_owned();
-    // Each release is compared with the one before it.
+    // Each release is compared with its predecessor.
     for pair in Release::ALL.windows(2) {
         let (before, release) = (pair[0], pair[1]);
         let _ = write!(

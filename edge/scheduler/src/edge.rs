@@ -1,8 +1,8 @@
 //! The runtime of the scheduler's edge: one thread for everything that speaks to the network.
 //!
-//! A decision takes microseconds, so most of the CPU time of a scheduler is the cost of waking threads: each pod is a
-//! handful of messages, and each message that arrives alone wakes a thread of its own. So the edge is one thread, and
-//! while messages keep coming it pauses before it waits for the next one. What arrives meanwhile is read, decoded,
+//! A decision takes microseconds, so most of the CPU time of a scheduler is the cost of waking threads: each pod causes
+//! a few messages, and each message that arrives alone wakes a thread. The edge is therefore one thread, which pauses
+//! before a wait while messages arrive in quick succession. Messages that arrive during the pause are read, decoded,
 //! answered and written together. The pause ends early when the core has something to send.
 //!
 //! A thread that is idle does not pause: the first message after a while is taken in at once.
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// The longest pause. Half of it is added to the mean latency of messages while many come, and nothing while few come.
-/// A longer one saves little more CPU time (docs/performance/log.md).
+/// The longest pause. Under load, half of it is added to the mean latency of messages; without load, none. A longer
+/// pause saves little more CPU time (docs/performance/log.md).
 const PAUSE: Duration = Duration::from_millis(1);
 /// Waits that end sooner than this follow one another closely.
 const CLOSE: Duration = Duration::from_millis(2);
-/// The number of waits in quick succession after which the thread pauses. The messages of a single pod are fewer.
+/// The number of waits in quick succession after which the thread pauses. A single pod causes fewer messages.
 const CLOSE_WAITS_MIN: u32 = 4;
 
 fn micros(time: Duration) -> u64 {
@@ -38,7 +38,7 @@ pub(crate) struct Pauses {
     thread: Thread,
     is_pausing: AtomicBool,
     started: Instant,
-    /// When the thread began to wait last, in microseconds after the start.
+    /// The start of the last wait, in microseconds after the start of the thread.
     waited: AtomicU64,
     /// The number of waits that have followed each other closely.
     close: AtomicU32,
@@ -92,10 +92,10 @@ impl Pauses {
     }
 }
 
-/// Runs the edge of a scheduler on this thread. What is left over when it ends is not waited for.
+/// Runs the edge of a scheduler on this thread. Remaining tasks are dropped at its end.
 ///
 /// # Errors
-/// Those of the edge, and when the runtime cannot be had.
+/// The errors of the edge; the runtime cannot be created.
 pub(crate) fn run(
     main: impl Future<Output = Result<(), CommandFailure>>,
 ) -> Result<(), CommandFailure> {
@@ -117,7 +117,7 @@ pub(crate) fn run(
 mod tests {
     use super::*;
 
-    /// When the thread waits at these times in milliseconds, it pauses before these waits.
+    /// A thread with waits at these times in milliseconds pauses before these waits.
     #[test]
     fn a_thread_pauses_only_while_messages_keep_coming() {
         let cases: [(&str, &[u64], &[u64]); 4] = [

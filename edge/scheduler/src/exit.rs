@@ -1,4 +1,4 @@
-//! The reasons for which a command ends without success, each with its exit code.
+//! Failures of a command, each with its exit code.
 
 use std::fmt;
 

@@ -34,7 +34,7 @@ pub(crate) enum FlagEffect {
     /// The effect that the help text states, with a warning. Names the configuration field to use instead, if there is
     /// one.
     Deprecated(&'static str),
-    /// Nothing beyond a warning, for this reason.
+    /// It only causes a warning, for this reason.
     Ignored(&'static str),
 }
 
@@ -59,7 +59,7 @@ impl Flag {
         self.field.replace('_', "-")
     }
 
-    /// The warning when it is given; `None` when there is nothing to warn about.
+    /// The warning for the given flag; `None` if it has its effect.
     pub(crate) fn warning(&self) -> Option<String> {
         let name = self.name();
         match self.effect {

@@ -43,7 +43,7 @@ const LIBRARIES_LEVEL: Level = Level(8);
 /// The verbosity. It can be changed while the process runs.
 static VERBOSITY: AtomicU8 = AtomicU8::new(0);
 
-/// The way in which lines are written, once [`init`] was called.
+/// The logger, after [`init`].
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 /// The way to log.
@@ -59,7 +59,7 @@ pub struct LogOptions {
     pub(crate) split_stream: bool,
     /// With `split_stream`, how many bytes for standard output are buffered.
     pub(crate) info_buffer_bytes: usize,
-    /// The interval at which the buffer is written.
+    /// The interval at which the buffer is flushed.
     pub(crate) flush_frequency: Duration,
 }
 

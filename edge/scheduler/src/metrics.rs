@@ -1,5 +1,5 @@
-//! The metrics of the process around the core: requests to the API, leader election, the process itself. And how those
-//! of the core are served with them: `--disabled-metrics` and `--allow-metric-labels` apply to all.
+//! The metrics of the process: requests to the API, leader election, the process itself. They are served together with
+//! the metrics of the core; `--disabled-metrics` and `--allow-metric-labels` apply to all.
 
 mod filter;
 mod pods;
@@ -131,7 +131,7 @@ impl EdgeMetrics {
         }
     }
 
-    /// Everything noted so far, with what is read from the system now.
+    /// All recorded values, and current values of the system.
     pub(crate) fn snapshot(
         &self,
         election: Option<(&str, &ElectionStatus)>,

@@ -35,7 +35,8 @@ pub enum Output {
 /// Prints text on standard output.
 ///
 /// # Errors
-/// [`CommandFailure::Unread`] when it is not read; another one when it cannot be written, as on a full disk.
+/// [`CommandFailure::Unread`] if the reader has closed the pipe; another error if it cannot be written, as on a full
+/// disk.
 pub fn text(text: impl fmt::Display) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     write!(out, "{text}")
@@ -48,7 +49,7 @@ pub fn text(text: impl fmt::Display) -> Result<(), CommandFailure> {
         })
 }
 
-/// Prints a line on standard error, after the name of the program. Nothing can be done when it is not read.
+/// Prints a line on standard error, after the name of the program. A failure is ignored.
 pub fn complain(text: impl fmt::Display) {
     remark(format_args!("{}: {text}", program()));
 }

@@ -14,10 +14,10 @@ use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::{Reconfiguration, SchedulerOptions};
 use std::time::Duration;
 
-/// What a recorded core took over with a configuration.
+/// The parts of a configuration that a recorded core applied.
 ///
 /// # Errors
-/// When this Berth cannot read the configuration.
+/// This Berth cannot read the configuration.
 pub fn recorded_reconfiguration(
     configuration: &str,
     features: FeatureGates,
@@ -33,7 +33,7 @@ pub fn recorded_reconfiguration(
 /// The release that a recording is of.
 ///
 /// # Errors
-/// When this Berth does not have the release.
+/// This Berth does not have the release.
 pub fn versions_of(start: &Start) -> Result<Versions, CommandFailure> {
     let given = |text: &str| {
         if text.is_empty() {
@@ -53,7 +53,7 @@ pub fn versions_of(start: &Start) -> Result<Versions, CommandFailure> {
 /// The options of the core that a recording describes, or of one with another configuration.
 ///
 /// # Errors
-/// When the recording is not of a `berth scheduler`, or its configuration is not valid for this Berth.
+/// The recording is not of a `berth scheduler`, or its configuration is not valid for this Berth.
 pub fn recorded_options(
     start: &Start,
     other: Option<&std::path::Path>,
@@ -63,10 +63,11 @@ pub fn recorded_options(
     options_with(start, features, other, registry)
 }
 
-/// The gates of a recording, in a release. Those of groups of pods are in every release: `berth up` has them on.
+/// The gates of a recording, in a release. Gates of groups of pods are in every release, because `berth up` has them
+/// on.
 ///
 /// # Errors
-/// When the release does not accept them.
+/// The release does not accept them.
 pub fn recorded_gates(start: &Start, versions: Versions) -> Result<FeatureGates, CommandFailure> {
     let (mut others, mut of_groups) = (Vec::new(), Vec::new());
     for entry in start.feature_gates.split(',') {
@@ -115,7 +116,7 @@ pub fn options_with(
     let extenders = described_extenders(&config.extenders);
     let flush = Duration::from_nanos(start.pod_max_in_unschedulable_pods_nanos);
     let mut options = core_options(&config, start.seed, evaluator, flush, extenders);
-    // A replay measures nothing: durations would differ each time.
+    // A replay measures no durations: they would differ each time.
     options.stopwatch = Box::new(NoStopwatch);
     Ok(options)
 }

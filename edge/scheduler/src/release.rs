@@ -1,4 +1,4 @@
-//! The release of Kubernetes whose behaviour a process has: that of `--emulated-version`, or of the API server.
+//! The release of Kubernetes whose behaviour a process has: from `--emulated-version`, or from the API server.
 
 use crate::exit::CommandFailure;
 use crate::flags::Flags;
@@ -11,14 +11,14 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The time for which the version of an API server that does not answer is requested.
+/// The time for which the version of an unresponsive API server is requested.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two requests.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The time that a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A release, and where it comes from.
+/// A release, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// The release.
@@ -27,7 +27,7 @@ pub struct Chosen {
     pub reason: String,
 }
 
-/// The interval at which an API server that does not answer is asked for its version.
+/// The interval of version requests to an unresponsive API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskingInterval {
     /// Once.
@@ -63,10 +63,10 @@ impl ServerVersion {
     }
 }
 
-/// The release for a command line: that of `--emulated-version`, else that of the API server.
+/// The release for a command line: from `--emulated-version`, else from the API server.
 ///
 /// # Errors
-/// When `--emulated-version` is not a release that Berth has.
+/// `--emulated-version` is not a supported release.
 pub(crate) async fn choose(
     flags: &Flags,
     user_agent: String,
@@ -112,7 +112,7 @@ fn newest(reason: &str) -> Chosen {
     }
 }
 
-/// The release of an API server. The newest one when the server does not answer.
+/// The release of an API server; the newest release if the server does not answer.
 pub async fn of_server(transport: &Transport, asking: AskingInterval) -> Chosen {
     let server = transport.server();
     let request = get_path("/version");

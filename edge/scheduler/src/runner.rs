@@ -1,5 +1,5 @@
-//! The edge of the scheduler: one thread for the core, and around it the tasks that watch the cluster, send calls and
-//! publish events. Everything goes over bounded channels.
+//! The edge of the scheduler: one thread for the core, and the tasks that watch the cluster, send calls and publish
+//! events. All messages use bounded channels.
 
 mod calls;
 mod core;
@@ -51,14 +51,14 @@ use tokio::task::JoinHandle;
 
 /// The time that a question to the core may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time for which the end waits for events that are not published yet.
+/// The wait of a shutdown for unpublished events.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
-/// The time for which the end waits for traces that are not exported yet.
+/// The wait of a shutdown for traces that are not exported yet.
 const TRACES_PATIENCE: Duration = Duration::from_secs(1);
-/// The time for which the end waits for API calls in flight.
+/// The wait of a shutdown for API calls in flight.
 const CALLS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The time for which the end waits for the recording.
+/// The wait of a shutdown for the recording.
 const RECORDING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The inputs of the core.
@@ -81,16 +81,15 @@ enum CoreInput {
     Stop,
 }
 
-/// Reads the scheduler between two steps; the time is that of the reading. It must be quick: nothing is scheduled
-/// meanwhile.
+/// Reads the scheduler between two steps, at the given time. It must be quick, because it delays scheduling.
 type SchedulerLook = Box<dyn FnOnce(&Scheduler, Time) + Send>;
 
-/// The way in which a scheduler is run.
+/// The options of a scheduler.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// Profiles, backoffs, feature gates and the rest of the configuration.
     pub config: Config,
-    /// The time for which a pod stays unschedulable before it is tried again without an event.
+    /// The time after which an unschedulable pod is tried again without an event.
     pub(crate) pod_max_in_unschedulable_pods_duration: Duration,
     /// The seed of every random choice.
     pub(crate) seed: u64,
@@ -104,9 +103,9 @@ pub struct RunOptions {
     pub(crate) record: Option<RecordOptions>,
     /// The export of traces of attempts, if it is on.
     pub(crate) traces: Option<TraceExport>,
-    /// The identity in leader election; a new one each start if there is none.
+    /// The identity in leader election; generated at each start if there is none.
     pub(crate) candidate: Option<String>,
-    /// Set in shadow mode: where the agreement is noted, and where cases are saved.
+    /// Set in shadow mode: the place of the agreement and of saved cases.
     pub(crate) shadow: Option<ShadowOptions>,
     /// The file of `--config` of `berth up` and its text, which [`Scheduling::follow_config`] follows.
     ///
@@ -167,7 +166,7 @@ pub(crate) struct Runner {
     calls: mpsc::Receiver<Infallible>,
 }
 
-/// The outputs beside the API calls, which are flushed at the end.
+/// The outputs other than API calls, which are flushed at the end.
 struct Exports {
     events: Publishing,
     recording: Option<Recording>,
@@ -265,7 +264,7 @@ impl Runner {
         }
     }
 
-    /// Begins to schedule as soon as the whole cluster has been listed.
+    /// Starts scheduling as soon as the whole cluster has been listed.
     pub(crate) async fn lead(&self) {
         // A core that has ended is noticed elsewhere.
         let _ = self.inputs.send(CoreInput::Lead).await;
@@ -287,7 +286,7 @@ impl Runner {
         }
     }
 
-    /// The handle for other configurations while the scheduler runs. `options` are those with which it was started.
+    /// The handle for other configurations while the scheduler runs. `options` are the options at its start.
     pub(crate) fn reconfigurer(&self, options: &RunOptions) -> Reconfigurer {
         Reconfigurer::new(self.inputs.clone(), Arc::clone(&self.feed), options.clone())
     }
@@ -385,7 +384,7 @@ pub struct CoreProbe {
     history: SampleHistory,
 }
 
-/// Takes samples for the time series of the dashboard, as long as the core answers.
+/// Takes samples for the time series of the dashboard until the core ends.
 async fn sample(probe: CoreProbe) {
     while !probe.inputs.is_closed() {
         if let Some(sample) = probe.look(Sample::take).await {
@@ -460,7 +459,7 @@ impl CoreProbe {
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let look = move |scheduler: &Scheduler, now: Time| {
-            // It does not matter when the answer is not wanted any more.
+            // The requester may have stopped waiting.
             drop(answer.send(read(scheduler, now)));
         };
         let asked = async {

@@ -250,7 +250,7 @@ async fn options(
         ..
     } = settings;
     if flags.berth.shadow.value {
-        // It never writes, so it need not be the only one.
+        // It never writes, so several can run.
         config.leader_election.leader_elect = false;
     } else if flags.berth.shadow_cases.is_set {
         return Err(CommandFailure::usage("--shadow-cases needs --shadow"));
@@ -289,8 +289,8 @@ async fn options(
     })
 }
 
-/// The value of `--feature-gates`, with the gates of groups added on which the named ones depend and that are on by
-/// default in `berth up`.
+/// The value of `--feature-gates`, with the prerequisites of the named gates that are gates of groups and on by default
+/// in `berth up`.
 fn with_needed_groups(given: &str) -> String {
     let named = GROUP_GATES.into_iter().filter(|f| is_named(given, *f));
     let needed: BTreeSet<&str> = named
@@ -309,7 +309,7 @@ fn with_needed_groups(given: &str) -> String {
 /// release.
 ///
 /// # Errors
-/// Lists everything that cannot be as wanted: gates, the configuration, the certificates of extenders.
+/// Lists all invalid parts: gates, the configuration, the certificates of extenders.
 pub async fn options_of_up(
     args: &CoreArgs,
     release: Release,
@@ -340,7 +340,7 @@ pub async fn options_of_up(
     for warning in warnings {
         tracing::warn!("{warning}");
     }
-    // The scheduler of `berth up` is the only one, so it need not be elected.
+    // The scheduler of `berth up` is the only one, so it needs no election.
     config.leader_election.leader_elect = false;
     let webhooks = Webhooks::new(&config.extenders, &scheduler_user_agent()).await?;
     Ok(RunOptions {
@@ -364,9 +364,9 @@ pub async fn options_of_up(
     })
 }
 
-/// Makes the scheduler of `berth up` take part in leader election, so that a second scheduler on the cluster stands by.
-/// The times are longer than those of a real cluster: the API server is in the same process, and a machine that is busy
-/// for a while must not end the cluster.
+/// Enables leader election for the scheduler of `berth up`, so that a second scheduler on the cluster is a standby. The
+/// durations are longer than in a real cluster: the API server is in the same process, and a busy machine must not end
+/// the cluster.
 pub fn elect(options: &mut RunOptions) {
     let election = &mut options.config.leader_election;
     election.leader_elect = true;
@@ -380,7 +380,7 @@ fn drawn_seed() -> u64 {
     u64::try_from(now().as_nanos()).unwrap_or_default()
 }
 
-/// A scheduler that runs, or stands by.
+/// A scheduler that leads or stands by.
 pub struct Scheduling {
     runner: Runner,
     /// The API server's address.
@@ -478,8 +478,8 @@ impl Scheduling {
         })
     }
 
-    /// Follows the file of `--config` of `berth up` until the scheduler has ended. The election and the kubeconfig are
-    /// those of the cluster, whatever the file states. Does nothing without a file.
+    /// Follows the file of `--config` of `berth up` until the scheduler has ended. The election and the kubeconfig of
+    /// the cluster override the file. Does nothing without a file.
     pub fn follow_config(&self, options: &RunOptions) {
         let Some((path, text)) = options.file.clone() else {
             return;
@@ -604,7 +604,7 @@ mod tests {
     use super::*;
     use berth_framework::FeatureGates;
 
-    /// A gate of groups can be given without those on which it depends, which are on by default.
+    /// A gate of groups can be given without its prerequisites, which are on by default.
     #[test]
     fn the_gates_that_a_named_one_needs_are_on() {
         for (given, expected) in [

@@ -29,7 +29,7 @@ const COMPRESSED_FROM_BYTES: usize = 16 * 1024;
 
 /// The pages that are served.
 pub trait Probe: Send + Sync + 'static {
-    /// Returns whether the scheduler has seen the whole cluster and goes on, or the API server answers.
+    /// Returns whether the scheduler has listed the whole cluster and makes progress, or the API server answers.
     fn ready(&self) -> bool;
     /// The metrics, in the Prometheus text format.
     fn metrics(&self) -> impl Future<Output = Option<String>> + Send;
@@ -86,7 +86,7 @@ pub async fn serve(listener: TcpListener, probe: Arc<impl Probe>) {
         };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // An accept can fail for want of file descriptors; a pause lets connections end.
+            // An accept can fail when file descriptors are exhausted; during a pause, connections can end.
             Err(error) => {
                 tracing::debug!(%error, "failed to accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;

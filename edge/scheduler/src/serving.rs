@@ -49,12 +49,12 @@ use tokio::task::JoinHandle;
 use tokio::time::interval;
 use tokio_rustls::rustls::ServerConfig;
 
-/// The interval at which files of certificates are read, so that they are served soon after they have changed.
+/// The interval at which certificate files are read, so that changes are served soon.
 const RELOAD_EVERY: Duration = Duration::from_secs(5);
-/// The interval at which the certificate authorities of the cluster are looked up: every so many looks at the files.
+/// The authorities of the cluster are looked up at every N-th read of the files.
 const LOOKUP_EVERY: u32 = 12;
 
-/// The port, bound and set up, before there is anything to serve.
+/// The port, bound and configured, before the pages exist.
 pub(crate) struct SecurePort {
     listener: TcpListener,
     config: ServerConfig,

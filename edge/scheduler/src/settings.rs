@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     pub(crate) config: Config,
     /// The text of the file of `--config`, if there is one.
     pub(crate) file: Option<String>,
-    /// The time for which a pod stays unschedulable before it is tried again without an event.
+    /// The time after which an unschedulable pod is tried again without an event.
     pub(crate) pod_max_in_unschedulable_pods_duration: Duration,
     /// The warnings for operators about the settings.
     pub(crate) warnings: Vec<String>,
@@ -110,8 +110,8 @@ pub fn parse_gates(
     Ok(gates)
 }
 
-/// The kubeconfig that a command line or its configuration file names. Whatever is wrong with the file is reported when
-/// it is read completely.
+/// The kubeconfig of a command line or its configuration file. Faults of the file are reported when it is read
+/// completely.
 pub(crate) fn kubeconfig(flags: &Flags) -> Option<String> {
     let of_flag = || {
         let path = flags.deprecated.kubeconfig.value.as_ref();
@@ -127,7 +127,7 @@ pub(crate) fn kubeconfig(flags: &Flags) -> Option<String> {
     named.map(str::to_owned).or_else(of_flag)
 }
 
-/// The configuration in the text of the file of `--config`, with the flags that apply beside it, and the warnings about
+/// The configuration in the text of the file of `--config` with the flags that override it, and the warnings about
 /// both.
 ///
 /// # Errors
@@ -280,10 +280,10 @@ fn override_election(flags: &LeaderElectionFlags, config: &mut Config) {
     }
 }
 
-/// Checks the version whose hidden metrics are wanted.
+/// Checks the version of `--show-hidden-metrics-for-version`.
 ///
 /// # Errors
-/// When it is not the one before.
+/// It is not the previous version.
 fn check_hidden_metrics_version(version: &str, release: Release) -> Result<(), CommandFailure> {
     let previous = format!("1.{}", release.minor() - 1);
     if version.is_empty() || version == previous {

@@ -1,10 +1,10 @@
-//! Shadow mode: Berth decides about each pod when another scheduler has decided about it, and compares. Nothing is
-//! written.
+//! Shadow mode: Berth decides about each pod after another scheduler has decided about it, and compares both decisions.
+//! It writes nothing.
 //!
-//! The watch shows a decision later than the other scheduler made it, and not always in the order in which it was made:
-//! bindings are written in parallel. A decision that differs is therefore compared again, without the pods that were
-//! bound in the last seconds (`CONCURRENT`), and, if the other scheduler found no node, some seconds later
-//! (`LOOK_AGAIN`). Only what differs then counts as a disagreement. The report counts all of these separately.
+//! The watch shows a decision with a delay, and not always in the order of the decisions: bindings are written in
+//! parallel. A different decision is therefore compared again, without the pods that were bound in the last seconds
+//! (`CONCURRENT`), and, if the other scheduler found no node, some seconds later (`LOOK_AGAIN`). A difference that
+//! remains is a disagreement. The report counts all of these separately.
 
 mod cases;
 mod preemptions;
@@ -31,8 +31,7 @@ use std::time::Instant;
 const CONCURRENT: Duration = Duration::from_secs(2);
 /// The number of pods that are left out of a comparison at most.
 const CONCURRENT_MAX: usize = 512;
-/// The times after which a decision that differs is compared again. The last time is later than the longest backoff of
-/// a pod.
+/// The times after which a different decision is compared again. The last time exceeds the longest backoff of a pod.
 const LOOK_AGAIN: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
@@ -57,8 +56,8 @@ pub(crate) struct Shadow {
     bound: VecDeque<(Time, Str)>,
     open: VecDeque<Open>,
     preemptions: PreemptionComparer,
-    /// The extenders of the other scheduler. They are not called: an extender that keeps accounts has counted the pod
-    /// by the time at which the decision becomes visible, and a call could change its state.
+    /// The extenders of the other scheduler. They are not called: an extender with state has counted the pod when the
+    /// decision becomes visible, and a call could change its state.
     extenders: Extenders,
 }
 
@@ -75,8 +74,8 @@ fn about_filters(message: &str) -> &str {
     message[..end].trim_end()
 }
 
-/// Returns whether two messages give the same reasons. What PostFilter plugins add to the message of the other
-/// scheduler follows its reasons.
+/// Returns whether two messages have the same reasons. In the message of the other scheduler, texts of PostFilter
+/// plugins follow the reasons.
 fn same_reasons(other: &str, ours: &str) -> bool {
     let ours = about_filters(ours);
     let rest = about_filters(other).strip_prefix(ours);
@@ -107,7 +106,7 @@ impl Shadow {
         }
     }
 
-    /// The time at which decisions are to be compared again.
+    /// The time of the next repeated comparison.
     pub(crate) fn next_look(&self) -> Option<Time> {
         let times = self.open.iter().filter_map(|open| {
             let after = LOOK_AGAIN.get(open.next)?;
@@ -342,7 +341,7 @@ fn compare_unschedulable(message: &str, verdict: &PodVerdict) -> Compared {
     }
 }
 
-/// A disagreement about a pod for which the other scheduler reported `message`.
+/// A disagreement about a pod that the other scheduler reported as unschedulable with `message`.
 fn unschedulable_elsewhere(
     pod: &Pod,
     message: &str,
@@ -366,8 +365,7 @@ fn summary(verdict: &PodVerdict) -> String {
     }
 }
 
-/// The parts that shadow mode leaves out of comparisons because it sends nothing to extenders: a line for each
-/// extender.
+/// The parts that shadow mode does not compare because it does not call extenders: one line for each extender.
 pub(crate) fn left_out(extenders: &Extenders) -> Vec<String> {
     let specs = (0..).map_while(|at| extenders.get(at));
     let lines = specs.map(|extender| {

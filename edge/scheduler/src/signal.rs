@@ -7,11 +7,11 @@ use std::time::Duration;
 pub const STOP_PATIENCE: Duration = Duration::from_millis(1_500);
 /// The same for a scheduler of a real cluster, which gives back its lease over a network that may be slow.
 pub(crate) const SCHEDULER_STOP_PATIENCE: Duration = Duration::from_secs(8);
-/// The process ends this long after its patience has, whatever still runs: a blocked thread, memory being freed.
+/// The process ends this long after its shutdown limit, even if something still runs: a blocked thread, memory being
+/// freed.
 const END_AFTER: Duration = Duration::from_millis(100);
 
-/// Signals that ask the process to stop. They are received from the moment at which this exists; before, they end the
-/// process at once.
+/// Signals that stop the process. They are received while this exists; before, they end the process at once.
 pub struct StopSignals(platform::Signals);
 
 impl StopSignals {

@@ -17,10 +17,10 @@ pub fn block_on<T>(runtime: &Runtime, main: impl Future<Output = T>) -> T {
     runtime.block_on(main)
 }
 
-/// Runs a command on threads of its own. What is left over when it ends is not waited for.
+/// Runs a command on its own threads. Remaining tasks are dropped at its end.
 ///
 /// # Errors
-/// Those of the command, and when no thread can be started.
+/// The errors of the command; no thread can be started.
 pub fn run(main: impl Future<Output = Result<(), CommandFailure>>) -> Result<(), CommandFailure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -1,7 +1,7 @@
 //! Exports traces of scheduling attempts to an OpenTelemetry collector.
 //!
-//! The core hands over a trace when an attempt has ended. It never waits: the queue is bounded, and what does not fit
-//! is dropped and counted. A task sends batches. Without an endpoint in the environment, the core records nothing.
+//! The core hands over a trace when an attempt has ended. It never waits: the queue is bounded, and traces that exceed
+//! it are dropped and counted. A task sends batches. Without an endpoint in the environment, the core records nothing.
 
 mod encode;
 mod options;
@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 const TRIES: u32 = 4;
 /// The pause after the first failure. It doubles.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause, whatever the collector asks for.
+/// The longest pause, also if the collector requests a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Losses are logged this often at most.
 const LOG_EVERY: Duration = Duration::from_secs(30);

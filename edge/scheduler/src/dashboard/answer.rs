@@ -28,7 +28,7 @@ pub(crate) fn answer(scheduler: &Scheduler, question: &PageQuestion, now: Time) 
         PageQuestion::Waiting(filter) => waiting::waiting(scheduler, filter, now),
         PageQuestion::Search(text) => nodes::search(scheduler, text),
         PageQuestion::Owner(key) => nodes::owner_page(scheduler, key, now),
-        // Samples are kept beside the core.
+        // Samples are stored outside of the core.
         PageQuestion::History => Value::Null,
         PageQuestion::Pods { place, from } => pods(scheduler, place, *from, now),
         PageQuestion::Nodes(from) => nodes::nodes(scheduler, *from),
@@ -203,7 +203,7 @@ fn pod(scheduler: &Scheduler, key: &str, now: Time) -> Value {
         return json!({"missing": true, "pod": key});
     };
     let queued = scheduler.queue().get(&namespace, &name);
-    // The explanation is that of the last attempt, which may be older than the state.
+    // The explanation refers to the last attempt, which may be older than the state.
     let explanation = scheduler.explanation(stored.uid());
     json!({
         "pod": stored.key(),

@@ -1,5 +1,5 @@
-//! The last fifteen minutes: samples of counts and totals, from which the page draws its time series. The number of
-//! samples is bounded.
+//! The last fifteen minutes: samples of counts and totals for the time series of the page. The number of samples is
+//! bounded.
 
 use berth_api::Time;
 use berth_scheduler::Scheduler;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The interval at which a sample is taken.
+/// The interval of samples.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 /// The number of samples that are kept: fifteen minutes.
 const SAMPLES_MAX: usize = 91;
@@ -152,7 +152,7 @@ impl Sample {
 pub(crate) struct SampleHistory(Arc<Mutex<VecDeque<Sample>>>);
 
 impl SampleHistory {
-    /// Adds a sample; the oldest one is dropped when there are too many.
+    /// Adds a sample; drops the oldest one at the limit.
     pub(crate) fn push(&self, sample: Sample) {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.len() == SAMPLES_MAX {
@@ -161,7 +161,7 @@ impl SampleHistory {
         samples.push_back(sample);
     }
 
-    /// The samples for the page: each with the rates since the one before, and what applies to all of them.
+    /// The samples for the page, each with the rates since the previous one and the common fields.
     pub(crate) fn answer(&self) -> Value {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pairs = samples.iter().zip(samples.iter().skip(1));

@@ -287,7 +287,7 @@ fn an_owner_has_one_row_with_the_reasons_of_all_its_pods() {
     assert_eq!(
         shown,
         [
-            // The nodes are those of the pod that was tried last.
+            // The nodes are taken from the most recently tried pod.
             (Some("InsufficientResource"), Some(4), Some(2)),
             (Some("NodeCordoned"), Some(1), Some(1)),
             (Some("SchedulingGate"), Some(1), None),
@@ -354,7 +354,7 @@ fn owners_are_deployments_and_groups() {
     }
 }
 
-/// The largest free amount is that of nodes that reject the pod for the resource. With a node selector it is left out,
+/// The largest free amount among the nodes that reject the pod for the resource. With a node selector it is left out,
 /// unless all of these nodes are known by name.
 #[test]
 fn the_largest_free_amount_is_that_of_nodes_with_too_little() {
@@ -494,7 +494,7 @@ fn equal_questions_are_answered_from_memory_for_a_second() {
     assert_eq!(answers.0.lock().expect("no panic").len(), 0);
 }
 
-/// Nothing is loaded from elsewhere, and no text of the cluster can become HTML.
+/// The page loads nothing from other origins, and no text of the cluster can become HTML.
 #[test]
 fn the_page_is_complete_and_sets_only_text() {
     for forbidden in [

@@ -103,7 +103,7 @@ fn flags_state_what_they_do_not_do() {
     }
 }
 
-/// The defaults in the table can be read, and are those of the help text.
+/// The defaults in the table are valid values and equal the help text.
 #[test]
 fn defaults_are_read_like_values() {
     for (flag, shown, is_set) in flags(&[]).shown() {

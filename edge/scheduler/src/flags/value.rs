@@ -1,4 +1,4 @@
-//! The types of flag values: how each is read, and how it is written back in kube-scheduler's notation.
+//! The types of flag values: parsing, and formatting in kube-scheduler's notation.
 
 use crate::args::EvaluatorArg;
 use berth_api::{GoDuration, Quantity};
@@ -158,7 +158,7 @@ impl FlagValue for Curves {
 pub(crate) struct NamedCertKey {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
-    /// The names it is for; empty: those in the certificate.
+    /// The server names; empty for the names in the certificate.
     pub(crate) names: Vec<String>,
 }
 
@@ -353,7 +353,7 @@ impl FlagValue for VModule {
     }
 }
 
-/// `--version`: print it, or report another one.
+/// `--version`: print the version, or report another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum VersionFlag {
     /// Run.
@@ -390,7 +390,7 @@ impl FlagValue for VersionFlag {
     }
 }
 
-/// The way in which log lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// As klog writes them.

@@ -12,7 +12,7 @@ static INFO: OnceLock<Mutex<BufWriter<Stdout>>> = OnceLock::new();
 pub(super) enum Stream {
     /// An error.
     Error,
-    /// Anything else.
+    /// Any other line.
     Info,
 }
 
@@ -44,7 +44,7 @@ impl Sink {
         }
     }
 
-    /// Writes a line. When nothing reads it, there is nothing that could be done.
+    /// Writes a line. A failure is ignored, because it cannot be reported.
     pub(super) fn write(&self, stream: Stream, line: &str) {
         match INFO.get() {
             Some(info) if self.is_split && stream == Stream::Info => {

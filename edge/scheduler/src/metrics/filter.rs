@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// In the place of values that are not allowed.
+/// Replaces values that are not allowed.
 const UNEXPECTED: &str = "unexpected";
 
 /// See the module.

@@ -1,4 +1,4 @@
-//! `/metrics/resources`: what each pod requests, and its limits.
+//! `/metrics/resources`: the requests and limits of each pod.
 
 use berth_api::requests::{self, SumOptions};
 use berth_api::{Pod, Quantity};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The families of kube-scheduler 1.36.2: type, labels, bounds of buckets.
 const REFERENCE: &str = include_str!("kube-scheduler-1.36-metrics.json");
-/// The page in which every exception has its reason.
+/// The page with the reason of every exception.
 const DIFFERENCES: &str = include_str!("../../../../docs/use/reference/differences.md");
 
 /// The metrics that Berth does not serve. A `*` at the end matches any characters.

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 
-/// In the words of API servers: the object of that name is not the one that was meant.
+/// An API server's message for an object of the same name with another UID.
 const OTHER_UID: &str = "Precondition failed: UID in precondition";
 
 /// The result of a call whose task has panicked.
@@ -28,8 +28,8 @@ pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) ->
     answered(send(transport, call, now), || transport.is_settling()).await
 }
 
-/// The answer, also when asking for it panics: without an answer the call would be in flight for ever. `is_settling`
-/// returns whether the API server has just come back.
+/// The answer, also after a panic: without an answer the call would be in flight forever. `is_settling` returns whether
+/// the API server has just returned.
 async fn answered(
     asking: impl Future<Output = Result<Response, ApiError>>,
     is_settling: impl FnOnce() -> bool,
@@ -71,8 +71,8 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Respon
         }
         ApiCall::DeletePod { pod, .. } => {
             let patch = status_patch(pod, call.conditions(), None, now);
-            // A pod that is not found was deleted already. The core gets that result, and then publishes nothing about
-            // it.
+            // A pod that is not found was already deleted. The core receives that result, and then publishes no event
+            // about it.
             patch_status(transport, pod, &patch).await?;
             let delete = request::delete_pod(&pod.namespace, &pod.name, &pod.uid);
             change_pod(transport, &delete, &pod.uid).await
@@ -235,7 +235,7 @@ fn with_metadata(body: &Value, fields: Map<String, Value>) -> Value {
     body
 }
 
-/// The version of the object in an answer; `None` when the answer contains no object or another one, as servers may
+/// The version of the object in an answer; `None` if the answer contains no object or another one, as servers may
 /// return.
 fn version_of(answer: &ApiAnswer, uid: &str) -> Option<Str> {
     #[derive(Deserialize)]
@@ -259,8 +259,8 @@ fn bound_in(answer: &ApiAnswer) -> Option<Str> {
     (!meta.resource_version.is_empty()).then_some(meta.resource_version)
 }
 
-/// A strategic merge patch: conditions are merged by type, everything else of the status stays. The UID makes the
-/// server refuse a pod of the same name that came later.
+/// A strategic merge patch: conditions are merged by type, other fields of the status are kept. The UID makes the
+/// server refuse a newer pod of the same name.
 fn status_patch(
     pod: &PodRef,
     conditions: &[ConditionPatch],
@@ -300,8 +300,8 @@ fn status_patch(
     json!({"metadata": {"uid": pod.uid}, "status": status})
 }
 
-/// The patch, which removes the PodScheduled condition, too. A strategic merge patch cannot compare the reason, so the
-/// patch is for the version of the pod that has the condition: the API server answers 409 if it has a later one.
+/// The patch, with the removal of the PodScheduled condition. A strategic merge patch cannot compare the reason, so the
+/// patch is for the version of the pod that has the condition: the API server answers 409 for a later version.
 fn removing_condition(mut patch: Value, resource_version: Option<&Str>) -> Value {
     let removed = json!({"$patch": "delete", "type": "PodScheduled"});
     match patch["status"]["conditions"].as_array_mut() {
@@ -441,7 +441,7 @@ mod tests {
         }
     }
 
-    /// D-13: whatever happens, the call has an end.
+    /// D-13: the call ends in all cases.
     #[tokio::test]
     async fn a_call_that_breaks_off_has_failed() {
         let refused = ApiError::Status {
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(patch["status"]["nominatedNodeName"], "n");
     }
 
-    /// D-19: one patch writes all conditions of a call, also beside a removal.
+    /// D-19: one patch writes all conditions of a call, also together with a removal.
     #[test]
     fn a_patch_carries_all_conditions_of_a_call() {
         let mut other = condition(true);
@@ -632,7 +632,7 @@ mod tests {
         }
     }
 
-    /// D-19, case 164: what counts as a failure that passes.
+    /// D-19, case 164: the failures that are retried.
     #[test]
     fn errors_state_whether_a_retry_is_worth_it() {
         let statement = |code, message: &str, retry_after_seconds| ApiError::Status {

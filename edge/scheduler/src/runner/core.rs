@@ -1,4 +1,4 @@
-//! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
+//! The thread of the core: it applies inputs, runs the scheduler, and forwards outputs.
 
 use super::handover::{EdgeWork, Inputs};
 use super::reconfigure::TakeOver;
@@ -22,9 +22,9 @@ use tokio::sync::mpsc;
 
 /// The number of inputs that are taken in before the next pod has its turn.
 const INPUTS_PER_POD: usize = 256;
-/// With nothing to do, the core looks around at least this often.
+/// Without work, the core examines its state at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-/// While the core has more to do, it hands on its outputs this often: those of several decisions together.
+/// While the core has more to do, it forwards the outputs of several decisions together, at this interval.
 const HAND_ON_EVERY: Duration = Duration::from_millis(1);
 
 /// The destinations of the outputs of the core.
@@ -99,18 +99,18 @@ struct Core {
     scheduler: Scheduler,
     inputs: Inputs,
     edge: Edge,
-    /// The kinds that have not been listed yet. Nothing is scheduled before all are: a decision made without
-    /// knowing every pod would overcommit.
+    /// The kinds that have not been listed yet. No pod is scheduled before all are: a decision without all pods would
+    /// overcommit.
     missing: BTreeSet<Kind>,
-    /// A standby takes in every change, so that it can schedule at once, and does nothing else.
+    /// A standby only applies changes, so that it can schedule at once.
     is_leading: bool,
-    /// The configuration that is taken over as soon as no cycle is parked.
+    /// The configuration to apply as soon as no cycle is parked.
     next: Option<Box<TakeOver>>,
     /// Set in shadow mode: such a scheduler never leads.
     shadow: Option<Shadow>,
 }
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(PartialEq, Eq)]
 enum NextTurn {
     GoOn,
@@ -163,7 +163,7 @@ impl Core {
         let TakeOver { new, registry, .. } = &*next;
         match self.scheduler.reconfigure(new, registry, now) {
             Err(NotReconfigured::Busy) => self.next = Some(next),
-            // It does not matter when the answer is not wanted any more.
+            // The requester may have stopped waiting.
             result => drop(next.answer.send(result)),
         }
     }
@@ -209,7 +209,7 @@ impl Core {
         NextTurn::GoOn
     }
 
-    /// Waits until something comes in or time alone brings something.
+    /// Waits for an input, or for the next time at which there is work.
     async fn sleep(&mut self) -> NextTurn {
         let now = events::now();
         let longest = match self.scheduler.next_wake(now) {

@@ -1,4 +1,4 @@
-//! Evictions as an API server sees them: which requests, in which order, and when there is no second one.
+//! Evictions as the API server receives them: the requests and their order, and no second eviction.
 
 use super::calls::execute;
 use berth_api::Time;

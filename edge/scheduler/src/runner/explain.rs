@@ -1,4 +1,4 @@
-//! Answers `/explain/…`: copies what is asked about in the core's thread, computes the answer on another one.
+//! Answers `/explain/…`: copies the relevant state on the core's thread, and computes the answer on another one.
 //!
 //! | path | answer |
 //! |---|---|
@@ -26,9 +26,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The time for which a question waits, and the limit of an answer.
+/// The wait of a question, and the time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time for which copies are held after a question.
+/// The time for which copies are kept after a question.
 const KEPT_FOR: Duration = Duration::from_secs(2);
 /// The time between two computations of the spreads for metrics.
 const SPREADS_EVERY: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ pub struct Explainer {
 /// The spreads of workloads as they were computed for metrics.
 #[derive(Default)]
 struct KnownSpreads {
-    /// The time at which they were asked for.
+    /// The time of the request for the copies.
     asked: Option<Instant>,
     spreads: Arc<Vec<WorkloadSpread>>,
 }
@@ -55,12 +55,12 @@ struct KnownSpreads {
 /// do not cost the scheduler more time than [`COPY_SHARE`](berth_explain::COPY_SHARE) allows. At most one of each is
 /// held.
 struct Copies {
-    /// The time at which the clock of the copies began.
+    /// The start of the clock of the copies.
     began: Instant,
-    /// The time at which the last question was asked.
+    /// The time of the last question.
     asked: Time,
-    /// The time at which the next answer may be computed: computing takes half of the time of one processor at most,
-    /// because it also takes caches and memory bandwidth from the scheduler.
+    /// The earliest time of the next answer: computing takes at most half of the time of one processor, because it also
+    /// takes caches and memory bandwidth from the scheduler.
     rests_until: Time,
     snapshot: Option<Copied<Snapshot>>,
     queue: Option<Copied<QueueFacts>>,
@@ -160,7 +160,7 @@ impl Explainer {
         copies
     }
 
-    /// Drops the copies if there are no questions. The cluster's ends on the thread on which it was made.
+    /// Drops the copies if there are no questions. The copy of the cluster is dropped on its own thread.
     async fn drop_unused(&self) {
         let mut copies = self.copies.lock().await;
         if copies.now().since(copies.asked) >= KEPT_FOR {
@@ -182,7 +182,7 @@ impl Explainer {
         .await
     }
 
-    /// Plays the core forward until a pod starts. The next answer rests as long as that has taken.
+    /// Plays the core forward until a pod starts. The next answer is delayed by the duration of this one.
     async fn when(&self, namespace: &str, name: &str) -> Option<Explained> {
         let unknown = format!("there is no pod {name} in namespace {namespace}");
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
@@ -211,7 +211,7 @@ impl Explainer {
     }
 
     /// Reads the facts of one object, and explains them with a copy of the cluster: the last copy if it is recent and
-    /// has what the facts need, otherwise a new one that is taken at the same moment as the facts.
+    /// has the necessary parts, otherwise a new copy, taken together with the facts.
     async fn explained<F, A>(
         &self,
         unknown: &str,

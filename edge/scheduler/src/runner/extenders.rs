@@ -1,4 +1,4 @@
-//! Extenders as the core asks them: its questions, put into those of the wire.
+//! Extenders for the core: translates its requests to the wire format.
 
 use crate::exit::CommandFailure;
 use berth_api::{Duration, Pod, Str};
@@ -29,7 +29,7 @@ impl fmt::Debug for Webhooks {
 }
 
 impl Webhooks {
-    /// Sets up every extender. Nothing is sent yet.
+    /// Creates every extender. No request is sent yet.
     ///
     /// # Errors
     /// When one of them cannot be used as it is configured.
@@ -84,7 +84,7 @@ impl Webhooks {
     }
 }
 
-/// Extenders of a configuration for a replay: the core knows them, and nothing is ever sent.
+/// Extenders of a configuration for a replay: the core knows them, and no request is ever sent.
 pub(crate) fn described_extenders(configured: &[berth_config::Extender]) -> Extenders {
     struct Described(ExtenderSpec);
     impl Extender for Described {

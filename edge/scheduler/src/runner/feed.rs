@@ -22,13 +22,13 @@ use tokio::task::JoinHandle;
 /// The number of changes of one kind that may be on their way.
 const UPDATES_MAX: usize = 256;
 
-/// Pods that have run to their end hold nothing and are not followed.
+/// Pods that have ended use no resources and are not followed.
 const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// With failed pods, because the reasons for which kubelets rejected pods are remembered.
+/// Includes failed pods, because rejections by kubelets are remembered.
 const LIVE_AND_FAILED_PODS: &str = "status.phase!=Succeeded";
 
-/// The watched kinds: every kind that Berth knows and whose feature is enabled, and the custom ones that plugins
+/// The watched kinds: every kind that Berth knows and whose feature is enabled, and the custom kinds that plugins
 /// registered for.
 pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
     let custom = scheduler.queue().custom_kinds();
@@ -49,9 +49,9 @@ pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WatchedKinds {
     all: BTreeSet<Kind>,
-    /// Those of them that are read as JSON.
+    /// The kinds that are read as JSON.
     as_json: BTreeSet<Kind>,
-    /// Whether pods are followed that have failed.
+    /// Whether failed pods are followed.
     failed_pods: bool,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Nothing is watched yet.
+    /// No kind is watched yet.
     pub(super) fn new(
         api: Transport,
         kinds: WatchedKinds,
@@ -172,8 +172,8 @@ fn json_kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
 /// The numbers of kinds that have not been listed yet.
 #[derive(Clone)]
 struct Unlisted {
-    /// Those other than pods. Pods are shown to the core when that is none: decisions about them depend on all other
-    /// kinds, and the log reports it when it lasts for five seconds.
+    /// The number of unlisted kinds other than pods. Pods are passed to the core when it is zero: decisions about them
+    /// depend on all other kinds. A delay of five seconds is logged.
     others: watch::Sender<usize>,
     /// All of them.
     all: watch::Sender<usize>,
@@ -280,8 +280,8 @@ fn selector(kind: Kind, failed_pods: bool) -> &'static str {
     }
 }
 
-/// Roles are often older than the devices of dynamic resource allocation, and know nothing of a plugin's custom
-/// resources. What else cannot be read is not taken for nothing: decisions would be wrong.
+/// Roles are often older than dynamic resource allocation, and do not include custom resources of plugins. Any other
+/// unreadable kind is not treated as empty: decisions would be wrong.
 fn need(kind: Kind) -> Need {
     match kind {
         // Few clusters have the definition.
@@ -309,7 +309,7 @@ async fn bring(
 ) {
     let mut is_first = true;
     while let Some(update) = updates.recv().await {
-        // Pods come last: what is decided about them depends on the other kinds.
+        // Pods are last: decisions about them depend on the other kinds.
         if is_first && kind == Kind::Pod {
             let mut left = unlisted.others.subscribe();
             tokio::select! {
@@ -354,8 +354,8 @@ mod tests {
     use berth_scheduler::SchedulerOptions;
     use berth_scheduler::profile::ProfileSpec;
 
-    /// the kinds that are known are watched, of pods those that are alive, and besides them the custom ones
-    /// that a plugin of some profile registered for. The server may lack all but a few.
+    /// the known kinds are watched, pods only while they are alive, and the custom kinds that a plugin of a
+    /// profile registered for. The server may lack all but a few.
     #[test]
     fn kinds_that_a_plugin_registers_for_are_watched() {
         let hearing = |name: &str, resource: &'static str| {

@@ -32,12 +32,12 @@ pub(super) struct Inputs {
     current: VecDeque<CoreInput>,
 }
 
-/// Nothing comes in any more.
+/// All senders of inputs are gone.
 pub(super) struct InputsEnded;
 
 impl Inputs {
-    /// A way into the core, within the current runtime. What is sent while other tasks are ready to run reaches the
-    /// core together with what these send.
+    /// A channel into the core, within the current runtime. Inputs that are sent while other tasks are ready to run
+    /// reach the core together with the inputs of these tasks.
     pub(super) fn channel() -> (mpsc::Sender<CoreInput>, Self) {
         let (inputs, waiting) = mpsc::channel(INPUTS_MAX);
         let (sender, batches) = mpsc::channel(1);
@@ -46,7 +46,7 @@ impl Inputs {
         (inputs, Self { batches, current })
     }
 
-    /// The next input; `None` when nothing comes in any more.
+    /// The next input; `None` when all senders are gone.
     pub(super) async fn next(&mut self) -> Option<CoreInput> {
         while self.current.is_empty() {
             self.current = self.batches.recv().await?.into();
@@ -81,7 +81,7 @@ async fn gather(mut waiting: mpsc::Receiver<CoreInput>, batches: mpsc::Sender<Ve
     }
 }
 
-/// Carries out what the core wants done, until the core has ended. Each call in flight holds a copy of `alive`.
+/// Performs the work of the core, until the core has ended. Each call in flight holds a copy of `alive`.
 pub(super) async fn carry_out(
     mut work: mpsc::UnboundedReceiver<EdgeWork>,
     transport: Transport,
@@ -99,7 +99,7 @@ pub(super) async fn carry_out(
                     tasks::spawn(async move {
                         let answer = calls::execute(&transport, &call, now).await;
                         drop(alive);
-                        // When the core has stopped, the answer is not wanted any more.
+                        // When the core has stopped, the answer is dropped.
                         let _ = inputs.send(CoreInput::Call(id, answer)).await;
                     });
                 }
@@ -136,7 +136,7 @@ mod tests {
         assert!(sender.send(CoreInput::Stop).await.is_err());
     }
 
-    /// The core ends when nothing can come in any more.
+    /// The core ends when all senders of inputs are gone.
     #[tokio::test]
     async fn inputs_end_with_their_senders() {
         let (sender, mut inputs) = Inputs::channel();

@@ -26,7 +26,7 @@ pub(super) struct TakeOver {
 pub(crate) struct Reconfigurer {
     inputs: mpsc::Sender<CoreInput>,
     feed: Arc<Mutex<Feed>>,
-    /// Those in effect.
+    /// The options in effect.
     options: RunOptions,
 }
 
@@ -48,12 +48,12 @@ impl Reconfigurer {
         &self.options.config
     }
 
-    /// Lets the scheduler take over the part of a configuration that needs no restart, between two cycles. Waits for a
-    /// cycle that is under way. A configuration equal to the one in effect, as when a comment has changed, has no effect: no
-    /// pod is evaluated again.
+    /// Applies the part of a configuration that needs no restart, between two cycles. Waits for a cycle in progress. A
+    /// configuration equal to the one in effect, for example after the change of a comment, has no effect: no pod is
+    /// evaluated again.
     ///
     /// # Errors
-    /// When it cannot be used. The scheduler goes on with the one that it has.
+    /// It cannot be used. The scheduler continues with its present configuration.
     pub(crate) async fn take_over(
         &mut self,
         config: &Config,

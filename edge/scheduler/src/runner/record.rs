@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// The most bytes of the recordings in a directory, if nothing else is requested: 1 GiB.
+/// The default limit of the recordings in a directory: 1 GiB.
 pub(crate) const BYTES_MAX: u64 = 1 << 30;
 
 /// The options of recordings.

@@ -22,7 +22,7 @@ const TOKEN_REVIEWS: Resource = Resource {
     version: "v1",
     plural: "tokenreviews",
 };
-/// The time for which an answer that a token is not valid is cached.
+/// The time for which a rejection of a token is cached.
 const UNAUTHENTICATED_TTL: Duration = Duration::from_secs(10);
 
 /// The sender of a request.
@@ -69,7 +69,7 @@ pub(super) struct Authenticator {
     reviewed: TtlCache<String, Option<AuthenticatedUser>>,
 }
 
-/// The headers in which a front proxy names the user.
+/// The headers of a front proxy with the user.
 #[derive(Debug, Clone)]
 struct ProxyHeaders {
     username: Vec<String>,
@@ -82,8 +82,7 @@ impl Authenticator {
     /// Sets up authentication. `client` reviews tokens; without it no token counts.
     ///
     /// # Errors
-    /// When the files of certificate authorities cannot be used, or those of the cluster cannot be looked up though
-    /// they must be.
+    /// The files of certificate authorities are unusable, or the required look-up of the cluster's authorities fails.
     pub(super) async fn new(
         flags: &AuthenticationFlags,
         client: Option<Transport>,
@@ -110,7 +109,7 @@ impl Authenticator {
         &self.authorities
     }
 
-    /// The sender of a request that came over a connection with this client certificate chain.
+    /// The sender of a request over a connection with this client certificate chain.
     ///
     /// # Errors
     /// When the certificate or the token does not count.

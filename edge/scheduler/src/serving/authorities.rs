@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// The ConfigMap in which an API server publishes how it authenticates clients.
+/// The ConfigMap of an API server with its authentication of clients.
 const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 const CONFIG_MAPS: Resource = Resource {
     group: "",
@@ -39,7 +39,7 @@ pub(super) struct Authorities {
     state: RwLock<AuthoritiesState>,
     client_file: Option<PathBuf>,
     proxy_file: Option<PathBuf>,
-    /// Given by flag; then those of the cluster do not count.
+    /// The names from the flag, which replace the cluster's names.
     given_names: Vec<String>,
     /// The connection for the authorities that no file contains.
     lookup: Option<Transport>,
@@ -76,7 +76,7 @@ impl Authorities {
         Ok(authorities)
     }
 
-    /// Reads files and cluster again. What cannot be had stays as it was.
+    /// Reads files and cluster again. Unavailable parts stay unchanged.
     pub(super) async fn reload(&self) {
         if let Err(error) = self.read_files() {
             tracing::warn!(error, "keeping the previous certificate authorities");
@@ -95,7 +95,7 @@ impl Authorities {
         state.clients.authorities.verified(chain)
     }
 
-    /// Returns whether a certificate is that of a proxy that may name users.
+    /// Returns whether the certificate belongs to a proxy that may name users.
     pub(super) fn is_front_proxy(&self, chain: &[CertificateDer<'static>]) -> bool {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let names = &state.proxy_names;

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The number of answers that are kept; when there are more, all expired ones are dropped, and then all.
+/// The maximum number of cached answers; at the limit, all expired answers are dropped, and then all.
 const ENTRIES_MAX: usize = 4096;
 
 /// See the module.
@@ -26,7 +26,7 @@ impl<K: Hash + Eq, V: Clone> TtlCache<K, V> {
         (now < *until).then(|| value.clone())
     }
 
-    /// Keeps an answer for so long.
+    /// Caches an answer for `ttl`.
     pub(super) fn put(&self, key: K, value: V, ttl: Duration, now: Instant) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() >= ENTRIES_MAX {

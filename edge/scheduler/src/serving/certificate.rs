@@ -18,7 +18,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// The name of the pair in `--cert-dir`.
 const PAIR_NAME: &str = "kube-scheduler";
-/// The time for which a self-signed certificate is valid.
+/// The validity of a self-signed certificate.
 const SELF_SIGNED_DAYS: i64 = 365;
 
 /// The source of a certificate and its key.
@@ -33,7 +33,7 @@ enum CertificateSource {
 /// One certificate and the names that it is for.
 struct NamedCertificate {
     source: CertificateSource,
-    /// The names that were given; empty: those in the certificate.
+    /// The given names; empty for the names in the certificate.
     given_names: Vec<String>,
     /// The bytes that the files held when they were read last.
     seen: (Vec<u8>, Vec<u8>),
@@ -44,7 +44,7 @@ struct NamedCertificate {
 /// The certificates to serve with. They are read again by [`Certificates::reload`].
 pub(super) struct Certificates {
     provider: Arc<CryptoProvider>,
-    /// The first one is the default.
+    /// The first entry is the default.
     entries: RwLock<Vec<NamedCertificate>>,
 }
 
@@ -91,7 +91,7 @@ impl Certificates {
         })
     }
 
-    /// Reads the files again and takes over what has changed. A file that is broken at the moment changes nothing.
+    /// Reads the files again and applies changes. A broken file has no effect.
     pub(super) fn reload(&self) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         for entry in entries.iter_mut() {
@@ -134,7 +134,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Returns whether a name of a certificate, possibly `*.domain`, is that of a server.
+/// Returns whether a name of a certificate, possibly `*.domain`, matches a server.
 fn is_for(name: &str, server: &str) -> bool {
     match name.strip_prefix("*.") {
         Some(domain) => server
@@ -243,7 +243,7 @@ fn certified(
     Ok(certified)
 }
 
-/// The names that a certificate is for, when none are given those in it.
+/// The server names of a certificate; without given names, the names in it.
 fn names(given: &[String], certified: &CertifiedKey) -> Vec<String> {
     if !given.is_empty() {
         return given.to_vec();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A leader that has not renewed its lease for so long after it ran out is broken and must be restarted.
+/// A leader that has not renewed its lease for this time after its expiry is broken and must be restarted.
 const OVERDUE_TOLERANCE: Duration = Duration::from_secs(20);
 
 /// The requested endpoint.
@@ -19,9 +19,9 @@ const OVERDUE_TOLERANCE: Duration = Duration::from_secs(20);
 pub(super) enum HealthEndpoint {
     /// Deprecated upstream; kept for old probes.
     Healthz,
-    /// Whether the process is to be restarted.
+    /// Whether the process needs no restart.
     Livez,
-    /// Whether the scheduler has seen the cluster and goes on.
+    /// Whether the scheduler has listed the cluster and makes progress.
     Readyz,
 }
 

@@ -28,7 +28,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 /// Streams of an HTTP/2 connection when the flag does not state them.
 const STREAMS_DEFAULT: u32 = 250;
-/// The time for which requests may go on when the server stops.
+/// The wait for requests when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Binds the port.

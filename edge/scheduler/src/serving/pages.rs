@@ -75,7 +75,7 @@ impl Pages {
         self.explainer.probe()
     }
 
-    /// Answers a request that came over a connection with this client certificate chain.
+    /// Answers a request over a connection with this client certificate chain.
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -203,7 +203,7 @@ impl Pages {
         }
     }
 
-    /// The paths that kube-scheduler lists. Those of Berth alone are in its documentation.
+    /// The paths that kube-scheduler lists. Paths that only Berth has are in its documentation.
     fn paths(&self) -> Vec<&'static str> {
         let listed = [
             "/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz",

@@ -1,4 +1,4 @@
-//! The HTTPS port as its clients see it: which requests are allowed, and with which certificate it is served.
+//! The HTTPS port as its clients see it: permitted requests, and serving certificates.
 
 use super::*;
 use crate::config_file::ConfigStatus;
@@ -26,7 +26,7 @@ use tokio_rustls::rustls::pki_types::{
 };
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// A directory that goes away with the test.
+/// A directory that is deleted with the test.
 struct Scratch(TempDir);
 
 impl Scratch {
@@ -439,7 +439,7 @@ async fn a_failed_lookup_is_tolerated_unless_it_must_not_be() {
     }
 }
 
-/// A new certificate is served without a restart, and a broken one is not.
+/// A new certificate is served without a restart, and a broken certificate is not.
 #[tokio::test]
 async fn certificates_are_reloaded_when_their_files_change() {
     let scratch = Scratch::new();
@@ -554,7 +554,7 @@ async fn pages_are_those_of_kube_scheduler() {
             ])
         )
     );
-    // The deprecated version has a warning, whatever the encoding.
+    // The deprecated version has a warning, in each encoding.
     for (version, encoding, deprecated) in [
         ("v1alpha1", "json", true),
         ("v1alpha1", "cbor", true),

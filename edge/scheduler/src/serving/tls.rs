@@ -1,4 +1,4 @@
-//! TLS as the flags want it: versions, cipher suites, key exchange groups, certificates of both sides.
+//! TLS according to the flags: versions, cipher suites, key exchange groups, certificates of both sides.
 
 use super::certificate::Certificates;
 use crate::exit::CommandFailure;

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 /// The name under which components of Kubernetes are known here.
 const COMPONENT: &str = "kube-scheduler";
 const GROUP: &str = "config.k8s.io";
-/// The versions of the structured answers; the first one is on its way out.
+/// The versions of the structured answers; the first one is deprecated.
 const VERSIONS: [&str; 2] = [DEPRECATED, "v1beta1"];
 const DEPRECATED: &str = "v1alpha1";
 const YAML: &str = "application/yaml";
@@ -28,7 +28,7 @@ pub(super) enum Negotiated {
     Text,
     /// An object of this version.
     Object(Encoding, &'static str),
-    /// None of those that there are.
+    /// No supported type.
     NotAcceptable,
 }
 
@@ -41,8 +41,8 @@ pub(super) enum Encoding {
 }
 
 impl Negotiated {
-    /// The form that an `Accept` header prefers, of those that there are: of the highest quality, and of several such
-    /// the first. `kind` is that of the object.
+    /// The supported media type with the highest quality in `Accept`; the first of equals. `kind` is the kind of the
+    /// object.
     pub(super) fn of(accept: Option<&HeaderValue>, kind: &str) -> Self {
         let accept = match accept.map(HeaderValue::to_str) {
             None => return Self::Text,
@@ -295,7 +295,7 @@ mod tests {
             (Some("application/xml, */*;q=0.1"), Negotiated::Text),
         ] {
             for kind in ["Statusz", "Flagz"] {
-                // Each page has its own kind; that of the other one is unknown.
+                // Each page has its own kind; the kind of the other page is unknown.
                 let accept = accept.map(|accept| {
                     if accept.contains("as=Flagz") {
                         accept.replace("as=Flagz", "as=Pod")

@@ -98,7 +98,7 @@ impl Cases {
     /// Waits until every case is written.
     pub(crate) fn wait(self) {
         for thread in self.writing {
-            // A thread that has panicked has written nothing.
+            // A panic of a writing thread is ignored; only its case is missing.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Preemptions of the other scheduler: the nominated node and the victims, against those of Berth.
+//! Preemptions of the other scheduler: the nominated node and the victims, compared with Berth's.
 //!
 //! The watch shows a preemption in parts, in any order: the nomination of the pod, and each victim with the condition
 //! DisruptionTarget. Berth decides when it sees the nomination, in the cluster with the victims that it has seen
@@ -12,11 +12,11 @@ use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The time after which the victims of a preemption are compared: this long after its nomination.
+/// The time from a nomination to the comparison of the victims.
 const SETTLE: Duration = Duration::from_secs(5);
-/// The time before the nomination in which victims can be evicted.
+/// The time before the nomination in which evictions count as victims.
 const EVICTED_BEFORE: Duration = Duration::from_secs(5);
-/// The number of victims that are remembered, the last ones.
+/// The maximum number of remembered victims.
 const EVICTED_MAX: usize = 1024;
 
 /// A victim of the other scheduler, as it was before.
@@ -50,7 +50,7 @@ fn is_victim(pod: &Pod) -> bool {
 }
 
 impl PreemptionComparer {
-    /// The time at which victims are to be compared.
+    /// The time of the next comparison of victims.
     pub(super) fn next_look(&self) -> Option<Time> {
         self.open.front().map(|open| open.at + SETTLE)
     }
@@ -92,7 +92,7 @@ impl PreemptionComparer {
         })
     }
 
-    /// Decides about a pod for which the other scheduler has nominated a node.
+    /// Decides about a pod that the other scheduler has nominated to a node.
     pub(super) fn nominated(
         &mut self,
         shared: &SharedReport,
@@ -101,7 +101,7 @@ impl PreemptionComparer {
         now: Time,
     ) {
         let node = &pod.status.nominated_node_name;
-        // Decisions are compared later, so the open ones are bounded.
+        // Decisions are compared later, so the number of open decisions is bounded.
         if self.open.len() >= OPEN_MAX {
             shared.update(|report| report.preemptions.skipped += 1);
             return;

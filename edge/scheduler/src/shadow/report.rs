@@ -1,4 +1,4 @@
-//! The agreement so far: counts, distributions and the last disagreements, as JSON, text and metrics.
+//! The agreement: counts, distributions and the last disagreements, as JSON, text and metrics.
 
 use berth_scheduler::families;
 use berth_scheduler::metrics::{MetricKind, MetricsOf, Snapshot};
@@ -41,7 +41,7 @@ pub(crate) enum Compared {
     SameReasons,
     /// Neither finds a node, for other reasons.
     OtherReasons,
-    /// Both find nodes, and the other one's is not feasible for Berth.
+    /// Both find nodes, and the other scheduler's node is not feasible for Berth.
     NodeInfeasible,
     /// Only the other scheduler finds a node.
     OnlyOtherFinds,
@@ -82,7 +82,7 @@ pub(crate) struct ComparedPreemptions {
     pub(crate) skipped: u64,
 }
 
-/// A decision about which the schedulers disagree.
+/// A disagreement of the schedulers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Disagreement {
@@ -151,25 +151,24 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// The agreement so far.
+/// The agreement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShadowReport {
-    /// The time at which the comparison began.
+    /// The start of the comparison.
     pub(crate) since: String,
-    /// Pods that the other scheduler bound, and for which Berth decided at that moment.
+    /// Pods that the other scheduler bound, with a decision of Berth at that moment.
     pub(crate) bound: u64,
     /// Reports of the other scheduler that it found no node.
     pub(crate) unschedulable: u64,
-    /// Pods that were bound when the watch showed them first: nothing is compared.
+    /// Pods that were bound when the watch first showed them: not compared.
     pub(crate) unseen: u64,
-    /// Reports that no node was found, for pods for which Berth's plugins find one and extenders may have rejected it:
-    /// not compared.
+    /// Unschedulable pods for which Berth's plugins find a node and which extenders may have rejected: not compared.
     #[serde(default)]
     pub(crate) extended: u64,
     /// Bindings to nodes that are feasible for Berth.
     pub(crate) feasible: u64,
-    /// Those that are feasible without the pods that were bound in the last two seconds.
+    /// Nodes that are feasible without the pods that were bound in the last two seconds.
     pub(crate) reordered: u64,
     /// Neither found a node, for the same reasons.
     pub(crate) same_reasons: u64,

@@ -1,4 +1,4 @@
-//! Decisions of another scheduler, as a watch shows them, against those of a core with the in-tree plugins.
+//! Decisions of another scheduler, as a watch shows them, compared with a core with the in-tree plugins.
 
 use super::*;
 use berth_api::pod::TopologySpreadConstraint;
@@ -330,7 +330,7 @@ fn a_line_for_each_extender_states_what_is_left_out() {
     assert!(left_out(&Extenders::default()).is_empty());
 }
 
-/// An extender may have rejected what the plugins accept. It accepts nothing that they reject.
+/// An extender may have rejected nodes that the plugins accept. It accepts no node that they reject.
 #[test]
 fn what_extenders_may_have_decided_is_not_compared() {
     for (what, managed, extended, only_berth) in [

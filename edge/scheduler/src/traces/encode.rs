@@ -16,7 +16,7 @@ const ERROR: u8 = 2;
 /// The longest message of a span, in bytes.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// The ID of the trace of a pod: its UID, which is one of 128 bits. Anything else is hashed.
+/// The ID of the trace of a pod: its UID if that has 128 bits, otherwise a hash of it.
 pub(super) fn trace_id(uid: &str) -> u128 {
     let digits: String = uid.chars().filter(|c| *c != '-').collect();
     let parsed = u128::from_str_radix(&digits, 16).ok();
@@ -28,8 +28,7 @@ pub(super) fn trace_id(uid: &str) -> u128 {
     })
 }
 
-/// Returns whether a sampler of this ratio exports the trace: that of the specification looks at the last 56 bits of
-/// the ID.
+/// Returns whether a sampler with this ratio exports the trace: as specified, by the last 56 bits of the ID.
 pub(super) fn is_sampled(trace_id: u128, ratio: f64) -> bool {
     const BITS: u32 = 56;
     let random = (trace_id & ((1 << BITS) - 1)) as f64;
@@ -59,7 +58,7 @@ pub(super) fn body(resource: &[(String, String)], traces: &[AttemptTrace]) -> Ve
     body.to_string().into_bytes()
 }
 
-/// The span of an attempt, and those of its extension points.
+/// The span of an attempt, and the spans of its extension points.
 fn spans(trace: &AttemptTrace) -> Vec<Value> {
     let id = format!("{:032x}", trace_id(&trace.pod.uid));
     // Another process may try the pod again: the time distinguishes its attempts.

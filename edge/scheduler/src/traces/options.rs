@@ -12,14 +12,14 @@ const TRACES_PATH: &str = "v1/traces";
 /// The one protocol that is implemented.
 const PROTOCOL: &str = "http/json";
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// The time for which traces wait for others at most.
+/// The maximum wait of traces for a batch.
 const DELAY_DEFAULT: Duration = Duration::from_secs(5);
 /// The number of traces that wait at most; further ones are dropped.
 const QUEUE_DEFAULT: usize = 2048;
 /// The number of traces that are sent at once at most.
 const BATCH_DEFAULT: usize = 512;
 
-/// The way in which traces are exported.
+/// The options of the export.
 #[derive(Debug, Clone)]
 pub(crate) struct TraceOptions {
     pub(crate) collector: CollectorOptions,
@@ -40,7 +40,7 @@ impl TraceOptions {
     /// Names the variable whose value cannot be used.
     pub(crate) fn read(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
         let get = |name: &str| get(name).filter(|value| !value.is_empty());
-        // A variable of traces takes precedence over that of all signals.
+        // A variable for traces takes precedence over the variable for all signals.
         let of_exporter = |name: &str| {
             get(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}"))
                 .or_else(|| get(&format!("OTEL_EXPORTER_OTLP_{name}")))

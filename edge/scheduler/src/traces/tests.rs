@@ -101,7 +101,7 @@ async fn the_sampler_excludes_pods() {
     sender.send(trace("a"));
     assert_eq!(sender.dropped.load(Ordering::Relaxed), 0);
     drop(sender);
-    // Nothing is sent, so there is nothing to wait for.
+    // No request is in flight, so this returns at once.
     exporting.finish(Duration::from_secs(60)).await;
 }
 

@@ -24,8 +24,7 @@ const NOT_READY_TAINTS: [&str; 2] = [
     "node.kubernetes.io/unreachable",
 ];
 
-/// The devices of nodes by driver: how many are allocated, and how many there are. Devices that several nodes can use
-/// are left out.
+/// The devices of nodes by driver: the allocated and the total number. Devices that several nodes can use are left out.
 type DeviceCounts<'a> = HashMap<&'a str, BTreeMap<&'a str, (i64, i64)>>;
 
 fn device_counts(scheduler: &Scheduler) -> DeviceCounts<'_> {
@@ -78,7 +77,7 @@ fn flags(view: &NodeView<'_>) -> u8 {
     cordoned | (u8::from(is_not_ready(view)) * NOT_READY)
 }
 
-/// The resources of the heat map: those of all nodes, extended ones, and the devices of drivers.
+/// The resources of the heat map: the common resources of all nodes, extended resources, and the devices of drivers.
 fn resources(views: &[NodeView<'_>], devices: &DeviceCounts<'_>) -> Vec<String> {
     let mut others: Vec<String> = Vec::new();
     let mut add = |name: String| {
@@ -280,7 +279,7 @@ pub(super) fn owner_page(scheduler: &Scheduler, key: &str, now: Time) -> Value {
         .stored_pods()
         .filter(|pod| *pod.namespace() == *namespace && is_of(cache.cluster(), pod, (kind, name)))
         .collect();
-    // Waiting pods come first: they are the reason to open the page.
+    // Waiting pods are first: they are the reason to open the page.
     pods.sort_by_key(|pod| (!pod.spec.node_name.is_empty(), pod.key()));
     let bound = pods.iter().filter(|pod| pod.is_assigned()).count();
     let total = pods.len();

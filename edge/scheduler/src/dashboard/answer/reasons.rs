@@ -1,5 +1,5 @@
-//! The reasons for which pods wait, with the amounts that are missing. The amounts are those of the present cluster;
-//! the reasons are those of the last attempt of each pod.
+//! The reasons of waiting pods, with the missing amounts. The amounts refer to the present cluster, the reasons to the
+//! last attempt of each pod.
 
 use berth_api::Time;
 use berth_api::taint::tolerates_taint;
@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 
 /// The number of reasons that are listed.
 const LISTED_MAX: usize = 4;
-/// The number of reasons that are told apart; the pods of further ones are not counted.
+/// The maximum number of distinct reasons; the pods of further reasons are not counted.
 const KEPT_MAX: usize = 32;
 
 /// A reason, and the pods that have it.
@@ -44,7 +44,7 @@ impl<'a> WaitingReasons<'a> {
     ) -> Self {
         let mut reasons = Self::default();
         reasons.add(scheduler, place, info);
-        // The message of a member is that of the attempt of its group, which has a page.
+        // The message of a member refers to the attempt of its group, which has its own page.
         let is_member = info.pod.pod_group_name().is_some();
         for reason in reasons
             .reasons

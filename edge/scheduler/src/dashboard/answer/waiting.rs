@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The number of namespaces that are listed for the filter.
 const NAMESPACES_MAX: usize = 500;
 
-/// The wanted rows.
+/// The requested rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WaitingFilter {
     /// The namespace; empty for all.
@@ -24,9 +24,9 @@ pub struct WaitingFilter {
     pub reason: String,
     /// `active`, `backoff`, `unschedulable` or `gated`; empty for all.
     pub place: String,
-    /// `oldest` or `owner`; otherwise the owners of the most pods come first.
+    /// `oldest` or `owner`; otherwise owners are sorted by their number of pods, descending.
     pub sort: String,
-    /// The number of rows; zero for as many as there may be.
+    /// The number of rows; zero for the maximum.
     pub limit: usize,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn waiting(scheduler: &Scheduler, filter: &WaitingFilter, now: Time) 
     let mut namespaces: BTreeSet<&str> = BTreeSet::new();
     for (place, info) in scheduler.queue().places().pods() {
         let namespace = info.pod.namespace().as_str();
-        // The list of namespaces is for a menu; a longer one could not be used.
+        // The list of namespaces is for a menu; a longer list would be unusable.
         if namespaces.len() < NAMESPACES_MAX {
             namespaces.insert(namespace);
         }

@@ -24,7 +24,7 @@ pub(super) async fn write(
     let Some((patch, strategy)) = patch_of(write, raw) else {
         return transport.answer(&write_request(write).for_json()).await;
     };
-    // The object is read in the encoding in which it is written, so that unknown fields stay.
+    // The object is read in the encoding of the write, so that unknown fields are preserved.
     let read = request::get(resource, &object.namespace, &object.name)
         .for_protobuf()
         .in_lane(lane);
@@ -61,7 +61,7 @@ pub(super) async fn write(
     }
 }
 
-/// The patch of a write, with texts in the place of values that are written byte for byte.
+/// The patch of a write, with texts for values that are written byte for byte.
 fn patch_of(write: &Write, raw: &[RawField]) -> Option<(Value, PatchKind)> {
     let (body, strategy) = match write.action() {
         Action::Patch(body) => (body, PatchKind::Merge),
@@ -75,7 +75,7 @@ fn patch_of(write: &Write, raw: &[RawField]) -> Option<(Value, PatchKind)> {
     Some((body, strategy))
 }
 
-/// A precondition of the write does not hold. Nothing was sent.
+/// A precondition of the write does not hold. No request was sent.
 fn conflict(code: u16, message: &str) -> ApiError {
     ApiError::Status {
         code,

@@ -1,4 +1,4 @@
-//! Reads the objects of a watch for the core, whatever their fields contain.
+//! Reads the objects of a watch for the core, also with invalid fields.
 //!
 //! A value that cannot be read counts as absent. A pod on a node whose identity cannot be read is replaced by one that
 //! keeps its node from other pods, because what it holds there is not known.
@@ -77,8 +77,8 @@ impl ObjectReader {
         }
     }
 
-    /// The pod that takes the place of one that cannot be read. What of its identity cannot be read is made from its
-    /// bytes: the same bytes are the same pod.
+    /// The substitute of an unreadable pod. Unreadable parts of its identity are derived from its bytes: equal bytes
+    /// give the same pod.
     fn substitute(&self, pod: &Pod, object: Payload<'_>) -> Pod {
         let made = format!("unreadable-{:016x}", self.hasher.hash_one(object.bytes()));
         let read = &pod.metadata;
@@ -136,7 +136,7 @@ mod tests {
         reader.read(Payload::Json(json.as_bytes()))
     }
 
-    /// Q-87b: a pod of which only the node is known keeps its node from other pods, and is counted until it can be read.
+    /// Q-87b: a pod with only a readable node keeps its node from other pods, and is counted until it can be read.
     #[test]
     fn a_pod_without_identity_keeps_its_node() {
         let (reader, availability) = reader(Kind::Pod);

@@ -20,7 +20,7 @@ pub(super) fn cpu(report: &Report, duration: Duration, per_second: i32) -> io::R
     for (frames, count) in &report.data {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
         let mut sample = Message::default();
-        // The innermost frame comes first. One address may stand for several functions that were inlined.
+        // The innermost frame is first. One address may stand for several inlined functions.
         let symbols = frames.frames.iter().flatten();
         let locations: Vec<u64> = symbols.map(|symbol| profile.location(symbol)).collect();
         sample.packed(1, locations);
@@ -52,7 +52,7 @@ pub(super) fn cpu(report: &Report, duration: Duration, per_second: i32) -> io::R
     encoder.finish()
 }
 
-/// The tables of a profile: what samples refer to by number.
+/// The tables of a profile, to which samples refer by number.
 #[derive(Debug)]
 struct ProfileTables {
     strings: Vec<String>,
@@ -72,7 +72,7 @@ impl Default for ProfileTables {
             locations: Message::default(),
             functions: Message::default(),
         };
-        // The first one must be empty.
+        // The first string must be empty.
         profile.string("");
         profile
     }
