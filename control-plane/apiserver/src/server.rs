@@ -401,7 +401,8 @@ impl RunningServer {
 
     /// Writes a kubeconfig for the administrator: cluster, user and context `berth`, mode 0600, in one step.
     ///
-    /// # Errors The file cannot be written; an existing file is unchanged.
+    /// # Errors
+    /// The file cannot be written; an existing file is unchanged.
     pub fn write_kubeconfig(
         &self,
         path: &Path,

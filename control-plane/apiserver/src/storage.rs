@@ -319,7 +319,8 @@ impl ObjectStore {
     /// Waits until all previous writes are on the disk. Answers that depend on the state of the store leave the server
     /// afterwards. Returns at once without a data directory.
     ///
-    /// # Errors [`Unsettled`]: it is unknown whether the changes survive a restart.
+    /// # Errors
+    /// [`Unsettled`]: it is unknown whether the changes survive a restart.
     pub async fn settle(&self) -> Result<(), Unsettled> {
         if self.journal.is_none() {
             return Ok(());
@@ -582,7 +583,8 @@ impl ObjectStore {
 
     /// The objects of a kind now, the revision of that state, and a cursor right after it.
     ///
-    /// # Errors Only for a kind that does not exist.
+    /// # Errors
+    /// Only for a kind that does not exist.
     pub fn watch_now(
         &self,
         kind: usize,

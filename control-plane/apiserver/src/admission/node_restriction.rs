@@ -10,7 +10,8 @@ use serde_json::Value;
 
 /// Checks the creation or the deletion of an object; `verb` is how messages name it.
 ///
-/// # Errors 403 if the object belongs to another node.
+/// # Errors
+/// 403 if the object belongs to another node.
 pub(crate) fn check(
     user: &RequestUser,
     resource: &ServedResource,

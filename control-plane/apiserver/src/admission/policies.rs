@@ -426,7 +426,8 @@ fn find_parameters(
 impl Expressions {
     /// Compiles the expressions of a policy.
     ///
-    /// # Errors The fault of the first invalid expression.
+    /// # Errors
+    /// The fault of the first invalid expression.
     fn of(spec: &Value) -> Result<Self, String> {
         let mut scope = policies::ExpressionScope::of(spec);
         let conditions = spec.items("matchConditions").iter();

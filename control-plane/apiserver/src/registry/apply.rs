@@ -53,7 +53,8 @@ impl Api {
     /// PATCH with a configuration: creates the object or merges the configuration into it. Returns whether the object
     /// was created.
     ///
-    /// # Errors 400 and 500 for the configuration, 409 for conflicts with other managers, and the errors of a create or
+    /// # Errors
+    /// 400 and 500 for the configuration, 409 for conflicts with other managers, and the errors of a create or
     /// update.
     pub fn apply(
         &self,

@@ -257,7 +257,8 @@ impl Api {
 
     /// The first step of the deletions of all objects of a namespace (or, with `None`, of all) that a list would show.
     ///
-    /// # Errors The error of the list or of a deletion; previous deletions remain in effect.
+    /// # Errors
+    /// The error of the list or of a deletion; previous deletions remain in effect.
     pub(crate) fn begin_deletions(
         &self,
         resource: &ServedResource,

@@ -89,7 +89,8 @@ fn list_option(field: &str, error: ErrorType, value: Option<String>, detail: &st
 
 /// Reads a revision; the empty text and `0` are no revision.
 ///
-/// # Errors 400 for a text that is not a number.
+/// # Errors
+/// 400 for a text that is not a number.
 pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, ApiError> {
     match text {
         "" | "0" => Ok(None),

@@ -47,7 +47,8 @@ impl Requester {
         self.deadline.is_some_and(|deadline| now >= deadline)
     }
 
-    /// # Errors 504 after the deadline of the request. Nothing may be stored then.
+    /// # Errors
+    /// 504 after the deadline of the request. Nothing may be stored then.
     pub(crate) fn in_time(&self, now: Timestamp) -> Result<(), ApiError> {
         if self.is_late(now) {
             return Err(ApiError::deadline_exceeded());

@@ -14,7 +14,8 @@ impl Api {
     /// Writes what `attempt` makes of an object. It is called again with the newer version when another write was stored
     /// in between.
     ///
-    /// # Errors The errors of `attempt`; 404; 409 after too many concurrent writes.
+    /// # Errors
+    /// The errors of `attempt`; 404; 409 after too many concurrent writes.
     pub(super) fn revise<T>(
         &self,
         resource: &ServedResource,

@@ -73,7 +73,8 @@ fn text(server: &str, ca_pem: &str, token: &str, extensions: &[(&str, String)]) 
 /// Writes a file that only its owner can read. A temporary file in the same directory is renamed, so that no reader
 /// sees a partial file.
 ///
-/// # Errors The file cannot be written; an existing file is unchanged.
+/// # Errors
+/// The file cannot be written; an existing file is unchanged.
 pub fn replace_private_file(path: &Path, text: &str) -> io::Result<()> {
     let name = path
         .file_name()
