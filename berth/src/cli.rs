@@ -61,8 +61,8 @@ pub(crate) fn parse(program: &'static str) -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
-/// A program of one of these names is a scheduler, whatever its first argument: so a manifest of kube-scheduler needs
-/// another image and no more.
+/// A program with one of these names is a scheduler, without a subcommand: a manifest of kube-scheduler needs only
+/// another image.
 const SCHEDULER_NAMES: [&str; 2] = ["kube-scheduler", "berth-scheduler"];
 
 /// The arguments as they are read: under the name of a scheduler they are its flags, whose names may have underscores.
@@ -346,8 +346,7 @@ impl UpArgs {
         files.cloned().collect()
     }
 
-    /// Addresses of the API server and of the scheduler's port. Clusters with names run beside each other, so their
-    /// ports are free ones.
+    /// Addresses of the API server and of the scheduler's port. Named clusters run in parallel, so they use free ports.
     pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
         let default = |address: SocketAddr| match &self.placement.name {
             Some(name) if *name != ClusterName::default() => SocketAddr::new(address.ip(), 0),

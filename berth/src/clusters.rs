@@ -1,5 +1,5 @@
-//! The clusters of this machine that have a name or run in the background: where they are noted, who runs them, how
-//! they are listed and stopped.
+//! The clusters of this machine that have a name or run in the background: their records, and the commands that list
+//! and stop them.
 //!
 //! Each has a folder in the state directory. A running cluster holds the lock of its folder, so an entry of a process
 //! that was killed is known to be stale, and no process is stopped because it has the number of an earlier one.
@@ -100,7 +100,7 @@ impl Folder {
         std::fs::create_dir_all(&self.path).map_err(|e| failed("write", &self.path, e))
     }
 
-    /// The record; `None` when nothing is.
+    /// The record of the cluster, if there is one.
     pub(crate) fn record(&self) -> Option<ClusterRecord> {
         let text = std::fs::read_to_string(self.path.join(RECORD)).ok()?;
         serde_json::from_str(&text).ok()
@@ -168,7 +168,7 @@ pub(crate) struct RunningName {
 }
 
 impl RunningName {
-    /// The kubeconfig that the process itself uses. That of the user may get another current context.
+    /// The kubeconfig of the process itself. The current context of the user's kubeconfig may change.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.folder.path.join(KUBECONFIG)
     }

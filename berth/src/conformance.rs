@@ -13,7 +13,7 @@ use std::path::Path;
 /// Replays every file and prints the joint report.
 ///
 /// # Errors
-/// When a file cannot be read, or a case did not come out as recorded.
+/// A file cannot be read, or a result differs from the recorded one.
 pub(crate) fn run(args: &ConformanceArgs) -> Result<(), CommandFailure> {
     let mut report = CaseReport::new();
     for file in &args.files {

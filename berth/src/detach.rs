@@ -9,7 +9,7 @@ use std::fs::File;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time that the start may take, beside the time of `--wait`.
+/// The time limit of the start, in addition to the time of `--wait`.
 const START_PATIENCE: Duration = Duration::from_secs(300);
 /// The pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -93,7 +93,7 @@ fn arguments(given: impl Iterator<Item = OsString>, name: &ClusterName) -> Vec<O
         arguments.push(argument);
     }
     if !is_named {
-        // Right after the subcommand: what follows may be files.
+        // After the subcommand: the following arguments may be files.
         let at = arguments.len().min(1);
         arguments.insert(at, format!("--name={}", name.as_str()).into());
     }

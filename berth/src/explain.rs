@@ -23,7 +23,7 @@ use serde_transcode::Transcoder;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The address of a scheduler's HTTPS port on this machine, or of a forwarded one.
+/// The address of a scheduler's HTTPS port on this machine, or of a forwarded port.
 const DEFAULT_URL: &str = "https://127.0.0.1:10259";
 
 const WEBHOOKS: Resource = Resource {
@@ -36,7 +36,7 @@ const WEBHOOKS: Resource = Resource {
 const MANAGERS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of events that about a pod are read.
 const EVENTS_READ_MAX: u32 = 500;
-/// The number of events that are listed for a gate, the latest ones.
+/// The maximum number of listed events for a gate; the latest are listed.
 const EVENTS_LISTED_MAX: usize = 5;
 
 /// Asks and prints.
@@ -94,7 +94,7 @@ fn show<T: Serialize>(
     answer: &T,
     table: impl FnOnce(&T) -> String,
 ) -> Result<(), CommandFailure> {
-    // The types of answers are compiled for one format, of which the others are made.
+    // The types of answers are compiled for one format; the other formats are derived from it.
     let json = || serde_json::to_vec(answer).map_err(|e| e.to_string());
     let written = match args.output {
         ExplainOutput::Table => Ok(table(answer)),
@@ -347,7 +347,7 @@ fn add_events(gates: &mut [Gate], list: &Value, scheduler: &str) {
     for gate in gates.iter_mut().filter(|gate| gate.is_scheduling_gate) {
         let about = events.iter().filter(|event| names(event, &gate.name));
         gate.events = about.take(EVENTS_LISTED_MAX).cloned().collect();
-        // Without an event about the gate, a general one may be about it.
+        // Without an event about the gate, a general event may refer to it.
         if gate.events.is_empty() {
             let others = events
                 .iter()

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The time for which another program may hold the lock of the file.
+/// The wait for another program that holds the lock of the file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to take the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
@@ -43,7 +43,7 @@ impl KubeconfigEntry {
     }
 }
 
-/// The file to which a cluster is added: the first of KUBECONFIG, or ~/.kube/config.
+/// The file to which a cluster is added: the first file of KUBECONFIG, or ~/.kube/config.
 ///
 /// # Errors
 /// When there is no home directory.
@@ -60,7 +60,7 @@ pub(crate) fn default_path() -> Result<PathBuf, CommandFailure> {
         })
 }
 
-/// Adds the entries of a cluster, in place of earlier ones of that name, and makes its context the current one.
+/// Adds the entries of a cluster, replaces earlier entries of that name, and makes its context the current one.
 ///
 /// # Errors
 /// When the file cannot be read or written.
@@ -153,7 +153,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> Result<(
     replace_private_file(&path, &text).map_err(|e| failed("write", &e))
 }
 
-/// The lock of a kubeconfig: a file beside it, as kubectl makes it.
+/// The lock of a kubeconfig: a file in the same folder, as kubectl creates it.
 struct Lock(PathBuf);
 
 impl Lock {

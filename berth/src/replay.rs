@@ -215,7 +215,7 @@ fn explained(
     }
 }
 
-/// Runs the model with the recorded configuration and with another one, and prints how they differ.
+/// Runs the model with the recorded and another configuration, and prints the differences.
 fn compare(
     args: &ReplayArgs,
     run: &RecordedRun,
@@ -362,7 +362,7 @@ fn compare(
     }
 }
 
-/// Runs the model with the recorded release of Kubernetes and with another one, and prints how they differ and why.
+/// Runs the model with the recorded and another release of Kubernetes, and prints the differences and their causes.
 fn preview(
     args: &ReplayArgs,
     run: &RecordedRun,

@@ -9,7 +9,7 @@ use berth_edge::shadow::ShadowReport;
 use std::io::Read;
 use std::path::Path;
 
-/// Prints the report of a scheduler in shadow mode: of a running one, or one that was saved.
+/// Prints the report of a running scheduler in shadow mode, or a saved report.
 ///
 /// # Errors
 /// When it cannot be read, or the schedulers disagree about whether pods fit.

@@ -1,4 +1,4 @@
-//! `berth simulate`: what a cluster does over days, in virtual time.
+//! `berth simulate`: simulates a cluster over days, in virtual time.
 
 mod cluster;
 mod input;

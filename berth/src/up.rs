@@ -35,7 +35,7 @@ const QUOTA_DEFINITION: &str = include_str!("../../deploy/deferred-quota/crd.yam
 const STORAGE_CLASS: &str = "standard";
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// The weight of the scores of KubeletRejections: as that of TaintToleration.
+/// The weight of the scores of KubeletRejections: equal to TaintToleration's.
 const REJECTIONS_WEIGHT: i64 = 3;
 
 /// The kubeconfig of a cluster, and its name on this machine.
@@ -97,7 +97,7 @@ impl ClusterPlace {
 /// # Errors
 /// When a file is wrong, something cannot be had at the start, or the core has ended by itself.
 pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandFailure> {
-    // Everything that can be wrong with the input is found before anything is started.
+    // All faults of the input are reported before any component starts.
     let documents = manifest::read_all(&args.all_files())?;
     let nodes_of_file = if args.node.node_file.is_empty() {
         NODES_DEFAULT
@@ -109,7 +109,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     let knows_rejections = registry.get(kubelet_rejections::NAME).is_some();
     let mut core = scheduler::options_of_up(&args.core, release, registry).await?;
     scheduler::elect(&mut core);
-    // A configuration file states all plugins that are wanted beside the default ones.
+    // A configuration file states all plugins in addition to the default ones.
     if args.core.config.is_none() && knows_rejections {
         let plugin = EnabledPlugin::weighted(kubelet_rejections::NAME, REJECTIONS_WEIGHT);
         core.config.enable(&plugin);
@@ -128,7 +128,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     .await?;
     place.write(&server, metrics)?;
     let is_kept = !server.api("berth").list(NODE.resource, None).is_empty();
-    // A cluster that is kept has its nodes: the default number is that of a new one.
+    // A kept cluster has its nodes: the default number is for a new cluster.
     if args.control_plane.nodes.is_none() && is_kept {
         nodes.nodes = 0;
     }
@@ -163,7 +163,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     if let Ok(why) = &outcome {
         print::complain(format_args!("{why}, stopping"));
     }
-    // The scheduler first, whatever the reason: to it an API server that stops earlier is an outage.
+    // The scheduler stops first, for any reason: an API server that stops earlier is an outage for it.
     let stop = async {
         scheduling.stop().await;
         plane.stop().await;

@@ -1,8 +1,8 @@
-//! The preview of an upgrade: what another release of Kubernetes would decide differently, pod by pod, and which of its
-//! changes makes the difference.
+//! The preview of an upgrade: decisions that another release of Kubernetes would change, pod by pod, and the
+//! responsible changes.
 //!
 //! The same pods are decided with the present release, with the other one, and with the present one and each single
-//! change of the other. A change that alone gives a pod the new outcome makes the difference.
+//! change of the other. A change that alone causes the new outcome of a pod is responsible for it.
 
 use berth_api::Release;
 use berth_edge::exit::CommandFailure;
@@ -37,7 +37,7 @@ pub(crate) struct Preview {
 /// Compares two sets of gates. `decide` returns the outcomes of the same pods with some gates.
 ///
 /// # Errors
-/// Those of `decide`.
+/// The errors of `decide`.
 pub(crate) fn compare(
     present: FeatureGates,
     other: FeatureGates,

@@ -1,4 +1,4 @@
-//! `berth what-if`: what the scheduler would do if the cluster were another one. Nothing is written to a cluster.
+//! `berth what-if`: the decisions of the scheduler in a changed copy of a cluster. Writes nothing to a cluster.
 //!
 //! `berth_core` answers. This module reads the cluster and the changes, and prints the report.
 

@@ -76,7 +76,7 @@ pub(crate) struct NamedArgs {
     pub(crate) name: ClusterName,
 }
 
-/// The way in which `berth up` runs.
+/// The placement and the name of `berth up`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlacementArgs {
     /// Name of the cluster: adds the context berth-NAME to the kubeconfig (KUBECONFIG or ~/.kube/config), for berth down

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub(crate) enum Moment {
     /// This time.
     At(Time),
-    /// So long after the beginning.
+    /// This time after the beginning.
     After(Duration),
 }
 

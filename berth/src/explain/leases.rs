@@ -1,4 +1,4 @@
-//! Whether the component that removes a gate is still there: a controller that elects a leader renews a Lease.
+//! Whether the component that removes a gate still runs: a controller with leader election renews a Lease.
 
 use super::EVENTS_READ_MAX;
 use berth_client::election::LEASES;
@@ -11,14 +11,14 @@ use serde_json::Value;
 /// Kubelets renew a Lease for each node there. They remove no gates.
 const NOT_OF_NODES: &str = "metadata.namespace!=kube-node-lease";
 
-/// The Leases that are not those of nodes. Without the right to list them, none.
+/// The Leases other than of nodes; none without the permission to list them.
 pub(super) async fn list(transport: &Transport) -> Value {
     let question = request::list(LEASES, NOT_OF_NODES, EVENTS_READ_MAX, "");
     transport.request(&question).await.unwrap_or_default()
 }
 
-/// A gate is orphaned if the Leases of the component that removes it are expired. That component is the field manager
-/// that removed the gate from other pods. If none was seen, it is the one that reports about the gate in events.
+/// A gate is orphaned if the Leases of the component that removes it are expired: the field manager that removed the
+/// gate from other pods or, if none was seen, a component that reports events about the gate.
 pub(super) fn add_expired(gate: &mut Gate, leases: &Value, now: Timestamp) {
     let reporters = gate.events.iter().map(|event| &event.component);
     let removers: Vec<&String> = match &gate.removed_by {
@@ -30,7 +30,7 @@ pub(super) fn add_expired(gate: &mut Gate, leases: &Value, now: Timestamp) {
     gate.expired_lease = found;
 }
 
-/// The Lease of a component, the one renewed last, if all its Leases are expired. A Lease belongs to a component if the
+/// The last expired Lease of a component, if all its Leases are expired. A Lease belongs to a component if the
 /// component wrote it or has its name.
 fn expired(leases: &Value, component: &str, now: Timestamp) -> Option<ExpiredLease> {
     let items = leases["items"].as_array()?.iter();
@@ -58,7 +58,7 @@ fn is_of(lease: &Value, component: &str) -> bool {
     metadata["name"] == component || entries.any(|entry| entry["manager"] == component)
 }
 
-/// The time at which a Lease expires; `None` if it was never held.
+/// The expiry of a Lease; `None` if it was never held.
 fn end(lease: &Value) -> Option<Timestamp> {
     let spec = &lease["spec"];
     let renewed = time(&spec["renewTime"])?;

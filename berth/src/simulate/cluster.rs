@@ -1,4 +1,4 @@
-//! The objects of a cluster, as `kubectl get -A -o yaml` prints them: the pods that run now, those that wait, the nodes.
+//! The objects of a cluster, as `kubectl get -A -o yaml` prints them: running pods, waiting pods, nodes.
 
 use super::Input;
 use super::input::trace_node;
@@ -155,7 +155,7 @@ pub(super) fn add(trace: &mut Trace, object: Object) {
             topology: group.spec.topology_key().cloned(),
             priority: group.spec.priority,
         }),
-        // A recording has no bounds of budgets: those of one that allowed a number of pods to be absent at first.
+        // A recording has no bounds of budgets: they are derived from the initial number of allowed disruptions.
         Object::PodDisruptionBudget(object) => {
             let allowed = u32::try_from(object.status.disruptions_allowed).unwrap_or(0);
             let bound = BudgetBound::MaxUnavailable(PodShare::Pods(allowed));

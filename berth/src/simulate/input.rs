@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 30;
-/// The most nodes that a number stands for.
+/// The maximum number of nodes for a number on the command line.
 const NODES_MAX: u32 = 1_000_000;
 /// The zones of nodes of a number, as `berth up` has them.
 const ZONES: [&str; 3] = ["berth-a", "berth-b", "berth-c"];
@@ -142,7 +142,7 @@ fn trace_of(file: &Path, input: &mut Input) -> Result<Trace, CommandFailure> {
     }
     let text = text_of(file)?;
     let placed = |error: TextError| CommandFailure::Usage(format!("{}: {error}", file.display()));
-    // Templates are found beside the trace.
+    // Templates are read from the folder of the trace.
     let mut load = |path: &str| template(&file.with_file_name(path));
     let is_csv = name.ends_with(".csv") || (name == "-" && begins_as_csv(&text));
     if is_csv && is_openb(&text) {
@@ -253,7 +253,7 @@ fn nodes_of(text: &str, input: &mut Input) -> Result<Trace, CommandFailure> {
     Ok(trace)
 }
 
-/// The resources of a shape, on top of those of the nodes of `berth up`.
+/// The resources of a shape, in addition to the resources of the nodes of `berth up`.
 fn shape_of(text: &str, shape: &str) -> Result<ResourceList, CommandFailure> {
     let usual = [
         ("cpu", "4"),

@@ -1,4 +1,4 @@
-//! A recording of the inputs of a scheduler, as a trace: when each pod arrived, for how long it ran, and when nodes
+//! A recording of a scheduler's inputs as a trace: the arrivals and run times of pods, and the times at which nodes
 //! joined and left.
 
 use super::Input;
@@ -32,7 +32,7 @@ const TAINTS_OF_CONDITIONS: &str = "node.kubernetes.io/";
 
 /// A node of a recording.
 struct SeenNode {
-    /// Its last version: the first ones may lack its resources.
+    /// Its last version: the first versions may lack its resources.
     last: Arc<Node>,
     joined: Time,
     left: Option<Time>,
@@ -207,7 +207,7 @@ impl SeenPod {
         let gates = std::mem::take(&mut pod.spec.scheduling_gates);
         let gates = gates.into_iter().map(|gate| {
             let at = self.removed.get(&gate.name).map(|at| offset(*at));
-            // A gate that was not removed stays: nothing has that name.
+            // A gate that was not removed is never removed: no object has the empty name.
             let removal = at.map_or(GateRemoval::Ended("".into()), GateRemoval::At);
             Gate {
                 name: gate.name,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The number of namespaces and priorities that the text lists.
 const ROWS_MAX: usize = 20;
 
-/// The report: one simulation in detail, several beside each other.
+/// The report: one simulation in detail, or several in columns.
 pub(super) fn report(report: &Report) -> String {
     match &report.runs[..] {
         [run] => one(run),
@@ -36,7 +36,7 @@ pub(super) fn report(report: &Report) -> String {
     }
 }
 
-/// How fast it was.
+/// The speed of the simulation.
 pub(super) fn speed(report: &Report, attempts: u64, took: Duration) -> String {
     let simulated: f64 = report.runs.iter().map(|run| run.seconds).sum();
     let seconds = took.as_secs_f64();
@@ -271,7 +271,7 @@ fn wait(name: &str, waiting: &WaitingTimes) -> Vec<String> {
     row
 }
 
-/// The way in which a metric is shown.
+/// The unit of a metric.
 #[derive(Clone, Copy)]
 enum Unit {
     Count,
@@ -332,7 +332,7 @@ impl Unit {
     }
 }
 
-/// The configurations beside each other.
+/// The configurations in columns.
 fn compared(all: &[Comparison]) -> String {
     let mut head = vec![String::new()];
     for (at, of) in all.iter().enumerate() {

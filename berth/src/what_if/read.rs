@@ -46,7 +46,7 @@ fn unreadable(shown: &str, reason: impl std::fmt::Display) -> CommandFailure {
     CommandFailure::Usage(format!("failed to read {shown}: {reason}"))
 }
 
-/// No more is taken in than is wanted: a pipe has no size.
+/// Reading stops at the limit: a pipe has no size.
 fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, CommandFailure> {
     let mut text = String::new();
     let read = from.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);

@@ -147,7 +147,7 @@ fn sum(balance: &Balance) -> String {
     format!("{sum} = {after}")
 }
 
-/// The number of further pods of the template that fit, where, and what the next one lacks.
+/// The number of further pods of the template that fit, their nodes, and what the next pod lacks.
 fn fitted(report: &WhatIfReport) -> Vec<String> {
     let Some(fit) = &report.fit else {
         return Vec::new();
