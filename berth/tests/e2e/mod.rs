@@ -23,7 +23,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The time after which a test fails. Far longer than it should.
+/// The time limit of a test, far above its normal duration.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause between two looks at something that is awaited.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ const EVENTS: Resource = Resource {
     plural: "events",
 };
 
-/// A directory that goes away with the test.
+/// A directory that is deleted with the test.
 pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
@@ -202,7 +202,7 @@ pub(crate) fn free_port() -> String {
     address.port().to_string()
 }
 
-/// A cluster: a running `up`, or an `apiserver` that wants schedulers. What is asked of it is asked of that process.
+/// A cluster: a running `up`, or an `apiserver` for schedulers. Requests are sent to that process.
 pub(crate) struct Cluster {
     running: Running,
     /// Everything that belongs to the test.
@@ -281,7 +281,8 @@ impl Deref for Cluster {
 
 /// Polls until `look` returns a value.
 ///
-/// # Panics When it returns none within [`PATIENCE`]; the message contains `what`.
+/// # Panics
+/// When it returns none within [`PATIENCE`]; the message contains `what`.
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -329,7 +330,7 @@ impl Kubectl {
         }
     }
 
-    /// The kubectl of the PATH and the one that the variable `KUBECTL` names.
+    /// The kubectl of the PATH and the kubectl of the variable `KUBECTL`.
     pub(crate) fn all(cluster: &Cluster) -> Vec<Self> {
         let mut programs = vec!["kubectl".to_owned()];
         programs.extend(std::env::var("KUBECTL"));
@@ -382,7 +383,7 @@ impl Kubectl {
         command
     }
 
-    /// Runs a command, whatever comes of it.
+    /// Runs a command, and returns its output also after a failure.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().expect("kubectl runs")
     }
@@ -496,7 +497,7 @@ impl Api {
         self.send(&request::create(PODS, "default", &pod))
     }
 
-    /// Puts labels on an object, or takes those off that are null.
+    /// Sets labels of an object, and removes labels that are null.
     pub(crate) fn label(&self, resource: Resource, namespace: &str, name: &str, labels: &Value) {
         let patch = json!({"metadata": {"labels": labels}});
         self.send(&request::merge_patch(resource, namespace, name, &patch));

@@ -1,6 +1,6 @@
-//! The API servers that the integration suite runs against: `berth apiserver` always, a real kube-apiserver when
-//! `KUBEBUILDER_ASSETS` names a directory with `etcd` and `kube-apiserver` (the convention of envtest), and an
-//! existing, empty cluster without a scheduler when `USE_EXISTING_CLUSTER=true` is set (also of envtest): that of
+//! The API servers of the integration suite: `berth apiserver` always, a real kube-apiserver when `KUBEBUILDER_ASSETS`
+//! names a directory with `etcd` and `kube-apiserver` (the convention of envtest), and, when
+//! `USE_EXISTING_CLUSTER=true` is set (also from envtest), an existing, empty cluster without a scheduler, from
 //! `KUBECONFIG`.
 
 use super::{Api, Running, Scratch, eventually, free_port};

@@ -33,7 +33,7 @@ impl Webhook {
         Self { url, asked }
     }
 
-    /// The questions about a pod at a path, the first one first.
+    /// The requests about a pod at a path, in order.
     pub(crate) fn asked(&self, path: &str, pod: &str) -> Vec<Value> {
         let asked = self.asked.lock().expect("no test has failed");
         let about = |question: &Value| {

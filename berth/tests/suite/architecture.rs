@@ -294,7 +294,7 @@ struct Workspace {
     uses: BTreeMap<String, Vec<String>>,
 }
 
-/// The platform of this machine: what it builds is what has been downloaded.
+/// The platform of this machine: only its dependencies have been downloaded.
 fn host() -> String {
     let output = Command::new("rustc")
         .arg("-vV")

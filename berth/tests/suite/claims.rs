@@ -145,7 +145,7 @@ fn a_missing_claim_is_reported_and_found(world: &World) {
     assert!(narrowed >= 2.0, "{narrowed}");
 }
 
-/// Q-102, case 126: the claim is made and linked within five seconds, so nothing is written of the wait.
+/// Q-102, case 126: the claim is created and linked within five seconds, so the wait is not written.
 fn a_claim_from_a_template_is_made_before_a_report(world: &World) {
     let api = &world.api;
     world.create(TEMPLATES, &template("gpu"));
@@ -167,7 +167,7 @@ fn a_claim_from_a_template_is_made_before_a_report(world: &World) {
         "{made}"
     );
     assert_eq!(api.events("by-template", NOT_READY), [Value::Null; 0]);
-    // Its claim goes with it.
+    // The claim is deleted with the pod.
     let uid = pod["metadata"]["uid"].as_str().expect("a UID");
     api.send(&request::delete_pod(
         &"default".into(),
@@ -184,7 +184,7 @@ fn a_claim_from_a_template_is_made_before_a_report(world: &World) {
     });
 }
 
-/// The controller reports what is missing, the scheduler that it waits; both are over when the template comes.
+/// The controller reports the missing template, the scheduler the waiting pod; both end when the template is created.
 fn both_sides_report_a_missing_template(world: &World) {
     let api = &world.api;
     world.pod(

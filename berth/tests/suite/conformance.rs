@@ -34,7 +34,7 @@ fn recorded_answers_are_replayed_and_counted() {
         assert_eq!(last_line(&output), format!("{passed} passed, 0 failed"));
         assert_eq!(output.status.code(), Some(0), "{suite}");
     }
-    // Of these, some cases are about what Berth does not have yet; none may come out otherwise than recorded.
+    // Some of these cases are about features that Berth does not have yet; none may differ from the recording.
     for suite in ["decisions", "hints", "http"] {
         let output = berth(suite, &vectors(suite));
         let last = last_line(&output);

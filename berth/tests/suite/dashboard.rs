@@ -68,7 +68,7 @@ fn the_page_and_its_data_are_served_read_only() {
     );
 }
 
-/// A page of another site that reaches the port under its own name (DNS rebinding) gets nothing.
+/// A page of another site that reaches the port under its own name (DNS rebinding) is refused.
 #[test]
 fn the_plain_port_names_no_pods_to_requests_for_another_host() {
     let cluster = Cluster::up("dashboard-host", &["--nodes", "1"]);

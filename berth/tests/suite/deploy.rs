@@ -1,5 +1,5 @@
-//! The manifests of `deploy/`: the API accepts them, Berth accepts their configuration and flags, the RBAC rules are
-//! those that the code needs, and dashboards and alerts use metrics that Berth serves.
+//! The manifests of `deploy/`: the API accepts them, Berth accepts their configuration and flags, the RBAC rules equal
+//! the needs of the code, and dashboards and alerts use metrics that Berth serves.
 
 mod alerts;
 mod chart;
@@ -147,7 +147,7 @@ fn needed() -> BTreeSet<Permission> {
     all
 }
 
-/// DynamicResources reserves claims, and creates and deletes those of extended resources. It replaces claims with the
+/// DynamicResources reserves claims, and creates and deletes claims of extended resources. It replaces claims with the
 /// configuration of drivers, and patches the others.
 fn of_claims() -> BTreeSet<Permission> {
     let group = "resource.k8s.io";
@@ -183,7 +183,7 @@ fn the_role_allows_what_the_code_does_and_nothing_else() {
     );
 }
 
-/// Shadow mode reads every kind and writes nothing: its role has no other verb than list and watch, in any document.
+/// Shadow mode reads every kind and writes nothing: its role has only the verbs list and watch, in any document.
 #[test]
 fn the_role_of_shadow_mode_only_reads() {
     let mut read = BTreeSet::new();
@@ -250,7 +250,7 @@ fn the_packing_variant_is_a_second_scheduler() {
     assert!(!text.contains("has no effect"), "{text}");
 }
 
-/// The Lease is restricted by name, and the configuration names the same one.
+/// The Lease is restricted by name, and the configuration has the same name.
 #[test]
 fn each_variant_has_one_lease_and_one_profile() {
     for (variant, lease, profile) in VARIANTS {
@@ -317,7 +317,8 @@ fn berth_accepts_the_flags_and_configurations_of_the_manifests() {
     assert!(text.contains("flag --kubeconfig is deprecated"), "{text}");
 }
 
-/// The selectors of Service, PodDisruptionBudget and NetworkPolicy are those of the pods, and the port is the same.
+/// The selectors of Service, PodDisruptionBudget and NetworkPolicy match the labels of the pods, and the ports are
+/// equal.
 #[test]
 fn the_manifests_agree_with_each_other() {
     let deployment = document("base/deployment.yaml", "Deployment");
@@ -407,7 +408,7 @@ fn served() -> BTreeSet<String> {
             }
         }
     }
-    // Those around the core are in the reference page.
+    // The metrics outside of the core are in the reference page.
     let page = include_str!("../../../docs/use/reference/metrics.md");
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let (name, rest) = row.split_once("` | ").expect("a row of the page");

@@ -149,7 +149,7 @@ fn pods_of_a_template_get_devices_of_their_own(api: &Api) {
     assert_eq!(taken.len(), 8);
 }
 
-/// A fifth pod waits, and its condition states why; it runs when another one is deleted.
+/// A fifth pod waits, and its condition states the reason; it runs when another pod is deleted.
 fn a_freed_device_wakes_the_pod_that_waits(api: &Api) {
     let entry = json!({"name": "gpus", "resourceClaimTemplateName": "gpu-pair"});
     api.send(&request::create(

@@ -86,7 +86,7 @@ fn an_extender_filters_scores_binds_and_takes_part_in_evictions() {
                 scores.collect()
             }
             "/v1/bind" => bind(question),
-            // The third of the nodes on which pods would be preempted.
+            // The third of the candidate nodes of a preemption.
             "/v1/preempt" => {
                 let victims = &question["NodeNameToVictims"]["berth-node-3"];
                 let uid = |pod: &Value| json!({"UID": pod["metadata"]["uid"]});

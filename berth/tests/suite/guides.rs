@@ -29,7 +29,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Reads the blocks of a page: fenced ones, and those that are indented by four spaces.
+/// Reads the blocks of a page: fenced blocks, and blocks that are indented by four spaces.
 fn read(page: &str) -> Guide {
     let mut guide = Guide::default();
     let mut lines = page.lines().peekable();
@@ -100,7 +100,7 @@ fn pattern(shown: &[String]) -> Regex {
     Regex::new(&pattern).expect("a pattern")
 }
 
-/// Returns whether a command only reads, so that it can be repeated until the cluster has come so far.
+/// Returns whether a command only reads, so that it can be repeated until the cluster has reached the expected state.
 fn only_reads(command: &str) -> bool {
     let reading = [
         "kubectl get ",
@@ -169,7 +169,7 @@ fn type_page(name: &str, page: &str) {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     for step in later {
-        // The file is that of the cluster.
+        // The file belongs to the cluster.
         if step.command.starts_with("export ") {
             assert!(step.shown.is_empty(), "{}", step.command);
             continue;

@@ -1,5 +1,5 @@
-//! `berth apiserver --data-dir` under load, ended by SIGKILL at random moments: every acknowledged write is there
-//! afterwards, and nothing else.
+//! `berth apiserver --data-dir` under load, ended by SIGKILL at random moments: afterwards, the store contains exactly
+//! the acknowledged writes.
 //!
 //! Each writer has objects of its own and knows the state of each. Of the write that was in flight when the process
 //! ended, it accepts both outcomes.
@@ -110,7 +110,7 @@ impl Writer {
         }
     }
 
-    /// Compares its objects with those that the server has.
+    /// Compares the objects with the objects of the server.
     fn verify(&mut self, stored: &BTreeMap<String, String>, revision: u64) {
         assert!(
             revision >= self.revision,

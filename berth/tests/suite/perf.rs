@@ -146,7 +146,7 @@ fn pods_are_created_at_a_rate_and_gates_are_compared() {
         .filter(|item| item["labels"]["Metric"] == "SchedulingDuration")
         .filter_map(|item| item["data"]["Duration"].as_f64())
         .collect();
-    // The last of twelve pods is created eleven intervals after the first one.
+    // The last of twelve pods is created eleven intervals after the first.
     assert_eq!(durations.len(), 2);
     assert!(
         durations.iter().all(|seconds| *seconds >= 11.0 / 24.0),
@@ -201,8 +201,8 @@ fn a_workload_without_a_result_is_an_error() {
     assert!(stdout.contains("Insufficient cpu"), "{stdout}");
 }
 
-/// The process has nothing else to keep, unlike a test among other tests. Twenty thousand pods are a weak test for a
-/// million, so the bound is loose; it catches what grows out of hand.
+/// A separate process, because the memory of other tests would count. Twenty thousand pods are a weak test for a
+/// million, so the bound is loose; it detects excessive growth.
 #[test]
 fn nodes_and_pods_are_kept_in_few_bytes() {
     let output = Command::new(BINARY)
@@ -247,7 +247,7 @@ fn our_own_workloads_are_well_formed() {
     }
 }
 
-/// A count above its limit fails the command, whatever the speed of the machine.
+/// A count above its limit fails the command, on a machine of any speed.
 #[test]
 fn counts_per_pod_are_within_the_limits_of_a_workload() {
     let scratch = Scratch::new();

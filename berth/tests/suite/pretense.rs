@@ -1,4 +1,4 @@
-//! Nothing pretends: a feature gate that can be switched is read somewhere, and every metric family is written.
+//! Every switchable feature gate is read, and every metric family is written.
 
 use berth_framework::Feature;
 use berth_framework::features::{Behaviour, Support};
@@ -78,7 +78,7 @@ fn every_gate_that_can_be_switched_has_a_reader() {
     );
 }
 
-/// Decisions of a release differ from those of another only where the code reads a behaviour or a gate.
+/// Decisions of two releases differ only where the code reads a behaviour or a gate.
 #[test]
 fn every_behaviour_has_a_reader() {
     let sources = sources();
@@ -131,7 +131,7 @@ fn every_metric_family_is_written() {
     );
 }
 
-/// Returns whether some source other than those whose path contains one of `declaring` reads a field of this name.
+/// Returns whether a source reads a field of this name. Sources whose path contains one of `declaring` do not count.
 fn is_read(sources: &[(PathBuf, String)], field: &str, declaring: &[&str]) -> bool {
     let readers: Vec<_> = sources
         .iter()
@@ -180,7 +180,7 @@ fn every_configuration_field_with_an_effect_has_a_reader() {
     let declaring: Vec<&str> = declaring.iter().map(String::as_str).collect();
     let rust_name = |path: &str| {
         let name = path.rsplit('.').next().unwrap_or_default();
-        // The only one that is named otherwise in the code.
+        // The only field with another name in the code.
         let name = if name == "tlsConfig" { "tls" } else { name };
         let mut snake = String::new();
         for c in name

@@ -147,7 +147,7 @@ fn a_deployment_of_gated_pods_costs_nothing_until_they_are_ready(world: &World) 
     }
     assert_eq!(cluster.pending("unschedulable"), 0.0);
 
-    // The gate of one controller, then that of the other.
+    // The gate of one controller, then the gate of the other.
     let pods = api.pods();
     let names: Vec<&str> = pods
         .iter()
@@ -183,8 +183,8 @@ fn disk_in(values: &[&str]) -> Value {
     json!({"key": "disk", "operator": "In", "values": values})
 }
 
-/// A constraint that narrows the choice of nodes may be added while a gate is there, up to the patch that removes the
-/// last one.
+/// A constraint that narrows the choice of nodes may be added while a gate exists, up to the patch that removes the
+/// last gate.
 fn what_is_tightened_meanwhile_decides_where_the_pod_goes(world: &World) {
     let api = &world.api;
     let affine = required(&json!([{"matchExpressions": [disk_in(&["fast", "slow"])]}]));
@@ -322,8 +322,8 @@ fn nothing_is_widened_and_no_gate_comes_late(world: &World) {
     );
 }
 
-/// The plugin is configured like any other, at its extension point or at all. Without it, gated pods are tried, and the
-/// API server refuses to bind them.
+/// The plugin is configured like any other, at its extension point or at all points. Without it, gated pods are
+/// attempted, and the API server refuses to bind them.
 fn profiles_state_whether_gates_count(world: &World) {
     let api = &world.api;
     for name in ["by-multipoint", "by-pre-enqueue", "without-gates"] {

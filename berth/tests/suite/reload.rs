@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A directory in which a ConfigMap is mounted: the file is a link to one in `..data`, which is a link to a directory that
-/// is replaced.
+/// A directory with a mounted ConfigMap: the file is a link into `..data`, which is a link to a directory that is
+/// replaced.
 struct Mounted {
     scratch: Scratch,
     versions: usize,
@@ -86,8 +86,8 @@ fn node_of(api: &Api, pod: &str) -> Value {
     api.bound(pod)["spec"]["nodeName"].clone()
 }
 
-/// A pod that the first configuration rejects is bound by the second one, which arrives as a ConfigMap does, and its
-/// nodes are those of the configuration that is in effect then. Nothing is restarted.
+/// A pod that the first configuration rejects is bound with the second one, which is written as the kubelet updates a
+/// ConfigMap; the node is selected by the configuration in effect. Nothing is restarted.
 #[test]
 fn a_changed_config_map_is_taken_over_without_a_restart() {
     let cluster = Cluster::apiserver("reload", &["--nodes", "2"]);

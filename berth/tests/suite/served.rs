@@ -1,5 +1,5 @@
-//! What the pages state about resources that are served, compared with the discovery of `berth apiserver` with each
-//! emulated version.
+//! Statements of the pages about served resources, compared with the discovery of `berth apiserver` with each emulated
+//! version.
 
 use crate::e2e::{Api, Cluster};
 use berth_client::request;
@@ -45,7 +45,7 @@ fn discover(release: &str) -> Served {
         };
         for resource in get(&path)["resources"].as_array().into_iter().flatten() {
             let text = |field: &str| resource[field].as_str().unwrap_or_default().to_owned();
-            // A subresource comes and goes with its resource.
+            // A subresource is served with its resource.
             if !text("name").contains('/') {
                 served.plurals.insert((version.clone(), text("name")));
                 served.kinds.insert((version.clone(), text("kind")));
@@ -121,7 +121,7 @@ fn is_kind(kind: &str, word: &str) -> bool {
     word == kind || plurals.iter().any(|plural| plural == word)
 }
 
-/// Kinds that a page names with their group version are served in it, whatever the emulated version.
+/// Kinds that a page names with their group version are served in it, with each emulated version.
 #[test]
 fn kinds_are_served_in_the_versions_that_pages_name() {
     let mut found = Vec::new();
@@ -248,7 +248,7 @@ fn the_page_of_versions_lists_added_and_removed_resources() {
     }
 }
 
-/// The table of the versions in which groups of pods are served.
+/// The table of the served versions of groups of pods.
 #[test]
 fn groups_of_pods_are_served_as_the_page_states() {
     let page = page("docs/use/control-plane.md");

@@ -1,7 +1,7 @@
-//! Shadow mode beside another scheduler: what it reports, and that it writes nothing.
+//! Shadow mode in parallel with another scheduler: its report, and that it writes nothing.
 //!
-//! Beside Berth's own scheduler it always runs. It also runs beside kube-scheduler, with `BERTH_SHADOW_PODS` pods (300
-//! if it is not set):
+//! It always runs in parallel with Berth's own scheduler. It also runs with kube-scheduler, with `BERTH_SHADOW_PODS`
+//! pods (300 if it is not set):
 //!
 //! - with the role of `deploy/shadow`, on an API server of its own, if `KUBEBUILDER_ASSETS` names a directory with
 //!   `etcd`, `kube-apiserver` and `kube-scheduler`;
@@ -274,12 +274,12 @@ fn what_shadow_mode_cannot_do_is_refused() {
     }
 }
 
-/// Pods to create beside kube-scheduler.
+/// Pods to create for kube-scheduler.
 fn pods_of_environment() -> usize {
     std::env::var("BERTH_SHADOW_PODS").map_or(300, |n| n.parse().expect("a number"))
 }
 
-/// Beside kube-scheduler, with the role of `deploy/shadow`, which allows no write.
+/// In parallel with kube-scheduler, with the role of `deploy/shadow`, which allows no write.
 #[test]
 fn a_shadow_agrees_with_kube_scheduler_and_may_not_write() {
     let started = Server::real("shadow-kube").and_then(|server| {
@@ -332,7 +332,7 @@ fn a_shadow_agrees_with_kube_scheduler_and_may_not_write() {
     }
 }
 
-/// On a cluster on which kube-scheduler runs.
+/// On a cluster with kube-scheduler.
 #[test]
 fn a_shadow_agrees_with_the_kube_scheduler_of_a_cluster() {
     let variable = "BERTH_KUBE_SCHEDULER_KUBECONFIG";

@@ -1,4 +1,4 @@
-//! `berth simulate` through the command, and whether it is true: beside a cluster in real time, and beside what-if.
+//! `berth simulate` through the command, and its accuracy: compared with a cluster in real time, and with what-if.
 
 use crate::BINARY;
 use crate::e2e::{Api, Cluster, Scratch, eventually};
@@ -40,7 +40,7 @@ fn places(pods: &Value) -> BTreeMap<String, String> {
 
 /// Nodes of different sizes, so that no two nodes have the same score.
 const SIZES: [(&str, u32, u32); 4] = [("a", 4, 8), ("b", 5, 11), ("c", 7, 13), ("d", 3, 17)];
-/// Pods one after the other: name, milli-CPU, memory in MiB, and whether it has ended before the next one arrives.
+/// Consecutive pods: name, milli-CPU, memory in MiB, and whether it has ended before the next one arrives.
 const PODS_IN_TURN: [(&str, u32, u32, bool); 12] = [
     ("p0", 1300, 700, false),
     ("p1", 2900, 2100, true),
@@ -56,7 +56,7 @@ const PODS_IN_TURN: [(&str, u32, u32, bool); 12] = [
     ("q1", 400, 300, false),
 ];
 
-/// The pods of a trace end on the nodes on which the same pods end in a cluster in real time.
+/// The pods of a trace get the same nodes as the same pods in a cluster in real time.
 #[test]
 fn a_trace_ends_as_the_same_pods_in_a_cluster() {
     let scratch = Scratch::new("simulate-truth");
@@ -483,7 +483,7 @@ fn standard_input_is_csv_or_yaml() {
     }
 }
 
-/// A buffer of half of the replicas of a Deployment, another one without its template, and a pod that waits.
+/// A buffer of half of the replicas of a Deployment, a buffer without its template, and a waiting pod.
 const WITH_BUFFERS: &str = "\
 apiVersion: v1
 kind: List
@@ -518,7 +518,7 @@ fn buffers_of_a_cluster_keep_nodes_of_a_group() {
     let group = shown(&scratch.file("group.yaml", group));
     let report = simulated(&[&objects, &group]);
     let run = &report["runs"][0];
-    // Of two nodes, one has the pod, which does not end, and the other one stays for a chunk.
+    // One of two nodes has the pod, which does not end, and the other stays for a chunk.
     assert_eq!(run["summary"]["nodesRemoved"], 0, "{}", run["summary"]);
     let buffers = run["buffers"].as_array().expect("a list");
     let [buffer] = &buffers[..] else {

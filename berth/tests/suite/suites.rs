@@ -1,6 +1,6 @@
-//! Programs of others against the embedded control plane: a scheduler that `BERTH_FOREIGN_SCHEDULER` names, and an
-//! end-to-end test binary of Kubernetes that `BERTH_E2E_TEST` names. Without these variables, Berth's own scheduler
-//! passes the first test, and the second one is skipped.
+//! External programs against the embedded control plane: the scheduler of `BERTH_FOREIGN_SCHEDULER`, and the end-to-end
+//! test binary of Kubernetes of `BERTH_E2E_TEST`. Without these variables, Berth's own scheduler passes the first test,
+//! and the second one is skipped.
 //!
 //! ```text
 //! BERTH_FOREIGN_SCHEDULER=/path/to/kube-scheduler cargo test -p kube-berth --test suite suites:: -- --nocapture
@@ -40,7 +40,7 @@ impl Drop for Killed {
     }
 }
 
-/// A pod with this spec beside its container.
+/// A pod with this spec in addition to its container.
 fn pod(name: &str, spec: Value) -> Value {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": name}},

@@ -87,7 +87,7 @@ fn attempts_are_exported_when_an_endpoint_is_set() {
     drop(berth);
 }
 
-/// A collector that is not there delays nothing, and a variable that cannot be used ends the process at once.
+/// An unreachable collector delays nothing, and an invalid variable ends the process at start-up.
 #[test]
 fn a_missing_collector_is_no_failure_and_a_wrong_variable_is_one() {
     let start = |scratch: &Scratch| {

@@ -27,7 +27,7 @@ fn normalized(text: &str) -> String {
     let patterns = [
         (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "TIME"),
         (r"\b\d+[smhd]\b", "AGE"),
-        // Among equal victims, the times at which they started decide.
+        // Among equal victims, their start times decide.
         (
             r"preempts default/\w+-\d; the pod fits on berth-node-\d",
             "preempts one of the pods",
@@ -48,7 +48,7 @@ fn normalized(text: &str) -> String {
 /// One block of commands of the page.
 struct Session {
     heading: String,
-    /// The commands before the one whose output is shown.
+    /// The commands before the compared command.
     before: Vec<String>,
     shown: String,
     output: String,

@@ -77,7 +77,7 @@ fn manifests_run_gates_block_and_reasons_are_reported() {
     });
     assert_eq!(status["updatedReplicas"], 12);
 
-    // A gated pod is not tried; with its last gate gone it runs.
+    // A gated pod is not attempted; it runs after the removal of its last gate.
     assert_eq!(scheduled(&api.pod("gated"))["reason"], "SchedulingGated");
     let refused = api
         .runtime
@@ -266,7 +266,7 @@ fn what_cannot_be_had_is_named_with_the_way_out() {
     }
 }
 
-/// A cluster that a data directory keeps has the nodes that it had: the default number is that of a new cluster.
+/// A cluster in a data directory keeps its nodes: the default number is for a new cluster.
 #[test]
 fn a_kept_cluster_has_the_nodes_that_it_had() {
     let scratch = Scratch::new("up-kept");

@@ -1,5 +1,5 @@
-//! Pods with claims on a running cluster: volumes that are there, volumes that the test makes as a provisioner would,
-//! and those of the simulated provisioner. Over plain HTTP requests, without any other tool: always runs.
+//! Pods with claims on a running cluster: existing volumes, volumes that the test creates like a provisioner, and
+//! volumes of the simulated provisioner. Uses plain HTTP requests and no other tool: always runs.
 
 use crate::e2e::{Api, Cluster, Scratch, eventually, scheduled};
 use berth_client::request::{self, Resource};

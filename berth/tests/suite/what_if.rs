@@ -255,7 +255,7 @@ fn a_higher_priority_evicts() {
     );
 }
 
-/// The configuration of the changes is the one of the run, `--config` the one before the changes.
+/// The run uses the configuration of the changes; `--config` is the configuration before the changes.
 #[test]
 fn another_configuration_places_pods_elsewhere() {
     let scratch = Scratch::new("what-if-config");
@@ -335,7 +335,7 @@ fn an_upgrade_is_previewed_pod_by_pod() {
         pods[0]["causes"][0]["name"],
         "EmptySpreadSelectorCountsAllPods"
     );
-    // The report itself is that of the other release.
+    // The report itself is for the other release.
     assert_eq!(report["pending"][0]["pod"], "default/spread", "{report}");
     let plain = what_if(&["--from", &dump]).expect("a report");
     assert_eq!(plain["pending"], json!([]), "{plain}");
@@ -445,7 +445,7 @@ fn changes_are_as_strict_as_the_api() {
     }
 }
 
-/// A new pod has the priority of its class, and evicts pods of a lower one.
+/// A new pod has the priority of its class, and evicts pods of lower priority.
 #[test]
 fn new_pods_have_the_priority_of_their_class() {
     let scratch = Scratch::new("what-if-priority");
@@ -462,7 +462,7 @@ fn new_pods_have_the_priority_of_their_class() {
     assert_eq!(report["balance"]["added"], 1, "{report}");
 }
 
-/// Changes come from several files, a directory and standard input; the report has the usual formats.
+/// Changes can be in several files, a directory and standard input; the report has the usual formats.
 #[test]
 fn changes_come_from_several_places() {
     let scratch = Scratch::new("what-if-places");
@@ -499,7 +499,7 @@ fn changes_come_from_several_places() {
 fn commands_take_a_context() {
     let cluster = Cluster::up("what-if-context", &["--nodes", "1"]);
     let text = std::fs::read_to_string(cluster.kubeconfig()).expect("the kubeconfig");
-    // Another file has the context; the first one of KUBECONFIG lacks it.
+    // Another file has the context; the first file of KUBECONFIG lacks it.
     let first = cluster
         .scratch
         .file("first", "apiVersion: v1\nkind: Config\n");
@@ -562,7 +562,7 @@ fn commands_name_the_kubeconfig_that_they_used() {
     }
 }
 
-/// The number of further pods of a template that fit, on which nodes, and what the next one lacks.
+/// The number of further pods of a template that fit, their nodes, and what the next pod lacks.
 #[test]
 fn more_pods_of_a_template_are_counted() {
     let scratch = Scratch::new("what-if-fit");

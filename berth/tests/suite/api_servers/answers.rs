@@ -1,5 +1,5 @@
-//! Requests and the answers of kube-apiserver 1.36.2, kind of fault by kind of fault: on a real server the table is
-//! verified, on the embedded one its answers.
+//! Requests and the answers of kube-apiserver 1.36.2, by kind of fault: on a real server the table is verified, on the
+//! embedded server its answers.
 //!
 //! A line of `answers.jsonl` is a request with its code and, for a failure, its message. Lines of one object are in
 //! order: the first creates it.

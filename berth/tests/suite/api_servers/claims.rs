@@ -24,7 +24,7 @@ const PARAMETERS: [&str; 6] = [
     r#"{"apiVersion":"example.com/v1","kind":"ChannelConfig"}"#,
 ];
 
-/// PL-179: pods are bound whatever form the parameters of their claims and classes have; a second pod shares the claim.
+/// PL-179: pods are bound for all forms of the parameters of their claims and classes; a second pod shares the claim.
 #[test]
 fn pods_whose_claims_have_driver_parameters_are_bound() {
     on_each("driver-parameters", |server| {

@@ -25,7 +25,7 @@ fn users(token: &Path) -> [(&'static str, Value); 2] {
     ]
 }
 
-/// The token becomes invalid. Nothing is scheduled until there is another one.
+/// The token becomes invalid. No pod is scheduled until it is replaced.
 #[test]
 fn an_expired_token_is_replaced() {
     on_each("token", |server| {

@@ -1,5 +1,5 @@
-//! Clusters in which schedulers differed, and the message that a pod gets: of kube-scheduler 1.36.2, which confirms it
-//! if its program is beside that of kube-apiserver, and of Berth.
+//! Clusters in which schedulers differed, and the message of a pod: from kube-scheduler 1.36.2, which confirms it if
+//! its program is in the folder of kube-apiserver, and from Berth.
 
 use super::{ready, scheduler};
 use crate::e2e::server::{Server, on_each};
@@ -106,7 +106,7 @@ fn useless_deallocation() -> Case {
     }
 }
 
-/// The node affinity of a migrated in-tree volume is that of its CSI volume.
+/// The node affinity of a migrated in-tree volume equals the affinity of its CSI volume.
 fn migrated_volume() -> Case {
     let migrated = json!({"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-pd"});
     let csi_node =

@@ -24,7 +24,7 @@ struct Load {
     releases: usize,
     /// The flags of leader election. Without any, its defaults.
     terms: &'static [&'static str],
-    /// Whether the limits of time are asserted. They are those of the default terms.
+    /// Whether time limits are asserted. They are derived from the default lease durations.
     is_timed: bool,
 }
 
@@ -34,7 +34,7 @@ impl Load {
     }
 }
 
-/// Two schedulers, one of which leads.
+/// Two schedulers; one of them leads.
 pub(super) struct Pair<'a> {
     server: &'a Server,
     config: String,
@@ -55,7 +55,7 @@ impl<'a> Pair<'a> {
         pair
     }
 
-    /// Starts one more, which stands by.
+    /// Starts another standby.
     pub(super) fn add(&mut self) {
         let args = [&[&*self.config][..], self.terms].concat();
         let started = scheduler(&self.server.kubeconfig(), &args);
@@ -73,7 +73,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The way in which a leader ends.
+/// The end of a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// SIGKILL.
@@ -82,8 +82,7 @@ enum End {
     Released,
 }
 
-/// Ends the leader. Returns how long after that (after the release of the lease, if it was released) the other one had
-/// bound a pod.
+/// Ends the leader. Returns the time from then (or from the release of the lease) to the first binding by the standby.
 fn fail_over(pair: &mut Pair, log: &WatchLog, end: End) -> Duration {
     let leader = pair.take_leader();
     let terms = log.holders().len();
@@ -108,7 +107,7 @@ fn fail_over(pair: &mut Pair, log: &WatchLog, end: End) -> Duration {
     let took = first.at.saturating_duration_since(from);
     let since_signal = first.at.saturating_duration_since(began);
     eprintln!("{end:?}: bound again after {took:?} ({since_signal:?} after the signal)");
-    // There are two again before the next one ends.
+    // A new standby runs before the next leader ends.
     pair.add();
     took
 }
@@ -178,7 +177,7 @@ fn five_thousand_pods_are_bound_once_when_leaders_are_killed_ten_times() {
     on_each("failover-full", |server| leaders_end(server, &load));
 }
 
-/// A leader that does not run for longer than its lease writes nothing when it continues, and exits.
+/// A leader that is suspended for longer than its lease writes nothing when it continues, and exits.
 #[test]
 fn a_leader_that_was_suspended_binds_nothing_more() {
     on_each("suspended", |server| {

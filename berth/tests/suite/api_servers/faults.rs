@@ -1,7 +1,7 @@
 //! A proxy between a scheduler and an API server that delays, rejects and cuts requests, and keeps a log of them.
 //!
-//! It serves HTTPS with HTTP/2, as API servers do, and sends everything on to the server. A request with a client
-//! certificate is sent on as the administrator, so that tests of certificates run on servers that know nothing of them.
+//! It serves HTTPS with HTTP/2, as API servers do, and forwards all requests to the server. A request with a client
+//! certificate is forwarded as the administrator, so that tests of certificates run on servers without the authority.
 
 use crate::e2e::eventually;
 use crate::e2e::https::unchecked;
@@ -151,7 +151,7 @@ impl Exchange {
     }
 }
 
-/// The answer to a request in place of that of the server.
+/// An answer that replaces the server's.
 #[derive(Debug, Clone)]
 pub(crate) enum Refusal {
     /// With this code, and with Retry-After if it names seconds.

@@ -28,7 +28,8 @@ fn loop_time(scheduler: &Running) -> (f64, f64) {
     (of("sum"), of("count"))
 }
 
-/// The requests of the scheduler's main client from the first binding to the last one, and how many are bindings.
+/// The requests of the scheduler's main client from the first to the last binding, the number of bindings among them,
+/// and the elapsed time.
 fn while_bindings_waited(log: &[Exchange]) -> (usize, usize, Duration) {
     let bindings: Vec<_> = log.iter().filter(|e| e.is_binding()).collect();
     let first = bindings.iter().map(|e| e.began).min();

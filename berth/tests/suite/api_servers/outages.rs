@@ -29,7 +29,7 @@ fn lists_by_watch(asked: &Exchange) -> bool {
     asked.path.contains("sendInitialEvents")
 }
 
-/// The API server is killed under a backlog and comes back with its data.
+/// The API server is killed under a backlog and restarted with its data.
 #[test]
 fn a_backlog_is_bound_once_when_the_api_server_restarts() {
     on_each("restart", |server| {
@@ -58,8 +58,8 @@ fn a_backlog_is_bound_once_when_the_api_server_restarts() {
     });
 }
 
-/// The API server comes back with an empty store. Objects of the old store are dropped and counted, and all pods of the
-/// new one are bound, also those whose names existed before.
+/// The API server is restarted with an empty store. Objects of the old store are dropped and counted, and all pods of
+/// the new store are bound, including pods with names of the old store.
 #[test]
 fn an_api_server_that_comes_back_empty_is_listed_again() {
     on_each("emptied", |server| {
@@ -95,7 +95,7 @@ fn an_api_server_that_comes_back_empty_is_listed_again() {
     });
 }
 
-/// Watches that are cut go on where they ended. What happened meanwhile is neither lost nor seen twice.
+/// Watches continue where they were cut. Changes in between are neither lost nor duplicated.
 #[test]
 fn watches_that_are_cut_go_on_where_they_ended() {
     on_each("cut", |server| {
@@ -145,7 +145,7 @@ fn after_410_the_cluster_is_listed_again() {
                 let condition = crate::e2e::scheduled(&server.api.pod("waits"));
                 (condition["reason"] == "Unschedulable").then_some(())
             });
-            // Nothing about pods comes through while the first pod is deleted.
+            // Requests about pods fail while the first pod is deleted.
             proxy.refuse(usize::MAX, Refusal::Status(503, None), is_about_pods);
             proxy.cut_watches();
             server.api.send(&deletion_at_once("first"));

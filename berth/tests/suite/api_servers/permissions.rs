@@ -280,7 +280,7 @@ fn schedules(server: &Server, proxy: &Proxy, kubeconfig: &Path, gates: &[&str]) 
         groups(api);
     }
     pages(server, &first);
-    // The lease exists: another one updates it. It lists by pages, as with servers that do not stream lists.
+    // The lease exists: another candidate updates it. It lists by pages, as with servers that do not stream lists.
     proxy.refuse(usize::MAX, Refusal::Status(422, None), |asked| {
         asked.path.contains("sendInitialEvents")
     });
@@ -292,7 +292,7 @@ fn schedules(server: &Server, proxy: &Proxy, kubeconfig: &Path, gates: &[&str]) 
     drop(second);
     let log = proxy.log();
     let mut forbidden: BTreeSet<_> = log.iter().filter(|e| e.code == 403).collect_permissions();
-    // kube-scheduler's roles know no deferred quotas: the scheduler goes on without them.
+    // kube-scheduler's roles do not include deferred quotas: the scheduler continues without them.
     forbidden.retain(|(group, _, _)| group != "scheduling.berth.dev");
     assert!(
         forbidden.is_empty(),

@@ -19,7 +19,7 @@ const BUDGETS: Resource = Resource {
     plural: "poddisruptionbudgets",
 };
 
-/// Both profiles ask the extender. Only one of them fills nodes, and it does not check taints.
+/// Both profiles call the extender. Only one of them fills nodes, and it does not check taints.
 #[test]
 fn two_profiles_and_an_extender_place_pods() {
     let webhook = Webhook::serve(|path, question| {
@@ -61,7 +61,7 @@ extenders:
         ready(&scheduler);
         let api = &server.api;
 
-        // One pod takes half of n2. The default profile prefers the empty node, the other one the used node.
+        // One pod uses half of n2. The default profile prefers the empty node, the other profile the used node.
         let on_n2 = json!({"nodeSelector": {"kubernetes.io/hostname": "n2"}});
         create_pod(api, "first", "2", &on_n2);
         assert_eq!(api.bound("first")["spec"]["nodeName"], "n2");
@@ -76,7 +76,7 @@ extenders:
             server.name
         );
 
-        // n1 is reserved by the extender, the others by a taint that only one profile checks.
+        // n1 is reserved by the extender, the other nodes by a taint that only one profile checks.
         for node in ["n2", "n3"] {
             let taint = json!([{"key": "example.com/closed", "effect": "NoSchedule"}]);
             let taints = json!({"spec": {"taints": taint}});
@@ -112,7 +112,7 @@ extenders:
     });
 }
 
-/// Of two nodes with a pod of lower priority, the one whose pod no budget protects loses it.
+/// Two nodes have a pod of lower priority: the pod without a budget is preempted.
 #[test]
 fn preemption_spares_the_pod_that_a_budget_protects() {
     on_each("budget", |server| {

@@ -1,10 +1,10 @@
-//! Code reaches the fields of objects by their names, and an object has no field by a misspelt one. So each name must be
-//! a field of a type in the facts, or a member of another document; and where the code states the field around it, some
-//! type must have both.
+//! Code accesses fields of objects by their names, and a misspelt name reads as an absent field. Each name must
+//! therefore be a field of a type in the facts, or a member of another document; and if the code states the enclosing
+//! field, a type must have both.
 //!
-//! The names are those in calls that read or write a field (`value.part("spec").text("nodeName")`, `value["spec"]`,
-//! `pointer("/spec/nodeName")`), in paths of errors (`path.child("spec")`), in the objects of `json!` and in the tables
-//! of columns and rules. Texts with the signs of labels and the like are keys of maps.
+//! The names are taken from calls that read or write a field (`value.part("spec").text("nodeName")`, `value["spec"]`,
+//! `pointer("/spec/nodeName")`), from paths of errors (`path.child("spec")`), from the objects of `json!` and from the
+//! tables of columns and rules. Texts with the characters of labels and the like are keys of maps.
 
 mod facts;
 mod reached;

@@ -1,5 +1,5 @@
-//! The unit tests of the alert rules: every alert has a case in which it fires and one in which it does not, and
-//! promtool runs them where it is installed.
+//! The unit tests of the alert rules: every alert has a case in which it fires and a case in which it does not.
+//! promtool runs them if it is installed.
 
 use super::{document, documents, read};
 use crate::e2e::Scratch;
@@ -40,7 +40,7 @@ fn each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     assert_eq!(silent, alerts(), "alerts with a case in which they do not");
 }
 
-/// promtool of the PATH, or the one that the variable `PROMTOOL` names.
+/// promtool of the PATH, or of the variable `PROMTOOL`.
 #[test]
 fn promtool_passes_the_unit_tests_of_the_alerts() {
     let promtool = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());

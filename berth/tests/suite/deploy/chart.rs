@@ -112,7 +112,7 @@ fn the_chart_has_files_of_the_manifests() {
     }
 }
 
-/// helm of the PATH, or the one that the variable `HELM` names.
+/// helm of the PATH, or of the variable `HELM`.
 fn helm() -> Option<String> {
     let helm = std::env::var("HELM").unwrap_or_else(|_| "helm".to_owned());
     match Command::new(&helm).arg("version").output() {

@@ -1,4 +1,4 @@
-//! Deferred quotas in a whole cluster, with kubectl: what is refused, what waits, and what makes room.
+//! Deferred quotas in a whole cluster, with kubectl: refused objects, waiting pods, and freed quota.
 
 use crate::e2e::{Cluster, Kubectl, eventually};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl<'a> Team<'a> {
         self.ok(&["apply", "-f", &file.display().to_string()]);
     }
 
-    /// Creates a pod. Its creation time differs from that of the pod before: times of objects are whole seconds.
+    /// Creates a pod. Its creation time differs from the previous pod's: times of objects are whole seconds.
     fn create_pod(&self, name: &str, cpu: &str) {
         self.apply(&pod(name, cpu, &json!({})));
     }
@@ -107,8 +107,8 @@ fn scheduled(pod: &Value) -> Option<&Value> {
     conditions.iter().find(|c| c["type"] == "PodScheduled")
 }
 
-/// The rule by which cluster-autoscaler (`UnschedulablePodLister`) and Karpenter (`FailedToSchedule`) find the pods for
-/// which they add nodes.
+/// The criterion by which cluster-autoscaler (`UnschedulablePodLister`) and Karpenter (`FailedToSchedule`) find the
+/// pods for which they add nodes.
 fn is_seen_by_autoscalers(pod: &Value) -> bool {
     pod["spec"]["nodeName"].is_null()
         && scheduled(pod).is_some_and(|condition| condition["reason"] == "Unschedulable")
@@ -268,7 +268,7 @@ fn order_gangs_and_cohorts() {
     team.create_pod("small", "1");
     team.runs("small");
     team.waits("large");
-    // A gang is admitted whole or not at all.
+    // A gang is admitted as a whole or not at all.
     let team = Team::create(&cluster, &kubectl, "gangs");
     team.apply(&quota("pods", &json!({"hard": {"pods": "2"}})));
     let group = json!({
@@ -321,7 +321,7 @@ fn order_gangs_and_cohorts() {
         (!lent.is_empty()).then_some(lent)
     });
     assert_eq!(lent, "1");
-    // The lender has one left; the other one is returned when a pod ends.
+    // The lender has one pod left; the other one is returned when a pod ends.
     lender.create_pod("first", "1m");
     lender.runs("first");
     lender.create_pod("second", "1m");

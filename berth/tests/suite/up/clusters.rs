@@ -111,7 +111,7 @@ fn clusters_have_names_contexts_and_an_end() {
         serde_json::from_str(&home.ok(&["get", "clusters", "--output", "json"])).expect("JSON");
     assert_eq!(list[1]["name"], "two");
 
-    // The context of the cluster that was started last is the current one.
+    // The context of the most recently started cluster is the current one.
     let version = home.ok(&["version"]);
     assert!(version.contains("Client Version: v"), "{version}");
     let url = list[1]["cluster"]["server"].as_str().expect("a URL");
@@ -309,7 +309,7 @@ fn directories_standard_input_and_nodes_of_a_file_are_ready_after_wait() {
         assert!(printed.contains(part), "no {part:?} in {printed}");
     }
 
-    // All of it is there: nothing is waited for any more.
+    // All objects exist already: nothing is awaited any more.
     let api = Api::at(home.scratch.path("config"));
     let node = |name: &str| api.send(&request::get(core("nodes"), "", name));
     let second = node("big-2");

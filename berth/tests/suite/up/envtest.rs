@@ -1,5 +1,5 @@
-//! Berth in the place of envtest's etcd and kube-apiserver, driven as controller-runtime's pkg/envtest drives them: the
-//! same flags and files, the same health checks, SIGTERM at the end.
+//! Berth as a replacement for envtest's etcd and kube-apiserver, used as controller-runtime's pkg/envtest uses them:
+//! the same flags and files, the same health checks, SIGTERM at the end.
 
 use super::berth;
 use crate::BINARY;

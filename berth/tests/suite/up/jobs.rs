@@ -91,8 +91,8 @@ fn a_job_replaces_pods_only_after_they_have_failed_if_its_policy_says_so() {
     );
 }
 
-/// A kubelet rejects all pods of a Deployment although its node is the best one: the next pods get another node, and few
-/// pods fail.
+/// A kubelet rejects all pods of a Deployment although its node has the best score: the next pods get another node, and
+/// few pods fail.
 #[test]
 fn pods_leave_a_node_whose_kubelet_rejects_them() {
     let cluster = Cluster::up("up-rejections", &["--nodes", "2"]);
@@ -100,7 +100,7 @@ fn pods_leave_a_node_whose_kubelet_rejects_them() {
     let rejects = json!({"metadata": {"annotations": {"berth.dev/reject-pods": "OutOfcpu"}}});
     api.send(&request::merge_patch(NODES, "", "berth-node-1", &rejects));
     let container = |cpu: &str| json!([{"name": "c", "image": "registry.example/c:1", "resources": {"requests": {"cpu": cpu}}}]);
-    // The other node has less room, so it is the worse one.
+    // The other node has less room, so its score is lower.
     let there = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "there"},
         "spec": {"nodeName": "berth-node-2", "containers": container("1")},

@@ -44,7 +44,7 @@ fn nodes_are_drained_under_disruption_budgets() {
     );
     assert_eq!(report["after"]["nodes"], 1, "{report}");
     assert_eq!(report["after"]["pending"], 0, "{report}");
-    // Each pod is listed once, with the node on which it ends.
+    // Each pod is listed once, with its final node.
     let moved = report["moved"].as_array().expect("moved pods").iter();
     let names: std::collections::BTreeSet<&str> = moved
         .clone()
@@ -121,7 +121,7 @@ fn pods_of_a_deleted_node_are_accounted_for() {
         json!([{"pod": "default/waiting", "node": "n2"}]),
         "{report}"
     );
-    // The text names each one.
+    // The text names each pod.
     let text = Command::new(BINARY)
         .args(["what-if", "--from", &dump, "-f", &changes])
         .output()
@@ -138,8 +138,8 @@ fn pods_of_a_deleted_node_are_accounted_for() {
     }
 }
 
-/// A drain waits for the end of a pod that is being deleted, which its controller has replaced: nothing is moved, and no
-/// pod waits. A pod that PreEnqueue rejects is listed with the reason.
+/// A drain waits for the end of a pod that is being deleted and that its controller has replaced: nothing is moved, and
+/// no pod waits. A pod that PreEnqueue rejects is listed with the reason.
 #[test]
 fn pods_that_are_being_deleted_are_not_moved() {
     let scratch = Scratch::new("what-if-terminating");

@@ -1,4 +1,4 @@
-//! The names by which code and tables reach fields.
+//! The names with which code and tables access fields.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
@@ -44,7 +44,7 @@ const FUNCTIONS: [&str; 12] = [
     "set_if_zero",
 ];
 
-/// A name, with that of the field around it.
+/// A name, and the name of the enclosing field.
 pub(super) type ReachedName = (Option<String>, String);
 
 /// The tokens of a source or of a group of it.
@@ -129,7 +129,7 @@ impl Tokens {
         let is_error_path = name == "new" && self.word(at, 4) == "ErrorPath";
         match group.delimiter() {
             Delimiter::Parenthesis if sign == "." || is_error_path => {
-                // `field` with two arguments is that of `Debug`.
+                // `field` with two arguments is a method of `Debug`.
                 let is_debug = name == "field" && argument(group, 1).is_some();
                 let is_method = METHODS.contains(&&*name) && !is_debug;
                 (is_error_path || is_method).then_some(0)
@@ -175,7 +175,7 @@ fn argument(call: &Group, at: usize) -> Option<Vec<TokenTree>> {
     (!argument.is_empty()).then_some(argument)
 }
 
-/// The names in an argument that is a literal, or a list of literals, each within the one before it.
+/// The names in a literal argument or a list of literals, from outer to inner fields.
 fn path(call: &Group, at: usize) -> Vec<String> {
     let argument = argument(call, at).unwrap_or_default();
     let texts: Vec<String> = match argument.iter().find(|token| !is_sign(token, '&')) {
@@ -191,7 +191,7 @@ fn path(call: &Group, at: usize) -> Vec<String> {
         .collect()
 }
 
-/// The names in a text: those of a path, or the text itself. Other texts are keys of maps.
+/// The names in a text: the segments of a path, or the text itself. Other texts are keys of maps.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "$/.[]".contains(c);
     let is_pointer = text.starts_with('/') || !text.contains('/');
@@ -204,7 +204,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     names.filter(|name| !name.is_empty() && !name.bytes().all(|c| c.is_ascii_digit()))
 }
 
-/// The names, each within the one before it.
+/// The names, each within the previous one.
 fn nested<'n>(names: impl Iterator<Item = &'n str>) -> Vec<ReachedName> {
     let mut around = None;
     names
