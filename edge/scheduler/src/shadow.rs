@@ -48,7 +48,7 @@ struct Open {
     next: usize,
 }
 
-/// Compares the decisions of another scheduler with those of a core.
+/// Compares the decisions of another scheduler with the decisions of a core.
 pub(crate) struct Shadow {
     shared: SharedReport,
     cases: Option<Cases>,

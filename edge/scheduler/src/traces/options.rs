@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The path of traces below `OTEL_EXPORTER_OTLP_ENDPOINT`.
 const TRACES_PATH: &str = "v1/traces";
-/// The one protocol that is implemented.
+/// The only supported protocol.
 const PROTOCOL: &str = "http/json";
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// The maximum wait of traces for a batch.
