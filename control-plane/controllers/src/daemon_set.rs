@@ -153,7 +153,7 @@ struct Steps {
     failed: Vec<(StoredObject, String)>,
 }
 
-/// Carries out what is to be done.
+/// Performs the steps.
 fn carry_out(
     cx: &mut ControllerContext<ControllerKey>,
     set: &StoredObject,

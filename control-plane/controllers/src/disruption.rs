@@ -217,7 +217,7 @@ fn status(
     for pod in pods.iter().filter(|pod| !is_deleting(pod)) {
         let admitted = &before["disruptedPods"][name(pod)];
         let until = object::time(admitted).and_then(|t| t.checked_add(DELETION_TIMEOUT).ok());
-        // An admitted eviction counts against the budget until the pod is deleted or the eviction is given up.
+        // An admitted eviction counts against the budget until the pod is deleted or the eviction times out.
         if let Some(until) = until.filter(|until| *until > now) {
             recheck = Some(recheck.map_or(until, |at| at.min(until)));
             disrupted.insert(name(pod).to_owned(), admitted.clone());

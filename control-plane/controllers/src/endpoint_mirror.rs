@@ -230,7 +230,7 @@ fn mirrored(cx: &ControllerContext<ControllerKey>, key: &ControllerKey) -> Optio
     (!is_skipped && service["spec"]["selector"].is_null()).then(|| endpoints.clone())
 }
 
-/// Writes a slice that exists, if it differs from what it should be.
+/// Writes an existing slice, if it differs from the desired one.
 fn update(
     cx: &mut ControllerContext<ControllerKey>,
     old: &StoredObject,

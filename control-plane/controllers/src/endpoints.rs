@@ -143,7 +143,7 @@ fn is_headless(service: &Value) -> bool {
     service["spec"]["clusterIP"] == "None"
 }
 
-/// Returns whether the endpoints of a service are made from pods.
+/// Returns whether pods determine the endpoints of a service.
 fn is_selecting(service: &Value) -> bool {
     service["spec"]["type"] != "ExternalName"
         && service["spec"]["selector"]
@@ -608,7 +608,7 @@ mod tests {
             pod["metadata"]["labels"] = json!({});
         });
         eventually("one is left", || ready(&api) == ["10.0.0.2"]).await;
-        // Pods with other ports are in a slice of their own.
+        // Pods with other ports are in a separate slice.
         api.create(POD.resource, pod("c", "10.0.0.3", 9090, true))
             .unwrap();
         eventually("two slices", || {

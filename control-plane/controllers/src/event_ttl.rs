@@ -57,7 +57,7 @@ impl Controller for EventTtl {
         };
         let ends_at = self.ends_at(&event);
         if ends_at > cx.now() {
-            // It has happened again meanwhile.
+            // The event has occurred again in the meantime.
             cx.enqueue_at(key.clone(), ends_at);
             return Ok(());
         }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// The pause before the second replacement; it doubles with each further one …
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// … and is no longer than this.
+/// … up to this maximum.
 const PAUSE_MAX: Duration = Duration::from_secs(15 * 60);
 /// From this number of places on, places without a recent failure are removed.
 const PLACES: usize = 1024;

@@ -1,4 +1,4 @@
-//! The garbage collector: deletes what has lost its owners.
+//! The garbage collector: deletes objects whose owners were deleted.
 //!
 //! Watches every kind and keeps the dependants of each owner UID. An object is examined when its owners may be deleted:
 //! when it is created, when its owner references change, and when an owner is deleted. Deletion is background (the
@@ -51,7 +51,7 @@ pub(super) struct Garbage {
 impl Garbage {
     pub(super) fn new(api: &dyn Access) -> Self {
         Self {
-            // Events outlive what they are about.
+            // Events outlive the objects that they refer to.
             kinds: ServedKinds::new(api, |k| k.resource.resource != EVENT.resource.resource),
             dependants: FxHashMap::default(),
         }
@@ -154,7 +154,7 @@ impl Garbage {
             return unless_not_found(cx.update(item.kind, kept));
         }
         let has_dependants = !self.dependants_of(cx, uid(object)).is_empty();
-        // A circle of owners that wait for each other would block deletion for ever.
+        // A cycle of owners that wait for each other would block the deletion forever.
         let propagation = if has(Owner::Waiting) && has_dependants {
             self.break_circle(cx, object)?;
             Propagation::Foreground
@@ -172,8 +172,8 @@ impl Garbage {
         cx.delete_with(item.kind, object, options)
     }
 
-    /// Objects that own each other and all wait for their dependants would wait for ever: a dependant that is
-    /// itself waiting no longer blocks.
+    /// Objects that own each other and all wait for their dependants would wait forever: a dependant that is itself
+    /// waiting no longer blocks.
     fn break_circle(
         &self,
         cx: &mut ControllerContext<DependantItem>,

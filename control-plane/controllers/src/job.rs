@@ -39,7 +39,7 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const CREATE_MAX: usize = 500;
 /// The pause after the first failure of a pod; it doubles with each further failure …
 const BACK_OFF_SECONDS: i64 = 10;
-/// … and is no longer than this.
+/// … up to this maximum.
 const BACK_OFF_SECONDS_MAX: i64 = 600;
 
 /// See the module.
@@ -154,7 +154,7 @@ impl Controller for Jobs {
         {
             cx.enqueue(job);
         }
-        // A pod without its job keeps the finalizer for ever unless this controller removes it.
+        // Only this controller removes the finalizer of a pod without its job.
         if kind == POD.resource
             && let Some(pod) = &diff.new
             && is_orphan(pod)
@@ -340,7 +340,7 @@ impl<'a> JobRun<'a> {
     /// Returns whether the job has failed or succeeded.
     fn decide(&mut self) {
         if let Some(met) = object::condition(&self.status, "SuccessCriteriaMet") {
-            // The pods that are deleted then are no failures.
+            // The pods that are deleted then do not count as failures.
             let text = |field: &str| met[field].as_str().unwrap_or_default().to_owned();
             self.success = Some(Success {
                 reason: text("reason"),
@@ -602,7 +602,7 @@ impl<'a> JobRun<'a> {
         }
     }
 
-    /// Adds the conditions of the end: first what it will be, and when no pod is left that it is.
+    /// Adds the conditions of the end: first the announced one, then the final one when no pods are left.
     fn conclude(&mut self, left: usize) {
         let done = left == 0 && self.tally.is_settled();
         if let Some(failure) = self.failure.clone() {

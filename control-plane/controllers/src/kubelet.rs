@@ -1,9 +1,10 @@
-//! Simulated nodes and the kubelets that run pods on them: without containers, with everything that the API shows.
+//! Simulated nodes and the kubelets that run pods on them: without containers, but with the complete API of pods and
+//! nodes.
 //!
-//! A simulated node is a Node with the label [`SIMULATED`](berth_objects::well_known::SIMULATED)` = "true"`. [`spawn`] makes some, named
-//! `berth-node-1`, `berth-node-2`, … (not zero-padded); a node that a user creates with that label is served too,
-//! any other node is left alone. All kubelets together are two tasks: one keeps leases and node conditions fresh, on a
-//! thread of its own; one carries pods through their lives. Thousands of nodes cost a timer each.
+//! A simulated node is a Node with the label [`SIMULATED`](berth_objects::well_known::SIMULATED)` = "true"`. [`spawn`]
+//! creates some, named `berth-node-1`, `berth-node-2`, … (not zero-padded); a node of a user with that label is
+//! simulated, too, and other nodes are not changed. All kubelets together are two tasks: one renews leases and node
+//! conditions, on a separate thread; one processes the pods. Each of thousands of nodes costs one timer.
 //!
 //! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if its annotations
 //! state so, and stops gracefully when it is deleted. Annotations of the pod state how long things take, in seconds
@@ -100,7 +101,7 @@ pub type NodeProgress = Arc<dyn Fn(usize) + Send + Sync>;
 pub struct KubeletOptions {
     /// The number of nodes that to make.
     pub nodes: usize,
-    /// Further nodes to make, as they are; their kubelets add what they lack.
+    /// Further nodes to create, unchanged; their kubelets add missing fields.
     pub given: Vec<Value>,
     /// The text before the number in a node's name.
     pub name_prefix: String,

@@ -45,7 +45,7 @@ struct Content {
 }
 
 impl Content {
-    /// Deletes all objects of these kinds and counts what is left.
+    /// Deletes all objects of these kinds and counts the remaining ones.
     fn empty(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,

@@ -1,5 +1,5 @@
-//! The node lifecycle controller: notices kubelets that fall silent, taints nodes for what is wrong with them and
-//! for being cordoned, and evicts pods from NoExecute taints that they do not tolerate.
+//! The node lifecycle controller: detects silent kubelets, taints nodes for their conditions and for cordons, and
+//! evicts pods that do not tolerate NoExecute taints.
 //!
 //! Two differences from upstream. A node that is ready and never had a lease (made by hand, or by a benchmark) is not
 //! expected to give signs of life. And eviction is not slowed down when most of a zone fails.
@@ -146,7 +146,7 @@ impl Nodes {
         Ok(updated)
     }
 
-    /// Pods on a node without heartbeats are not ready, whatever status they reported last.
+    /// Pods on a node without heartbeats are not ready, independently of their last status.
     fn mark_pods(&self, cx: &mut ControllerContext<String>, key: &str) -> Result<(), AccessError> {
         let pods: Vec<StoredObject> = cx
             .cache(POD)

@@ -25,7 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Ownership {
     kind: ControllerKind,
-    /// The kind of what they own.
+    /// The kind of the owned objects.
     owned: ControllerKind,
     /// The finalizer that objects have while they belong to a workload.
     finalizer: Option<&'static str>,
@@ -78,7 +78,7 @@ impl Ownership {
         ]
     }
 
-    /// A workload, or what it may own, has changed: the workloads that this concerns are enqueued.
+    /// After a change of a workload or of an object that it may own: enqueues the affected workloads.
     pub(super) fn observe(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,

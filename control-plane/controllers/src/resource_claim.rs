@@ -51,12 +51,12 @@ pub(super) enum ClaimWork {
 
 type Cx = ControllerContext<ClaimWork>;
 
-/// Returns whether the pod does not use its claims, and will not any more.
+/// Returns whether the pod no longer uses its claims.
 fn is_done(pod: &Value) -> bool {
     is_terminal(pod) || (berth_objects::object::is_deleting(pod) && node_name(pod).is_none())
 }
 
-/// The pod that a claim was made for: its key and UID.
+/// The pod for which a claim was generated: its key and UID.
 fn owning_pod(claim: &Value) -> Option<(ControllerKey, &str)> {
     let owner = controller_of(claim)?;
     let is_pod = owner["apiVersion"] == POD.api_version && owner["kind"] == POD.kind;

@@ -1,5 +1,5 @@
-//! The resource quota controller: counts what the objects of a namespace use. Admission adds to these counts; this
-//! controller corrects them when objects are deleted or end.
+//! The resource quota controller: counts the usage of a namespace. Admission increases these counts; this controller
+//! corrects them when objects are deleted or end.
 
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch};
 use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Changes of one namespace within this time are counted once.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Quotas are counted anew at least this often, as in kube-controller-manager.
+/// The interval of full recounts, as in kube-controller-manager.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 
 /// The keys that are being processed.

@@ -1,8 +1,8 @@
 //! The base of every controller: one task, its own views of the kinds it watches, and a work queue.
 //!
-//! A controller receives each difference exactly once ([`Controller::observe`]), decides which keys it
-//! concerns, and brings one key at a time to where it should be ([`Controller::reconcile`]). Everything it needs
-//! it owns, so there is no lock; the calls of [`Access`] do not wait, so a task never blocks on another.
+//! A controller receives each difference exactly once ([`Controller::observe`]), determines the affected keys, and
+//! reconciles one key at a time ([`Controller::reconcile`]). It owns all its state, so there is no lock; the calls of
+//! [`Access`] do not wait, so a task never blocks on another.
 //!
 //! A watch whose channel closes is opened again: the view is compared with a new list and the differences are
 //! reported as if the watch had never ended.
@@ -254,7 +254,7 @@ impl<K: Clone + Eq + Hash> ControllerContext<K> {
         self.update_status(kind, new)
     }
 
-    /// Deletes exactly this object. That it does not exist is no error.
+    /// Deletes exactly this object; a missing object is not an error.
     pub(crate) fn delete(
         &mut self,
         kind: impl Into<GroupResource>,
@@ -299,7 +299,7 @@ impl<K: Clone + Eq + Hash> ControllerContext<K> {
         );
     }
 
-    /// Records an event. That it cannot be written is no error of the controller's.
+    /// Records an event; a failed write is not an error of the controller.
     pub(crate) fn event(
         &mut self,
         subject: EventSubject<'_>,
@@ -561,9 +561,9 @@ impl Handle {
         self.tasks.push(tokio::spawn(task));
     }
 
-    /// Starts a controller on a thread of its own, so that it is on time however busy the other tasks are. With a
-    /// virtual clock it is a task like the others, because it has to follow their timer. Must be called within an async
-    /// runtime.
+    /// Starts a controller on a separate thread, so that it is on time under any load of the other tasks. With a
+    /// virtual clock it is a normal task, because it has to follow the timer of the runtime. Must be called within an
+    /// async runtime.
     pub(crate) fn start_apart<C: Controller>(
         &mut self,
         controller: C,

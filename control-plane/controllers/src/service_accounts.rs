@@ -1,4 +1,4 @@
-//! Gives every namespace what pods in it expect: the service account `default` and the config map
+//! Creates the objects that pods expect in every namespace: the service account `default` and the config map
 //! `kube-root-ca.crt`.
 
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};

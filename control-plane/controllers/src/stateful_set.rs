@@ -160,7 +160,8 @@ impl SetRun<'_> {
         pod::available_from(pod, count(&self.spec()["minReadySeconds"], 0))
     }
 
-    /// Returns whether a pod is available; if it will be by time alone, the set is looked at again then.
+    /// Returns whether a pod is available; if it becomes available by the passage of time, the set is reconciled at
+    /// that time.
     fn is_available(&mut self, pod: &Value) -> bool {
         match self.available_from(pod) {
             Some(at) if at <= self.now => true,

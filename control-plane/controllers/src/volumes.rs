@@ -9,8 +9,8 @@
 //! a volume whose claim was deleted                                      → Released; a simulated one is deleted
 //! ```
 //!
-//! The controller keeps no state of its own: it reads everything from the objects, and each write is one step. A
-//! controller that stops between two steps continues from there after a restart.
+//! The controller has no state: it reads the objects, and each write is one step. A controller that stops between two
+//! steps continues from there after a restart.
 
 mod claims;
 mod matching;
@@ -76,7 +76,7 @@ fn reference(claim: &Value) -> Value {
     }))
 }
 
-/// Sets the phase of an object, and more of its status; writes only what changes.
+/// Sets the phase of an object, and further status fields; writes only changes.
 fn set_status(
     cx: &mut Cx,
     kind: ControllerKind,

@@ -22,7 +22,7 @@ pub(super) fn proportional(bounds: Bounds, shares: &[Share], pods: i32) -> Vec<i
     };
     let total: i32 = shares.iter().map(|s| s.replicas).sum();
     let to_add = allowed - total;
-    // The largest takes what rounding leaves over; of equal ones the newest when growing, the oldest when shrinking.
+    // The largest set gets the rounding difference; of equal sets the newest when growing, the oldest when shrinking.
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|&a, &b| {
         let size = shares[b].replicas.cmp(&shares[a].replicas);

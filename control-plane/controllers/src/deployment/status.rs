@@ -47,7 +47,7 @@ pub(super) fn set_condition(status: &mut Value, mut new: Value) -> bool {
     true
 }
 
-/// Within how many seconds the rollout must make progress; `None` when it may take for ever.
+/// The progress deadline of the rollout in seconds; `None` if there is none.
 pub(super) fn progress_deadline(deployment: &Value) -> Option<i64> {
     deployment["spec"]["progressDeadlineSeconds"]
         .as_i64()

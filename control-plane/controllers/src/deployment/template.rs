@@ -5,8 +5,7 @@ use serde_json::{Map, Value};
 /// The label that distinguishes the pods of a deployment's replica sets.
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
 
-/// Returns whether two templates ask for the same pods. The hash label does not count, and what is empty is as good as
-/// absent.
+/// Returns whether two templates describe the same pods. The hash label is ignored, and empty values equal absent ones.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     comparable(a) == comparable(b)
 }

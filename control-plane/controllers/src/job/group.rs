@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// The annotation of a Job that creates the group of its owner: the name of the template in the owner's Workload.
 const TEMPLATE: &str = "scheduling.k8s.io/group-template-name";
-/// Names are no longer.
+/// The maximum length of a name.
 const NAME_MAX: usize = 253;
 
 /// The PodGroup of a Job, made when the Job is new. `None` when its pods belong to no group.

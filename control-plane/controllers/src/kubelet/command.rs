@@ -5,7 +5,7 @@ use berth_objects::object::items;
 use serde_json::Value;
 use std::time::Duration;
 
-/// The longest time that a command sleeps; longer is for ever.
+/// The longest time that a command sleeps; a longer time is unlimited.
 const SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
 /// A longer script is not read.
 const SCRIPT_BYTES_MAX: usize = 4096;
@@ -33,7 +33,7 @@ pub(super) fn ending(container: &Value) -> Option<Ending> {
         let is_known = flags.ends_with('c') && flags.chars().all(|c| "ceux".contains(c));
         return is_known.then(|| Shell::new(flags.contains('e')).run(script))?;
     }
-    // Without a shell, there is no builtin such as `exit`.
+    // Builtins such as `exit` need a shell.
     let is_plain = words.iter().all(|word| !word.contains('$'));
     match *program {
         "exit" | ":" => None,
@@ -51,7 +51,7 @@ fn base_name(program: &str) -> &str {
     program
 }
 
-/// The end of a command that a program of its own carries out.
+/// The end of a command with its own program.
 fn simple(program: &str, arguments: &[&str]) -> Option<Ending> {
     let at_once = |exit_code| {
         Some(Ending {

@@ -34,7 +34,7 @@ pub struct SimulatedNodeShape {
     pub gpu_resource: String,
     /// The region of all nodes.
     pub region: String,
-    /// The number of zones that the nodes are dealt out to, in turn.
+    /// The number of zones; nodes are assigned to them in turn.
     pub zones: u32,
 }
 
@@ -164,7 +164,7 @@ pub(super) fn internal_ip(node: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// Gives a node what its kubelet reports and is missing. `true` when something was.
+/// Adds the missing fields that the kubelet of a node reports. Returns whether the node changed.
 fn complete(
     node: &mut Value,
     shape: &SimulatedNodeShape,
@@ -226,8 +226,8 @@ fn complete(
     report(node, now, false) || changed
 }
 
-/// The node with what its kubelet would report now; `None` when that is in it already. `heartbeat` renews the
-/// times of conditions that have not changed.
+/// The node with the current report of its kubelet; `None` if the report is unchanged. `heartbeat` renews the times of
+/// unchanged conditions.
 pub(super) fn reported(
     node: &Value,
     shape: &SimulatedNodeShape,

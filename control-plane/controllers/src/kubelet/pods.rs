@@ -22,7 +22,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pods get addresses from 10.0.0.0/8, in turn.
+/// Pods get consecutive addresses from 10.0.0.0/8.
 const POD_NETWORK: u32 = u32::from_be_bytes([10, 0, 0, 0]);
 const POD_ADDRESSES: u32 = 1 << 24;
 
@@ -162,7 +162,7 @@ impl Controller for KubeletPods {
     const WATCHES: &'static [Watch] = &[watching(POD, &[Index::Node]), watching(NODE, &[])];
 
     fn start(&mut self, cx: &mut ControllerContext<ControllerKey>) {
-        // After a restart, go on where the addresses ended.
+        // After a restart, continue after the last used address.
         let used = cx.cache(POD).iter().filter_map(|(_, pod)| {
             let ip: Ipv4Addr = pod["status"]["podIP"].as_str()?.parse().ok()?;
             let ip = u32::from(ip);

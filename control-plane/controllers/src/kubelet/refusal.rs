@@ -1,5 +1,5 @@
-//! Rejections by annotation: a simulated kubelet rejects all new pods, or a number of pods. Tests use it to show what a
-//! scheduler does when a kubelet knows more than the API server.
+//! Rejections by annotation: a simulated kubelet rejects all new pods, or a number of pods. Tests use it for kubelets
+//! whose checks exceed the information of the API server.
 
 use super::REJECT_PODS;
 use super::admission::Rejection;

@@ -25,7 +25,7 @@ pub(super) enum Containers {
     BackOff { delay: u64 },
     /// At their end, all with this exit code.
     Ended { exit_code: i32 },
-    /// At the end that each has by itself.
+    /// Terminated, each with its own exit code.
     Exited,
 }
 

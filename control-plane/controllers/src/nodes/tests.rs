@@ -108,7 +108,7 @@ async fn a_silent_kubelet_makes_its_node_unreachable_and_its_pods_leave() {
     assert!(!is_leaving("short"));
     pass(20.0).await;
     assert!(is_leaving("short") && !is_leaving("ever"));
-    // The kubelet reports again: it ends the pods that were deleted meanwhile, and the other pod is ready again.
+    // The kubelet reports again: it ends the pods that were deleted in the meantime, and the other pod is ready again.
     print_line(&api, "berth-node-1", "True");
     pass(60.0).await;
     assert_eq!(ready(&api, "berth-node-1").0, "True");

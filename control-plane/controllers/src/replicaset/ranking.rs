@@ -95,7 +95,7 @@ struct AgeStep {
 impl AgeStep {
     fn since(at: Option<Timestamp>, uid: &str, now: Timestamp) -> Self {
         let age = at.map_or(0, |at| now.duration_since(at).as_nanos());
-        // Upstream: floor(log2(nanoseconds)), and everything below one nanosecond is one step below that.
+        // Upstream: floor(log2(nanoseconds)); below one nanosecond, one step less.
         let step = if age <= 0 { -1 } else { i64::from(age.ilog2()) };
         Self {
             at,
@@ -132,7 +132,7 @@ mod tests {
         "2026-01-01T12:00:00Z".parse().unwrap()
     }
 
-    /// A ready pod that runs on its own node for hours; each case makes one thing different.
+    /// A ready pod that has run alone on its node for hours; each case changes one property.
     fn pod(name: &str, change: impl Fn(&mut Value)) -> StoredObject {
         let mut pod = json!({
             "metadata": {"name": name, "namespace": "n", "uid": name,

@@ -52,7 +52,7 @@ fn still_holds(cx: &Cx, claim: &ControllerKey, holder: &Value) -> Result<bool, A
     {
         return Ok(needs(pod));
     }
-    // Perhaps it is newer than what we have seen.
+    // The pod may be newer than the watch.
     match cx.api().get(POD.resource, &claim.namespace, name) {
         Ok(pod) => Ok(needs(&pod)),
         Err(error) if error.is_not_found() => Ok(false),

@@ -81,7 +81,7 @@ fn claim_for(
     Ok(Some(name(&claim).to_owned()))
 }
 
-/// The claim that was made for an entry of a group.
+/// The claim that was generated for an entry of a group.
 fn made_for<'g>(group: &'g Value, entry: &str) -> Option<&'g str> {
     let mut made = items(&group["status"]["resourceClaimStatuses"]).iter();
     made.find(|made| made["name"] == entry)?["resourceClaimName"].as_str()

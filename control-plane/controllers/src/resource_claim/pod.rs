@@ -84,7 +84,7 @@ fn claim_for(
     Ok(Some(name(&claim).to_owned()))
 }
 
-/// The name of a claim that was made for an entry of an object earlier and is not in its status.
+/// The name of a claim that was generated for an entry of an object and is not in its status yet.
 pub(super) fn unlinked_claim(cx: &Cx, owner: &Value, entry: &str) -> Option<String> {
     let is_unlinked = |claim: &&StoredObject| {
         annotation(claim, POD_CLAIM_NAME) == Some(entry) && !is_deleting(claim)

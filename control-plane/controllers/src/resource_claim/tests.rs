@@ -231,8 +231,8 @@ async fn a_claim_is_let_go_by_pods_that_need_it_no_more() {
     run.handle.stop().await;
 }
 
-/// A claim that is being deleted is removed when no pod reserves it. A claim made from a template is deleted when its
-/// pod has ended.
+/// A claim that is being deleted is removed when no pod reserves it. A generated claim is deleted when its pod has
+/// ended.
 #[tokio::test(start_paused = true)]
 async fn claims_go_when_they_are_not_needed() {
     let run = run();

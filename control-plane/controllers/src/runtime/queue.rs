@@ -158,7 +158,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Adds a key after a failure; gives the delay.
+    /// Adds a key after a failure; returns the delay.
     pub(crate) fn retry(&mut self, key: K, now: Instant) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         let delay = backoff(*failures);

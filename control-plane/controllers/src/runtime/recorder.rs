@@ -129,12 +129,12 @@ impl Recorder {
                 set(&mut event, &["count"], count.into());
                 set(&mut event, &["lastTimestamp"], seconds(now));
                 set(&mut event, &["message"], message.as_str().into());
-                // It has no other writer; the write must not depend on what was read.
+                // It has no other writer, so the write is unconditional.
                 if let Some(metadata) = event["metadata"].as_object_mut() {
                     metadata.remove("resourceVersion");
                 }
                 match api.update(EVENT.resource, event) {
-                    // It has expired meanwhile.
+                    // It has expired in the meantime.
                     Err(e) if e.is_not_found() => {
                         let new = self.new_event(now, subject, event_type, reason, &message);
                         api.create(EVENT.resource, new)

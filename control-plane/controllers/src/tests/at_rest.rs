@@ -269,7 +269,7 @@ async fn stuck_clusters_are_at_rest() {
                     "subsets": [{"addresses": [{"ip": "10.1.2.3"}], "ports": [{"port": 80}]}]});
                 world.api.create(ENDPOINTS.resource, endpoints).unwrap();
             },
-            // The contents of `held` are looked at every 8 s.
+            // The contents of `held` are examined every 8 s.
             retrying(&[("namespace-controller", 10)]),
         ),
     ];

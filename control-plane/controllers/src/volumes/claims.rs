@@ -55,7 +55,7 @@ fn take_named(cx: &mut Cx, claim: &StoredObject, named: &str) -> Result<(), Acce
     }
 }
 
-/// Finds a volume, has one made, or reports what the claim waits for.
+/// Finds a volume, requests a new one, or reports the reason of the wait.
 fn find(cx: &mut Cx, claim: &StoredObject) -> Result<(), AccessError> {
     let given = cx
         .cache(VOLUME)

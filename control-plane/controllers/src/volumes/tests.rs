@@ -140,7 +140,7 @@ async fn a_claim_takes_the_smallest_volume_that_will_do() {
     run.handle.stop().await;
 }
 
-/// The scheduler has given the volume away: the controller completes it.
+/// The scheduler has assigned the volume: the controller completes the binding.
 #[tokio::test(start_paused = true)]
 async fn what_the_scheduler_begins_is_completed() {
     let run = run();
