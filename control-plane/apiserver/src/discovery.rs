@@ -59,7 +59,7 @@ pub(crate) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option
         "groupVersion": group_version,
         "resources": resources,
     });
-    // Only the list of the core group has no version of its own, as upstream.
+    // As upstream, only the list of the core group has no version.
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }

@@ -69,7 +69,7 @@ impl AnswerShape {
         }
     }
 
-    /// The object, for views that are made from the parsed object.
+    /// The object, for views of the parsed object.
     fn version<'a>(&self, version: &'a Arc<ObjectVersion>) -> Cow<'a, Arc<ObjectVersion>> {
         if self.drops_managed_fields {
             Cow::Owned(drop_fields::from_version(version))

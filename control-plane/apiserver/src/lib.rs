@@ -1,7 +1,7 @@
 //! The embedded API server: a Kubernetes API in one process.
 //!
-//! Objects are stored as JSON values. [`registry`] has the verbs, generic over kinds; the kinds, and what is done with
-//! their objects, are in `berth_objects`.
+//! Objects are stored as JSON values. [`registry`] has the verbs, generic over kinds; `berth_objects` has the kinds and
+//! the operations on their objects.
 //!
 //! This crate does not know the scheduler, which uses it like any cluster, or the controllers, which use
 //! [`berth_objects::access`].

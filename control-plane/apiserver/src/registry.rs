@@ -1,4 +1,4 @@
-//! The served kinds and what can be done with them.
+//! The served kinds and their verbs.
 //!
 //! [`Api`] holds the verbs, generic over kinds. Everything that enters, over HTTP or from within the process, passes
 //! through it: decoding, defaulting, admission, preparation, validation, preconditions, storage.

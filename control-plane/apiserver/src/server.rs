@@ -1,8 +1,8 @@
 //! The server: HTTPS on one address, with its own certificate authority and an administrator's token.
 //!
-//! [`Server::start`] makes everything and returns when requests are answered; [`RunningServer::shutdown`] ends
-//! watches and connections within two seconds. The futures are boxed, so that the server is compiled here alone: the code of
-//! other futures is compiled again in each crate that awaits them.
+//! [`Server::start`] creates the server and returns when requests are answered; [`RunningServer::shutdown`] ends
+//! watches and connections within two seconds. The futures are boxed, so that the server is compiled only in this
+//! crate: the code of other futures is compiled again in each crate that awaits them.
 
 mod aggregation;
 mod connection;
@@ -394,7 +394,7 @@ impl RunningServer {
         &self.ca_pem
     }
 
-    /// The token that may do everything.
+    /// The token with all permissions.
     pub fn admin_token(&self) -> &str {
         self.authenticator.admin_token()
     }
@@ -447,7 +447,7 @@ impl RunningServer {
         self.api.revision()
     }
 
-    /// Waits until everything that has been written is on the disk.
+    /// Waits until all writes are on the disk.
     ///
     /// # Errors
     /// Why it is not.
@@ -455,8 +455,8 @@ impl RunningServer {
         self.api.store().settle().await.map_err(|e| e.to_string())
     }
 
-    /// Waits until writing to the data directory fails, and returns why: then requests are no longer served. In
-    /// memory this never ends.
+    /// Waits until writing to the data directory fails, and returns the reason; requests are then no longer served.
+    /// Never ends without a data directory.
     pub async fn storage_failed(&self) -> String {
         self.api.store().failed().await.to_string()
     }
@@ -525,7 +525,7 @@ async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
         let mut busy = DEFINITIONS_BUSY_INTERVAL;
         // A change after this read leads to another turn.
         while cursor.read(DEFINITIONS_READ_MAX).is_ok() {
-            // Objects with finalizers of their own are looked at again, later and later.
+            // Objects with their own finalizers are examined again at increasing intervals.
             let pause = if definitions::sync(&api) {
                 busy
             } else {

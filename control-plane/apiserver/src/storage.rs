@@ -59,7 +59,7 @@ pub struct HistoryLimits {
 /// The reason why the store refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// There is no such object.
+    /// The object does not exist.
     #[error("the object is not in the store")]
     NotFound,
     /// The name is taken.
@@ -220,7 +220,7 @@ impl ObjectStore {
         }
     }
 
-    /// The store of a data directory, with what it holds. `kinds` names the kinds in the order of their numbers.
+    /// The store of a data directory, with its contents. `kinds` names the kinds in the order of their numbers.
     ///
     /// # Errors
     /// [`DataDirError::Damaged`] when the contents cannot be read.
@@ -277,7 +277,7 @@ impl ObjectStore {
         Ok(store)
     }
 
-    /// Writes what has arrived to the disk and closes the data directory. Later changes are in memory only, and
+    /// Writes the waiting changes to the disk and closes the data directory. Later changes are in memory only, and
     /// [`ObjectStore::settle`] fails for them.
     pub fn close(&self) {
         if let Some(journal) = &self.journal {
@@ -353,8 +353,8 @@ impl ObjectStore {
         }
     }
 
-    /// Drops what the limits no longer keep from the history of every kind, and objects that have been parsed for long.
-    /// Writes do that only when there is too much, so this must be called now and then.
+    /// Drops history beyond the limits, and parsed objects that were not used for long. Writes do this only above the
+    /// limits, so this must be called periodically.
     pub fn compact(&self) {
         let now = Instant::now();
         version::remove_old(now);
@@ -524,7 +524,7 @@ impl ObjectStore {
                 dropped.extend(trimmed);
                 last = Some((version, number));
             }
-            // A write without an event has not found what it was to change.
+            // A write without an event did not find its object.
             last.ok_or(StoreError::NotFound)?
         };
         keep(stamp.objects);

@@ -200,7 +200,7 @@ impl Loopback {
     /// Sends a request, and returns the body of the answer as a stream.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// The connection failed, or the server did not answer in time.
     pub async fn send(
         &self,
         ask: &Ask,
@@ -243,7 +243,7 @@ impl Loopback {
             .body(Full::new(Bytes::from(ask.body.clone())))
             .map_err(|e| fail(e.to_string()))?;
         let io = TokioIo::new(stream);
-        // The connections run on their own; a request learns by itself that one broke.
+        // The connections run in the background; a request fails by itself when its connection breaks.
         let response = if self.http2 {
             let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io)
                 .await

@@ -31,7 +31,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError};
 
-/// A response of a webhook is no larger.
+/// The maximum size of a response of a webhook.
 const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The maximum number of calls that wait for the thread of the calls. Further calls fail.
 const WAITING_MAX: usize = 1_024;
@@ -277,7 +277,7 @@ impl Caller {
             });
             let _ = sender.send(answer);
         });
-        // One thread serves the calls of all requests: a request handler has no runtime of its own.
+        // One thread serves the calls of all requests: a request handler has no runtime.
         let jobs = self.jobs.get_or_init(start).as_ref();
         let jobs = jobs.ok_or("the thread for webhooks cannot be started")?;
         // The queue is bounded, so that a webhook that hangs cannot use up the memory.
@@ -321,7 +321,7 @@ impl Pending {
     }
 }
 
-/// Does what takes a while. Other tasks of this thread run elsewhere meanwhile, where the runtime has other threads.
+/// Runs a slow function. In a runtime with several threads, other tasks of this thread are moved to them.
 pub(crate) fn blocking<T>(run: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(run),

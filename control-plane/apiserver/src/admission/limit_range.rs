@@ -13,7 +13,7 @@ use berth_objects::view::{FieldView, child, items_mut, set_if_absent};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The annotation that lists what was set.
+/// The annotation that lists the defaulted resources.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// The lists of containers of a pod and their names in messages.
 const CONTAINERS: [(&str, &str); 2] = [

@@ -25,7 +25,7 @@ struct MatchRule {
     groups: Vec<String>,
     versions: Vec<String>,
     resources: Vec<String>,
-    /// The names of objects; all if there are none.
+    /// The names of objects; empty for all.
     names: Vec<String>,
     scope: String,
 }

@@ -1,5 +1,5 @@
-//! The part of the NodeRestriction admission plugin that other checks do not cover: a node creates and deletes the
-//! ResourceSlices of its own devices only.
+//! The part of the NodeRestriction admission plugin that other checks do not cover: a node creates and deletes only the
+//! ResourceSlices of its own devices.
 
 use crate::auth::RequestUser;
 use berth_objects::access::gr;

@@ -162,7 +162,8 @@ pub(super) fn check(
     }
     let mut denied = None;
     for policy in api.policies.current(api, Sort::Validating).iter() {
-        // Each policy has a budget of its own, and their number has no limit: the time of the request ends them.
+        // Each policy has its own budget, and the number of policies is not limited: the deadline of the request ends
+        // them.
         let decisions = policy.decide(api, attributes, objects)?;
         attributes.in_time(api)?;
         for (binding, decision) in decisions {
@@ -175,7 +176,7 @@ pub(super) fn check(
     }
 }
 
-/// Does what a binding states about a violation.
+/// Applies the validation actions of a binding to a violation.
 fn act(
     attributes: &Attributes<'_>,
     policy: &Policy,
@@ -274,7 +275,7 @@ impl Policy {
         self.expressions.as_ref().map_or(&[], |e| &e.mutations)
     }
 
-    /// The decisions of the bindings of the policy about a request; without a binding, what is wrong with the policy.
+    /// The decisions of the bindings of the policy about a request; without a binding, the fault of the policy.
     ///
     /// # Errors
     /// 404 when the namespace of the request does not exist.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 const PREEMPT: &str = "PreemptLowerPriority";
 
-/// The priority that a class gives a pod.
+/// The priority of a pod by its class.
 struct Resolved {
     class: Option<String>,
     priority: i64,
@@ -145,7 +145,7 @@ fn find(api: &Api, name: &str) -> Option<Resolved> {
     Some(resolved(&class.object()))
 }
 
-/// The class marked as default (the lowest, when several are), or what pods have without one.
+/// The default class (the lowest of several), or the priority of pods without one.
 fn default_class(api: &Api) -> Resolved {
     let classes = catalog::find("scheduling.k8s.io", "priorityclasses");
     let listed = classes.and_then(|classes| api.list(classes, &ListRequest::default()).ok());

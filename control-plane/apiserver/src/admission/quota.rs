@@ -1,4 +1,4 @@
-//! The admission of what an object uses in addition, within the quotas of its namespace.
+//! The admission of additional usage, within the quotas of its namespace.
 
 use super::siblings;
 use crate::registry::{Api, Method, UpdateInputs, WriteOptions};
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// Charges the quotas of a namespace for a new object, or for the additional usage of a changed object.
 ///
 /// # Errors
-/// 403 when that exceeds a quota, or a container does not state what a quota counts.
+/// 403 if that exceeds a quota, or if a container does not state a counted resource.
 pub(super) fn charge(
     api: &Api,
     resource: &ServedResource,

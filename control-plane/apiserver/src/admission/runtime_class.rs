@@ -7,7 +7,7 @@ use berth_objects::validation::amounts;
 use berth_objects::view::{FieldView, child, set};
 use serde_json::Value;
 
-/// Sets what the runtime class of a pod defines.
+/// Sets the fields of a pod that its runtime class defines.
 ///
 /// # Errors
 /// 403 when the class does not exist or the pod states something else.

@@ -23,7 +23,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The account of pods that name none.
 const DEFAULT: &str = "default";
 
-/// Gives a new pod what it gets from its account.
+/// Applies the service account of a new pod.
 ///
 /// # Errors
 /// 403: the account does not exist.

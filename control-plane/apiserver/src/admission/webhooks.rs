@@ -2,8 +2,8 @@
 //!
 //! Mutating webhooks are called one after the other, in the order of the names of their configurations, between the
 //! built-in changes of admission and validation. Validating webhooks are called at the same time, after validation and
-//! before quotas. The thread of a request waits for them; the calls run on a thread of their own. Requests that no
-//! webhook receives do not wait.
+//! before quotas. The thread of a request waits for them; the calls run on a separate thread. Requests that no webhook
+//! receives do not wait.
 
 pub(super) mod hook;
 
@@ -93,7 +93,7 @@ impl Attributes<'_> {
     /// The object that a webhook or a policy made of `object`, which it received as `shown`; `None` if it is unchanged.
     ///
     /// # Errors
-    /// 500 when it is no object of its kind, and when the conversion webhook of a custom resource fails.
+    /// 500 if it is not an object of its kind, and if the conversion webhook of a custom resource fails.
     pub(super) fn accept(
         &self,
         api: &Api,
@@ -253,7 +253,7 @@ impl Attributes<'_> {
         objects: (Option<&Value>, Option<&Value>),
     ) -> Result<(), ApiError> {
         if api.admission().validating_admission_policy && policies::any(api) {
-            // Policies can take seconds: other requests are answered meanwhile.
+            // Policies can take seconds; other requests are answered in the meantime.
             blocking(|| policies::check(api, self, objects))?;
         }
         let Some(hooks) = self.hooks(api, Sort::Validating) else {
@@ -474,8 +474,8 @@ fn patched(
     attributes.accept(api, resource, object, &shown, new)
 }
 
-/// The options of a CONNECT to a pod, which are its object, from the query of the request; `None` for a subresource
-/// that is no CONNECT.
+/// The options of a CONNECT to a pod, which are its object, from the query of the request; `None` for another
+/// subresource.
 pub(crate) fn connect_options<'q>(
     sub: &str,
     query: impl Iterator<Item = (&'q str, &'q str)>,

@@ -54,7 +54,7 @@ pub enum KeyError {
     /// The text is not PEM.
     #[error("it is not a PEM file: {0}")]
     Pem(String),
-    /// There is no key in the file.
+    /// The file contains no key.
     #[error("it contains no key; RSA and P-256 keys in PEM are supported")]
     Empty,
     /// The key is of another kind.
@@ -129,7 +129,7 @@ impl SigningKey {
         }
     }
 
-    /// The key that verifies what this one signs.
+    /// The key that verifies the signatures of this key.
     pub(super) fn verifying(&self) -> VerifyingKey {
         match self {
             Self::P256(key) => VerifyingKey::P256(key.public_key().as_ref().to_vec()),

@@ -22,7 +22,7 @@ const BOUND: &str = "kubernetes.io";
 pub struct TokenOptions {
     /// The issuer of new tokens, followed by others whose tokens are accepted.
     pub issuers: Vec<String>,
-    /// The audiences of this server; the first issuer if there are none.
+    /// The audiences of this server; the default is the first issuer.
     pub audiences: Vec<String>,
     /// The key that signs new tokens, in PEM; `None` is a key of the server's own.
     pub signing_key: Option<String>,

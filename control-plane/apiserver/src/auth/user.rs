@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Groups whose members may do everything.
+/// Groups whose members have all permissions.
 const MASTERS: &str = "system:masters";
 
 /// The authorizer of requests of users other than the administrators.

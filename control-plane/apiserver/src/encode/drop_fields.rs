@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// The target of `drop` that is known. Others are ignored, so that clients may name what later servers have.
+/// The known target of `drop`. Others are ignored, so that clients may name targets of later servers.
 const MANAGED_FIELDS: &str = "metadata.managedFields";
 /// The place where the fields are in every message of an object: `metadata` is field 1 of all kinds, `managedFields` is
 /// field 17 of `ObjectMeta`.
@@ -40,7 +40,7 @@ pub(super) fn from_json(json: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     }
 }
 
-/// The object without the fields, for views that are made from the parsed object.
+/// The object without the fields, for views of the parsed object.
 pub(super) fn from_version(version: &Arc<ObjectVersion>) -> Arc<ObjectVersion> {
     let mut object = Value::clone(&version.object());
     if remove(&mut object) {

@@ -1,5 +1,5 @@
-//! APIServices: one object for each group version that is served, as kube-apiserver registers them. All are local:
-//! there are no aggregated servers.
+//! APIServices: one object for each served group version, as kube-apiserver registers them. These objects are local;
+//! users add APIServices of aggregated servers.
 
 use super::api::Api;
 use super::list::ListRequest;

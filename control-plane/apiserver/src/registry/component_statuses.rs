@@ -1,7 +1,7 @@
 //! ComponentStatuses: the health of the parts of the control plane, determined at each read. Nothing is stored.
 //!
-//! kube-apiserver asks the scheduler and the controller manager at their ports on its own machine. Berth looks at the
-//! Lease of the scheduler, wherever it runs, and knows the controllers, which run in its process.
+//! kube-apiserver probes the scheduler and the controller manager at their ports on its own machine. Berth reads the
+//! Lease of the scheduler, on any machine, and knows the controllers, which run in its process.
 
 use super::api::Api;
 use crate::storage::ObjectVersion;

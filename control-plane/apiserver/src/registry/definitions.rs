@@ -125,7 +125,7 @@ fn accept(api: &Api, resource: &ServedResource) -> Vec<Arc<Value>> {
     all
 }
 
-/// Deletes the objects of a definition. Returns whether there are none.
+/// Deletes the objects of a definition. Returns whether all are deleted.
 fn delete_objects(api: &Api, definition: &Value) -> bool {
     let Some(resource) = stored_resource(definition) else {
         return true;

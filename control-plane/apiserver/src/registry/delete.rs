@@ -72,7 +72,7 @@ impl Api {
         let key = resource.key(namespace, name);
         let preconditions = Preconditions {
             uid: None,
-            // The mark is a version of its own.
+            // The marked object is a new version.
             resource_version: request.preconditions.resource_version.as_ref().map(|_| {
                 let version = meta(&marked, "resourceVersion");
                 version.to_owned()

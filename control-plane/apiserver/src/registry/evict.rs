@@ -244,7 +244,7 @@ fn charged(budget: &Value, evicted: &str, now: Timestamp) -> Result<Value, ApiEr
         return Err(out_of_date(name));
     }
     let listed = status["disruptedPods"].as_object();
-    // The map grows if the controller does not confirm evictions; without a limit the object could grow as well.
+    // The map grows while the controller does not confirm evictions; the limit bounds the object.
     if listed.is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {
         let subject = StatusSubject {
             group: "policy",

@@ -13,10 +13,10 @@ use serde_json::Value;
 
 /// The rules of a kind. `new` and `old` are an object after and before an update.
 pub(super) trait ServerStrategy: Sync {
-    /// Sets what the server decides about a new object.
+    /// Sets the fields of a new object that the server determines.
     fn prepare_for_create(&self, _object: &mut Value, _sender: &RequestUser) {}
 
-    /// Restores what an update may not change.
+    /// Restores immutable fields after an update.
     fn prepare_for_update(&self, _new: &mut Value, _old: &Value) {}
 
     /// The errors of a new object that depend on other objects; they precede the errors of the object alone.
@@ -35,7 +35,7 @@ pub(super) trait ServerStrategy: Sync {
         Vec::new()
     }
 
-    /// Checks that the sender may make a valid update.
+    /// Checks the permission of the sender for a valid update.
     ///
     /// # Errors
     /// 403.

@@ -84,7 +84,7 @@ fn service(api: &Api, address: SocketAddr) -> Result<(), ApiError> {
         "metadata": {
             "name": NAME,
             "namespace": NAMESPACE,
-            // The controller that mirrors Endpoints must not make a second slice of them.
+            // The mirroring controller must not create a second slice for the Endpoints.
             "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
         },
         "subsets": [{"addresses": [{"ip": address.ip()}], "ports": [port]}],

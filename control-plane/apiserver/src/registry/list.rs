@@ -87,7 +87,7 @@ fn list_option(field: &str, error: ErrorType, value: Option<String>, detail: &st
     bad_option("ListOptions", field, error, value, detail)
 }
 
-/// Reads a revision; the empty text and `0` are no revision.
+/// Reads a revision; an empty text and `0` are read as none.
 ///
 /// # Errors
 /// 400 for a text that is not a number.

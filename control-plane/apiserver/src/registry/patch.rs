@@ -51,7 +51,7 @@ impl Api {
             by: Method::Patch,
             is_decoded: sub != Some("scale"),
         };
-        // The client learns of unknown fields even if the object is refused.
+        // The client is warned about unknown fields even if the object is refused.
         let note = |faults: Vec<String>| {
             if options.validation == FieldValidation::Warn {
                 faults
@@ -83,7 +83,7 @@ impl Api {
                 let (mut after, faults) = patched(kind, before, patch, options, decode)?;
                 note(faults);
                 identity.check(&after.object)?;
-                // These patches leave the text of what they do not change; others write the whole object anew.
+                // These patches keep the text of unchanged parts; others write the whole object again.
                 let is_textual = matches!(patch.patch_type, PatchType::Json | PatchType::Merge);
                 if resource.has_raw_json() && is_textual {
                     raw_json::keep_texts(stored, &mut after.object);
@@ -117,7 +117,7 @@ fn patched(
     Ok((SentObject { object, empties }, faults))
 }
 
-/// 422 for a patch whose outcome is no object of the kind.
+/// 422 for a patch whose result is not an object of the kind.
 fn bad_outcome(object: &Value, detail: &str) -> ApiError {
     let mut object = object.clone();
     apply::fields_to_json(&mut object);
@@ -144,7 +144,7 @@ fn patch_error(error: &PatchError) -> ApiError {
     }
 }
 
-/// A patch may change everything but which object it is.
+/// The identity of an object, which a patch must not change.
 struct ObjectIdentity {
     api_version: Option<Value>,
     kind: Option<Value>,

@@ -171,7 +171,7 @@ pub(crate) fn rules(api: &Api, user: &RequestUser, namespace: &str) -> Vec<Value
         .collect()
 }
 
-/// Returns whether a user may do something.
+/// Returns whether a user has the permission for a request.
 pub(crate) fn is_allowed(api: &Api, user: &RequestUser, asked: &RequestAttributes<'_>) -> bool {
     user.is_master()
         || api.authorization == Authorization::AlwaysAllow
@@ -221,7 +221,7 @@ pub(crate) fn acting_user(
         ..RequestAttributes::default()
     };
     authorize(api, &sender, &asked("", resource, namespace, name))?;
-    // The groups that follow from the name need no right of their own.
+    // The implied groups of a name need no separate permission.
     let implied = groups_of(&user.name);
     for group in user.groups.iter().filter(|group| !implied.contains(group)) {
         authorize(api, &sender, &asked("", "groups", "", group))?;

@@ -24,7 +24,7 @@ pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 /// The options of a write.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Do everything but store.
+    /// All steps except storing.
     pub dry_run: bool,
     /// The handling of unknown fields.
     pub validation: FieldValidation,
@@ -32,7 +32,7 @@ pub struct WriteOptions {
     pub manager: String,
     /// Whether the request states the manager.
     pub is_manager_stated: bool,
-    /// Server-side apply takes over fields of other managers.
+    /// Server-side apply takes fields from other managers.
     pub force: bool,
     /// The sender.
     pub requester: Arc<Requester>,
@@ -130,7 +130,7 @@ pub struct DeleteRequest {
     pub preconditions: Preconditions,
     /// The handling of dependants; `None` leaves it to the object's finalizers.
     pub propagation: Option<Propagation>,
-    /// Do everything but delete.
+    /// All steps except deleting.
     pub dry_run: bool,
     /// The sender.
     pub requester: Arc<Requester>,
@@ -154,10 +154,10 @@ pub struct Deletion {
 }
 
 impl DeleteRequest {
-    /// Reads `DeleteOptions` from a body, which may be empty, and lets query parameters fill in what it leaves open.
+    /// Reads `DeleteOptions` from a body, which may be empty, and from query parameters for missing fields.
     ///
     /// # Errors
-    /// 400 for a body that is no `DeleteOptions`, 422 for contradictions.
+    /// 400 for a body that is not `DeleteOptions`, 422 for contradictions.
     pub fn parse(
         body: Option<WriteBody<'_>>,
         query: impl Fn(&str) -> Option<String>,

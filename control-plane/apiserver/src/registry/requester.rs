@@ -22,7 +22,7 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// A user whose request has no end of its own.
+    /// A user whose request has no deadline.
     pub fn new(user: RequestUser) -> Arc<Self> {
         Self::until(user, None)
     }

@@ -1,4 +1,4 @@
-//! Reviews, which are answered and not stored: the user of a request or a token, and what a user may do.
+//! Reviews, which are answered and not stored: the user of a request or a token, and the permissions of a user.
 
 use super::api::Api;
 use super::rbac::{self, RequestAttributes};
@@ -52,7 +52,7 @@ pub fn review(
     Ok((review, warnings))
 }
 
-/// Returns whether a user may do what the spec of a review describes.
+/// Returns whether a user has the permission in the spec of a review.
 fn verdict(api: &Api, user: &RequestUser, spec: &Value) -> Value {
     let (resource, path) = (
         spec.part("resourceAttributes"),

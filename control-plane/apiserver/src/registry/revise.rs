@@ -11,8 +11,7 @@ use std::sync::Arc;
 pub(super) const WRITE_ATTEMPTS_MAX: usize = 1_000;
 
 impl Api {
-    /// Writes what `attempt` makes of an object. It is called again with the newer version when another write was stored
-    /// in between.
+    /// Writes the result of `attempt`. After a concurrent write, `attempt` is called again with the newer version.
     ///
     /// # Errors
     /// The errors of `attempt`; 404; 409 after too many concurrent writes.

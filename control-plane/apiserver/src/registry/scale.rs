@@ -235,7 +235,7 @@ pub(crate) fn update_scale(
         by: Method::Put,
         is_decoded: false,
     };
-    // The replicas are put into the stored object at each attempt, so other changes are kept.
+    // Each attempt sets the replicas in the stored object, so other changes are kept.
     let written = api.update(&change, |stored| put(resource, stored, &scale))?;
     Ok(WriteResult {
         warnings,

@@ -114,7 +114,7 @@ pub(super) fn first_of(cidr: &str) -> Option<String> {
 /// Checks that Services can have addresses of a range.
 ///
 /// # Errors
-/// The range is no IPv4 prefix, or has no address for a Service.
+/// The range is not an IPv4 prefix, or has no address for a Service.
 pub fn check_range(cidr: &str) -> Result<(), String> {
     match (parse_cidr(cidr), AddressRange::of(cidr)) {
         (Some((IpAddr::V6(_), _)), _) => Err(format!("{cidr:?} is not a range of IPv4 addresses")),

@@ -46,8 +46,7 @@ pub(super) fn create_default(api: &Api) -> Result<(), ApiError> {
     })
 }
 
-/// Brings finalizers and conditions up to date. Returns whether one is being deleted, whose addresses are looked at
-/// again.
+/// Updates finalizers and conditions. Returns whether a ServiceCIDR is being deleted and must be examined again.
 pub(crate) fn sync(api: &Api) -> bool {
     let Some(resource) = catalog::find(GROUP, "servicecidrs") else {
         return false;

@@ -165,7 +165,7 @@ fn bound_object(
     let name = reference.text("name");
     let found = api.get(resource, namespace, name)?;
     let object = &*found.object();
-    // A token for another account would give the pod rights that it does not have.
+    // A token for another account would give the pod additional permissions.
     if claim == "pod" && object.part("spec").text("serviceAccountName") != account {
         return Err(ApiError::bad_request(format!(
             "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."

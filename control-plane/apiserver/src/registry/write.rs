@@ -31,7 +31,7 @@ use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// The number of times that a name is generated anew when it is taken.
+/// The maximum number of attempts to generate a free name.
 const GENERATE_ATTEMPTS_MAX: usize = 8;
 /// The maximum time for computing a write again, in seconds: kube-apiserver's request timeout.
 const WRITE_SECONDS_MAX: i64 = 60;
@@ -100,7 +100,7 @@ impl Api {
         options: &WriteOptions,
     ) -> Result<WriteResult, ApiError> {
         let (mut sent, faults) = decode::object(resource, body, options.validation)?;
-        // The client learns of unknown fields even if the object is refused.
+        // The client is warned about unknown fields even if the object is refused.
         faults
             .iter()
             .for_each(|fault| options.requester.warn(fault));
@@ -279,7 +279,7 @@ impl Api {
         Ok(object)
     }
 
-    /// Sets what the server alone decides. Returns what a name is to be generated from.
+    /// Sets the metadata that the server determines. Returns the base of a generated name.
     fn fill_in_metadata(&self, object: &mut Value) -> Option<String> {
         let (uid, now) = (self.new_uid(), self.now_text());
         let meta = meta_mut(object);
@@ -720,8 +720,8 @@ fn copy(to: &mut Map<String, Value>, from: Option<&Map<String, Value>>, field: &
     };
 }
 
-/// Counts a change of what the kind counts. The status half never gets here with another spec.
-/// `empties` are the empty lists and maps that were sent with the spec.
+/// Increments the generation after a relevant change. Writes of the status never have a changed spec. `empties` are the
+/// empty lists and maps that were sent with the spec.
 fn bump_generation(
     resource: &ServedResource,
     new: &mut Value,

@@ -80,7 +80,7 @@ impl Aggregation {
             .is_some_and(|at| at.elapsed() < RESYNC_INTERVAL)
     }
 
-    /// Keeps what a server has answered; `None` when it has not.
+    /// Records the answer of a server; `None` if it has not answered.
     fn note(&self, service: &Value, resources: Option<Value>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = known.get_mut(service.part("metadata").text("name")) {
@@ -89,7 +89,7 @@ impl Aggregation {
         }
     }
 
-    /// Drops what is known of servers that are no longer registered.
+    /// Drops the state of servers that are no longer registered.
     fn retain(&self, services: &[Arc<Value>]) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|name, _| {

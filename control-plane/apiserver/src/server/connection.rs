@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The head of a request takes no longer. Idle connections are closed after the same time by HTTP/1.1.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
-/// The head of a request is no larger.
+/// The maximum size of the head of a request.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// The maximum number of concurrent requests of a connection (HTTP/2).
 const STREAMS_MAX: u32 = 1_000;

@@ -212,7 +212,7 @@ fn asked<'a>(
             name: &connect.name,
             ..RequestAttributes::default()
         },
-        // Paths without a resource have verbs in lower case of their own.
+        // Paths without a resource have their own verbs, in lower case.
         _ => RequestAttributes {
             verb: match method.as_str() {
                 "POST" => "post",
@@ -225,7 +225,7 @@ fn asked<'a>(
     }
 }
 
-/// Waits until what an answer shows is on the disk.
+/// Waits until the contents of an answer are on the disk.
 ///
 /// # Errors
 /// 500 when the disk has failed, 504 when it does not answer: the outcome of a write is not known.
@@ -258,8 +258,8 @@ pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, ApiError> {
     }
 }
 
-/// Takes in what a request that was refused early left unread. An HTTP/2 stream that is answered before its body is
-/// taken in is reset, and the client may never see the answer.
+/// Reads the rest of the body of a request that was refused early. An HTTP/2 stream that is answered before its body is
+/// read is reset, and the client may never receive the answer.
 async fn drain(mut body: impl Body<Data = Bytes> + Unpin) {
     if body.is_end_stream() {
         return;
@@ -402,7 +402,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_unread_body_is_drained_within_limits() {
-        // (frames of a MiB each, what follows them, how many are taken)
+        // (frames of a MiB each, the rest of the body, the number of frames that are read)
         let silence = || stream::pending().left_stream();
         let end = || stream::empty().right_stream();
         let cases = [

@@ -13,7 +13,7 @@ pub(super) const RETRY_AFTER_SECONDS: u32 = 1;
 /// and the administrator.
 const RESERVED_SHARE: usize = 10;
 
-/// Permits for requests and watches, and what became of them.
+/// Permits for requests and watches, and counts of finished requests.
 #[derive(Debug)]
 pub(crate) struct Limits {
     requests: Arc<Semaphore>,

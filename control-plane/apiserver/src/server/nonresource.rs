@@ -1,4 +1,4 @@
-//! Everything that is no object: health, version, metrics, discovery, OpenAPI.
+//! Paths without objects: health, version, metrics, discovery, OpenAPI.
 
 use super::handle::{AnswerBody, JSON, Received, TEXT, json, json_response, not_found, response};
 use super::{ServerState, aggregation, negotiate};
@@ -132,7 +132,7 @@ fn openapi_v2(catalog: &Catalog, headers: &HeaderMap) -> Response<AnswerBody> {
     document(&openapi::document_v2(catalog, false), JSON)
 }
 
-/// The checks of the health of the server, each with what is wrong.
+/// The health checks of the server, each with its fault, if any.
 fn health_checks(state: &ServerState) -> [(&'static str, Option<String>); 3] {
     let stopping = *state.stopping.borrow();
     let failure = state.api.store().failure().map(|f| f.to_string());

@@ -32,7 +32,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time that kube-apiserver gives a request (`--request-timeout`).
+/// kube-apiserver's `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request about objects, parsed.
@@ -68,7 +68,7 @@ pub(super) async fn serve(
 /// The deadline of a request that is not a watch: its parameter `timeout`, at most 60 s.
 ///
 /// # Errors
-/// 400 when the parameter is no duration.
+/// 400 if the parameter is not a duration.
 fn deadline(state: &ServerState, received: &Received<'_>) -> Result<Option<Timestamp>, ApiError> {
     let query = Query::parse(received.parts.uri.query())?;
     if query.flag("watch") {
@@ -214,7 +214,7 @@ fn allow_sub(target: &RouteTarget, sub: Option<&str>, verb: &str) -> Result<(), 
     }
 }
 
-/// The error for requests to the containers of a pod, of a service, or of a kubelet: there are none.
+/// The error for requests to the containers of a pod, of a service, or of a kubelet, which do not exist.
 pub(super) fn no_containers(
     state: &ServerState,
     connect: &Connect,

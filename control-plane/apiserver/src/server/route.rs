@@ -90,7 +90,7 @@ impl PartialEq for RouteTarget {
 
 impl Eq for RouteTarget {}
 
-/// The decoded segments of a path; `None` when one of them is no UTF-8.
+/// The decoded segments of a path; `None` if one of them is not UTF-8.
 pub(super) fn segments(path: &str) -> Option<Vec<String>> {
     path.split('/')
         .filter(|s| !s.is_empty())
@@ -98,7 +98,7 @@ pub(super) fn segments(path: &str) -> Option<Vec<String>> {
         .collect()
 }
 
-/// Finds what the segments name.
+/// The route of a path.
 pub(super) fn route(catalog: &Catalog, segments: &[String]) -> Route {
     let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
     let (group, version, rest) = match texts.as_slice() {
@@ -110,7 +110,7 @@ pub(super) fn route(catalog: &Catalog, segments: &[String]) -> Route {
         return Route::NotFound;
     }
     let (namespace, rest) = match rest {
-        // `namespaces/x` is the namespace itself, `namespaces/x/pods` what is in it.
+        // `namespaces/x` is the namespace itself, `namespaces/x/pods` its contents.
         ["namespaces", namespace, rest @ ..]
             if !rest.is_empty() && !is_namespace_part(catalog, group, rest) =>
         {
@@ -147,7 +147,7 @@ pub(super) fn route(catalog: &Catalog, segments: &[String]) -> Route {
     })
 }
 
-/// Returns whether what follows a namespace is a subresource of it.
+/// Returns whether the rest of a path is a subresource of the namespace.
 fn is_namespace_part(catalog: &Catalog, group: &str, rest: &[&str]) -> bool {
     match rest {
         [one] if group.is_empty() => catalog
@@ -165,7 +165,7 @@ impl Query {
     /// Parses a query.
     ///
     /// # Errors
-    /// 400 when it is no UTF-8.
+    /// 400 if it is not UTF-8.
     pub(super) fn parse(text: Option<&str>) -> Result<Self, ApiError> {
         let pairs = text
             .unwrap_or("")

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// The number of random bytes that a token is made from.
+/// The number of random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
 /// The certificate and key of the server.

@@ -1,8 +1,8 @@
 //! The data directory: one redb database with every version that is live or needed by the kept history.
 //!
-//! The table `versions` is a log: revision → what happened, the kind, the key and the object. A restart replays it in
-//! order. Compaction removes the versions that neither the live objects nor the kept history need, and the table
-//! `compacted` records how far the history of each kind has been dropped.
+//! The table `versions` is a log: revision → event, kind, key and object. A restart replays it in order. Compaction
+//! removes the versions that neither the live objects nor the kept history need, and the table `compacted` records how
+//! far the history of each kind has been dropped.
 
 use super::history::EventKind;
 use super::journal::JournalEntry;
@@ -89,7 +89,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// An open data directory. No other process can open it meanwhile.
+/// An open data directory. No other process can open it at the same time.
 #[derive(Debug)]
 pub struct DataDir {
     dir: PathBuf,
@@ -273,7 +273,7 @@ impl DataDir {
         self.value(name).map_err(|e| self.failed(e))
     }
 
-    /// Stores a value that belongs to the cluster but is no object, such as the key of its certificate authority.
+    /// Stores a value of the cluster that is not an object, such as the key of its certificate authority.
     ///
     /// # Errors
     /// [`DataDirError::Io`] and [`DataDirError::Damaged`].

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// Memory is returned when a history has grown to this many times what it holds now …
+/// Memory is returned when the capacity of a history is this many times its length …
 const SHRINK_RATIO: usize = 8;
 /// … and holds room for more than this many times that number of changes.
 const SHRINK_MIN: usize = 128;
@@ -94,7 +94,7 @@ impl KindHistory {
         self.end()
     }
 
-    /// Drops what is no longer kept, at most `max` changes, and returns them.
+    /// Drops changes beyond the limits, at most `max`, and returns them.
     pub(super) fn trim(
         &mut self,
         now: Instant,

@@ -47,7 +47,7 @@ impl Parts {
     /// The object in a text of JSON, with these fields only.
     ///
     /// # Errors
-    /// When the text is no object, or a field on the way to a part is none.
+    /// The text is not an object, or a field on the path to a part is not an object.
     pub fn read(&self, json: &[u8]) -> serde_json::Result<Value> {
         let mut parser = serde_json::Deserializer::from_slice(json);
         self.deserialize(&mut parser)
@@ -142,7 +142,7 @@ mod tests {
             }
             assert_eq!(read.pointer("/spec/containers"), None);
         }
-        // A field on the way that is no object.
+        // A field on the path is not an object.
         let name = Parts::at(["/metadata/name/first"]);
         assert!(name.read(text.as_bytes()).is_err());
         assert!(name.read(b"{").is_err());

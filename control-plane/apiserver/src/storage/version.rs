@@ -23,7 +23,7 @@ const RECENT_BYTES_MAX: usize = 1024 * 1024;
 const RECENT_MAX: usize = 512;
 /// The age from which an object is no longer kept parsed.
 const RECENT_AGE_MAX: Duration = Duration::from_secs(10);
-/// Most bodies are no longer.
+/// The usual maximum size of a body.
 const BODY_BYTES: usize = 4 * 1024;
 
 /// One version of an object.

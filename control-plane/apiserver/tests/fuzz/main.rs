@@ -2,7 +2,7 @@
 //!
 //! The corpora of the fuzz targets are replayed, then random mixtures of them, from a seed.
 
-// A test reads files; it is no part of the core.
+// A test reads files; it is not part of the core.
 #![allow(clippy::disallowed_methods)]
 
 mod check;

@@ -1,4 +1,4 @@
-//! Binding, beyond what the recorded transcript has.
+//! Bindings, in addition to the recorded transcript.
 
 use super::*;
 use berth_api::Release;

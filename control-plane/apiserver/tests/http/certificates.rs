@@ -108,7 +108,7 @@ async fn a_certificate_names_a_user_and_groups() {
         refused.json()["message"],
         "nodes is forbidden: User \"jane\" cannot list resource \"nodes\" in API group \"\" at the cluster scope"
     );
-    // Members of system:masters may do everything, over HTTP/2 too.
+    // Members of system:masters have all permissions, over HTTP/2 too.
     let admin = cluster.owner(&authority.issue("admin", &["system:masters"], false));
     let nodes = get(&admin.over_http2(), "/api/v1/nodes", None).await;
     assert_eq!(nodes.status, 200, "{}", nodes.text());

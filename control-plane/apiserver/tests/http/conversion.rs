@@ -356,7 +356,7 @@ async fn conversions_are_validated() {
             "CustomResourceDefinition.apiextensions.k8s.io \"boxes.example.com\" is invalid: ";
         assert_eq!(message.strip_prefix(prefix), Some(expect), "{message}");
     }
-    // Blanks are no authority: stock manifests contain a line break.
+    // White space counts as an empty authority: stock manifests contain a line break.
     let blank = webhook(
         json!({"url": "https://example.com", "caBundle": "Cg=="}),
         json!(["v1"]),

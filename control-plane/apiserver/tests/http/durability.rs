@@ -75,7 +75,7 @@ async fn a_restart_keeps_objects_revisions_watches_and_credentials() {
     assert_eq!(after["items"], before["items"]);
     // The server has another port, which the Service kubernetes shows.
     assert!(number(&after) >= number(&before), "{after} {before}");
-    // A watch continues where it was, also with a selector, which looks at the versions before.
+    // A watch continues from its revision, also with a selector, which reads previous versions.
     let watch = format!(
         "{CONFIG_MAPS}?watch=1&labelSelector=l%3Dx&resourceVersion={created}&timeoutSeconds=1"
     );

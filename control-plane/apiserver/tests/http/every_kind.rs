@@ -154,7 +154,7 @@ fn sample(plural: &str, version: &str) -> (String, Value) {
     (name, fields)
 }
 
-/// Returns whether a value has everything that was sent.
+/// Returns whether a value contains all fields that were sent.
 fn has(found: &Value, sent: &Value) -> bool {
     match (found, sent) {
         (_, Value::Object(sent)) if sent.is_empty() => true,
@@ -170,7 +170,7 @@ fn has(found: &Value, sent: &Value) -> bool {
     }
 }
 
-/// API-75: an object of every kind and version that a release serves is created, read back whole, and replaced by
+/// API-75: an object of every kind and version that a release serves is created, read back completely, and replaced by
 /// itself.
 #[tokio::test]
 async fn every_kind_of_each_release_is_stored_whole_and_written_back() {

@@ -300,7 +300,7 @@ async fn objects_are_created_within_the_quota_of_their_namespace() {
         fault.1,
         "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
     );
-    // A change is charged for what it uses in addition.
+    // A change is charged for its additional usage.
     cluster
         .create(SERVICES, &service("s", "ClusterIP", 2))
         .await;

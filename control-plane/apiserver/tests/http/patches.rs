@@ -51,7 +51,7 @@ fn writes() -> Vec<Write> {
     ]
 }
 
-/// Sends the write of each writer at the same time, and returns what was not answered with 200.
+/// Sends the write of each writer at the same time, and returns the answers other than 200.
 async fn write_all(cluster: &Arc<Cluster>, (content_type, path, body): &Write) -> Vec<String> {
     let writers = (0..WRITERS).map(|i| {
         let (cluster, content_type) = (Arc::clone(cluster), *content_type);

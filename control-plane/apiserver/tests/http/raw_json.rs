@@ -28,8 +28,8 @@ async fn in_protobuf(cluster: &Cluster, method: &str, path: &str, body: Vec<u8>)
     cluster.ask(ask).await
 }
 
-/// As in kube-apiserver, fields that may not change are compared as bytes. A strategic merge patch writes them anew, so
-/// it is refused where they have another form; a merge patch and a PUT of the same bytes leave them as they are.
+/// As in kube-apiserver, immutable fields are compared as bytes. A strategic merge patch re-encodes them, so it is
+/// refused if their form changes; a merge patch and a PUT of the same bytes do not change them.
 #[tokio::test]
 async fn parameters_of_drivers_are_kept_as_bytes() {
     let cluster = Cluster::start().await;

@@ -80,7 +80,7 @@ async fn each_service_has_an_address_object() {
     cluster.create(&dry, &service("d", json!({}))).await;
     let list = format!("{GROUP}/ipaddresses");
     assert_eq!(names(&cluster.get(&list).await.json()), before);
-    // The address is free again when the service gives it up or is deleted.
+    // The address is free again when the service changes its type or is deleted.
     let change = json!({"spec": {"type": "ExternalName", "externalName": "example.com", "clusterIP": null, "clusterIPs": null}});
     let changed = cluster.merge(&format!("{SERVICES}/a"), &change).await;
     assert_eq!(changed.status, 200, "{}", changed.text());

@@ -32,7 +32,7 @@ enum Received {
 /// An acknowledged write: its revision, ADDED, MODIFIED or DELETED, the name, and a value that only it has.
 type Write = (u64, &'static str, String, String);
 
-/// Compares what a watcher received, starting after `start`, with what was written.
+/// Compares the events of a watcher, from `start` on, with the writes.
 ///
 /// # Errors
 /// The name of the guarantee that does not hold, and where.
@@ -168,7 +168,7 @@ fn number(object: &Value) -> u64 {
         .unwrap_or(0)
 }
 
-/// Creates, patches and deletes objects whose names other writers use as well.
+/// Creates, patches and deletes objects with names that other writers use, too.
 async fn writer(cluster: Arc<Cluster>, seed: u64) -> Vec<Write> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut writes = Vec::new();

@@ -260,7 +260,7 @@ async fn a_shutdown_ends_watches_at_once() {
     });
     cluster.reaches("apiserver_longrunning_requests 1").await;
     cluster.server.shutdown().await;
-    // A request that the server cuts off at shutdown gives an error.
+    // A request that is aborted by the shutdown of the server returns an error.
     let reply = watching.await;
     assert!(
         matches!(reply, Ok(Ok(ref reply)) if reply.status == 200),

@@ -23,7 +23,7 @@ const SIZES: [usize; 4] = [1, 50, 100, 200];
 /// The growth from 100 to 200 entries is at most this part of the growth before, in percent: 200 is linear, and sorting
 /// takes 230.
 const GROWTH_PERCENT_MAX: usize = 250;
-/// Growth that is no fault: buffers that grow in steps, and what is done once. The square of 200 is 40,000.
+/// Growth that is not a fault: buffers that grow in steps, and one-time work. The square of 200 is 40,000.
 const SLACK: Work = Work {
     reads: 1_000,
     allocations: 1_000,

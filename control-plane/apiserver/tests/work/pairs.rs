@@ -106,7 +106,7 @@ impl Pairs<'_> {
                 break;
             }
         }
-        // Half of the lists can have less than the smallest interaction, so the last pair is judged as well.
+        // The interaction of half of the lists can be below the smallest one, so the last pair is measured, too.
         let is_pair = self.interaction(kind, &first, &second);
         let found = if is_pair {
             ""

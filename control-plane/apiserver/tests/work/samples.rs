@@ -564,7 +564,7 @@ const UNIONS: &[(&str, &[&str])] = &[
     ("rbac.v1.PolicyRule", &["resources", "nonResourceURLs"]),
 ];
 
-/// The texts of fields that have a form of their own.
+/// Sample texts of fields with a special format.
 const TEXTS: &[(&str, &str)] = &[
     ("finalizers", "example.com/f$i"),
     ("externalIPs", "$ip"),

@@ -104,7 +104,7 @@ impl<'a> PolicyInput<'a> {
             Ok(false) => return Vec::new(),
             Err(error) => return failed(error),
         }
-        // The conditions have a budget of their own.
+        // The conditions have their own budget.
         let run = PolicyRun::of_policy(self, expressions, parameter);
         let mut decisions = Vec::new();
         for validation in &expressions.validations {
@@ -179,7 +179,7 @@ impl<'r> PolicyRun<'r> {
         Self::new(input, expressions, parameter, CONDITIONS_COST_MAX)
     }
 
-    /// The evaluation of what a policy states.
+    /// The evaluation of the expressions of a policy.
     pub(super) fn of_policy(
         input: &PolicyInput<'_>,
         expressions: &'r Expressions,

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicies: expressions in CEL that form what is merged into an object, or a JSON patch of it
+//! MutatingAdmissionPolicies: expressions in CEL that result in a partial object to merge, or in a JSON patch
 //! (KEP-3962).
 //!
 //! They are evaluated before the mutating webhooks, in the order of their names. The texts of errors equal
@@ -88,7 +88,7 @@ impl Mutations {
     /// whether the object changed.
     ///
     /// # Errors
-    /// The refusal of a policy; 404 when the namespace does not exist; 500 when an object is no longer one of its kind.
+    /// The refusal of a policy; 404 if the namespace does not exist; 500 if the resulting object is not of its kind.
     pub(in crate::admission) fn run(
         &mut self,
         api: &Api,
@@ -269,7 +269,7 @@ impl PolicyRequest<'_> {
         Ok(accepted.unwrap_or_else(|| object.clone()))
     }
 
-    /// An object with what an expression has formed.
+    /// An object, merged with the result of an expression.
     fn merged(&self, shown: &Value, formed: &Datum) -> Result<Value, String> {
         check_types(formed)?;
         let mut config = formed.to_json().map_err(|e| e.to_string())?;

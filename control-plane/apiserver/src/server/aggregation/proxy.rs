@@ -23,7 +23,7 @@ use tokio::time::timeout;
 /// A server accepts a connection, and begins to answer, within this time.
 const CONNECT_MAX: Duration = Duration::from_secs(30);
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// A list of resources is no larger.
+/// The maximum size of a list of resources.
 const DISCOVERY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The sender of the requests of this server.
 const AGGREGATOR: &str = "system:kube-aggregator";
@@ -66,7 +66,7 @@ pub(in crate::server) async fn forward(
 /// A request of this server itself: the code and the body of the answer.
 ///
 /// # Errors
-/// Why there is no answer.
+/// The reason for the missing answer.
 pub(super) async fn get(endpoint: &ServerAddress, path: &str) -> Result<(u16, Bytes), String> {
     let mut headers = HeaderMap::new();
     let user = RequestUser {

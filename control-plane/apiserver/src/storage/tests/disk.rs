@@ -28,7 +28,7 @@ const FLIPPED_SEED: u64 = 0x0b17_f11b;
 enum Fault {
     /// Each write since the last sync is lost, kept or torn independently. All further operations fail.
     PowerLoss,
-    /// Writes fail: there is no space.
+    /// Writes fail: the disk is full.
     NoSpace,
     /// Writes fail.
     Write,
@@ -203,7 +203,7 @@ impl StorageBackend for Disk {
 /// Names and their revisions.
 type Live = BTreeMap<String, u64>;
 
-/// A change, as the writer knows it: its revision, what happened, the name, and the revision before.
+/// A change, as the writer knows it: its revision, the kind of event, the name, and the previous revision.
 type Known = (u64, EventKind, String, Option<u64>);
 
 /// The expected state of the store.
@@ -260,7 +260,7 @@ impl Model {
         self.changes.push((revision, kind, name, before));
     }
 
-    /// Compares the store with what it must be after a restart, and forgets what was lost.
+    /// Compares the store with its expected state after a restart, and forgets lost changes.
     fn verify(&mut self, store: &ObjectStore, random: &mut fastrand::Rng) {
         let revision = store.revision();
         assert!(

@@ -49,7 +49,7 @@ async fn listen(cluster: &Cluster, webhook: &Webhook, older: Value) {
         .await;
 }
 
-/// API-80. Each line is what Go encodes for one value that was sent.
+/// API-80. Each line is Go's encoding of one value that was sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_see_empty_lists_and_maps_as_go_encodes_them() {
     let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
