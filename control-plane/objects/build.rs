@@ -3,7 +3,7 @@
 //! - a table of the functions that `facts/rules` name by their paths; a function that no rule names is dead code;
 //! - the macro `values!(core.v1.PodSpec.restartPolicy)`: the values that Kubernetes enumerates for a field.
 
-// A build script reads and writes files; it is no part of the core.
+// A build script reads and writes files; it is not part of the core.
 #![allow(clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;

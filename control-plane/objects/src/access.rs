@@ -56,7 +56,7 @@ pub enum Propagation {
     /// The owner is deleted first; the garbage collector removes its dependants.
     #[default]
     Background,
-    /// The owner stays until everything it owns was deleted.
+    /// The owner stays until all its dependants are deleted.
     Foreground,
     /// Each dependant loses its owner reference and stays.
     Orphan,

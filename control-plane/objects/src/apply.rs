@@ -1,8 +1,8 @@
 //! Server-side apply: the owners of the fields of an object, and the merge of an applied configuration.
 //!
-//! Ownership is stored in `metadata.managedFields`. An update takes over the fields that it changes; an applied
-//! configuration owns the fields that it sets, conflicts with other owners of fields that it changes, and removes what
-//! its manager applied before and no other manager owns. See KEP-555.
+//! Ownership is stored in `metadata.managedFields`. An update becomes the owner of the fields that it changes. An
+//! applied configuration owns the fields that it sets, conflicts with other owners of fields that it changes, and
+//! removes fields that its manager applied before and no other manager owns. See KEP-555.
 
 mod conflicts;
 mod fields;
@@ -21,13 +21,13 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 pub(crate) use typed::Typed;
 
-/// At most 10 managers of updates have entries of their own; older ones are merged.
+/// At most 10 managers of updates have separate entries; older ones are merged.
 const UPDATE_MANAGERS_MAX: usize = 10;
 /// The only form of fields that entries have.
 const FIELDS_TYPE: &str = "FieldsV1";
 /// The manager of merged updates.
 const ANCIENT: &str = "ancient-changes";
-/// The manager of what was there before fields were tracked.
+/// The manager of fields that were set before fields were tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// Fields without an owner.
 const UNOWNED: [&[&str]; 11] = [
@@ -72,7 +72,7 @@ impl Author<'_> {
 /// The reason why a configuration was not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApplyError {
-    /// Other managers own what it would change.
+    /// Other managers own fields that it would change.
     Conflicts(Vec<Conflict>),
     /// It does not fit the type of the object.
     Type(String),
@@ -301,7 +301,7 @@ pub fn fields_to_text(object: &mut Value) {
     }
 }
 
-/// Writes `fieldsV1` as JSON again, for clients and for what changes `managedFields` itself.
+/// Writes `fieldsV1` as JSON again, for clients and for changes of `managedFields` itself.
 pub fn fields_to_json(object: &mut Value) {
     for set in field_sets(object) {
         if let Some(json) = set

@@ -144,8 +144,8 @@ fn instant(zone: &TimeZone, local: DateTime) -> Option<Timestamp> {
 }
 
 impl CronFields {
-    /// Looks for the month, the day, the hour and the minute in turn. A part that overflows starts the search anew,
-    /// because the parts above it have changed.
+    /// Determines the month, the day, the hour and the minute in turn. A field that overflows restarts the search,
+    /// because the fields above it have changed.
     fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let mut search = TimeSearch {
             at: after.checked_add(SignedDuration::from_secs(1)).ok()?,
@@ -395,7 +395,7 @@ mod tests {
                 "2026-01-01T00:00:00Z",
                 Some("2026-01-02T00:00:00Z"),
             ),
-            // A star with a step is no star for that, one with the step 1 is.
+            // For this rule, a star with a step does not count as a star, except with the step 1.
             (
                 "0 0 13 * */2",
                 "2026-01-01T00:00:00Z",

@@ -1,4 +1,4 @@
-//! Custom resources: the types that CustomResourceDefinitions define, and what follows from a definition.
+//! Custom resources: the types of CustomResourceDefinitions, and operations on their objects.
 //!
 //! A version of a definition becomes a [`CustomType`]: its structural schema, which prunes, defaults and validates
 //! objects, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources and

@@ -18,7 +18,7 @@ const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
-/// The taint that pods in the network of the node tolerate as well.
+/// The taint that pods with host network also tolerate.
 const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 
 /// The relation of a node to a DaemonSet.

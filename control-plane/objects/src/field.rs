@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The kind of a field error. Its [`ErrorType::reason`] is what `details.causes[].reason` carries.
+/// The kind of a field error. Its [`ErrorType::reason`] is the value of `details.causes[].reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorType {
     /// The value is missing and must be set.

@@ -1,5 +1,5 @@
-//! The checks and defaults of objects that no API server stores, for what-if: strict decoding and validation, as the API
-//! server does them with `fieldValidation=Strict`.
+//! The checks and defaults of objects that no API server stores, for what-if: strict decoding and validation, as the
+//! API server does with `fieldValidation=Strict`.
 
 use crate::access::GroupResource;
 use crate::schema::GroupVersionKind;
@@ -51,7 +51,7 @@ pub fn kinds() -> Vec<(String, &'static str)> {
     kinds.collect()
 }
 
-/// The faults of an object, or of some fields of one; `None` when there is no such kind.
+/// The faults of an object, or of some of its fields; `None` for an unknown kind.
 pub fn check(api_version: &str, kind: &str, object: &Value) -> Option<Misfits> {
     let schemas = Schemas::get();
     let (group, version) = group_and_version(api_version);
@@ -102,7 +102,7 @@ fn siblings(model: &Model, root: ValueShape, path: &str) -> Vec<String> {
     }
 }
 
-/// Sets the defaults that the API server sets in a new object; none when there is no such kind.
+/// Sets the defaults of a new object as the API server does; none for an unknown kind.
 pub fn set_defaults(api_version: &str, kind: &str, object: &mut Value) {
     if let Some(rules) = rules_of(api_version, kind) {
         rules.default(object);

@@ -31,7 +31,7 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    /// The language of a media type (without parameters); `None` for what is no such patch.
+    /// The format of a media type (without parameters); `None` for other media types.
     pub fn from_media_type(media_type: &str) -> Option<Self> {
         [Self::Json, Self::Merge, Self::Strategic]
             .into_iter()

@@ -45,7 +45,7 @@ const OF_SERVICES: [&str; 3] = ["services", "services.loadbalancers", "services.
 const OF_CLAIMS: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 const OF_CLASSES: &str = ".storageclass.storage.k8s.io/";
 const OF_DEVICE_CLASSES: &str = ".deviceclass.resource.k8s.io/devices";
-/// The number of devices that a request for all of them may get, which is what it is counted as.
+/// The number of devices that a request for all devices counts as: the maximum that it may get.
 const DEVICES_MAX: i64 = 32;
 
 fn units(number: i64) -> Quantity {

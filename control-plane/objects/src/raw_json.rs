@@ -1,8 +1,8 @@
 //! Fields with JSON that servers keep as bytes (`RawExtension`), such as the parameters of device drivers.
 //!
-//! Within an object, such a field is the text of its JSON. Clients that read JSON or protobuf get this text, and a
-//! field that may not change is compared as text: the order of keys, the form of numbers and white space count. As in
-//! kube-apiserver, a strategic merge patch and server-side apply read the object as a tree and write the field anew, so
+//! Within an object, such a field is the text of its JSON. Clients that read JSON or protobuf get this text, and an
+//! immutable field is compared as text: the order of keys, the form of numbers and white space are significant. As in
+//! kube-apiserver, a strategic merge patch and server-side apply read the object as a tree and re-encode the field, so
 //! they change a text that is in another form. `managedFields` contain such texts, too; see [`crate::apply`].
 
 use crate::body::{Encoding, WriteBody};
@@ -110,7 +110,7 @@ fn visit_both(from: &Value, to: &mut Value, mut each: impl FnMut(&Value, &mut Va
     }
 }
 
-/// Writes the texts as JSON, for what reads the object as a tree.
+/// Writes the texts as JSON, for functions that read the object as a tree.
 pub(crate) fn to_json(object: &mut Value) {
     visit(object, |value| {
         if let Some(json) = value
@@ -160,7 +160,7 @@ pub(crate) fn keep_body(body: WriteBody<'_>, object: &mut Value) {
     });
 }
 
-/// JSON as Go encodes it: keys are sorted, and characters that HTML gives a meaning are escaped.
+/// JSON in Go's encoding: keys are sorted, and special characters of HTML are escaped.
 pub(crate) fn go_text(value: &Value) -> String {
     fn plain(value: &mut Value) {
         const EXACT: f64 = 9_007_199_254_740_992.0;

@@ -17,7 +17,7 @@ const FACTS: &str = include_str!("../facts/releases.txt");
 /// The API of a server: a release, with the enabled feature gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiRelease {
-    /// `None` serves what any release serves.
+    /// `None` serves the resources and fields of all releases.
     release: Option<Release>,
     /// One bit for each gate of the table.
     on: u64,

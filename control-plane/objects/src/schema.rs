@@ -1,5 +1,4 @@
-//! The schema of Kubernetes' types: which fields they have, what values go there, how their lists merge, what is
-//! filled in and what is checked.
+//! The schema of Kubernetes' types: their fields with types, list semantics, defaults and checks.
 //!
 //! Objects are JSON values everywhere in this crate. The knowledge that a typed server has in its structs is read from
 //! tables: `control-plane/protobuf/facts/kubernetes.txt`, generated from published files of Kubernetes, `later.txt` and

@@ -127,7 +127,7 @@ impl ApiError {
         Self::new(403, "Forbidden", format!("forbidden: {message}")).about(Details::default())
     }
 
-    /// 403 with a cause, as admission gives it for a namespace that is going away.
+    /// 403 with a cause, as admission returns it for a namespace that is being deleted.
     pub fn with_cause(mut self, cause: Cause) -> Self {
         self.details.get_or_insert_default().causes.push(cause);
         self
@@ -295,7 +295,7 @@ impl ApiError {
         Self::new(500, "", message)
     }
 
-    /// 501: the server knows what is meant and does not do it.
+    /// 501: the server does not implement the request.
     pub fn not_implemented(message: impl Into<String>) -> Self {
         Self::new(501, "NotImplemented", message).about(Details::default())
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The part of an object that a request writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subresource {
-    /// The object itself: everything but its status.
+    /// The object itself, without its status.
     Main,
     /// `…/status`: only the status (and the metadata where the kind allows it).
     Status,
@@ -28,7 +28,7 @@ pub struct CheckedUpdate {
     pub warnings: Vec<String>,
 }
 
-/// The rules of one kind. Each method has the default that suits a kind without rules of its own.
+/// The rules of one kind. The defaults of the methods are for kinds without rules.
 ///
 /// The order on create: `default`, `prepare_for_create`, `validate`. On update: `default`,
 /// `prepare_for_update`, `check_update`. `now` is the time of the request, RFC 3339 with seconds, as it is written
@@ -42,7 +42,7 @@ pub trait KindStrategy: Send + Sync {
         self.default(object);
     }
 
-    /// Drops or sets what a client may not choose at creation (status, generation is done generically).
+    /// Drops or sets fields that a client may not choose at creation (status and generation are handled generically).
     fn prepare_for_create(&self, _object: &mut Value, _now: &str) {}
 
     /// Errors of a new object, in upstream's order. Metadata is checked generically.
@@ -50,7 +50,7 @@ pub trait KindStrategy: Send + Sync {
         Vec::new()
     }
 
-    /// Carries over what a client may not change: for `Main` the status of `old`, for `Status` its spec.
+    /// Restores the fields that a client may not change: for `Main` the status of `old`, for `Status` its spec.
     fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
         keep_other_half(new, old, part);
     }
@@ -76,7 +76,7 @@ pub trait KindStrategy: Send + Sync {
     }
 }
 
-/// A kind without rules of its own.
+/// A kind without special rules.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain;
 
@@ -99,8 +99,8 @@ pub(crate) fn status_keeps_metadata(kind: &str) -> bool {
     KEPT_BY_STATUS.contains(&(kind, RESET))
 }
 
-/// The usual division of an object: a write of the object keeps the old status, a write of the status keeps
-/// everything but the status and, for most kinds, the metadata.
+/// The usual division of an object: a write of the object keeps the old status, a write of the status keeps the rest of
+/// the object and, for most kinds, the metadata.
 pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
     if subresource != Subresource::Status {
         copy_field(new, old, "status");
@@ -119,7 +119,7 @@ pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
             stored.contains_key(name)
         }
     });
-    // Most clients send what they may not change as it is stored.
+    // Most clients send immutable fields as they are stored.
     for (name, value) in stored.iter().filter(|(name, _)| !is_sent(name)) {
         if sent.get(name) != Some(value) {
             sent.insert(name.clone(), value.clone());

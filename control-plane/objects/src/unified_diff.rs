@@ -217,8 +217,8 @@ fn parts(blocks: &[MatchingBlock]) -> Vec<DiffPart> {
     parts
 }
 
-/// The differences with the equal lines around them. Differences with more than twice the context between them are in
-/// hunks of their own.
+/// The differences with the equal lines around them. Differences that are farther apart than twice the context are in
+/// separate hunks.
 fn hunks(mut parts: Vec<DiffPart>) -> Vec<Vec<DiffPart>> {
     let last_lines = |part: DiffPart| DiffPart {
         before: (

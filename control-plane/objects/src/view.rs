@@ -1,4 +1,4 @@
-//! Reading and filling in JSON objects without fear of what is missing.
+//! Tolerant reading and filling of JSON objects.
 //!
 //! An absent field, a `null` and a value of the wrong type all read as the zero value, as a decoded Go struct
 //! would. Types have been checked against the schema before these rules run.
@@ -150,7 +150,7 @@ pub(crate) fn path_of_names(dotted: &str) -> String {
     format!("/{}", escaped.replace('.', "/"))
 }
 
-/// Returns whether this is what Go calls a zero value: absent, `null`, empty, 0 or false.
+/// Returns whether this is a zero value in Go: absent, `null`, empty, 0 or false.
 pub(crate) fn is_zero(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -187,8 +187,8 @@ pub fn set(object: &mut Value, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// Sets a field to what another object has, or removes it where that has none. To compare costs less than to copy, and
-/// most fields are equal.
+/// Copies a field from another object, or removes it if that has none. A comparison is cheaper than a copy, and most
+/// fields are equal.
 pub fn copy_field(object: &mut Value, from: &Value, name: &str) {
     match from.field(name) {
         value if value == object.get(name) => {}

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::fmt;
 
-/// The element that makes a node with elements below it a member itself.
+/// The element that marks a node with elements below it as a member.
 const ITSELF: &str = ".";
 
-/// A node of a set and what is below it.
+/// A node of a set and its descendants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet {
     /// Whether the node itself is a member.
@@ -124,7 +124,7 @@ impl FieldSet {
         set
     }
 
-    /// The set without a member and everything below it.
+    /// The set without a member and all members below it.
     pub(crate) fn without(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else {
             return;
@@ -168,8 +168,8 @@ impl FieldSet {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The members as paths, such as `.spec.containers[name="c"].image`, in the order of kube-apiserver: the members
-    /// among the elements of a node precede everything below these elements.
+    /// The members as paths, such as `.spec.containers[name="c"].image`, in kube-apiserver's order: the members among
+    /// the elements of a node precede all members below these elements.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect("", &mut paths);

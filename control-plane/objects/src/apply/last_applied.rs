@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 const MANAGER: &str = "kubectl";
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Returns whether the author continues what `kubectl apply` did. A `Scale` has no annotations.
+/// Returns whether the author continues `kubectl apply`. A `Scale` has no annotations.
 fn continues(author: &Author<'_>) -> bool {
     author.manager == MANAGER && author.subresource != "scale"
 }

@@ -81,7 +81,7 @@ fn fields_without_an_owner_are_removed() {
     let one = pod(json!([{"name": "a", "image": "1"}]));
     let after = applied(pods, &live, "one", &one);
     assert_eq!(after["spec"]["containers"], one["spec"]["containers"]);
-    // An atomic list is replaced, a null keeps what others have set.
+    // An atomic list is replaced; a null keeps the members of other managers.
     let maps = typed("", "ConfigMap");
     let live = applied(
         maps,

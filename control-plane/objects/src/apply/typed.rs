@@ -204,7 +204,7 @@ impl<'m> Typed<'m> {
         set
     }
 
-    /// Finds the values of a wrong type in what is owned as a whole.
+    /// Finds values of a wrong type in an atomic value.
     fn check_leaf(&self, shape: &ValueShape, value: &Value, path: &str, faults: &mut Vec<String>) {
         let expected = match (shape, value) {
             // Null is accepted for every type: it removes the field.
@@ -388,7 +388,7 @@ impl<'m> Typed<'m> {
         found.added.put(element, below.added);
     }
 
-    /// The paths of what an object sets and what is replaced as a whole.
+    /// The paths of the set fields and the atomic values of an object.
     pub fn atomics(&self, object: &Value) -> Vec<String> {
         let mut found = Vec::new();
         self.find_atomics(self.root(), object, "", &mut found);
@@ -423,7 +423,7 @@ impl<'m> Typed<'m> {
         }
     }
 
-    /// An object with what a configuration sets.
+    /// An object with the fields of a configuration.
     pub fn merge(&self, live: &Value, config: &Value) -> Value {
         self.merge_values(self.root(), live.clone(), config)
     }
@@ -493,7 +493,7 @@ impl<'m> Typed<'m> {
         merged
     }
 
-    /// An object without the members of a set and everything below them.
+    /// An object without the members of a set and all values below them.
     pub(crate) fn remove(&self, object: &mut Value, set: &FieldSet) {
         self.remove_below(self.root(), object, set);
     }

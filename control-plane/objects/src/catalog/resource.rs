@@ -53,13 +53,13 @@ pub enum Generation {
     Spec,
     /// It counts the changes of `spec` and of the annotations.
     SpecAndAnnotations,
-    /// It counts the changes of everything but metadata and status.
+    /// It counts changes other than of metadata and status.
     Content,
-    /// It counts the changes of everything but metadata.
+    /// It counts changes other than of metadata.
     ContentAndStatus,
 }
 
-/// A part of an object that requests read or write on its own, or an action on it.
+/// A subresource: a separately accessible part of an object, or an action on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sub {
     /// The last segment of its path, such as `status`.

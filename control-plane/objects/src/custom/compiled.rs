@@ -1,4 +1,4 @@
-//! Schemas of custom resources with what is compiled from them.
+//! Schemas of custom resources with their compiled parts.
 
 // The schemas in use are kept behind a lock that is held for one lookup.
 #![allow(clippy::disallowed_types)]

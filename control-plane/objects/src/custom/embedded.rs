@@ -129,7 +129,7 @@ pub(super) fn normalize_metadata(metadata: &mut Value) -> (Vec<String>, Vec<Stri
     if let Some(normal) = whole.get_mut("metadata") {
         *metadata = normal.take();
     }
-    // kube-apiserver decodes the metadata on its own.
+    // kube-apiserver decodes the metadata separately.
     let errors = found.type_errors.iter();
     let errors = errors.map(|e| e.replacen("ObjectMeta.metadata.", "ObjectMeta.", 1));
     (found.unknown_fields, errors.collect())

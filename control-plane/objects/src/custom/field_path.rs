@@ -43,7 +43,7 @@ impl<'s> FieldPath<'s> {
     /// Reads a path of a schema.
     ///
     /// # Errors
-    /// The text is no path, or the schema does not have the field.
+    /// The text is not a path, or the schema does not have the field.
     pub(super) fn parse(
         text: &str,
         schema: &'s Value,

@@ -39,7 +39,7 @@ pub(super) fn prune(schema: &Value, object: &mut Value, unknown: &mut Vec<String
     pruning.value(schema, object, true);
 }
 
-/// As [`prune`], for a value that is no object of its own.
+/// As [`prune`], for a part of an object.
 pub(super) fn prune_part(schema: &Value, value: &mut Value, unknown: &mut Vec<String>) {
     let mut pruning = Pruning {
         path: String::new(),
@@ -54,7 +54,7 @@ struct Pruning<'u> {
 }
 
 impl Pruning<'_> {
-    /// Prunes a value. A schema that is no object knows no fields.
+    /// Prunes a value. A schema without the type object has no fields.
     fn value(&mut self, schema: &Value, value: &mut Value, is_object: bool) {
         if preserves(schema) {
             return self.known_fields(schema, value, is_object);

@@ -18,7 +18,7 @@ enum Step<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The object, or the part of it that is checked on its own.
+    /// The object, or its separately checked part.
     pub(super) const ROOT: Place<'static> = Place {
         above: None,
         step: Step::Root,

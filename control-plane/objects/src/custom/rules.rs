@@ -51,7 +51,7 @@ pub(super) struct Rules {
 
 impl CompiledRule {
     fn compile(schema: &Value, stated: &Value) -> Result<Self, (&'static str, String)> {
-        // The value before a change may be absent; then the rule decides what that means.
+        // The value before a change may be absent; the rule then decides about its meaning.
         let optional = if stated.flag("optionalOldSelf") {
             "oldSelf"
         } else {
@@ -692,7 +692,7 @@ mod tests {
             "has(self.namespace) && has(self.__namespace__)",
             "self.?namespace.orValue('') == 'a'",
             "self.if == 'b' && self.__if__ == 'b'",
-            // The keys of a map are no names of fields.
+            // The keys of a map are not names of fields.
             "self.labels.package == 'c' && !('__package__' in self.labels)",
             "!('return' in self.labels) && !has(self.labels.return)",
             "self.embedded.metadata.namespace == 'f'",

@@ -39,7 +39,7 @@ impl ScalePath {
     /// The value at the path.
     ///
     /// # Errors
-    /// The text of kube-apiserver about a field on the way that is no object.
+    /// kube-apiserver's text for a field on the path that is not an object.
     fn find<'v>(&self, object: &'v Value) -> Result<Option<&'v Value>, String> {
         let (mut value, mut path) = (object, String::new());
         let fields = self.stated.strip_prefix('.').unwrap_or(&self.stated);

@@ -639,7 +639,7 @@ fn check_list_type(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
         let at = path.child("x-kubernetes-map-type");
         errors.not_supported(&at, map_type, &["atomic", "granular"]);
     }
-    // A default must be a value of its own schema.
+    // A default must be a value of its schema.
     if let Some(default) = schema.field("default") {
         let at = path.child("default");
         let base = at.to_string();

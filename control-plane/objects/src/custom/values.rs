@@ -339,7 +339,7 @@ impl ValueCheck<'_> {
         Outcome::of(self.in_body(place, quote(text), &detail))
     }
 
-    /// The faults of a number. Bounds that are no values of the type of the schema are faults as well.
+    /// The faults of a number. Bounds that are not values of the type of the schema are faults, too.
     fn number(&self, schema: &Value, number: &Number, place: &Place<'_>) -> Outcome {
         let mut outcome = Outcome::default();
         let float = number.as_f64().unwrap_or(0.0);

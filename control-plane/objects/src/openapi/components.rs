@@ -97,7 +97,7 @@ impl Components {
         self.schemas.insert(name, schema);
     }
 
-    /// Adds the schema of a kind and of everything that it refers to. Returns its name.
+    /// Adds the schema of a kind and all schemas that it refers to. Returns its name.
     pub(super) fn add_kind(&mut self, kind: GroupVersionKind<'_>) -> Option<String> {
         let id = Schemas::get().find(kind)?;
         let name = self.add_type(id);

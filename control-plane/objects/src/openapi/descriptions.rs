@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(lines.count(), all().len(), "a key is there twice");
     }
 
-    /// The kinds that users explain first. Their fields are described down to what the specs contain.
+    /// The kinds that users explain first. All their fields are described, including the fields of specs.
     #[test]
     fn all_fields_of_common_kinds_are_described() {
         let types = "core.v1.PodSpec core.v1.PodTemplateSpec core.v1.Service core.v1.ServiceSpec core.v1.ServicePort \

@@ -1,7 +1,8 @@
 //! The paths of a document: the requests of a kind, with their parameters and bodies.
 //!
-//! Clients look here for what the server supports: kubectl validates on the server only if the patch operation
-//! of the kind knows `fieldValidation`, and computes a strategic merge patch only if that operation takes one.
+//! Clients read the capabilities of the server from the paths: kubectl validates on the server only if the patch
+//! operation of the kind has `fieldValidation`, and computes a strategic merge patch only if that operation accepts
+//! one.
 
 use super::components::{group_version_kind, meta_reference, reference};
 use super::{group_version_path, schema_name};
@@ -114,7 +115,8 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &ServedResource, sch
     }
 }
 
-/// The subject of a path: the resource, the last words of the ids of its operations, and what is sent and answered.
+/// The subject of a path: the resource, the suffix of the ids of its operations, and the bodies of requests and
+/// answers.
 struct Spoken<'a> {
     resource: &'a ServedResource,
     suffix: &'a str,

@@ -37,7 +37,7 @@ fn every_reference_leads_somewhere() {
     }
 }
 
-/// `kubectl explain` prints `<empty>` for what has no description.
+/// `kubectl explain` prints `<empty>` for types and fields without a description.
 #[test]
 fn kinds_and_fields_are_described() {
     for (group, version) in built_in().group_versions() {

@@ -1,7 +1,7 @@
 //! JSON patch, RFC 6902: a list of operations on places named by JSON pointers, RFC 6901.
 //!
-//! As upstream's library does, an index may be negative and counts from the end (`-1` is the last entry). A
-//! patch can copy what it has copied, so what copies add is limited, and so is the depth of the outcome.
+//! As in upstream's library, an index may be negative and counts from the end (`-1` is the last entry). A patch can
+//! copy copied values, so the added size is limited, as is the depth of the result.
 
 use super::{JSON_PATCH_OPERATIONS_MAX, PatchError};
 use crate::schema::DEPTH_MAX;
@@ -72,7 +72,7 @@ impl PatchDocument {
         Ok(())
     }
 
-    /// Refuses what would make the object deeper than a document may be.
+    /// Refuses a value that would exceed the maximum depth of a document.
     fn check_depth(&mut self, pointer: &Pointer, value: &Value) -> Result<(), String> {
         let mut visited = 0;
         let depth = pointer

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 const PODS: GroupResource = gr("", "pods");
 
-/// A quota, as far as it counts pods. It is counted anew from the pods that it is given.
+/// A quota, as far as it counts pods. Its usage is counted from the given pods only.
 #[derive(Debug, Clone)]
 pub struct PodQuota {
     quota: Value,

@@ -26,7 +26,7 @@ pub struct Parsed {
     pub duplicate_fields: Vec<String>,
 }
 
-/// The reason why bytes are no document.
+/// The reason why bytes are not a document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Not JSON, or not YAML, or beyond a limit; the text states the fault and the place.
@@ -42,7 +42,7 @@ pub enum DecodeError {
 /// Parses one JSON document.
 ///
 /// # Errors
-/// When the bytes are no JSON, hold more than one document or exceed a limit.
+/// The bytes are not JSON, hold more than one document or exceed a limit.
 pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let mut budget = DocumentBudget::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -117,7 +117,7 @@ impl Trace {
 /// Parses the first YAML document; as in kube-apiserver, others are not read. JSON is YAML too.
 ///
 /// # Errors
-/// When the document is no YAML or exceeds a limit.
+/// The document is not YAML or exceeds a limit.
 pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let mut budget = DocumentBudget::default();
     let value = with_yaml(bytes, DuplicateKeyPolicy::LastWins, &mut budget);

@@ -31,7 +31,7 @@ impl Empties {
         }
     }
 
-    /// Returns whether there is no place.
+    /// Returns whether there are no places.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

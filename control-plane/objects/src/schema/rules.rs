@@ -9,9 +9,9 @@
 //! - `values`, `values=A,B`: one of the values that the types enumerate, or one of these (errors list them in this order);
 //! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry; `joined=NAME` reports
 //!   all faults of a string in one error;
-//! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with a text of its own;
-//! - `max-items=N`: the entries of a list, which are not checked when there are more; `unique=KEY`: each entry has a
-//!   value of its own; `once`: no entry of the list before this one has the value;
+//! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with its own text;
+//! - `max-items=N`: the maximum number of entries of a list, which are not checked above it; `unique=KEY`: each entry
+//!   has another value; `once`: no entry of the list before this one has the value;
 //! - `max-bytes=N`: the length of a string;
 //! - `immutable`: an update may not change it;
 //! - `must="CEL":KIND@FIELD:"text"`: a condition over `self`, `owner` (the object that holds it) and `old` (the value
@@ -25,9 +25,9 @@
 //! - `flat`: the types below are not checked; `below`: they are checked here instead of after the other words.
 //!
 //! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`, `must!=…`).
-//! Types below a field are checked after the words of its line. A line `defaults @function` fills in what depends on
-//! other fields. `type NAME marked` has the checks of the markers in the table of facts, for the types below it too
-//! ([`crate::validation::markers`]); `type NAME like OTHER` has the lines of another type above it whose fields it has.
+//! Types below a field are checked after the words of its line. A line `defaults @function` sets defaults that depend
+//! on other fields. `type NAME marked` has the checks of the markers in the table of facts, also for the types below it
+//! ([`crate::validation::markers`]); `type NAME like OTHER` has the lines of a preceding type with the same fields.
 
 use super::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
 use berth_protobuf::facts::words;
@@ -283,7 +283,7 @@ fn check(
 fn values(list: &'static str, field: Option<&ModelField>) -> Option<Vec<Box<str>>> {
     let known = field.map_or(&[][..], |field| &field.values);
     if list.is_empty() {
-        // A list without values would reject everything.
+        // A list without values would reject all values.
         return (!known.is_empty()).then(|| known.to_vec());
     }
     let listed: Vec<Box<str>> = list.split(',').map(|v| unquoted(v).into()).collect();

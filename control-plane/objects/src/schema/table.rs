@@ -69,7 +69,7 @@ fn model_field(facts: &'static FieldFacts) -> Option<ModelField> {
     Some(field)
 }
 
-/// Go leaves out what is `omitempty` and zero; but a struct is never zero unless it is `omitzero` (two marks).
+/// Go omits zero values with `omitempty`; but a struct is never omitted unless it has `omitzero` (two marks).
 fn presence(shape: &ValueShape, pointer: bool, omitted: usize) -> Presence {
     let is_struct = matches!(
         shape,

@@ -20,7 +20,7 @@ struct PointerTerm {
 }
 
 impl FieldSelector {
-    /// Parses a selector for a resource; the empty text matches everything.
+    /// Parses a selector for a resource; an empty text matches all objects.
     ///
     /// # Errors
     /// The message of upstream about it.

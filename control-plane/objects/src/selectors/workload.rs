@@ -5,7 +5,7 @@ use berth_api::selector::{self, LabelSelector};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// A parsed label selector. An empty selector matches everything, an invalid selector matches nothing.
+/// A parsed label selector. An empty selector matches all objects, an invalid selector none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerSelector(selector::Selector);
 

@@ -58,7 +58,7 @@ pub(crate) fn validate_cidr(errors: &mut Errors, text: &str, path: &ErrorPath) {
     }
 }
 
-/// Errors of the address of an endpoint, which is no special one.
+/// Errors of the address of an endpoint, which must not be a special address.
 pub(crate) fn validate_endpoint(errors: &mut Errors, text: &str, path: &ErrorPath) {
     let Some(ip) = names::parse_ip(text) else {
         errors.invalid(path, text, "must be a valid IP address");
@@ -88,7 +88,7 @@ pub(crate) fn validate_endpoint(errors: &mut Errors, text: &str, path: &ErrorPat
     }
 }
 
-/// Errors of a host name, which is no address.
+/// Errors of a host name, which must not be an address.
 pub(super) fn host_name(errors: &mut Errors, name: &str, path: &ErrorPath) {
     errors.each_invalid(path, name, names::dns_subdomain(name));
     if names::parse_ip(name).is_some() {

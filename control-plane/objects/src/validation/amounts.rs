@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Amounts by resource.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// The message about text that is no quantity.
+/// The message about an invalid quantity.
 const NOT_A_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 /// The message about a fraction of something that cannot be divided.

@@ -54,7 +54,7 @@ pub(crate) fn config_map(errors: &mut Errors, owner: &Owner, object: &Value, _: 
     }
 }
 
-/// Plain text that was given takes precedence over what is there, in base64.
+/// Plain text in the request takes precedence over the existing base64 data.
 pub(super) fn default_secret(object: &mut Value) {
     let plain: Vec<(String, String)> = object
         .labels("stringData")

@@ -35,7 +35,7 @@ fn by_field(text: &str, (before, after): (&Value, &Value), path: &ErrorPath<'_>)
     }
 }
 
-/// A field that differs: its path, what it was, what it would be.
+/// A field that differs: its path, its old and its new value.
 struct FieldDifference<'a> {
     path: ErrorPath<'a>,
     before: Option<Value>,

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 
 static ABSENT: Value = Value::Null;
 
-/// Checks an object by the rules of its kind: its status for the status subresource, everything else otherwise.
+/// Checks an object by the rules of its kind: its status for the status subresource, the rest otherwise.
 pub(crate) fn run(
     code: &Code,
     kind: GroupVersionKind<'_>,
@@ -58,7 +58,7 @@ pub(crate) fn run_type<'a>(
     run_below(errors, owner.code, (type_name, value), Some(owner), path);
 }
 
-/// Checks a value of a type on its own, such as a template.
+/// Checks a value of a type separately, such as a template.
 pub(crate) fn run_alone(
     errors: &mut Errors,
     code: &Code,
@@ -123,17 +123,17 @@ pub(crate) fn run_field<'a>(
 
 #[cfg(test)]
 thread_local! {
-    /// The types of the objects that this thread has looked at.
+    /// The types of the objects that this thread has visited.
     static VISITED: std::cell::RefCell<HashSet<String>> = std::cell::RefCell::default();
 }
 
-/// Notes that this thread has looked at an object of a type.
+/// Records the visit of an object of a type.
 #[cfg(test)]
 pub(super) fn note_visit(type_name: &str) {
     VISITED.with_borrow_mut(|visited| _ = visited.insert(type_name.to_owned()));
 }
 
-/// The types of the objects that this thread has looked at since the last call.
+/// The types of the objects that this thread has visited since the last call.
 #[cfg(test)]
 pub(crate) fn take_visited() -> HashSet<String> {
     VISITED.take()
@@ -301,7 +301,7 @@ impl RuleRun<'_> {
                     let name = field.map_or(rule.shown, |f| &*f.name);
                     let before = owner.old.map(|o| o.get(name).unwrap_or(&ABSENT));
                     if before.is_some_and(|before| before != value) {
-                        // A field that is no pointer has its zero value.
+                        // A field that is not a pointer has its zero value.
                         let zero = field.filter(|_| value.is_null()).and_then(ModelField::zero);
                         let shown = zero.as_ref().unwrap_or(value);
                         self.immutable.invalid(path, shown, IS_IMMUTABLE);
@@ -389,7 +389,7 @@ impl RuleRun<'_> {
     }
 }
 
-/// The value of a field as a decoded Go struct has it: an absent one that is no pointer is zero.
+/// The value of a field as in a decoded Go struct: an absent field that is not a pointer is zero.
 fn zero_if_absent<'a>(field: &ModelField, value: Option<&'a Value>) -> &'a Value {
     static EMPTY: Value = Value::String(String::new());
     static FALSE: Value = Value::Bool(false);

@@ -1,7 +1,7 @@
 //! Collecting field errors: paths, printed values, and one method per kind of error.
 //!
-//! Values are printed as Go prints them, because clients show and compare these texts: strings quoted, numbers
-//! and booleans plain, everything else as JSON.
+//! Values are printed as in Go, because clients show and compare these texts: strings quoted, numbers and booleans
+//! plain, all others as JSON.
 
 use crate::field::{ErrorType, FieldError};
 use serde_json::Value;

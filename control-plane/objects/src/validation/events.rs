@@ -79,7 +79,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors.into_vec()
 }
 
-/// A field, where everything that is written like a field without a value is null.
+/// A field; values that are encoded like an absent field are null.
 fn filled(field: Option<&Value>) -> &Value {
     match field {
         None => &Value::Null,

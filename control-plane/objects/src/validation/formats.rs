@@ -5,7 +5,7 @@ use super::names;
 /// Finds the faults of a string.
 pub(crate) type StringFormat = fn(&str) -> Vec<String>;
 
-/// A format by the name that the rules give it.
+/// A format by its name in the rules.
 pub(super) fn find(name: &str) -> Option<StringFormat> {
     let check: StringFormat = match name {
         "config-key" => names::config_key,

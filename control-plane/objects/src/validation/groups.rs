@@ -37,7 +37,7 @@ pub(crate) fn scheduling_group(
     }
 }
 
-/// The gang of a Job is no larger than the number of its pods that run at once.
+/// The gang of a Job must not exceed its parallelism.
 pub(crate) fn job_scheduling<'a>(
     errors: &mut Errors,
     owner: &Owner<'a>,

@@ -299,7 +299,7 @@ fn transitions(
     {
         errors.invalid(&path.child("completionTime"), after, "field is immutable");
     }
-    // A resumed job starts anew.
+    // A resumed job gets a new start time.
     let resumes = has_condition(old.status, "Suspended", "True")
         && has_condition(new.status, "Suspended", "False");
     if let (Some(before), after) = times("startTime")

@@ -15,7 +15,7 @@ pub(super) const NOT_CLEARED: &str = "field cannot be cleared once set";
 const NOT_ADDED: &str = "item may not be added";
 const NOT_REMOVED: &str = "item may not be removed";
 
-/// Checks an object of a type, with what it was before an update.
+/// Checks an object of a type, with its value before an update.
 pub(super) fn validate(
     model: &Model,
     errors: &mut Errors,
@@ -127,7 +127,7 @@ impl MarkerRun<'_> {
         };
         match (&field.shape, is_absent) {
             (_, true) if field.is_marked("required") => self.errors.required(path, ""),
-            // A struct of Go that is no pointer is always there.
+            // A Go struct that is not a pointer is always present.
             (ValueShape::Object(id), _) if !field.pointer => self.object(*id, value, old, path),
             (_, true) => {}
             (ValueShape::Object(id), false) => {

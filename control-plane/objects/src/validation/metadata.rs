@@ -167,7 +167,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors.into_vec()
 }
 
-/// Fills in what a client may leave out of an update, and keeps what it can never revert: the deletion.
+/// Sets metadata that a client may omit in an update, and keeps the irreversible part: the deletion.
 pub fn prepare_for_update(new: &mut Value, old: &Value) {
     let empty = Value::Null;
     let old = old.field("metadata").unwrap_or(&empty);

@@ -231,9 +231,9 @@ pub fn parse_ip(value: &str) -> Option<IpAddr> {
         .then(|| IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// The message about something that is no IP address.
+/// The message about an invalid IP address.
 pub(crate) const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-/// The message about something that is no CIDR.
+/// The message about an invalid CIDR.
 pub(crate) const NOT_A_CIDR: &str =
     "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 

@@ -126,7 +126,7 @@ impl<'a> Owner<'a> {
         self.enclosing_owner(type_name).map(|owner| owner.value)
     }
 
-    /// As [`Owner::enclosing`], with what is around the object.
+    /// As [`Owner::enclosing`], with the objects around it.
     pub(crate) fn enclosing_owner(&self, type_name: &str) -> Option<Owner<'a>> {
         let mut next = Some(self);
         while let Some(owner) = next {

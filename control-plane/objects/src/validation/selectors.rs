@@ -1,4 +1,4 @@
-//! Label selectors in objects: their validation, and what they match.
+//! Label selectors in objects: validation and matching.
 
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
@@ -58,7 +58,7 @@ pub(crate) fn shown(selector: &Value) -> Shown {
     Shown(format!("{{{}}}", parts.join(",")))
 }
 
-/// Returns whether a selector has no requirements (and matches everything).
+/// Returns whether a selector has no requirements (and matches all objects).
 pub fn is_empty(selector: &Value) -> bool {
     selector.entries("matchLabels").is_empty() && selector.items("matchExpressions").is_empty()
 }

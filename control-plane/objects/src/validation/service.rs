@@ -91,7 +91,7 @@ pub(super) fn default_ingress(ingress: &mut Value) {
     }
 }
 
-/// Returns whether a service has no address of its own.
+/// Returns whether a service is headless.
 pub(super) fn is_headless(spec: &Value) -> bool {
     spec.strings("clusterIPs") == ["None"]
 }
@@ -201,7 +201,7 @@ fn allocate(object: &mut Value) {
     }
 }
 
-/// Removes what the new type does not have, unless the client changed it too.
+/// Removes the fields that the new type does not have, unless the client changed them too.
 fn release(new: &mut Value, old: &Value) {
     let old = spec_of(old);
     let Some(spec) = existing(new, "spec") else {

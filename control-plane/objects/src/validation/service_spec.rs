@@ -1,5 +1,5 @@
-//! The checks of a Service and of its changes. Errors of the fields that an address depends on are reported alone, as
-//! kube-apiserver reports them before it looks at the rest.
+//! The checks of a Service and of its changes. As in kube-apiserver, errors of the fields that determine addresses are
+//! reported alone, before the other checks.
 
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};

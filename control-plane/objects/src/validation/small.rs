@@ -14,9 +14,9 @@ pub const SYSTEM_CLASSES: [(&str, i64); 2] = [
     ("system-node-critical", 2_000_001_000),
     ("system-cluster-critical", 2_000_000_000),
 ];
-/// The reporting instance, action and reason of an event are no longer, in bytes.
+/// The maximum length of the reporting instance, action and reason of an event, in bytes.
 const EVENT_NAME_BYTES_MAX: usize = 128;
-/// The note of an event is no longer, in bytes.
+/// The maximum length of the note of an event, in bytes.
 const EVENT_NOTE_BYTES_MAX: usize = 1024;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -107,7 +107,7 @@ pub(crate) fn priority_class(errors: &mut Errors, owner: &Owner, class: &Value, 
 /// old kind only has to agree with its namespace.
 pub(crate) fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &ErrorPath) {
     let namespace = event.part("metadata").text("namespace");
-    // Events about what has no namespace go to `default` or, from older clients, to `kube-system`.
+    // Events about objects without a namespace are in `default` or, from older clients, in `kube-system`.
     let about = event.part("involvedObject").text("namespace");
     let agrees = match about {
         "" => matches!(namespace, "" | "default" | "kube-system"),
@@ -163,7 +163,7 @@ pub(super) fn default_subject(subject: &mut Value) {
     }
 }
 
-/// A network policy is about what arrives, and about what leaves if it has rules for that.
+/// A network policy applies to ingress, and to egress if it has egress rules.
 pub(super) fn default_policy_types(spec: &mut Value) {
     if spec.items("policyTypes").is_empty() {
         let mut types = vec!["Ingress"];

@@ -1,4 +1,4 @@
-//! The warnings about an object that is valid: pods and templates of pods that hardly do what is meant.
+//! The warnings about a valid object: fields of pods and pod templates that probably do not have the intended effect.
 
 mod objects;
 
@@ -142,8 +142,8 @@ fn of_new(kind: &str, object: &Value) -> Vec<String> {
     warnings
 }
 
-/// The warnings about an object that replaces another. As in kube-apiserver, there are none about pods, and about
-/// templates only when the generation changes.
+/// The warnings about an update. As in kube-apiserver, there are none about pods, and about templates only if the
+/// generation changes.
 fn of_update(kind: &str, new: &Value, old: &Value) -> Vec<String> {
     let generation = |object: &Value| object.part("metadata").int("generation");
     match kind {

@@ -137,7 +137,7 @@ pub(crate) fn rule_resources(errors: &mut Errors, owner: &Owner, list: &Value, p
             of_sub.insert(sub);
         }
     }
-    // An entry for everything makes the other entries pointless, which is usually a mistake.
+    // An entry that matches everything makes the others redundant, which is usually a mistake.
     let shown = || Shown::from(list);
     if entries.len() > 1 && entries.contains(&"*/*") {
         let detail = "if '*/*' is present, must not specify other resources";

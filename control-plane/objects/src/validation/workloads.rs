@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 /// The type of the pods of a workload.
 const TEMPLATE: &str = "core.v1.PodTemplateSpec";
 
-/// The counts of a status that are no greater than its replicas.
+/// The counts of a status that must not exceed its replicas.
 const PARTS: [&str; 5] = [
     "updatedReplicas",
     "fullyLabeledReplicas",
@@ -162,7 +162,7 @@ pub(crate) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, 
     }
 }
 
-/// The pods of a template run for ever.
+/// The pods of a template never terminate.
 pub(crate) fn endless(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
     let kind = match owner.type_name {
         "apps.v1.DaemonSetSpec" => "DaemonSet",
@@ -193,8 +193,8 @@ pub(crate) fn at_most_all(errors: &mut Errors, _: &Owner, amount: &Value, path: 
     }
 }
 
-/// The template of a StatefulSet as its controller completes it: with volumes for the claims, and with names of hosts
-/// of its own. A set whose template was invalid before an update may keep an invalid one.
+/// The template of a StatefulSet as completed by its controller: with volumes for the claims, and with stable host
+/// names. A set whose template was invalid before an update may keep an invalid one.
 pub(crate) fn set_template(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
     let is_faulty = |set: &Value| {
         let (mut found, path) = (Errors::new(), ErrorPath::default());
@@ -322,7 +322,7 @@ impl KindStrategy for JobStrategy {
         }
     }
 
-    /// Pods belong to a Job by its UID, unless the user insists on a selector of their own.
+    /// Pods belong to a Job by its UID, unless the user sets `manualSelector`.
     fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", Map::new());
         let metadata = object.part("metadata");

@@ -133,7 +133,7 @@ fn members<'v>(value: &Cow<'v, Value>) -> Found<'v> {
 }
 
 impl Slice {
-    /// The entries at the positions. `None`: a value is no list, or a list does not have the positions.
+    /// The entries at the positions. `None`: a value is not a list, or a list does not have the positions.
     fn entries<'v>(self, from: Found<'v>) -> Option<Found<'v>> {
         let mut found = Vec::new();
         for value in from.iter().filter(|value| !value.is_null()) {

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// The maximum number of examined places of each kind.
 const PLACES_MAX: usize = 12;
-/// A place is no deeper.
+/// The maximum depth of a place.
 const DEPTH_MAX: usize = 14;
 
 /// A field on the way to a type: its name, and whether it is a list or a map.
@@ -46,8 +46,8 @@ fn below(object_type: &ObjectType) -> impl Iterator<Item = (Step, TypeId)> {
     })
 }
 
-/// The types that are looked at when objects of a kind are created, updated, and have their status written, one for
-/// each place below the kind.
+/// The types that are visited when objects of a kind are created, updated, and have their status written, with one
+/// object for each place below the kind.
 fn reached_from(facts: &ResourceFacts, root: TypeId) -> BTreeSet<String> {
     let model = Schemas::get().model();
     let rules = strategy(gr(facts.group, facts.plural));

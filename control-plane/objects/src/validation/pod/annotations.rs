@@ -6,7 +6,7 @@ use crate::validation::errors::{ErrorPath, Errors, quote};
 use crate::view::FieldView;
 use serde_json::Value;
 
-/// Marks a pod that a node's kubelet made from a file.
+/// Marks the mirror of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";

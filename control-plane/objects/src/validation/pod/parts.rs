@@ -10,7 +10,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const ONLY_CPU_AND_MEMORY: &str = "only cpu and memory resources are mutable";
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Keeps everything of the pod but the fields that these writes may set, which `take` copies from the new spec.
+/// Restores all fields of the pod except the fields that these writes may set, which `take` copies from the new spec.
 fn keep(new: &mut Value, old: &Value, take: impl Fn(&mut Value, &Value)) {
     let mut spec = old.part("spec").clone();
     take(&mut spec, new.part("spec"));

@@ -99,7 +99,7 @@ const CLAIM_STATUSES: [&str; 3] = [
     "nodeAllocatableResourceClaimStatuses",
 ];
 
-/// A write of the status keeps the spec, the owners, and what only the server may set.
+/// A write of the status keeps the spec, the owners, and the fields that only the server sets.
 pub(crate) fn for_status_update(new: &mut Value, old: &Value) {
     copy_field(new, old, "spec");
     let empty = Value::Null;

@@ -1,4 +1,4 @@
-//! Validation of what steers a pod to nodes: affinity, tolerations, spreading and gates.
+//! Validation of scheduling directives: affinity, tolerations, topology spread and gates.
 
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;

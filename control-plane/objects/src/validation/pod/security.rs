@@ -153,7 +153,7 @@ pub(crate) fn app_armor(errors: &mut Errors, _: &Owner, profile: &Value, path: &
     }
 }
 
-/// Errors of `spec.os`, and of what does not exist on that system.
+/// Errors of `spec.os`, and of fields that do not exist on that system.
 pub(super) fn validate_os(errors: &mut Errors, spec: &Value, os_path: &ErrorPath) {
     let Some(os) = spec.field("os") else {
         return;

@@ -168,7 +168,7 @@ fn validate_gates(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPat
     }
 }
 
-/// Sets what may change in any pod to what it was, so that only what may not change differs.
+/// Resets the mutable fields of any pod to their old values, so that only immutable fields differ.
 fn take_over_mutable(rest: &mut Value, old: &Value) {
     for list in ["containers", "initContainers"] {
         for (container, before) in items_mut(rest, list).iter_mut().zip(old.items(list)) {

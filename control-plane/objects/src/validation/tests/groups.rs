@@ -178,7 +178,7 @@ fn a_group_without_a_disruption_mode_gets_single() {
     );
     let all = with(gang(), json!({"disruptionMode": {"all": {}}}));
     assert_eq!(mode("podgroups", all), json!({"all": {}}));
-    // A template is completed when a group is made from it.
+    // A template is defaulted when a group is created from it.
     let template = with(gang(), json!({"name": "t"}));
     let workload = object("workloads", json!({"podGroupTemplates": [template]}));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Typical mistakes in each kind, and what Kubernetes 1.36 answers.
+//! Typical mistakes in each kind, and the answers of Kubernetes 1.36.
 
 use super::kinds::{created, printed, with};
 use super::*;

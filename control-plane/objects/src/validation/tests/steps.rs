@@ -219,7 +219,7 @@ fn what_may_not_change_is_reported_as_by_kubernetes() {
             let errors = rules.validate_update(&new, &old, Subresource::Main);
             let errors: Vec<String> = errors
                 .into_iter()
-                // The other lines are the differences, which have a test of their own.
+                // The other lines are the differences, which have their own test.
                 .map(|e| {
                     format!(
                         "{}: {}",

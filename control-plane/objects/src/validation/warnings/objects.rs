@@ -1,4 +1,4 @@
-//! Warnings about objects that are no pods and make none.
+//! Warnings about objects without pod templates.
 
 use super::deprecated;
 use crate::validation::{amounts, names};
@@ -56,7 +56,7 @@ pub(super) fn of_name(object: &Value, of: &str, warnings: &mut Vec<String>) {
     }
 }
 
-/// The kinds whose warnings do not depend on what has changed.
+/// The kinds whose warnings do not depend on the change.
 pub(super) fn warns_always(kind: &str) -> bool {
     matches!(
         kind,
@@ -116,7 +116,7 @@ fn of_volume(volume: &Value, warnings: &mut Vec<String>) {
             }
         }
     }
-    // Each source is deprecated since a release of its own.
+    // Each source has been deprecated since its own release.
     for (source, name, since) in SOURCES {
         if spec.field(source).is_some() {
             warnings.push(format!("spec.{name}: {since}"));

@@ -47,7 +47,7 @@ fn placement() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A change that may be accepted: something is appended to a placement, or put into it.
+/// A change that may be accepted: an element is added to a placement.
 fn changed(old: Value) -> impl Strategy<Value = Value> {
     let more = prop::option::of((0..3_usize, requirement(), any::<bool>()));
     let selector = prop::collection::btree_map("[abc]", "[12]", 0..2);

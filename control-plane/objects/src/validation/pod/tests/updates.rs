@@ -146,7 +146,7 @@ fn what_may_change_in_any_pod() {
         json!({"terminationGracePeriodSeconds": 1}),
         &[FIXED],
     );
-    // Another way to write the same is no change.
+    // An equivalent notation is not a change.
     check_update(
         with_container(json!({"resources": {"requests": {"cpu": "1"}}})),
         {
