@@ -105,7 +105,7 @@ pub async fn run(args: ApiserverArgs) -> Result<(), CommandFailure> {
     outcome.map(drop)
 }
 
-/// Prints what runs, and waits; returns why the process stops.
+/// Prints the running components, and waits; returns the reason of the stop.
 ///
 /// # Errors
 /// When the output is not read any more, or the data directory cannot be written.

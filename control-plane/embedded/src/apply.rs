@@ -60,7 +60,7 @@ pub async fn wait_until_served(api: &dyn Access, plural: &str) -> Result<(), Com
 /// Creates every object, or replaces it where it is there already.
 ///
 /// # Errors
-/// Names the file, the document, the object and what is wrong with it.
+/// Names the file, the document, the object and the fault.
 pub async fn apply(
     api: &dyn Access,
     documents: &[ManifestDocument],

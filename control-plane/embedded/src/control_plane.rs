@@ -41,7 +41,7 @@ pub struct ControlPlane {
 /// Starts the API server of a command line.
 ///
 /// # Errors
-/// Names what could not be had, and the way out.
+/// Names the unavailable resource and the remedy.
 pub async fn serve(options: ServerOptions) -> Result<RunningServer, CommandFailure> {
     Server::start(options).await.map_err(|error| match error {
         StartError::Listen { .. } => CommandFailure::Environment(format!(
@@ -80,7 +80,7 @@ impl ControlPlane {
     /// Starts the components other than the API server, in the order of their dependencies.
     ///
     /// # Errors
-    /// Names what could not be had, and the way out.
+    /// Names the unavailable resource and the remedy.
     pub async fn start(
         server: RunningServer,
         options: ControlPlaneOptions,
@@ -139,7 +139,7 @@ impl ControlPlane {
         ))
     }
 
-    /// Stops everything, in the opposite order.
+    /// Stops all components, in reverse order.
     pub async fn stop(self) {
         let begun = Instant::now();
         if let Some(kubelets) = self.kubelets {

@@ -1,4 +1,4 @@
-//! A cluster within this process, for tests: control plane, simulated nodes and the scheduler, on threads of their own.
+//! A cluster within this process, for tests: control plane, simulated nodes and the scheduler, on their own threads.
 //!
 //! The crate `berth-test` is the documented way to use it.
 
@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 const AGENT: &str = "berth-test";
 /// The number of threads that a cluster has for its API server, controllers and kubelets.
 const WORKERS: usize = 2;
-/// The time that stopping may take before what is left over is not waited for.
+/// The time after which a stop no longer waits for the remaining tasks.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 /// The pause between two looks whether the scheduler has seen the cluster.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -105,7 +105,7 @@ impl EmbeddedCluster {
     /// Starts a cluster on a free port of loopback, with the in-tree plugins, and returns when it is ready.
     ///
     /// # Errors
-    /// When there is no free port, or no thread can be had.
+    /// There is no free port, or no thread can be started.
     pub async fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
         let (ready, started) = oneshot::channel();
         let (stop, stopping) = oneshot::channel();
@@ -159,7 +159,7 @@ impl EmbeddedCluster {
     /// before their objects.
     ///
     /// # Errors
-    /// Names the object and what is wrong with it.
+    /// Names the object and its fault.
     pub async fn apply(&self, manifest: &str) -> Result<(), ClusterError> {
         self.applied(manifest).await.map(drop)
     }
@@ -185,7 +185,7 @@ impl EmbeddedCluster {
     /// The answer of the API to a GET request of the administrator.
     ///
     /// # Errors
-    /// The message of the API, for an answer that is no success.
+    /// The message of the API server, for an answer other than success.
     pub async fn get(&self, path: &str) -> Result<Value, ClusterError> {
         let answer = self
             .contact

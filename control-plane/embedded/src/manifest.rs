@@ -39,7 +39,7 @@ impl ManifestDocument {
 /// in .yaml, .yml or .json are read in the order of their names, as kubectl does.
 ///
 /// # Errors
-/// Names the file and the document, and what is wrong there.
+/// Names the file, the document and the fault.
 pub fn read_all(files: &[PathBuf]) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut documents = Vec::new();
     for file in files {
@@ -60,7 +60,7 @@ pub fn read_all(files: &[PathBuf]) -> Result<Vec<ManifestDocument>, CommandFailu
 /// The documents of a text; `shown` is its name in messages.
 ///
 /// # Errors
-/// Names the document, and what is wrong there.
+/// Names the document and the fault.
 pub(crate) fn read_text(shown: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut documents = Vec::new();
     parse(shown, text, &mut documents)?;
@@ -101,7 +101,7 @@ pub fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
 /// The objects of a manifest that is part of the program.
 ///
 /// # Errors
-/// When it is no manifest: a bug.
+/// It is not a manifest: a bug.
 pub fn of_text(shown: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut documents = Vec::new();
     parse(shown, text, &mut documents)?;
@@ -148,7 +148,7 @@ fn parse(
             return Err(malformed(format!("{twice} occurs twice")));
         }
         let value = parsed.value;
-        // An empty document, as after a trailing separator, is no object.
+        // An empty document, as after a trailing separator, is skipped.
         if value.is_null() {
             continue;
         }
@@ -192,7 +192,7 @@ fn checked(document: ManifestDocument) -> Result<ManifestDocument, CommandFailur
     }
 }
 
-/// Refuses what is no field of the kind: most often a typing error, and silently dropped later.
+/// Refuses unknown fields: most often a typing error, which would be dropped silently.
 fn known_fields(document: ManifestDocument) -> Result<ManifestDocument, CommandFailure> {
     let (group, version) = document
         .api_version()

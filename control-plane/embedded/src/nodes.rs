@@ -22,7 +22,7 @@ const OF_SERVER: [&str; 6] = [
 /// Adds the values of the arguments to the options of the kubelets.
 ///
 /// # Errors
-/// For a file that cannot be read, and for an object that is no Node.
+/// A file cannot be read, or an object is not a Node.
 pub fn options(
     args: &NodeArgs,
     mut options: kubelet::KubeletOptions,

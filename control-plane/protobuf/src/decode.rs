@@ -33,7 +33,7 @@ pub(crate) const DEPTH_MAX: u8 = 64;
 /// Decodes a message.
 ///
 /// # Errors
-/// When the message is truncated or malformed, or when a value is not what `T` expects there.
+/// The message is truncated or malformed, or a value does not have the type that `T` expects.
 pub fn decode<'de, T: Deserialize<'de>>(
     message: &'static MessageType,
     bytes: &'de [u8],
@@ -327,7 +327,7 @@ pub(crate) fn too_deep() -> ProtobufError {
     ProtobufError::new(format_args!("messages are nested deeper than {DEPTH_MAX}"))
 }
 
-/// One value. Values of all forms have this type, so that what is decoded is compiled for one deserializer.
+/// One value. Values of all forms have this type, so that decoded types are compiled for one deserializer.
 struct Value<'e, 'a, 'de> {
     place: ValuePlace<'a>,
     shape: &'static ValueShape,
@@ -362,7 +362,7 @@ impl<'e, 'a, 'de> Value<'e, 'a, 'de> {
     /// The items of a list.
     ///
     /// # Errors
-    /// The value itself, if it is no list.
+    /// The value itself, if it is not a list.
     fn items(self) -> Result<ListItems<'e, 'a, 'de>, Self> {
         match (self.shape, self.wire) {
             (ValueShape::List(each), _) => self.entries(each).map(ListItems::Entries),
@@ -379,7 +379,7 @@ impl<'e, 'a, 'de> Value<'e, 'a, 'de> {
     /// The pairs of a map.
     ///
     /// # Errors
-    /// The value itself, if it is no map.
+    /// The value itself, if it is not a map.
     fn pairs(self) -> Result<MapPairs<'e, 'a, 'de>, Self> {
         match self.shape {
             ValueShape::Map(each) => self.entries(each).map(MapPairs),
@@ -572,7 +572,7 @@ impl<'de> Deserializer<'de> for Value<'_, '_, 'de> {
     }
 }
 
-/// A schema, or what is in its place.
+/// A schema, or its alternative.
 fn schema_or<'de, V: Visitor<'de>>(
     place: ValuePlace<'_>,
     other: Alternative,
@@ -608,8 +608,8 @@ fn schema_or<'de, V: Visitor<'de>>(
     }
 }
 
-/// The text of a field. Go's decoder does not check it, so API servers store every byte; their JSON has U+FFFD for what is
-/// not UTF-8.
+/// The text of a field. Go's decoder does not check it, so API servers store any bytes; their JSON has U+FFFD for
+/// invalid UTF-8.
 pub(crate) fn lossy_text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

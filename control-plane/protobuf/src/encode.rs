@@ -22,7 +22,7 @@ pub fn encode(message: &MessageType, object: &Value) -> Vec<u8> {
 /// As [`encode`], for an object that is given as JSON: its tree is not built.
 ///
 /// # Errors
-/// When the text is no JSON.
+/// The text is not JSON.
 pub fn encode_json(message: &MessageType, json: &[u8]) -> serde_json::Result<Vec<u8>> {
     // Once for the whole text, not for each string in it.
     let text = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
@@ -58,7 +58,7 @@ fn put_object<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
 const MEMBERS_MAX: usize = 24;
 
 fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
-    // Objects have few of the fields of their types, so their members are looked up, and put into the order of numbers.
+    // Objects have few of the fields of their types, so their members are looked up, and sorted by number.
     if message.embeds {
         return put_every_field(writer, message, object);
     }
@@ -159,7 +159,7 @@ pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &ValueShape,
     }
 }
 
-/// A schema, or what is in its place.
+/// A schema, or its alternative.
 fn put_schema_or<N: Node>(writer: &mut Writer, other: Alternative, value: N) {
     let schema = Types::get().schema();
     match (other, value.flag(), value.items()) {

@@ -32,7 +32,7 @@ impl<'a> Envelope<'a> {
     /// Opens an envelope.
     ///
     /// # Errors
-    /// When the bytes are no envelope, or are truncated.
+    /// The bytes are not an envelope, or are truncated.
     pub fn open(bytes: &'a [u8]) -> Result<Self, ProtobufError> {
         let rest = bytes
             .strip_prefix(MAGIC)
@@ -87,7 +87,7 @@ impl<'a> Envelope<'a> {
     /// The list in the envelope.
     ///
     /// # Errors
-    /// When it is no list of a kind that has a message, or when it is truncated.
+    /// It is not a list of a kind with a message, or it is truncated.
     pub fn list(&self) -> Result<List<'a>, ProtobufError> {
         let item = self.kind.strip_suffix("List");
         let item = item.and_then(|kind| Types::get().of_kind(self.api_version, kind));
@@ -108,7 +108,8 @@ impl<'a> Envelope<'a> {
     /// Decodes the object, with its fields `apiVersion` and `kind`.
     ///
     /// # Errors
-    /// When the kind has no message, when that is truncated or malformed, or when a value is not what `T` expects.
+    /// The kind has no message, the message is truncated or malformed, or a value does not have the type that `T`
+    /// expects.
     pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, ProtobufError> {
         T::deserialize(self.object()?.with_type_meta(self.api_version, self.kind))
     }

@@ -17,7 +17,7 @@ pub(crate) const TABLES: [&str; 3] = [
 ];
 
 /// The types of the machinery, which belong to every group and version: clients send and receive them, although they
-/// are no resources.
+/// are not resources.
 pub const MACHINERY: [&str; 5] = [
     "meta.v1.DeleteOptions",
     "meta.v1.ListMeta",
@@ -72,7 +72,7 @@ pub struct ResourceFacts {
 pub struct SubresourceFacts {
     /// The last segment of its path.
     pub name: &'static str,
-    /// The type of its body; only a kind behind a `-` when that is no object.
+    /// The type of its body; only a kind with the prefix `-` if that is not an object.
     pub type_name: &'static str,
     /// Group and version of that type.
     pub api_version: &'static str,
@@ -154,7 +154,7 @@ pub enum ValueShape {
     Quantity,
     /// A 32-bit number or a string.
     IntOrString,
-    /// A list of strings that is a message of its own in protobuf.
+    /// A list of strings that is a separate message in protobuf.
     Strings,
     /// A JSON schema, or one of the alternatives that the field allows. Any JSON value; protobuf distinguishes them.
     SchemaOr(Alternative),

@@ -216,7 +216,7 @@ fn changes<'p>(
         });
         let (number, field) = match known {
             Some(known) => known,
-            // They are no part of messages.
+            // They are not part of messages.
             None if matches!(&**name, "apiVersion" | "kind") => continue,
             None => {
                 return Err(ProtobufError::new(format_args!(
@@ -259,7 +259,7 @@ fn values(message: &[u8], number: u32) -> Result<Vec<&[u8]>, ProtobufError> {
     Ok(values)
 }
 
-/// Writes a field anew.
+/// Replaces a field.
 fn replace(
     writer: &mut Writer,
     number: u32,

@@ -164,7 +164,7 @@ fn what_cannot_be_read_is_refused_and_nothing_panics() {
         let got = decode(good.get(..cut).unwrap_or(&[]));
         assert!(got.is_err() || got == whole, "cut at {cut}: {got:?}");
     }
-    // Every byte wrong in turn: an error or another object, but an answer.
+    // Each byte is corrupted in turn: the result is an error or another object, never a panic.
     for i in 0..good.len() {
         for flip in [0x01, 0x80, 0xff] {
             let mut bad = good.clone();

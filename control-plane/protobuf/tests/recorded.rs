@@ -1,7 +1,7 @@
 //! The answers of kube-apiserver 1.36: of each kind one object with most of its fields, as JSON and as protobuf, a
 //! list, a watch that begins with a list, and an error.
 
-// A test reads files; it is no part of the core.
+// A test reads files; it is not part of the core.
 #![allow(clippy::disallowed_methods)]
 
 use berth_api::{Kind, Object};

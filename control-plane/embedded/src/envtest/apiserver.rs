@@ -94,7 +94,7 @@ impl Beside {
     }
 }
 
-/// Does what the arguments request: serves until asked to stop, or prints something.
+/// Runs the command line: serves until it is stopped, or prints a text.
 ///
 /// # Errors
 /// When a flag or a file is wrong, or something cannot be had at the start.
@@ -130,7 +130,7 @@ fn wrong(flag: &str, why: impl std::fmt::Display) -> CommandFailure {
     CommandFailure::Usage(format!("--{flag}: {why}"))
 }
 
-/// The options of the server, and what of the values has no effect.
+/// The options of the server, and the values without effect.
 ///
 /// # Errors
 /// Names the first flag that is wrong, or whose file cannot be read.

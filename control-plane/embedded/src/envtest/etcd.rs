@@ -96,7 +96,7 @@ fn host_of(url: &str) -> Result<&str, CommandFailure> {
     Ok(host.trim_end_matches('/'))
 }
 
-/// Does what the arguments request: serves until asked to stop, or prints something.
+/// Runs the command line: serves until it is stopped, or prints a text.
 ///
 /// # Errors
 /// When an address cannot be had.

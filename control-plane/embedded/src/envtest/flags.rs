@@ -1,4 +1,4 @@
-//! The flags of kube-apiserver: which there are, and what giving them does in Berth.
+//! The flags of kube-apiserver, and their effects in Berth.
 
 use berth_edge::flags;
 use clap::{Arg, ArgAction, ArgMatches, Command};

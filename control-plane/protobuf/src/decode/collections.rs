@@ -73,7 +73,7 @@ impl<'e, 'a, 'de> Entries<'e, 'a, 'de> {
 pub(super) enum ListItems<'e, 'a, 'de> {
     /// The values of a repeated field.
     Entries(Entries<'e, 'a, 'de>),
-    /// The fields with this number in a message of its own.
+    /// The fields with this number in a separate message.
     Fields {
         place: ValuePlace<'a>,
         shape: &'static ValueShape,

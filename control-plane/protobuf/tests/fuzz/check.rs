@@ -5,7 +5,7 @@ use berth_protobuf::envelope::{Envelope, WatchEvent};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// Reads bytes as everything that a server may send. The results do not matter, only that there are some.
+/// Reads bytes as all messages of a server. The results are ignored; the reads must not panic.
 pub(crate) fn check(bytes: &[u8]) {
     if let Ok(event) = WatchEvent::read(bytes) {
         object(event.object);

@@ -2,7 +2,7 @@
 //!
 //! The corpus of the fuzz target `protobuf_object` is replayed, then random mixtures of it, from a seed.
 
-// A test reads files; it is no part of the core.
+// A test reads files; it is not part of the core.
 #![allow(clippy::disallowed_methods)]
 
 mod check;

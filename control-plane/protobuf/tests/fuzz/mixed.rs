@@ -14,7 +14,7 @@ pub(crate) fn corpus(target: &str) -> Vec<Vec<u8>> {
     files.iter().map(read).collect()
 }
 
-/// Bytes of the corpus with parts changed, put in, left out and doubled.
+/// Bytes of the corpus with changed, inserted, omitted and duplicated parts.
 pub(crate) fn mixed(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
     let pick = |random: &mut fastrand::Rng| &corpus[random.usize(..corpus.len())];
     let mut bytes = pick(random).clone();
