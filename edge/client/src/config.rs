@@ -144,7 +144,7 @@ impl Config {
     /// The connection of the pod that this runs in, with its service account.
     ///
     /// # Errors
-    /// When this is no pod, or its service account has no certificate authority.
+    /// This is not a pod, or its service account has no certificate authority.
     pub(crate) fn in_cluster() -> Result<Self, InClusterError> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let host = variable("KUBERNETES_SERVICE_HOST").ok_or(InClusterError::NoPod)?;

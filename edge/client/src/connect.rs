@@ -115,7 +115,7 @@ pub fn connect(options: &ConnectOptions) -> BoxFuture<'_, Result<Transport, Conn
     })
 }
 
-/// Sets up the connection with the service account of the pod that this runs in; `None` when it is no pod.
+/// Creates the connection with the service account of the pod of this process; `None` outside of a pod.
 ///
 /// # Errors
 /// When the service account cannot be used.
@@ -212,7 +212,7 @@ mod tests {
         assert!(error.contains("--kubeconfig FILE"), "{error}");
     }
 
-    /// A kubeconfig in a directory of its own.
+    /// A kubeconfig in a temporary directory.
     fn kubeconfig(cluster: Value, user: Value) -> (TempDir, PathBuf) {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let config = json!({

@@ -82,7 +82,7 @@ impl ContentTypes {
     /// answers are `accept` or, if that is empty, preferably `content_type` and otherwise any type of the server.
     ///
     /// # Errors
-    /// When `accept` is no value of a header.
+    /// `accept` is not a valid header value.
     pub fn new(content_type: &str, accept: &str) -> Result<Self, http::Error> {
         let accept = match accept {
             "" => format!("{content_type}, */*"),
@@ -99,7 +99,7 @@ impl ContentTypes {
     }
 }
 
-/// Bytes that are not what they are expected to be.
+/// Malformed bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// Of JSON.
@@ -126,7 +126,7 @@ impl<'a> Payload<'a> {
     /// Decodes the object.
     ///
     /// # Errors
-    /// When it is malformed, or a field is not what `T` expects.
+    /// It is malformed, or a field does not have the type that `T` expects.
     pub fn decode<T: Deserialize<'a>>(self) -> Result<T, DecodeError> {
         Ok(match self {
             Self::Json(json) => serde_json::from_slice(json)?,
@@ -184,7 +184,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// JSON with U+FFFD for what is not UTF-8. Servers send the text of opaque parameters as clients have sent it, and one such
+/// JSON with U+FFFD for invalid UTF-8. Servers return the text of opaque parameters as clients sent it, and one such
 /// object must not hide the others of a list.
 pub(crate) fn utf_8(json: Bytes) -> Bytes {
     match std::str::from_utf8(&json) {
@@ -215,7 +215,7 @@ impl ApiAnswer {
     /// single requests are few.
     ///
     /// # Errors
-    /// When it is malformed, or a field is not what `T` expects.
+    /// It is malformed, or a field does not have the type that `T` expects.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         if self.format == Format::Json {
             return Ok(serde_json::from_slice(&self.bytes)?);

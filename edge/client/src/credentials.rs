@@ -28,7 +28,7 @@ use tower::BoxError;
 
 /// The time before its expiry at which a token is renewed.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_secs(60);
-/// The time that an exec plugin may take. A person may have to log in meanwhile.
+/// The time limit of an exec plugin, which includes an interactive login.
 const EXEC_LIMIT: Duration = Duration::from_secs(300);
 /// The versions of the protocol of exec plugins.
 const EXEC_VERSIONS: [&str; 2] = [

@@ -5,8 +5,8 @@
 //! changed for its duration since this candidate saw it change. The leader renews it every `retry_period` and stops
 //! when that has failed for `renew_deadline`. While it leads, a [`Fence`] states until when it may write.
 //!
-//! Other than client-go: a standby reads the lease four times every `retry_period`, so that it takes over soon after a
-//! lease was released, and the leader's deadlines count from when a renewal was sent, not from when it was answered.
+//! Unlike in client-go, a standby reads the lease four times every `retry_period`, so that it acquires a released lease
+//! soon, and the leader's deadlines count from the sending of a renewal, not from its answer.
 
 mod fence;
 mod lease;
@@ -69,9 +69,9 @@ pub enum Leadership {
     Standby,
     /// This one leads.
     Leading,
-    /// This one has led and does no more. It must not go on.
+    /// This candidate has lost the leadership and must stop.
     Lost,
-    /// This one has given the lease back.
+    /// This candidate has released the lease.
     Released,
 }
 
@@ -203,7 +203,7 @@ impl<L: Lock> Candidate<L> {
             let began = Instant::now();
             let deadline = self.options.renew_deadline;
             let trying = async {
-                // A lease that another holds is lost, however long it would have lasted.
+                // A lease that another candidate holds is lost, independently of its remaining time.
                 while !self.acquire_or_renew().await && self.is_leader() {
                     sleep(self.options.retry_period).await;
                 }

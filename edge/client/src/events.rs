@@ -117,7 +117,7 @@ impl EventPublisher {
     }
 }
 
-/// The publishing itself. It ends when all [`EventPublisher`]s were dropped and what they handed in is published.
+/// The publishing task. It ends when all [`EventPublisher`]s are dropped and their events are published.
 pub struct Publishing {
     task: JoinHandle<()>,
     waiting_max: usize,
@@ -140,7 +140,7 @@ impl Publishing {
     }
 }
 
-/// Cuts a note to what the API takes.
+/// Truncates a note to the maximum length of the API.
 fn truncate(note: &mut String) {
     const CUT: &str = " ...";
     if note.len() > NOTE_BYTES_MAX {

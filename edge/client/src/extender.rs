@@ -37,7 +37,7 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// The connection and the properties of an extender.
 #[derive(Clone, Default)]
 pub struct ExtenderOptions {
-    /// The address that verbs are put behind.
+    /// The base URL of the verbs.
     pub url_prefix: String,
     /// Whether TLS is enabled; without certificate authorities, the server's certificate is then not verified.
     pub enable_https: bool,
@@ -49,7 +49,7 @@ pub struct ExtenderOptions {
     pub user_agent: String,
 }
 
-/// The TLS options of an extender. Data takes precedence over the file for the same item; everything is PEM.
+/// The TLS options of an extender. Data takes precedence over the file for the same item; all items are PEM.
 #[derive(Clone, Default)]
 pub struct ExtenderTlsOptions {
     /// Whether the server's certificate is not verified.
@@ -203,7 +203,7 @@ impl ExtenderClient {
             url: url.to_owned(),
             reason,
         };
-        // The client puts the address, its path included, before this.
+        // The client prepends the address, including its path.
         let request = http::Request::post(format!("/{verb}"))
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(http::header::ACCEPT, "application/json")

@@ -32,7 +32,7 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 28;
 /// The interval of pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// A connection that does not answer the probe for this long is given up.
+/// A connection that does not answer a ping within this time is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The identity of an HTTP/2 connection. Each answer has the identity of its connection as an extension.
@@ -114,7 +114,7 @@ struct SharedConnections<C: Service<Uri>> {
 /// The connection to the server.
 #[derive(Clone)]
 enum Link {
-    /// There is no connection.
+    /// No connection.
     None,
     Http2(SendRequest<Bytes>, ConnectionId),
     /// The server does not offer HTTP/2.
@@ -214,7 +214,7 @@ where
             Link::None => {}
         }
         let _connecting = self.connecting.lock().await;
-        // Another request may have made one meanwhile.
+        // Another request may have opened a connection in the meantime.
         let link = self.link().clone();
         match link {
             Link::General => return Ok(None),

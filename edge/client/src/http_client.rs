@@ -29,7 +29,7 @@ use tower::{BoxError, Service, ServiceExt};
 
 pub(crate) use crate::http2::{ConnectionId, HttpBody};
 
-/// The service that carries out requests.
+/// The service that sends requests.
 pub(crate) type HttpService =
     BoxCloneSyncService<Request<Full<Bytes>>, Response<HttpBody>, BoxError>;
 
@@ -171,7 +171,7 @@ where
     }
 }
 
-/// The address that is put before the path of each request.
+/// The address that is prepended to the path of each request.
 #[derive(Clone)]
 struct Base {
     scheme: Scheme,

@@ -197,7 +197,7 @@ impl Kubeconfig {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read or is no kubeconfig.
+    /// It cannot be read or is not a kubeconfig.
     pub(crate) fn read_from(path: &Path) -> Result<Self, KubeconfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| KubeconfigError::Read {
             path: path.to_owned(),
@@ -234,7 +234,7 @@ impl Kubeconfig {
         merged.ok_or(KubeconfigError::NotFound)
     }
 
-    /// Adds what another file has. The first file that names an entry wins.
+    /// Adds the entries of another file. The first file with an entry of a name takes precedence.
     fn merge(&mut self, other: Self) {
         fn add<T>(to: &mut Vec<T>, from: Vec<T>, name: fn(&T) -> &str) {
             for entry in from {

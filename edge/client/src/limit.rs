@@ -28,7 +28,7 @@ pub enum Lane {
     Write,
     /// Lists and watches.
     Read,
-    /// Conditions and nominations of pods, and everything else.
+    /// Conditions and nominations of pods, and all other requests.
     Status,
 }
 
@@ -139,7 +139,7 @@ impl LimitState {
     /// Releases requests while there are tokens. Returns the time of the next token; `None` if no request waits.
     fn hand_out(&mut self, now: Instant) -> Option<Instant> {
         loop {
-            // Requests that were given up do not count.
+            // Cancelled requests do not count.
             for lane in &mut self.waiting {
                 while lane.front().is_some_and(oneshot::Sender::is_closed) {
                     lane.pop_front();
@@ -261,7 +261,7 @@ struct Delays {
 }
 
 impl Delays {
-    /// Counts a delayed request. Returns what to log, if it is time to.
+    /// Counts a delayed request. Returns the values to log, if it is time.
     fn note(&mut self, waited: Duration, now: Instant) -> Option<(u64, Duration)> {
         self.requests += 1;
         self.longest = self.longest.max(waited);
@@ -344,7 +344,7 @@ mod tests {
         assert!(got.iter().sum::<usize>() <= 50 * 60 + 10, "{got:?}");
     }
 
-    /// A request that is given up costs no token.
+    /// A cancelled request costs no token.
     #[tokio::test(start_paused = true)]
     async fn a_request_that_was_given_up_does_not_count() {
         let limit = RateLimit::new(1.0, 1);

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 /// The proxy for a server.
 ///
 /// # Errors
-/// When it is no URL; the error begins with the name of the field or variable.
+/// It is not a URL; the error begins with the name of the field or variable.
 pub(crate) fn of(configured: Option<&str>, server: &Uri) -> Result<Option<Uri>, SettingError> {
     if let Some(url) = configured.filter(|url| !url.is_empty()) {
         return parse("proxy-url", url).map(Some);

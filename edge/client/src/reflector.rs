@@ -89,7 +89,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Returns whether there are no objects of the kind when listing it fails like this.
+    /// Returns whether the kind counts as empty when listing it fails with this error.
     fn is_met_by_none(self, error: &ApiError) -> bool {
         match self {
             Self::Essential => false,

@@ -257,7 +257,7 @@ pub fn get(resource: Resource, namespace: &str, name: &str) -> ApiRequest {
     )
 }
 
-/// Reads a path that is no object, such as one of a component's own port.
+/// Reads a path that is not an object, such as a path of a component's own port.
 pub fn get_path(path: &str) -> ApiRequest {
     ApiRequest::new(Method::GET, path.to_owned(), JSON, None)
 }
@@ -392,7 +392,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Percent-encodes everything but unreserved characters.
+/// Percent-encodes all characters except unreserved ones.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

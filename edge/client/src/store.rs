@@ -43,7 +43,7 @@ struct KnownStore {
 pub(crate) struct SeenStore {
     /// The number of replacements of the store.
     pub(crate) replaced: u64,
-    /// Its version; `None` where it is no number, or cannot be read.
+    /// Its version; `None` if it is not a number, or cannot be read.
     version: Option<u64>,
 }
 

@@ -159,7 +159,7 @@ impl Scripted {
     /// watch.
     ///
     /// # Panics
-    /// When there is no port.
+    /// No port is free.
     pub async fn start(answers: Vec<(u16, Value)>) -> Self {
         Self::speaking(Format::Json, answers).await
     }
@@ -167,7 +167,7 @@ impl Scripted {
     /// The same in this format, independently of the request. In protobuf, objects must name their kind.
     ///
     /// # Panics
-    /// When there is no port.
+    /// No port is free.
     pub async fn speaking(format: Format, answers: Vec<(u16, Value)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -176,7 +176,7 @@ impl Scripted {
             for (code, body) in answers {
                 let (mut stream, _) = listener.accept().await.expect("a connection");
                 let request = Request::read(&mut stream).await.expect("a request");
-                // A test may not care what was asked, and a client not wait for the answer.
+                // The test may not read the requests, and the client may not wait for the answer.
                 let _ = seen.send(request).await;
                 let (content_type, body) = written(format, &body);
                 let _ = answer_in(&mut stream, code, &content_type, &body, false).await;

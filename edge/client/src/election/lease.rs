@@ -27,7 +27,7 @@ pub trait Lock: Send + 'static {
         record: &ElectionRecord,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Replaces the record that was read or written last. Fails when it has changed meanwhile.
+    /// Replaces the record that was last read or written. Fails after a concurrent change.
     fn update(
         &mut self,
         record: &ElectionRecord,

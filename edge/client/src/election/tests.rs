@@ -4,7 +4,7 @@ use super::*;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
-/// A lease that several candidates share, and what befalls requests for it.
+/// A lease that several candidates share, and the faults of requests for it.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<State>>);
 
@@ -206,7 +206,7 @@ async fn a_leader_survives_an_outage_that_is_shorter_than_its_deadline() {
     assert_eq!(shared.record().transitions, 0);
 }
 
-/// Within a second, and with the fence closed before the lease is given back.
+/// Within a second, and with the fence closed before the lease is released.
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_is_taken_at_once() {
     let shared = Shared::default();

@@ -1,4 +1,4 @@
-//! Publishes what was handed in: several requests at a time, one at a time for each object.
+//! Publishes the submitted events: several requests at a time, one at a time for each object.
 
 use super::send::{EventApi, EventJob, JobEnd, deliver};
 use super::series::{Correlator, Write};
@@ -25,7 +25,7 @@ pub(super) struct WaitingEvent {
     pub(super) place: OwnedSemaphorePermit,
 }
 
-/// Publishes until all senders are dropped and everything is published.
+/// Publishes until all senders are dropped and all events are published.
 pub(super) async fn run(
     api: impl EventApi,
     instance: String,
@@ -161,7 +161,7 @@ impl Losses {
         });
     }
 
-    /// Logs what was lost since the last such line.
+    /// Logs the losses since the last such line.
     pub(super) fn notify(&self) {
         let PublishCounts {
             dropped,

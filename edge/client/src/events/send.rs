@@ -48,7 +48,7 @@ pub(super) struct JobEnd {
     pub(super) result: Result<(), ApiError>,
 }
 
-/// Sends what is to be sent, until it is there, is refused, or has taken too long.
+/// Sends a job until it succeeds, is refused, or exceeds its time.
 pub(super) async fn deliver(
     api: &impl EventApi,
     instance: &str,
@@ -63,7 +63,7 @@ pub(super) async fn deliver(
             break Ok(());
         };
         match &mut job.write {
-            // The event has expired meanwhile, or was never there: begin again.
+            // The event has expired or never existed: create it again.
             Write::Grow { name, .. } if error.is_not_found() => {
                 job.write = Write::Create(std::mem::take(name));
                 continue;

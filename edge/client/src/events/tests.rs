@@ -359,7 +359,7 @@ async fn who_asks_for_too_long_is_not_asked_again() {
     }
 }
 
-/// An event that waits for a retry delays the events of its own object and of no other.
+/// An event that waits for a retry delays only the events of its own object.
 #[tokio::test(start_paused = true)]
 async fn events_of_an_object_keep_their_order() {
     const REASONS: [&str; 4] = [

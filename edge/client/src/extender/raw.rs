@@ -153,7 +153,7 @@ fn locked<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
     map.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The JSON without `metadata.managedFields`; `None` when it is no object.
+/// The JSON without `metadata.managedFields`; `None` if it is not an object.
 fn trimmed(json: &[u8]) -> Option<ObjectJson> {
     type Fields<'a> = BTreeMap<Key<'a>, &'a RawValue>;
     #[derive(Deserialize, serde::Serialize, PartialEq, Eq, PartialOrd, Ord)]

@@ -97,7 +97,7 @@ impl ExtenderClient {
     /// The feasible nodes for the pod.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason for the missing answer.
     pub async fn filter(
         &self,
         verb: &str,
@@ -127,7 +127,7 @@ impl ExtenderClient {
     /// The scores of nodes for the pod, each from 0 to 10.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason for the missing answer.
     pub async fn prioritize(
         &self,
         verb: &str,
@@ -167,7 +167,7 @@ impl ExtenderClient {
     /// The candidate nodes for a preemption, and the victims on each.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason for the missing answer.
     pub async fn preempt(
         &self,
         verb: &str,

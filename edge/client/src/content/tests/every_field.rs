@@ -297,7 +297,7 @@ fn an_object_counts_whatever_a_field_contains() {
     );
 }
 
-/// Q-87b: of an object that is malformed, what identifies it and its node is read if it can be.
+/// Q-87b: the identity and the node of a malformed object are read if possible.
 #[test]
 fn what_identifies_a_malformed_object_is_read() {
     let message = Types::get().of_kind("v1", "Pod").expect("pods");

@@ -27,7 +27,7 @@ fn node_of(name: &str) -> (Object, Vec<u8>) {
     )
 }
 
-/// Only what a question may hold takes up memory.
+/// Only objects that a request may contain are kept.
 #[test]
 fn only_what_is_wanted_is_kept() {
     let nothing = WantedJson::default();
@@ -57,7 +57,7 @@ fn only_what_is_wanted_is_kept() {
     }
 }
 
-/// F-38: everything is there, but who wrote which field, which kube-scheduler leaves out as well.
+/// F-38: all fields are kept except managed fields, which kube-scheduler omits, too.
 #[test]
 fn all_there_is_to_know_is_kept() {
     let raw = RawObjects::new(WantedJson {

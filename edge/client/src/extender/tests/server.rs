@@ -1,4 +1,4 @@
-//! A small HTTP server that gives one answer to everything.
+//! A small HTTP server with one answer to all requests.
 
 use crate::testing::{self, Request};
 use serde_json::Value;
