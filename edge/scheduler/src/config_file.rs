@@ -80,7 +80,7 @@ impl ConfigStatus {
         status
     }
 
-    /// The status of a scheduler without `/configz`: `berth up` logs what it does with the file.
+    /// The status of a scheduler without `/configz`: `berth up` logs the results of reloads.
     pub(crate) fn unserved(config: &Config) -> Arc<Self> {
         Self::of(config.to_value())
     }

@@ -82,7 +82,7 @@ impl PageQuestion {
             let parts = query.split('&').filter_map(|part| part.split_once('='));
             let found = parts.into_iter().find(|(key, _)| *key == name);
             let mut value = found.map(|(_, value)| decoded(value)).unwrap_or_default();
-            // A long text is no search; it is dropped instead of compared with every name.
+            // A long text is not a useful search; it is dropped instead of compared with every name.
             if value.len() > SEARCH_LEN_MAX * 2 {
                 value.clear();
             }

@@ -1,5 +1,5 @@
-//! The reference pages `flags.md`, `versions.md` and `metrics.md` of `docs/use/reference`, made from the tables in the
-//! code.
+//! The reference pages `flags.md`, `versions.md` and `metrics.md` of `docs/use/reference`, generated from the tables in
+//! the code.
 //!
 //! `BERTH_WRITE_DOCS=1 cargo test -p berth-edge docs` writes them; without the variable the tests compare.
 

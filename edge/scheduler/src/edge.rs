@@ -1,4 +1,4 @@
-//! The runtime of the scheduler's edge: one thread for everything that speaks to the network.
+//! The runtime of the scheduler's edge: one thread for all network I/O.
 //!
 //! A decision takes microseconds, so most of the CPU time of a scheduler is the cost of waking threads: each pod causes
 //! a few messages, and each message that arrives alone wakes a thread. The edge is therefore one thread, which pauses

@@ -1,8 +1,8 @@
 //! The log: klog's text format or JSON, with klog's verbosity levels.
 //!
 //! The core hands over its lines ([`write`]). The edge logs through `tracing`: errors, warnings and `info!` are always
-//! logged; `debug!` counts as level 4 and `trace!` as level 6, unless the event has a field `v` of its own:
-//! `debug!(v = 2, kind = "pods", "listed")`.
+//! logged; `debug!` counts as level 4 and `trace!` as level 6, unless the event has a field `v`: `debug!(v = 2, kind =
+//! "pods", "listed")`.
 //!
 //! | level | what |
 //! |---|---|
@@ -55,7 +55,7 @@ pub struct LogOptions {
     pub verbosity: Option<Level>,
     /// The verbosity of single source files.
     pub(crate) vmodule: VModule,
-    /// Errors go to standard error and everything else to standard output.
+    /// Errors are written to standard error and all other lines to standard output.
     pub(crate) split_stream: bool,
     /// With `split_stream`, how many bytes for standard output are buffered.
     pub(crate) info_buffer_bytes: usize,
@@ -152,7 +152,7 @@ fn verbosity() -> Level {
     Level(VERBOSITY.load(Ordering::Relaxed))
 }
 
-/// Writes what is buffered.
+/// Writes the buffered lines.
 pub fn flush() {
     sink::flush();
 }
@@ -190,7 +190,7 @@ impl Logger {
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
         let level = *metadata.level();
         if level <= tracing::Level::WARN {
-            // The client library repeats as errors what the client reports itself.
+            // The client library logs errors that the client also reports.
             return !metadata.target().starts_with("kube_client");
         }
         if self.is_quiet {

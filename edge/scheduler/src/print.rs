@@ -79,7 +79,7 @@ pub fn remark(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// The name under which the program was started: a scheduler with plugins of one's own has one of its own.
+/// The name of the program: a scheduler with custom plugins has its own name.
 pub fn program() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| name_of(std::env::args_os().next().as_deref()))

@@ -135,7 +135,7 @@ pub async fn of_server(transport: &Transport, asking: AskingInterval) -> Chosen 
             }
             Ok(Err(error)) => {
                 let code = error.code();
-                // A client error does not pass by itself; a server that is busy may answer later.
+                // A client error is permanent; a busy server may answer later.
                 may_pass = !code.is_some_and(|code| (400..500).contains(&code) && code != 429);
                 error.to_string()
             }

@@ -145,7 +145,7 @@ pub(crate) fn core_options(
 /// The connections of a scheduler: to the same server, each with its own limit on requests.
 #[derive(Clone)]
 pub(crate) struct Clients {
-    /// For lists, watches and everything that scheduling writes.
+    /// For lists, watches and all writes of scheduling.
     pub(crate) api: Transport,
     /// For events.
     pub(crate) events: Transport,
@@ -174,7 +174,7 @@ struct Exports {
 }
 
 impl Runner {
-    /// Starts everything within the current runtime, except watching and scheduling.
+    /// Starts all parts within the current runtime, except watching and scheduling.
     ///
     /// # Errors
     /// When the profiles are wrong or no thread can be had.
@@ -296,7 +296,7 @@ impl Runner {
         Explainer::new(self.probe())
     }
 
-    /// Resolves when the core has ended without being asked to: a bug.
+    /// Resolves when the core has ended unexpectedly: a bug.
     pub(crate) async fn ended(&mut self) {
         let _ = (&mut self.ended).await;
     }
@@ -514,7 +514,7 @@ impl crate::serve::Probe for Explainer {
     }
 }
 
-/// Times what the core does, for its metrics.
+/// Measures durations of the core for its metrics.
 struct SinceStart(Instant);
 
 impl Stopwatch for SinceStart {

@@ -40,10 +40,10 @@ use tokio::sync::watch;
 const ELECTION_OF_UP: (GoDuration, GoDuration) =
     (GoDuration::from_secs(120), GoDuration::from_secs(90));
 
-/// Does what the flags request: runs until asked to stop, or only prints, writes or checks.
+/// Runs the command line: schedules until it is stopped, or only prints, writes or checks.
 ///
 /// # Errors
-/// When something cannot be had at the start, the leader lease is lost, or the core has ended by itself.
+/// A resource is unavailable at the start, the leader lease is lost, or the core has ended unexpectedly.
 pub fn run(flags: Flags, registry: Registry) -> Result<(), CommandFailure> {
     edge::run(scheduled(flags, registry))
 }
@@ -111,7 +111,7 @@ async fn scheduled(flags: Flags, registry: Registry) -> Result<(), CommandFailur
             Some(tasks::spawn(following))
         }
     };
-    // JSON is read by programs, which find everything in the log.
+    // JSON is read by programs, which find all information in the log.
     let is_text = flags.logs.logging_format.value == LogFormat::Text;
     if is_text {
         print_line!("scheduling  {}", scheduling.server)?
@@ -402,7 +402,7 @@ impl Scheduling {
     /// Connects and starts. `master` replaces the server of the kubeconfig unless it is empty.
     ///
     /// # Errors
-    /// When there is no usable kubeconfig.
+    /// There is no usable kubeconfig.
     pub async fn start(
         options: &RunOptions,
         master: &str,
@@ -521,7 +521,7 @@ impl Scheduling {
             .map(|election| election.status.clone())
     }
 
-    /// Schedules when this process becomes the leader. Resolves when it cannot go on.
+    /// Schedules when this process becomes the leader. Resolves when it cannot continue.
     pub async fn failed(&mut self) -> CommandFailure {
         if let Some(election) = &mut self.election {
             let status = &mut election.status;
@@ -591,7 +591,7 @@ fn became_leader(lease: &LeaseName, identity: &str) -> Event {
     }
 }
 
-/// The core has ended without being asked to.
+/// The core has ended unexpectedly.
 fn ended() -> CommandFailure {
     CommandFailure::Environment(
         "the scheduler has ended unexpectedly, which is a bug; see the log above and report it"

@@ -41,7 +41,7 @@ pub trait Probe: Send + Sync + 'static {
     fn dashboard(&self, _question: PageQuestion) -> impl Future<Output = Option<Value>> + Send {
         async { None }
     }
-    /// The answer of a path below `/explain`; `None` when there are no explanations.
+    /// The answer of a path below `/explain`; `None` without explanations.
     fn explain(&self, _path: &str) -> impl Future<Output = Option<Explained>> + Send {
         std::future::ready(None)
     }
@@ -105,7 +105,7 @@ pub async fn serve(listener: TcpListener, probe: Arc<impl Probe>) {
                 .header_read_timeout(Duration::from_secs(5))
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
-            // A client that reads slowly must not keep its place for ever.
+            // A slow client must not occupy its connection forever.
             if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(30), served).await {
                 tracing::debug!(%error, "a connection to the metrics port broke");
             }

@@ -65,7 +65,7 @@ pub(crate) struct SecurePort {
 }
 
 impl SecurePort {
-    /// Binds the port and reads everything that the flags name; `None` when serving is disabled.
+    /// Binds the port and reads all files of the flags; `None` if serving is disabled.
     ///
     /// # Errors
     /// When the port is taken, or a file or kubeconfig cannot be used.

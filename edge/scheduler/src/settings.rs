@@ -30,7 +30,7 @@ impl Settings {
     /// The settings of a command line. `usual` is the release unless `--emulated-version` names one.
     ///
     /// # Errors
-    /// Lists everything that is wrong with it and with the configuration file.
+    /// Lists all its faults and the faults of the configuration file.
     pub(crate) fn resolve(
         flags: &Flags,
         registry: &Registry,
@@ -131,7 +131,7 @@ pub(crate) fn kubeconfig(flags: &Flags) -> Option<String> {
 /// both.
 ///
 /// # Errors
-/// Lists everything that is wrong, each with its path.
+/// Lists all faults, each with its path.
 pub(crate) fn config_of_file(
     flags: &Flags,
     (path, text): (&Path, &str),
@@ -164,7 +164,7 @@ pub fn read_text(path: &Path) -> Result<String, CommandFailure> {
 /// Reads a configuration file and checks all of it, the plugins' arguments too. Returns the warnings about it.
 ///
 /// # Errors
-/// Lists everything that is wrong, each with its path.
+/// Lists all faults, each with its path.
 pub fn read_config(
     path: &Path,
     features: FeatureGates,
@@ -178,7 +178,7 @@ pub fn read_config(
 /// Checks the text of a configuration file, the plugins' arguments too. Returns the warnings about it.
 ///
 /// # Errors
-/// Lists everything that is wrong with it.
+/// Lists all its faults.
 pub(crate) fn config_of_text(
     (path, text): (&Path, &str),
     features: FeatureGates,

@@ -115,7 +115,7 @@ impl Shadow {
         times.chain(self.preemptions.next_look()).min()
     }
 
-    /// Compares what a change shows of the other scheduler, before the core receives it.
+    /// Compares the visible decisions of the other scheduler in a change, before the core receives it.
     pub(crate) fn before(&mut self, scheduler: &mut Scheduler, change: &ClusterChange, now: Time) {
         self.preemptions.note_victim(scheduler, change, now);
         let ClusterChange::Applied(Object::Pod(new)) = change else {
@@ -159,7 +159,7 @@ impl Shadow {
         }
     }
 
-    /// Compares again what differed before.
+    /// Compares differing decisions again.
     pub(crate) fn look_again(&mut self, scheduler: &mut Scheduler, now: Time) {
         self.preemptions.look(&self.shared, now);
         for _ in 0..self.open.len() {
@@ -177,7 +177,7 @@ impl Shadow {
             let waiting = pod.filter(|pod| !pod.is_assigned() && !pod.is_terminating());
             let message = waiting.as_ref().and_then(|pod| unschedulable(pod));
             let (Some(pod), Some(message)) = (&waiting, message) else {
-                // It was bound, deleted or gated meanwhile: the other scheduler has decided again.
+                // It was bound, deleted or gated in the meantime: the other scheduler has decided again.
                 self.shared.update(|report| report.resolved_later());
                 continue;
             };

@@ -3,9 +3,9 @@
 use crate::exit::CommandFailure;
 use std::time::Duration;
 
-/// The time that a clean stop may take before what is left over is not waited for any more.
+/// The time limit of a clean stop, after which remaining tasks are dropped.
 pub const STOP_PATIENCE: Duration = Duration::from_millis(1_500);
-/// The same for a scheduler of a real cluster, which gives back its lease over a network that may be slow.
+/// The limit for a scheduler of a real cluster, which releases its lease over a possibly slow network.
 pub(crate) const SCHEDULER_STOP_PATIENCE: Duration = Duration::from_secs(8);
 /// The process ends this long after its shutdown limit, even if something still runs: a blocked thread, memory being
 /// freed.

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// The number of times that a batch is sent before it is given up.
+/// The maximum number of attempts to send a batch.
 const TRIES: u32 = 4;
 /// The pause after the first failure. It doubles.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! The flags of `berth scheduler`, in one table: type, default, effect and help text of each.
 //!
-//! All of kube-scheduler 1.36's are there, with its names, types and defaults, and a few of Berth's own. The table
-//! makes the command line, `/flagz` and `docs/use/reference/flags.md`.
+//! The table contains all flags of kube-scheduler 1.36, with its names, types and defaults, and a few of Berth's own.
+//! The command line, `/flagz` and `docs/use/reference/flags.md` are derived from it.
 
 use super::value::{
     Bytes, Curves, GateList, LabelValues, Level, LogFormat, NamedCertKey, VModule, VersionFlag,

@@ -13,7 +13,7 @@ fn entry(line: &str) -> (String, String) {
     (name.to_owned(), kind.to_owned())
 }
 
-/// Every flag of kube-scheduler is there with its type, and what is more is in a section of its own.
+/// Every flag of kube-scheduler exists with its type, and additional flags are in a separate section.
 #[test]
 fn the_flags_are_kube_schedulers() {
     let expected: BTreeMap<String, String> = REFERENCE.lines().map(entry).collect();

@@ -24,7 +24,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Writes everything to standard error or, when split, only errors.
+    /// Writes all lines to standard error or, when split, only errors.
     pub(super) fn new(is_split: bool, buffer_bytes: usize, flush_frequency: Duration) -> Self {
         let is_buffered = is_split && buffer_bytes > 0;
         if is_split {
@@ -59,7 +59,7 @@ impl Sink {
     }
 }
 
-/// Writes what is buffered.
+/// Writes the buffered lines.
 pub(super) fn flush() {
     if let Some(info) = INFO.get() {
         let mut info = info.lock().unwrap_or_else(PoisonError::into_inner);

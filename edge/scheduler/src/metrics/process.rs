@@ -1,4 +1,4 @@
-//! The process as Linux shows it in `/proc`. Elsewhere there are no such metrics.
+//! The process as Linux shows it in `/proc`. Other systems have no such metrics.
 
 use super::EdgeMetric;
 
@@ -7,7 +7,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// The number for `unlimited`: the greatest number of 64 bits.
 const UNLIMITED: f64 = 18_446_744_073_709_551_615.0;
 
-/// Reads what can be read now.
+/// Reads the available values.
 pub(super) fn read() -> Vec<(EdgeMetric, f64)> {
     let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let mut values = Vec::new();

@@ -160,7 +160,7 @@ fn write_request_to(resource: Resource, write: &Write) -> ApiRequest {
     let object = write.object();
     let (namespace, name) = (&object.namespace, &object.name);
     let mut preconditions = Map::new();
-    // The preconditions make the API server reject a write that was decided from another version.
+    // The preconditions make the API server reject a write that was based on another version.
     for (field, value) in [
         ("uid", Some(write.uid())),
         ("resourceVersion", write.resource_version()),

@@ -32,7 +32,7 @@ pub(super) struct Edge {
     pub(super) publisher: EventPublisher,
     /// The number of calls in flight is limited by the dispatcher.
     pub(super) work: mpsc::UnboundedSender<EdgeWork>,
-    /// The pauses of the thread that carries out the work, if it has any.
+    /// The pauses of the thread that performs the work, if it has any.
     pub(super) pauses: Option<Arc<Pauses>>,
     pub(super) ready: Arc<AtomicBool>,
     /// The destination of traces of attempts, if they are on.
@@ -193,7 +193,7 @@ impl Core {
         self.carry_out(calls, jobs);
     }
 
-    /// Takes in what waits, up to a limit.
+    /// Applies waiting inputs, up to a limit.
     fn take_waiting(&mut self) -> NextTurn {
         for _ in 0..INPUTS_PER_POD {
             match self.inputs.waiting() {

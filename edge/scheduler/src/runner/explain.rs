@@ -230,7 +230,7 @@ impl Explainer {
             return unknown();
         };
         let is_enough = |copy: &&Copied<Snapshot>| {
-            // A recent copy that has everything that the facts name is used again.
+            // A recent copy that contains all necessary objects is reused.
             !copy.pause(copies.now()).is_zero() && is_enough(&copy.value, &facts)
         };
         // The facts and the copy must be of the same moment, so both are read again.

@@ -127,8 +127,8 @@ impl Feed {
         all
     }
 
-    /// Watches these kinds, too, and keeps JSON in `raw`. If that needs other watches, everything is listed again;
-    /// returns the number of kinds that are not listed yet.
+    /// Watches these kinds, too, and keeps JSON in `raw`. If that requires other watches, all kinds are listed again.
+    /// Returns the number of unlisted kinds.
     pub(super) fn follow(
         &mut self,
         kinds: &WatchedKinds,

@@ -67,7 +67,7 @@ impl Inputs {
     }
 }
 
-/// Passes on what waits, all of it together.
+/// Passes on all waiting inputs together.
 async fn gather(mut waiting: mpsc::Receiver<CoreInput>, batches: mpsc::Sender<Vec<CoreInput>>) {
     loop {
         let mut batch = Vec::new();
@@ -117,7 +117,7 @@ pub(super) async fn carry_out(
 mod tests {
     use super::*;
 
-    /// Everything that is sent before the gathering task has its turn is one batch. The sender learns that the core has
+    /// Inputs that are sent before the gathering task runs are one batch. The sender is notified when the core has
     /// ended.
     #[tokio::test]
     async fn inputs_that_come_together_reach_the_core_together() {

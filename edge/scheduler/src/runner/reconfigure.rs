@@ -1,4 +1,4 @@
-//! A running scheduler takes over another configuration.
+//! Applies another configuration to a running scheduler.
 //!
 //! Everything that can fail happens first: the profiles are built, the extenders set up. Kinds that only the new plugins
 //! read, and objects that only the new extenders are asked with, are listed before the core decides with them.

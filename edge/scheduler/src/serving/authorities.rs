@@ -19,7 +19,7 @@ const CONFIG_MAPS: Resource = Resource {
     plural: "configmaps",
 };
 
-/// Authorities as PEM, with what checks certificates against them.
+/// Authorities as PEM, with their verifier of certificates.
 #[derive(Default)]
 struct Bundle {
     pem: Vec<u8>,

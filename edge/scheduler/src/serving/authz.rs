@@ -15,7 +15,7 @@ const SUBJECT_ACCESS_REVIEWS: Resource = Resource {
     version: "v1",
     plural: "subjectaccessreviews",
 };
-/// The group that may do everything.
+/// The group with all permissions.
 const PRIVILEGED_GROUP: &str = "system:masters";
 
 /// The decision about a request.
@@ -37,7 +37,7 @@ pub(super) struct Authorizer {
 }
 
 impl Authorizer {
-    /// Sets up authorization. `client` reviews requests; without it only what needs no review is allowed.
+    /// Creates the authorizer. `client` reviews requests; without it only requests that need no review are allowed.
     pub(super) fn new(flags: &AuthorizationFlags, client: Option<Transport>) -> Self {
         let ttl = |given: berth_api::GoDuration| given.as_duration();
         Self {
@@ -49,7 +49,7 @@ impl Authorizer {
         }
     }
 
-    /// Returns whether a user may do this with a path. `verb` is in lower case.
+    /// Returns whether a user has the permission for a path. `verb` is in lower case.
     ///
     /// # Errors
     /// When the API server does not answer.

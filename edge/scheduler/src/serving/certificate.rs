@@ -56,10 +56,10 @@ impl fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Reads or makes the certificates that the flags name.
+    /// Reads or generates the certificates of the flags.
     ///
     /// # Errors
-    /// When a file cannot be read or written, or is no certificate or key.
+    /// A file cannot be read or written, or is not a certificate or key.
     pub(super) fn new(
         flags: &ServingFlags,
         provider: Arc<CryptoProvider>,

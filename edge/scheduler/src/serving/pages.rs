@@ -212,7 +212,7 @@ impl Pages {
         listed.into_iter().filter(is_served).collect()
     }
 
-    /// The notes for operators about the state: leadership, and what is switched off.
+    /// The notes for operators about the state: leadership, and disabled parts.
     fn notes(&self) -> Vec<(&'static str, String)> {
         let mut notes = Vec::new();
         let leads = match &self.shown.election {

@@ -45,7 +45,7 @@ pub(super) fn not_acceptable(message: &str) -> PageAnswer {
     answer(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, false)
 }
 
-/// The server failed to check whether the sender may do this.
+/// The server failed to check the permission of the sender.
 pub(super) fn internal_error(path: &str, reason: &str) -> PageAnswer {
     let message = format!("Internal Server Error: {path:?}: {reason}");
     answer(

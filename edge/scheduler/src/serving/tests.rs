@@ -233,7 +233,7 @@ impl Port {
         stream.write_all(head.as_bytes()).await.expect("a request");
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
-        // Only CBOR is no text.
+        // Only CBOR is not text.
         let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         Got {
@@ -291,7 +291,7 @@ async fn without_a_cluster_only_the_open_paths_are_answered() {
     port.serving.stop().await;
 }
 
-/// Tokens are reviewed, and so is what their users do. Both answers are cached.
+/// Tokens and the permissions of their users are reviewed. Both answers are cached.
 #[tokio::test]
 async fn tokens_and_access_are_reviewed_once() {
     let scratch = Scratch::new();
@@ -612,7 +612,7 @@ async fn flags_of_tls_that_cannot_be_are_refused() {
             _ => panic!("{arguments:?} is accepted"),
         }
     }
-    // A setting that only some clients would miss gives a warning.
+    // A setting that affects only some clients causes a warning.
     let flags = flags_of(&[
         "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA",
         "--tls-curve-preferences=29,25",

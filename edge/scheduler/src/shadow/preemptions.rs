@@ -31,7 +31,7 @@ struct Open {
     pod: String,
     priority: i32,
     node: Str,
-    /// The preemptions that Berth would do on that node, and on the node of its own choice.
+    /// Berth's preemptions on that node, and on the node that it selects.
     there: Preempted,
     chosen: Preempted,
 }

@@ -302,7 +302,7 @@ fn configured(spec: ExtenderSpec) -> Extenders {
     Extenders::new([extender])
 }
 
-/// The start of a shadow states what it leaves out.
+/// At its start, a shadow logs the parts that it does not compare.
 #[test]
 fn a_line_for_each_extender_states_what_is_left_out() {
     let spec = |filters, prioritizes, preempts| ExtenderSpec {

@@ -30,7 +30,7 @@ pub struct WaitingFilter {
     pub limit: usize,
 }
 
-/// The owner; for pods without one, what they wait for.
+/// The owner; for pods without an owner, their reasons.
 #[derive(PartialEq, Eq, Hash)]
 struct RowKey<'a> {
     namespace: &'a str,

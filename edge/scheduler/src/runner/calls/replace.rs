@@ -10,7 +10,7 @@ use berth_client::{ApiError, Transport, request};
 use berth_framework::write::{Action, RawField, Write};
 use serde_json::Value;
 
-/// The number of times that an object is read again because another client has written it meanwhile.
+/// The maximum number of reads of an object after concurrent writes.
 const ATTEMPTS_MAX: u32 = 5;
 
 /// Makes the write. `raw` are the values in its body that are written byte for byte.
@@ -125,7 +125,8 @@ mod tests {
         write.keeping_bytes([])
     }
 
-    /// PL-179: the object is replaced by itself with the change, in protobuf; its configuration is the same bytes.
+    /// PL-179: the object is replaced with the change applied to its protobuf; the bytes of its configuration are
+    /// unchanged.
     #[tokio::test]
     async fn an_object_is_replaced_with_its_own_bytes() {
         let put = format!("PUT {CLAIM}");

@@ -1,7 +1,7 @@
 //! Reads the objects of a watch for the core, also with invalid fields.
 //!
-//! A value that cannot be read counts as absent. A pod on a node whose identity cannot be read is replaced by one that
-//! keeps its node from other pods, because what it holds there is not known.
+//! An unreadable value counts as absent. A pod on a node with an unreadable identity is replaced by a pod that keeps
+//! its node from other pods, because its resources are unknown.
 
 use berth_api::{Kind, Object, ObjectMeta, PartialObject, Pod};
 use berth_client::content::{DecodeError, Payload};
@@ -38,7 +38,7 @@ impl ObjectReader {
     /// Reads an object. Fields that cannot be read are logged once.
     ///
     /// # Errors
-    /// When it is not known which object it is, and the object is no pod on a node.
+    /// The object cannot be identified, and is not a pod on a node.
     pub(super) fn read(&self, object: Payload<'_>) -> Result<Object, DecodeError> {
         let partial = object.partly_of_kind(self.kind)?;
         if partial.is_identified() {
