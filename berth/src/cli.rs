@@ -284,7 +284,7 @@ pub(crate) enum Explained {
         #[arg(long)]
         when: bool,
     },
-    /// Explain why a group of pods has not started, for how many pods there is room, and with which changes it can
+    /// Explain why a group of pods has not started, the number of pods with room, and the changes with which it can
     /// start
     #[command(alias = "podgroups", alias = "pg")]
     Podgroup {

@@ -78,7 +78,7 @@ impl Folder {
     /// The folder of this name. It need not exist.
     ///
     /// # Errors
-    /// When there is no state directory.
+    /// There is no state directory.
     pub(crate) fn of(name: &ClusterName) -> Result<Self, CommandFailure> {
         let path = root()?.join("clusters").join(name.as_str());
         Ok(Self {
@@ -108,7 +108,7 @@ impl Folder {
 
     /// Returns whether a process runs the cluster.
     pub(crate) fn is_running(&self) -> bool {
-        // Taking the lock for a moment would make a cluster that starts at that moment fail; sharing it does less.
+        // An exclusive lock would make a cluster that starts at the same moment fail; a shared lock does not.
         match File::open(self.path.join(LOCK)) {
             Ok(lock) => matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)),
             Err(_) => false,

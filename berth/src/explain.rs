@@ -1,5 +1,5 @@
-//! `berth explain`: asks a running scheduler why a pod or a group of pods is pending, why a pod is on its node, what a
-//! node has left, and what the queue waits for.
+//! `berth explain`: asks a running scheduler why a pod or a group of pods is pending, why a pod is on its node, which
+//! resources of a node are free, and why pods wait in the queue.
 
 mod leases;
 
@@ -162,7 +162,7 @@ impl AskedScheduler {
         })
     }
 
-    /// The namespace of what is asked about, unless its name contains one.
+    /// The namespace of the explained object, unless its name contains one.
     fn namespace<'a>(&'a self, args: &'a ExplainArgs) -> &'a str {
         let given = args.namespace.as_deref();
         given.unwrap_or(&self.component.namespace)
@@ -180,8 +180,8 @@ impl AskedScheduler {
         show(args, &answer, text::group)
     }
 
-    /// Adds which field managers set the gates, and what other components report about the pod. The scheduler keeps
-    /// neither, so they are read from the API server, with the rights of the caller.
+    /// Adds the field managers that set the gates, and the reports of other components about the pod. The scheduler
+    /// keeps neither, so they are read from the API server, with the permissions of the caller.
     async fn add_managers(&self, answer: &mut PodAnswer) {
         let has_gates = answer.gates.iter().any(|gate| gate.is_scheduling_gate);
         let Some(kubeconfig) = self.component.kubeconfig.clone().filter(|_| has_gates) else {
@@ -309,8 +309,8 @@ fn managers(gates: &mut [Gate], pod: &Value) {
     }
 }
 
-/// Adds what components other than the scheduler report about the pod, the latest event first. Events that name a gate
-/// are listed for that gate, the others for every gate that no event names.
+/// Adds the events of components other than the scheduler about the pod, the latest first. Events that name a gate are
+/// listed for that gate, other events for every gate that no event names.
 fn add_events(gates: &mut [Gate], list: &Value, scheduler: &str) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let first = |event: &Value, pointers: &[&str]| {

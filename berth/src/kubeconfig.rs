@@ -1,5 +1,4 @@
-//! The kubeconfig of the user: the entries of a named cluster are added to it and removed from it, and everything else
-//! in it stays.
+//! The kubeconfig of the user: the entries of a named cluster are added and removed; all other entries stay.
 
 use berth_apiserver::{RunningServer, replace_private_file};
 use berth_edge::exit::CommandFailure;
@@ -46,7 +45,7 @@ impl KubeconfigEntry {
 /// The file to which a cluster is added: the first file of KUBECONFIG, or ~/.kube/config.
 ///
 /// # Errors
-/// When there is no home directory.
+/// There is no home directory.
 pub(crate) fn default_path() -> Result<PathBuf, CommandFailure> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let mut listed = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty());
@@ -68,7 +67,7 @@ pub(crate) fn add(path: &Path, entry: &KubeconfigEntry) -> Result<(), CommandFai
     change(path, |config| put(config, entry))
 }
 
-/// Removes the entries of a cluster. It is no error that there are none.
+/// Removes the entries of a cluster; missing entries are not an error.
 ///
 /// # Errors
 /// When the file cannot be read or written.

@@ -32,7 +32,7 @@ use cli::Command;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// A cluster within this process, for tests: control plane, simulated nodes and the scheduler, on threads of their own.
+/// A cluster within this process, for tests: control plane, simulated nodes and the scheduler, on their own threads.
 ///
 /// The crate `berth-test` is the documented way to use it.
 pub mod embedded {

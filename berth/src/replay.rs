@@ -33,7 +33,7 @@ const PASSES_MAX: usize = 4;
 /// Replays a recording.
 ///
 /// # Errors
-/// When there is no recording, it is damaged, or the core decides differently.
+/// There is no recording, it is damaged, or the core decides differently.
 pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), CommandFailure> {
     let all = runs(&args.dir).map_err(CommandFailure::usage)?;
     let run = chosen(&all, args.run)?;
@@ -159,7 +159,7 @@ impl Follow for ReplayReport<'_> {
     }
 }
 
-/// Lets a modelled scheduler take over a recorded configuration.
+/// Applies a recorded configuration to a modelled scheduler.
 fn take_over(scheduler: &mut Scheduler, configuration: &str, registry: &Registry, now: Time) {
     let features = *scheduler.features();
     let taken_over = recorded_reconfiguration(configuration, features, registry).and_then(|new| {
@@ -196,7 +196,7 @@ fn explained(
     };
     match what {
         ExplainedAt::Pod(namespace, name) => {
-            // Only what the scheduler knew at that time can be explained.
+            // Only the knowledge of the scheduler at that time can be explained.
             let facts = PodFacts::take(scheduler, namespace, name);
             let facts = facts.ok_or_else(|| unknown(format!("pod {namespace}/{name}")))?;
             let answer = explain_pod(&mut Snapshot::take(scheduler, at), &facts);

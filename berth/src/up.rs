@@ -95,7 +95,7 @@ impl ClusterPlace {
 /// Runs until asked to stop.
 ///
 /// # Errors
-/// When a file is wrong, something cannot be had at the start, or the core has ended by itself.
+/// A file is invalid, a resource is unavailable at the start, or the core has ended unexpectedly.
 pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandFailure> {
     // All faults of the input are reported before any component starts.
     let documents = manifest::read_all(&args.all_files())?;
@@ -172,7 +172,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
     outcome.map(drop)
 }
 
-/// Applies the files, waits for what they describe if that is asked for, and prints what runs.
+/// Applies the files, waits for their objects if requested, and prints the running components.
 ///
 /// # Errors
 /// When a file is not accepted, an object is not available in time, or the output is not read any more.

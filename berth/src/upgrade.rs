@@ -22,7 +22,7 @@ struct PodDifference {
     pod: String,
     present: String,
     other: String,
-    /// The changes that make the difference; empty if only several changes together do.
+    /// The responsible changes; empty if only several changes together are responsible.
     causes: Vec<ReleaseChange>,
 }
 
@@ -128,7 +128,7 @@ impl Preview {
             for cause in &pod.causes {
                 let _ = writeln!(text, "    {}", cause.title());
             }
-            // No single change makes the difference for this pod.
+            // No single change is responsible for this pod.
             if pod.causes.is_empty() {
                 let _ = writeln!(text, "    several changes together");
             }

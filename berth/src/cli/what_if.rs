@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArgs {
     /// Changes: objects to add, fields of objects to change, objects to delete (annotation berth.dev/what-if: delete),
-    /// a KubeSchedulerConfiguration. - is standard input; a directory stands for its files
+    /// a KubeSchedulerConfiguration. - is standard input; for a directory, all its files are read
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Vec<PathBuf>,
     /// Read the cluster from files in the format of kubectl get -o yaml instead of from its API; - is standard input

@@ -1,4 +1,4 @@
-//! The files of the command line: traces, nodes, and what is added and removed.
+//! The inputs of the command line: traces, nodes, additions and removals.
 
 use super::{Input, cluster, priorities, recording};
 use crate::cli::SimulateArgs;
@@ -21,7 +21,7 @@ const NODES_MAX: u32 = 1_000_000;
 /// The zones of nodes of a number, as `berth up` has them.
 const ZONES: [&str; 3] = ["berth-a", "berth-b", "berth-c"];
 
-/// Reads everything that the command line names.
+/// Reads all inputs of the command line.
 ///
 /// # Errors
 /// When a file cannot be read or is wrong.
@@ -165,7 +165,7 @@ fn trace_of(file: &Path, input: &mut Input) -> Result<Trace, CommandFailure> {
     Ok(trace)
 }
 
-/// Returns whether the first line of a text has the names of columns, and is no YAML.
+/// Returns whether the first line of a text has the names of columns, and is not YAML.
 fn begins_as_csv(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_start);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
@@ -317,7 +317,7 @@ fn remove_nodes(trace: &mut Trace, removed: &str) -> Result<(), CommandFailure> 
     Ok(())
 }
 
-/// Nodes alike become nodes of their own.
+/// Makes separate nodes of equal nodes.
 fn separate(trace: &mut Trace) {
     let nodes = std::mem::take(&mut trace.nodes);
     for node in nodes {

@@ -27,7 +27,7 @@ struct SeenPod {
     removed: BTreeMap<berth_api::Str, Time>,
 }
 
-/// Controllers put these taints on nodes that are not ready, and remove them; new nodes have some.
+/// The prefix of taints that controllers set on new and unready nodes, and remove again.
 const TAINTS_OF_CONDITIONS: &str = "node.kubernetes.io/";
 
 /// A node of a recording.
@@ -51,7 +51,7 @@ struct Seen {
 /// Reads the last run of a recording, with its options.
 ///
 /// # Errors
-/// When there is no recording, or it is damaged.
+/// There is no recording, or it is damaged.
 pub(super) fn read(dir: &Path, input: &mut Input) -> Result<(), CommandFailure> {
     let all = runs(dir).map_err(CommandFailure::usage)?;
     let run = chosen(&all, None)?;

@@ -24,7 +24,7 @@ const PAGE: u32 = 500;
 /// it are read that end in .yaml, .yml or .json.
 ///
 /// # Errors
-/// When a file cannot be read, or is too large, or is no YAML or JSON.
+/// A file cannot be read, is too large, or is not YAML or JSON.
 pub(super) fn documents(file: &Path) -> Result<Vec<Document>, CommandFailure> {
     if file.as_os_str() == "-" {
         let text = text_of("standard input", std::io::stdin().lock())?;
@@ -65,7 +65,7 @@ fn parse(shown: &str, text: &str) -> Result<Vec<Document>, CommandFailure> {
     berth_core::documents(shown, text).map_err(refusal)
 }
 
-/// Lists everything that the scheduler reads. Returns the release of the API server.
+/// Lists all kinds that the scheduler reads. Returns the release of the API server.
 pub(super) async fn list_all(
     args: &WhatIfArgs,
     cluster: &mut ClusterObjects,
@@ -134,8 +134,8 @@ pub(super) async fn list_all(
     Ok(release)
 }
 
-/// The objects that the scheduler does not read and new pods depend on: resource, API version, kind, and what is
-/// missing without it.
+/// The kinds that the scheduler does not read and new pods depend on: resource, API version, kind, and the missing
+/// effect without it.
 const OTHERS: [(Resource, &str, &str, &str); 4] = [
     (
         Resource {

@@ -16,7 +16,7 @@ use std::path::Path;
 /// Reads the cluster at a moment. Returns the options of the recorded scheduler and the time of the last input.
 ///
 /// # Errors
-/// When there is no recording, or it is damaged before the moment.
+/// There is no recording, or it is damaged before the moment.
 pub(super) fn read(
     dir: &Path,
     run: Option<u64>,

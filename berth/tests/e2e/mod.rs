@@ -1,7 +1,7 @@
-//! A cluster of its own for each test: the command as a child process, and the tools that talk to it.
+//! A separate cluster for each test: the command as a child process, and the tools that use it.
 //!
-//! A test that uses this names the binary in a constant `BINARY` of its own: `berth`, or one that has its
-//! subcommands and more plugins.
+//! A test that uses this module names the binary in its constant `BINARY`: `berth`, or a binary with its subcommands
+//! and more plugins.
 
 // The tests use different parts of this.
 #![allow(dead_code)]
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 /// The time limit of a test, far above its normal duration.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// The pause between two looks at something that is awaited.
+/// The pause between two checks of an awaited condition.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Events as `kubectl describe` sees them.
@@ -302,7 +302,7 @@ pub(crate) fn send_signal(signal: &str, pid: &str) {
     assert!(sent.expect("sh runs").success(), "{signal} {pid}");
 }
 
-/// kubectl for one cluster, with a discovery cache of its own.
+/// kubectl for one cluster, with its own discovery cache.
 pub(crate) struct Kubectl {
     program: String,
     kubeconfig: PathBuf,
@@ -359,7 +359,7 @@ impl Kubectl {
     pub(crate) fn version(&self) -> String {
         let args = ["version", "--client", "-o", "json"];
         let output = Command::new(&self.program).args(args).output();
-        // A client without a version of its own fails after it has printed what it knows.
+        // A client with an unknown version fails after it has printed the versions.
         let known: Option<Value> = output
             .ok()
             .and_then(|o| serde_json::from_slice(&o.stdout).ok());
@@ -388,7 +388,7 @@ impl Kubectl {
         self.command(args).output().expect("kubectl runs")
     }
 
-    /// Runs a command that must succeed and returns what it prints.
+    /// Runs a command that must succeed and returns its output.
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(
@@ -400,7 +400,7 @@ impl Kubectl {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs a command that must fail and returns what it complains of.
+    /// Runs a command that must fail and returns its error message.
     pub(crate) fn fails(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(
@@ -423,7 +423,7 @@ impl Kubectl {
     }
 }
 
-/// A client with a runtime of its own.
+/// A client with its own runtime.
 pub(crate) struct Api {
     /// The connection.
     pub(crate) transport: Transport,

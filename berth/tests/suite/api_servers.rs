@@ -1,5 +1,5 @@
-//! The integration suite: the same assertions on every API server, see [`e2e::server`]. Each test starts a server of
-//! its own.
+//! The integration suite: the same assertions on every API server, see [`e2e::server`]. Each test starts its own
+//! server.
 //!
 //! ```text
 //! KUBEBUILDER_ASSETS=/path/to/envtest cargo test -p kube-berth --test suite api_servers::

@@ -377,7 +377,7 @@ fn workspace() -> Workspace {
 }
 
 impl Workspace {
-    /// The names of a member and of everything that a normal build of it uses.
+    /// The names of a member and of all its dependencies in a normal build.
     fn reached(&self, member: &str) -> BTreeSet<&str> {
         let mut seen = BTreeSet::new();
         let mut open = vec![self.members[member].clone()];

@@ -1,5 +1,5 @@
-//! Pods with resource claims (DRA) on a running cluster, up to readiness: claims made from templates, missing claims,
-//! and the messages that users see.
+//! Pods with resource claims (DRA) on a running cluster, up to readiness: generated claims, missing claims, and the
+//! messages for users.
 
 use crate::e2e::{Api, Cluster, Kubectl, eventually, scheduled, seconds};
 use berth_client::request::{self, Resource};

@@ -83,7 +83,7 @@ fn every_error_is_reported_with_its_path() {
     }
 }
 
-/// With `--logging-format=json`, everything that the scheduler writes is a JSON object on its line.
+/// With `--logging-format=json`, each line that the scheduler writes is a JSON object.
 #[test]
 fn a_log_in_json_is_nothing_else() {
     let scratch = Scratch::new("config-json-log");

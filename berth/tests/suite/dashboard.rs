@@ -217,8 +217,8 @@ fn a_browser_shows_reasons_and_follows_changes() {
     assert_eq!(page.console, Vec::<String>::new());
 }
 
-/// A member of a group that cannot start: the overview has a row of the group, and the page of the member shows what
-/// would let the group start.
+/// A member of a group that cannot start: the overview has a row of the group, and the page of the member lists the
+/// changes with which the group can start.
 #[test]
 fn a_group_has_a_row_and_its_members_show_what_lets_it_start() {
     let cluster = Cluster::up("dashboard-groups", &["--nodes", "1"]);

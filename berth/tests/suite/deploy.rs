@@ -291,7 +291,8 @@ fn check(scratch: &Scratch, name: &str, arguments: &[String]) -> String {
     text
 }
 
-/// Berth starts with what the manifests give it, without a warning but for kubeadm's own deprecated flag.
+/// Berth starts with the flags and configurations of the manifests, without a warning except for kubeadm's own
+/// deprecated flag.
 #[test]
 fn berth_accepts_the_flags_and_configurations_of_the_manifests() {
     let scratch = Scratch::new("deploy-flags");
@@ -353,7 +354,7 @@ fn the_manifests_agree_with_each_other() {
     }
 }
 
-/// The API accepts what kustomize makes of the variants, and each object once.
+/// The API server accepts the output of kustomize for the variants, and each object once.
 #[test]
 fn the_api_accepts_the_manifests() {
     let cluster = Cluster::apiserver("deploy", &[]);

@@ -1,4 +1,4 @@
-//! Devices on a running cluster: GPUs of simulated nodes, claims from templates, and what users see of them.
+//! Devices on a running cluster: GPUs of simulated nodes, claims from templates, and their visible state.
 
 use crate::e2e::{Api, Cluster, eventually, scheduled};
 use berth_client::request::{self, Resource};

@@ -81,7 +81,7 @@ fn the_commands_of_the_page_of_estimated_starts_print_what_it_shows() {
     });
 }
 
-/// A bound pod, a node and the queue are explained, in every format, and what is not known is named.
+/// A bound pod, a node and the queue are explained, in every format, and unknown facts are named.
 #[test]
 fn bound_pods_nodes_and_the_queue_are_explained() {
     let cluster = Cluster::up("explain-bound", &["--nodes", "2"]);

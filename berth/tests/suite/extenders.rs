@@ -36,7 +36,7 @@ fn on(node: &str) -> Value {
     json!({"nodeSelector": {"kubernetes.io/hostname": node}})
 }
 
-/// Binds pods as a client of its own.
+/// Binds pods as a separate client.
 fn bind(kubeconfig: PathBuf) -> impl Fn(&Value) -> Value + Send + Sync {
     move |question| {
         let text = |field: &str| question[field].as_str().unwrap_or_default().into();

@@ -1,4 +1,4 @@
-//! Types the commands of README.md and of the guides in docs/use/start, in order, and compares what they print. Without
+//! Types the commands of README.md and of the guides in docs/use/start, in order, and compares their output. Without
 //! kubectl the tests are skipped; with `BERTH_REQUIRE_KUBECTL=1` they fail.
 //!
 //! On a page, a line `…` stands for any lines, and `…` within a line for any text.
@@ -66,7 +66,7 @@ fn read(page: &str) -> Guide {
     guide
 }
 
-/// Replaces what differs between two runs: addresses, paths, ages and the width of columns.
+/// Replaces values that differ between two runs: addresses, paths, ages and the width of columns.
 fn normalized(text: &str) -> String {
     let patterns = [
         (r"127\.0\.0\.1:\d+", "ADDRESS"),
@@ -85,7 +85,7 @@ fn normalized(text: &str) -> String {
         .fold(String::new(), |all, line| all + line + "\n")
 }
 
-/// The pattern of what a page shows.
+/// The pattern of an output on a page.
 fn pattern(shown: &[String]) -> Regex {
     let mut pattern = String::from(r"\A");
     for line in normalized(&shown.join("\n")).lines() {
@@ -152,7 +152,7 @@ fn type_page(name: &str, page: &str) {
     let expected = pattern(&up.shown);
     assert!(expected.is_match(&greeting), "{}:\n{greeting}", up.command);
     let run = |command: &str| {
-        // A discovery cache of its own for kubectl.
+        // A separate discovery cache for kubectl.
         let command = command.replace("kubectl ", "kubectl --cache-dir ./cache ");
         let path = Path::new(BINARY).parent().expect("a directory").display();
         let output = Command::new("sh")
@@ -192,7 +192,7 @@ fn type_page(name: &str, page: &str) {
     }
 }
 
-/// Prints what a command printed last, if the test fails.
+/// Prints the last output of a command, if the test fails.
 struct Report<'a>(&'a RefCell<String>);
 
 impl Drop for Report<'_> {

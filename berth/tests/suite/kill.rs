@@ -1,8 +1,8 @@
 //! `berth apiserver --data-dir` under load, ended by SIGKILL at random moments: afterwards, the store contains exactly
 //! the acknowledged writes.
 //!
-//! Each writer has objects of its own and knows the state of each. Of the write that was in flight when the process
-//! ended, it accepts both outcomes.
+//! Each writer has its own objects and knows the state of each. For the write in flight at the end of the process, it
+//! accepts both outcomes.
 
 use crate::BINARY;
 use crate::e2e::{Api, PATIENCE, Running, Scratch};

@@ -30,7 +30,7 @@ fn links(text: &str) -> Vec<&str> {
     targets.filter(is_file).collect()
 }
 
-/// The address of a file of the repository, for links on the site to files that are no pages.
+/// The address of a file of the repository, for links on the site to files that are not pages.
 const REPOSITORY: &str = "](https://github.com/berth-dev/berth/blob/main/";
 
 #[test]

@@ -1,7 +1,7 @@
 //! All tests of the `berth` command, and the rules for the project as a whole: one test binary, because each one links
 //! the whole program. `cargo test -p kube-berth --test suite explain::` runs one module.
 
-// A test starts processes and waits for them; it is no part of the core.
+// A test starts processes and waits for them; it is not part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod api_servers;

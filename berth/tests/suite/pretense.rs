@@ -141,7 +141,7 @@ fn is_read(sources: &[(PathBuf, String)], field: &str, declaring: &[&str]) -> bo
     is_named(&readers, &format!(".{field}"))
 }
 
-/// A flag that works has a reader. Flags without one are declared `Ignored`, which gives a warning.
+/// A flag that works has a reader. Flags without a reader are declared `Ignored`, which causes a warning.
 #[test]
 fn every_flag_that_works_has_a_reader() {
     let sources = sources();

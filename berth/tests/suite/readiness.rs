@@ -45,7 +45,7 @@ impl World {
         let config = scratch.file("config.yaml", PROFILES).display().to_string();
         let cluster = Cluster::up("gates", &["--nodes", "2", "--config", &config]);
         let api = Api::of(&cluster);
-        // Labels that are there when it first looks at the nodes are no change of labels.
+        // Existing labels of nodes at the first list are not changes of labels.
         eventually("the scheduler knows the nodes", || {
             let nodes = cluster.metric("scheduler_cache_size", "type=\"nodes\"");
             (nodes == 2.0).then_some(())
@@ -81,7 +81,7 @@ impl World {
             .send(&self.patch(name, &json!({"schedulingGates": null})));
     }
 
-    /// Sends what must be refused and returns why.
+    /// Sends a request that must be refused and returns the reason.
     fn refused(&self, request: &ApiRequest) -> (Option<u16>, String) {
         let answer = self
             .api

@@ -49,7 +49,7 @@ fn config(qps: u32, profiles: &str) -> String {
     )
 }
 
-/// A profile that puts pods on one node alone.
+/// A profile that places pods only on one node.
 fn only_on(node: &str) -> String {
     let term =
         json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});

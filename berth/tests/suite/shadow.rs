@@ -3,8 +3,8 @@
 //! It always runs in parallel with Berth's own scheduler. It also runs with kube-scheduler, with `BERTH_SHADOW_PODS`
 //! pods (300 if it is not set):
 //!
-//! - with the role of `deploy/shadow`, on an API server of its own, if `KUBEBUILDER_ASSETS` names a directory with
-//!   `etcd`, `kube-apiserver` and `kube-scheduler`;
+//! - with the role of `deploy/shadow`, on a separate API server, if `KUBEBUILDER_ASSETS` names a directory with `etcd`,
+//!   `kube-apiserver` and `kube-scheduler`;
 //! - on the cluster of `BERTH_KUBE_SCHEDULER_KUBECONFIG`, on which kube-scheduler runs, if that is set.
 
 use crate::BINARY;

@@ -124,7 +124,7 @@ fn a_trace_ends_as_the_same_pods_in_a_cluster() {
     assert!(!real.contains_key("q0"), "{real:?}");
 }
 
-/// A trace without departures is the run of what-if: the same pods on the same nodes.
+/// A trace without departures gives the result of what-if: the same pods on the same nodes.
 #[test]
 fn a_trace_without_departures_is_a_what_if() {
     let scratch = Scratch::new("simulate-what-if");

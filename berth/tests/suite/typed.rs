@@ -1,4 +1,4 @@
-//! Types the commands of a page and compares what they print. Without kubectl the test is skipped; with
+//! Types the commands of a page and compares their output. Without kubectl the test is skipped; with
 //! `BERTH_REQUIRE_KUBECTL=1` it fails.
 //!
 //! `BERTH_WRITE_DOCS=1 cargo test -p kube-berth --test suite explain::` writes the output into the page.
@@ -18,11 +18,11 @@ pub(crate) struct TypedPage<'a> {
     pub(crate) file: &'a str,
     /// Further arguments of `berth up`.
     pub(crate) args: &'a [&'a str],
-    /// The headings of the sessions that name what their output contains.
+    /// The headings of the sessions that name the contents of their output.
     pub(crate) situations: &'a [&'a str],
 }
 
-/// Replaces what differs between two runs: times and durations.
+/// Replaces values that differ between two runs: times and durations.
 fn normalized(text: &str) -> String {
     let patterns = [
         (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "TIME"),
@@ -112,7 +112,7 @@ struct Shell<'a> {
 
 impl Shell<'_> {
     fn run(&self, command: &str) -> Output {
-        // A discovery cache of its own for kubectl. Plugins of kubectl take no flags of kubectl.
+        // A separate discovery cache for kubectl. Plugins of kubectl take no flags of kubectl.
         let command = if command.starts_with("kubectl berth ") {
             command.to_owned()
         } else {
@@ -239,7 +239,7 @@ pub(crate) fn check(page_of: &TypedPage<'_>) {
     }
 }
 
-/// As [`eventually`], and reports what was seen last.
+/// As [`eventually`], and reports the last seen state.
 fn eventually_or<T>(what: &str, last: &RefCell<String>, look: impl FnMut() -> Option<T>) -> T {
     struct Report<'a>(&'a RefCell<String>);
     impl Drop for Report<'_> {

@@ -160,7 +160,7 @@ fn pods_get_their_volumes_and_go_where_those_are() {
     );
     let api = Api::of(&cluster);
 
-    // A volume that is there decides on the node, and the scheduler gives it to the claim.
+    // An existing volume determines the node, and the scheduler binds it to the claim.
     assert_eq!(runs_on(&api, "there"), "berth-node-2");
     let disk = bound(&api, "there");
     assert_eq!(disk["metadata"]["name"], "disk");
@@ -205,8 +205,7 @@ fn pods_get_their_volumes_and_go_where_those_are() {
     let simulated = bound(&api, "simulated");
     assert_eq!(simulated["spec"]["csi"]["driver"], "simulated.berth.dev");
 
-    // The condition of a pod without a matching volume gives the reason. The pod is tried again when a volume is
-    // created.
+    // The condition of a pod without a matching volume states the reason. The pod is retried when a volume is created.
     let message = eventually("the pod states what it lacks", || {
         let message = scheduled(&api.pod("large"))["message"].as_str()?.to_owned();
         message.starts_with("0/3 nodes").then_some(message)

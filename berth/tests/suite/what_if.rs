@@ -291,7 +291,7 @@ fn another_configuration_places_pods_elsewhere() {
     }
 }
 
-/// The pods that another release decides differently, and which of its changes makes the difference. The cluster is of
+/// The pods with a different decision of another release, and the responsible changes. The cluster is of
 /// 1.36, the version of its kubelets.
 #[test]
 fn an_upgrade_is_previewed_pod_by_pod() {
@@ -392,7 +392,7 @@ fn the_commands_of_the_page_print_what_it_shows() {
     });
 }
 
-/// Typing errors are no changes without an effect.
+/// Typing errors are errors, not changes without an effect.
 #[test]
 fn changes_are_as_strict_as_the_api() {
     let scratch = Scratch::new("what-if-strict");

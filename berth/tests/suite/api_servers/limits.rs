@@ -35,7 +35,7 @@ fn while_bindings_waited(log: &[Exchange]) -> (usize, usize, Duration) {
     let first = bindings.iter().map(|e| e.began).min();
     let last = bindings.iter().map(|e| e.began).max();
     let (first, last) = first.zip(last).expect("bindings");
-    // Events have a limit of their own.
+    // Events have a separate limit.
     let meanwhile = log.iter().filter(|e| {
         let is_event = e.path.contains("/events");
         !is_event && (first..=last).contains(&e.began)
@@ -50,7 +50,7 @@ fn while_bindings_waited(log: &[Exchange]) -> (usize, usize, Duration) {
 fn is_slow(server: &Server, load: &Load) {
     let (proxy, kubeconfig) = behind_proxy(server);
     let pods = load.nodes * load.pods_per_node;
-    // The slow phase is between two others, so that what else the machine does shows.
+    // The slow phase is between two others, so that other load of the machine is visible.
     let phases = [
         ("before", Duration::ZERO),
         ("slow", LATENCY),

@@ -129,7 +129,7 @@ fn watches_that_are_cut_go_on_where_they_ended() {
     });
 }
 
-/// A watch from a version that the server has forgotten: the scheduler lists again, and finds what it has missed.
+/// After 410 for a watch of an old version, the scheduler lists again and detects the missed changes.
 #[test]
 fn after_410_the_cluster_is_listed_again() {
     on_each("gone", |server| {

@@ -265,7 +265,7 @@ fn pages(server: &Server, scheduler: &Running) {
     }
 }
 
-/// Runs everything that needs a permission. Returns the requests of the schedulers.
+/// Runs all functions that need a permission. Returns the requests of the schedulers.
 fn schedules(server: &Server, proxy: &Proxy, kubeconfig: &Path, gates: &[&str]) -> Vec<Exchange> {
     server.create_nodes(2, 110);
     let args = [gates, &SHORT_TERMS].concat();

@@ -28,8 +28,8 @@ const SOURCES: [&str; 9] = [
     "scheduler/library/src",
 ];
 
-/// The names that are no fields of Kubernetes' types: the file that reaches them, the document whose members they are,
-/// and the names.
+/// The names that are not fields of Kubernetes' types: the file that accesses them, the document whose members they
+/// are, and the names.
 const OTHERS: [(&str, &str, &str); 26] = [
     (
         "control-plane/apiserver/src/admission/attributes.rs",
@@ -245,7 +245,7 @@ fn all_reached(crates: &Path) -> Vec<(String, ReachedName)> {
     found
 }
 
-/// The entries of a list of exceptions: file, what they are of, and name.
+/// The entries of a list of exceptions: file, document, and name.
 fn entries(
     list: &'static [(&str, &str, &str)],
 ) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> + Clone {

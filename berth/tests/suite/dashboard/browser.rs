@@ -22,7 +22,7 @@ pub(crate) struct Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -123,7 +123,7 @@ impl Page {
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Writes what is shown into a PNG file.
+    /// Writes the visible page into a PNG file.
     pub(crate) fn screenshot(&mut self, file: &Path) {
         use base64::Engine;
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
@@ -164,7 +164,7 @@ impl Page {
             .to_owned()
     }
 
-    /// Presses a key; `text` is what it types.
+    /// Presses a key; `text` is the typed text.
     pub(crate) fn key(&mut self, key: &str, code: u32, text: &str) {
         let kind = if text.is_empty() {
             "rawKeyDown"

@@ -1,5 +1,5 @@
-//! The Helm chart: its version, its values and their schema, and, where helm is installed, that it renders what the
-//! manifests are.
+//! The Helm chart: its version, its values and their schema, and, if helm is installed, the equality of the rendered
+//! objects and the manifests.
 
 use super::{VARIANTS, directory, read};
 use crate::e2e::{Kubectl, Scratch};
@@ -134,7 +134,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Objects by kind and name, without what only a release of a chart has.
+/// Objects by kind and name, without fields that only a release of a chart has.
 fn objects(text: &str) -> BTreeMap<(String, String), Value> {
     let documents = text
         .split("\n---")
@@ -221,7 +221,7 @@ fn helm_renders_the_manifests() {
     let config = &config["data"]["config.yaml"];
     assert_eq!(config["clientConnection"]["qps"], 5);
     assert_eq!(config["profiles"][0]["schedulerName"], "other");
-    // The schema rejects what the chart does not know.
+    // The schema rejects unknown values.
     let mut wrong = template(&helm, "release");
     wrong.args(["--set", "mode=third"]);
     let output = wrong.output().expect("it runs");

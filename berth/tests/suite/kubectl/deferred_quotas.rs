@@ -296,7 +296,7 @@ fn order_gangs_and_cohorts() {
     for worker in ["worker-1", "worker-2", "worker-3"] {
         team.runs(worker);
     }
-    // A cohort lends what it does not use, up to the limit of the borrower.
+    // A cohort lends its unused amounts, up to the limit of the borrower.
     let lender = Team::create(&cluster, &kubectl, "lender");
     lender.apply(&quota(
         "pods",

@@ -1,4 +1,4 @@
-//! kubectl's everyday commands, one table: each command, whether it succeeds, and what it prints.
+//! kubectl's everyday commands, one table: each command, whether it succeeds, and its output.
 
 use crate::e2e::{Cluster, Kubectl, eventually};
 
@@ -279,7 +279,7 @@ const COMMANDS: &[(&str, Outcome)] = &[
         "replace -f %/web.yaml",
         Prints(&["deployment.apps/web replaced"]),
     ),
-    // `diff` shows changes of the status that happen meanwhile.
+    // `diff` shows concurrent changes of the status.
     (
         "wait deploy/web --for=jsonpath={.status.replicas}=3 --timeout=60s",
         Prints(&["condition met"]),

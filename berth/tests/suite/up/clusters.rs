@@ -1,4 +1,4 @@
-//! Clusters with names and in the background, and what `berth up` makes of files: as users type it.
+//! Clusters with names and in the background, and manifests of `berth up`, as users type the commands.
 
 use super::berth;
 use crate::BINARY;
@@ -18,7 +18,7 @@ contexts: [{name: prod, context: {cluster: prod, user: me}}]
 current-context: prod
 ";
 
-/// A user with a home of their own. Clusters that still run at the end are stopped.
+/// A user with a separate home directory. Clusters that still run at the end are stopped.
 struct Home {
     scratch: Scratch,
     started: Vec<String>,
@@ -48,7 +48,7 @@ impl Home {
         self.command(args).output().expect("berth runs")
     }
 
-    /// Runs a command that must succeed, and returns what it prints.
+    /// Runs a command that must succeed, and returns its output.
     fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -56,7 +56,7 @@ impl Home {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs a command that must fail, and returns its exit code and what it complains of.
+    /// Runs a command that must fail, and returns its exit code and error message.
     fn fails(&self, args: &[&str]) -> (Option<i32>, String) {
         let output = self.run(args);
         assert!(!output.status.success(), "{args:?} succeeded");

@@ -37,7 +37,7 @@ fn running(api: &Api) -> Vec<String> {
         .collect()
 }
 
-/// The pod does not end by itself and uses its grace period up, so that each state lasts until the test continues.
+/// The pod does not end by itself and uses its full grace period, so that each state lasts until the test continues.
 #[test]
 fn a_job_replaces_pods_only_after_they_have_failed_if_its_policy_says_so() {
     let cluster = Cluster::up("up-replacement", &["--nodes", "1"]);

@@ -115,7 +115,7 @@ fn pods_of_a_deleted_node_are_accounted_for() {
     assert_eq!(number("lost"), 3, "{report}");
     assert_eq!(report["after"]["pods"], report["balance"]["onNodesAfter"]);
     assert_eq!(report["before"]["pods"], report["balance"]["onNodesBefore"]);
-    // A replacement is no pending pod that gets a node.
+    // A replacement is not listed as a pending pod that gets a node.
     assert_eq!(
         report["placed"],
         json!([{"pod": "default/waiting", "node": "n2"}]),

@@ -1,4 +1,4 @@
-//! `berth what-if` and the library give the same answers to the same questions.
+//! `berth what-if` and the library give equal answers.
 
 use super::{list, node, pod, shown, what_if};
 use crate::e2e::Scratch;
