@@ -223,7 +223,7 @@ fn tolerate(pod: &mut Value) {
     spec.insert("tolerations".to_owned(), all.into());
 }
 
-/// Returns whether a toleration already speaks of the taint `key:NoExecute`.
+/// Returns whether a toleration already refers to the taint `key:NoExecute`.
 fn covers(toleration: &Value, key: &str) -> bool {
     let text = |field: &str| toleration.get(field).and_then(Value::as_str).unwrap_or("");
     (text("key") == key || text("key").is_empty()) && matches!(text("effect"), "NoExecute" | "")

@@ -179,7 +179,7 @@ fn put_names(value: &mut Map<String, Value>, resource: &ServedResource) {
     }
 }
 
-/// Returns whether a subresource speaks another kind than its resource.
+/// Returns whether a subresource has another kind than its resource.
 fn has_own_kind(resource: &ServedResource, sub: &Sub) -> bool {
     (sub.group, sub.version) != (resource.resource.group, resource.version)
 }

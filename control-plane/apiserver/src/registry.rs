@@ -1,7 +1,7 @@
 //! The served kinds and their verbs.
 //!
-//! [`Api`] holds the verbs, generic over kinds. Everything that enters, over HTTP or from within the process, passes
-//! through it: decoding, defaulting, admission, preparation, validation, preconditions, storage.
+//! [`Api`] has the verbs, generic over kinds. All requests, over HTTP or from this process, pass through it: decoding,
+//! defaulting, admission, preparation, validation, preconditions, storage.
 
 mod api;
 pub(crate) mod api_services;

@@ -221,7 +221,8 @@ impl ServerMetrics {
     }
 }
 
-/// Answers requests of this process: all that HTTP requests go through, except sockets and TLS. Cloning shares.
+/// Answers requests of this process. They take the same path as HTTP requests, without sockets and TLS. Clones share
+/// the server.
 #[derive(Clone)]
 pub struct LocalRequests {
     state: Arc<ServerState>,
@@ -498,7 +499,7 @@ fn secrets(data: Option<&DataDir>) -> Result<tls::Secrets, StartError> {
     Ok(secrets)
 }
 
-/// Corrects the objects through which clients find and trust the server, now and then, until the server stops.
+/// Periodically reconciles the objects through which clients find and trust the server, until the server stops.
 async fn publish(api: Arc<Api>, published: Published, mut stopping: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -562,7 +563,7 @@ async fn keep_service_cidrs(api: Arc<Api>, mut stopping: watch::Receiver<bool>) 
     }
 }
 
-/// Drops old changes from the history, now and then, until the server stops.
+/// Periodically drops old changes from the history, until the server stops.
 async fn compact(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -572,7 +573,7 @@ async fn compact(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
     }
 }
 
-/// Deletes old events, now and then, until the server stops.
+/// Periodically deletes old events, until the server stops.
 async fn expire_events(api: Arc<Api>, ttl: Duration, mut stopping: watch::Receiver<bool>) {
     // Often enough that no event outlives its time by more than a tenth.
     let pause = (ttl / 10).clamp(Duration::from_millis(100), Duration::from_secs(60));

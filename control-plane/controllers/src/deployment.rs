@@ -93,7 +93,7 @@ impl Controller for Deployments {
     }
 }
 
-/// The end of a pod matters to a deployment that waits for its old pods to go.
+/// The end of a pod is relevant for a deployment that waits for the removal of its old pods.
 fn observe_pod(cx: &mut ControllerContext<ControllerKey>, diff: &CacheDifference) {
     let Some(pod) = diff.old.as_ref().or(diff.new.as_ref()) else {
         return;

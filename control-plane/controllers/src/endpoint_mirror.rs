@@ -337,7 +337,7 @@ impl Controller for Mirror {
                 }
             }
         }
-        // Slices that no part of the Endpoints asks for any more.
+        // Slices that the Endpoints no longer need.
         own.iter()
             .try_for_each(|slice| cx.delete(ENDPOINT_SLICE, slice))
     }

@@ -300,7 +300,7 @@ impl Slices {
         Ok(())
     }
 
-    /// Deletes the slices of a family that the service does not have any more.
+    /// Deletes the slices of a family that the service no longer has.
     fn delete_family(
         cx: &mut ControllerContext<ControllerKey>,
         service: &Value,

@@ -204,7 +204,7 @@ impl Garbage {
         Ok(())
     }
 
-    /// Lets the dependants of an object go, then the object.
+    /// Removes the owner references of an object's dependants, then the object.
     fn orphan(
         &self,
         cx: &mut ControllerContext<DependantItem>,
@@ -220,7 +220,7 @@ impl Garbage {
         finish(cx, item, owner, ORPHAN)
     }
 
-    /// Deletes the dependants of an object that waits for them; lets it go when none blocks it any more.
+    /// Deletes the dependants of an object that waits for them; removes its finalizer when none blocks it.
     fn wait_for_dependants(
         &self,
         cx: &mut ControllerContext<DependantItem>,

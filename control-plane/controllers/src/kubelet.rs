@@ -7,8 +7,8 @@
 //! conditions, on a separate thread; one processes the pods. Each of thousands of nodes costs one timer.
 //!
 //! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if its annotations
-//! state so, and stops gracefully when it is deleted. Annotations of the pod state how long things take, in seconds
-//! with decimals:
+//! state so, and stops gracefully when it is deleted. Annotations of the pod set the durations, in seconds with
+//! decimals:
 //!
 //! | annotation | meaning | default |
 //! |---|---|---|

@@ -1,8 +1,8 @@
 //! The node lifecycle controller: detects silent kubelets, taints nodes for their conditions and for cordons, and
 //! evicts pods that do not tolerate NoExecute taints.
 //!
-//! Two differences from upstream. A node that is ready and never had a lease (made by hand, or by a benchmark) is not
-//! expected to give signs of life. And eviction is not slowed down when most of a zone fails.
+//! Two differences from upstream: no heartbeats are expected of a ready node that never had a lease (created by hand,
+//! or by a benchmark), and eviction is not slowed down when most of a zone fails.
 
 mod taints;
 

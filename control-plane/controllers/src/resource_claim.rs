@@ -1,5 +1,5 @@
-//! Makes the resource claims of pods from their templates, and releases claims that no pod uses any more, as the
-//! controller of the same name in kube-controller-manager does.
+//! Creates the resource claims of pods from their templates, and releases claims that no pod uses any more, like the
+//! controller of the same name in kube-controller-manager.
 //!
 //! ```text
 //! a pod with a template         → a claim `<pod>-<entry>-…` that it owns, named in its status

@@ -1,4 +1,4 @@
-//! The controllers that run, by the names that kube-controller-manager gives them.
+//! The selected controllers, by kube-controller-manager's names.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;

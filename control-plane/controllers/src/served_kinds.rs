@@ -48,7 +48,7 @@ impl ServedKinds {
         let known: FxHashSet<GroupResource> = self.kinds.iter().map(|k| k.resource).collect();
         let new = names.iter().filter(|kind| !known.contains(kind));
         self.added.extend(new.copied());
-        // The watch of a kind that is not served any more would be opened again and again.
+        // The watch of a kind that is no longer served would be reopened repeatedly.
         let gone = known.iter().filter(|kind| !names.contains(kind));
         self.removed.extend(gone.copied());
         self.kinds = served;

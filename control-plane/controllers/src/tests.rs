@@ -59,7 +59,7 @@ impl World {
         self.server.shutdown().await;
     }
 
-    /// A deployment whose pods go to a node without a scheduler's help.
+    /// A deployment whose pods are bound to a node without a scheduler.
     fn deploy(&self, namespace: &str, replicas: u32) {
         let deployment = json!({
             "apiVersion": "apps/v1",

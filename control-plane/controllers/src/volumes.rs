@@ -36,7 +36,7 @@ pub const SIMULATED: &str = "simulated.berth.dev";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// The claim and its volume both have it.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// It was not the owner who brought the two together.
+/// The controller, and not the owner, has bound the two.
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// The node of the pod that needs the claim.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";

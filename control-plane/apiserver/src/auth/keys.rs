@@ -78,7 +78,7 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// A new P-256 key, in PKCS #8; `None` when the system gives no random numbers.
+    /// A new P-256 key, in PKCS #8; `None` if the system has no random numbers.
     pub(super) fn generate(random: &SystemRandom) -> Option<Vec<u8>> {
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, random);
         key.ok().map(|key| key.as_ref().to_vec())
@@ -116,7 +116,7 @@ impl SigningKey {
         }
     }
 
-    /// The signature of a text; `None` when the system gives no random numbers.
+    /// The signature of a text; `None` if the system has no random numbers.
     pub(super) fn sign(&self, random: &SystemRandom, text: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::P256(key) => key.sign(random, text).ok().map(|s| s.as_ref().to_vec()),

@@ -69,7 +69,7 @@ fn encoded(value: &Value) -> String {
 }
 
 impl ServerTokens {
-    /// A new key, in PKCS #8; `None` when the system gives no random numbers.
+    /// A new key, in PKCS #8; `None` if the system has no random numbers.
     pub(crate) fn new_key() -> Option<Vec<u8>> {
         SigningKey::generate(&SystemRandom::new())
     }
@@ -120,7 +120,7 @@ impl ServerTokens {
         &self.audiences
     }
 
-    /// A token with these claims; `None` when the system gives no random numbers.
+    /// A token with these claims; `None` if the system has no random numbers.
     pub(crate) fn sign(&self, claims: &Value) -> Option<String> {
         let (algorithm, id) = (self.signing.algorithm(), self.signing.verifying().id());
         let head = json!({"alg": algorithm, "kid": id, "typ": "JWT"});

@@ -275,7 +275,7 @@ fn apply_error(
     }
 }
 
-/// The name of the manager of a client that gives none, from its `User-Agent`.
+/// The default name of a manager, from the `User-Agent` of the client.
 pub(crate) fn manager_of_agent(agent: &str) -> String {
     let name = agent.split('/').next().unwrap_or("");
     match name {

@@ -81,7 +81,7 @@ impl Api {
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(resource, namespace, name).ok();
             let is_same = |v: &Arc<ObjectVersion>| meta(&v.object(), "uid") == meta(&marked, "uid");
-            // Another component has removed it: the mark is the last that is known of it.
+            // Another component has removed it: the marked version is the last known one.
             let Some(current) = current.filter(is_same) else {
                 return Ok(gone(Arc::clone(&begun.version)));
             };
@@ -144,7 +144,7 @@ impl Api {
             }
             let mut step = self.step(resource, &current.object(), request);
             if let (true, DeleteStep::Remove) = (definition::is_definitions(resource), &step) {
-                // Its objects go first.
+                // Its objects are deleted first.
                 let finalizers = vec![definition::CLEANUP.to_owned()];
                 step = DeleteStep::Mark(mark(&current.object(), finalizers, self.now(), 0));
             }

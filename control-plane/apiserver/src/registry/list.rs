@@ -285,7 +285,7 @@ struct PageEnd {
 
 /// The version of the tokens.
 const VERSION: &str = "meta.k8s.io/v1";
-/// As Go decodes tokens: the bits that are left over do not count.
+/// As Go decodes tokens: remaining bits do not count.
 const TOKENS: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()

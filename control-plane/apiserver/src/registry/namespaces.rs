@@ -18,7 +18,7 @@ pub(super) struct Namespaces;
 impl ServerStrategy for Namespaces {
     /// Gives a new namespace its label, its finalizer and its phase.
     fn prepare_for_create(&self, object: &mut Value, _: &RequestUser) {
-        // A generated name was not known when the defaults were set.
+        // The defaults were set before the name was generated.
         small::default_namespace(object);
         let spec = child_mut(object, "spec");
         let finalizers = spec.get("finalizers").and_then(Value::as_array);

@@ -124,11 +124,11 @@ pub struct Preconditions {
 /// The way to delete.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteRequest {
-    /// Seconds of grace; `None` leaves it to the kind.
+    /// The grace period in seconds; the default is the kind's.
     pub grace_period_seconds: Option<i64>,
     /// The preconditions.
     pub preconditions: Preconditions,
-    /// The handling of dependants; `None` leaves it to the object's finalizers.
+    /// The handling of dependants; the default follows from the object's finalizers.
     pub propagation: Option<Propagation>,
     /// All steps except deleting.
     pub dry_run: bool,

@@ -194,7 +194,7 @@ pub(crate) fn put(
     Ok(new)
 }
 
-/// Sets the replicas of an object; objects on the way are made.
+/// Sets the replicas of an object; missing parent objects are created.
 pub(super) fn set_replicas(resource: &ServedResource, object: &mut Value, value: Value) {
     let mut slot = object;
     for name in paths(resource).0.split('/').skip(1) {

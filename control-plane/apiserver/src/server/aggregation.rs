@@ -139,7 +139,7 @@ fn remote(api: &Api) -> Vec<Arc<Value>> {
     services
 }
 
-/// Returns whether a group version is one of another server.
+/// Returns whether another server serves a group version.
 fn is_remote(api: &Api, service: &Value) -> bool {
     let spec = service.part("spec");
     let catalog = api.catalog();

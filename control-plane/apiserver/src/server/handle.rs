@@ -228,7 +228,7 @@ fn asked<'a>(
 /// Waits until the contents of an answer are on the disk.
 ///
 /// # Errors
-/// 500 when the disk has failed, 504 when it does not answer: the outcome of a write is not known.
+/// 500 if the disk has failed, 504 if it does not respond: the outcome of a write is unknown.
 async fn settled(state: &ServerState) -> Result<(), ApiError> {
     state.api.store().settle().await.map_err(|e| match e {
         Unsettled::Failed(_) => {

@@ -142,7 +142,7 @@ fn clause_answer(media: &MediaType<'_>, include: Include, protobuf: bool) -> Opt
     })
 }
 
-/// The media type of a body, in lower case and without parameters; empty when the client gives none.
+/// The media type of a body, in lower case and without parameters; empty if absent.
 pub(super) fn content_type(headers: &HeaderMap) -> String {
     headers
         .get(CONTENT_TYPE)
@@ -150,7 +150,7 @@ pub(super) fn content_type(headers: &HeaderMap) -> String {
         .map_or_else(String::new, |text| MediaType::parse(text).name)
 }
 
-/// The `User-Agent`; empty when the client gives none.
+/// The `User-Agent`; empty if absent.
 pub(super) fn agent(headers: &HeaderMap) -> String {
     let text = headers.get(USER_AGENT).and_then(|v| v.to_str().ok());
     text.unwrap_or("").to_owned()

@@ -323,6 +323,6 @@ fn deleted_objects_leave_memory_with_the_history() {
     };
     assert_eq!(in_memory(&versions), 5_000);
     store.compact();
-    // The 10 newest changes are 5 creations and 5 deletions, which hold the versions before them.
+    // The 10 newest changes are 5 creations and 5 deletions, which keep the previous versions.
     assert_eq!(in_memory(&versions), 5);
 }

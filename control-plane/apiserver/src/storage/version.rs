@@ -136,7 +136,7 @@ pub(super) fn keep(objects: Vec<(StoredObject, usize)>) {
     drop(recent);
 }
 
-/// Lets go of the objects that have been kept for long.
+/// Releases parsed objects that were kept for long.
 pub(super) fn remove_old(now: Instant) {
     let left = recent().remove_old(now);
     drop(left);

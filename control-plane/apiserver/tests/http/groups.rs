@@ -53,7 +53,7 @@ fn class(name: &str, value: i64, is_default: bool) -> Value {
     })
 }
 
-/// Waits until an object is not there any more.
+/// Waits until an object is deleted.
 async fn gone(cluster: &Cluster, path: &str) {
     let is_gone = async {
         while cluster.get(path).await.status != 404 {

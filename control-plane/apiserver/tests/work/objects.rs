@@ -34,7 +34,7 @@ pub(super) fn with_list(place: &Place, count: usize, rotated: bool) -> Value {
 /// An object of the kind of a place, with lists of a given length.
 pub(super) fn with_lists(kind: &Place, lists: &[(&Place, usize)]) -> Value {
     let mut object = base(kind);
-    // A list is there before the lists of its first entry.
+    // A list is created before the lists of its first entry.
     let mut lists = lists.to_vec();
     lists.sort_by_key(|(place, _)| place.fields.len());
     for (place, count) in &lists {

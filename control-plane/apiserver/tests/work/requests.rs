@@ -196,7 +196,7 @@ impl Tester {
             name = self.new_name();
         }
         if kind.plural == "customresourcedefinitions" {
-            // A definition that was deleted is there for a while.
+            // A deleted definition continues to exist for a while.
             let group = format!("{}.example.com", self.new_name());
             name = format!("things.{group}");
             for object in [&mut object, &mut changed] {

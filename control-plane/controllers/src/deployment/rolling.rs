@@ -179,7 +179,7 @@ mod tests {
             ("nothing to spare", size(5, 0), vec![size(8, 8)], vec![8]),
             // Four old pods are unhealthy; at most 13 - 8 - 3 = 2 pods may be removed.
             ("broken ones first", size(3, 0), vec![size(10, 6)], vec![8]),
-            // 14 pods - 8 = 6 may go: the two broken ones, then 12 available - 8 = 4 of the oldest.
+            // 14 pods - 8 = 6 may be removed: the two unhealthy ones, then 12 available - 8 = 4 of the oldest.
             (
                 "the oldest first",
                 size(4, 4),

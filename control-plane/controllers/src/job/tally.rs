@@ -127,7 +127,7 @@ impl JobTally {
         self.completed.as_ref()
     }
 
-    /// Returns whether an index needs no pod any more.
+    /// Returns whether an index needs no further pods.
     pub(super) fn has_ended(&self, index: u64) -> bool {
         let failed = self.per_index.as_ref().map(|p| &p.failed);
         let mut sets = [self.completed.as_ref(), failed].into_iter().flatten();

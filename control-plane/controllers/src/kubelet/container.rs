@@ -23,7 +23,7 @@ const MISSING_TAGS: [&str; 6] = [
     "nonexistent",
 ];
 
-/// The seconds that an annotation of a pod gives.
+/// The seconds in an annotation of a pod.
 pub(super) fn given_seconds(pod: &Value, annotation: &str) -> Option<Duration> {
     annotation_number::<f64>(pod, annotation)
         .filter(|s| s.is_finite() && *s >= 0.0)

@@ -121,7 +121,7 @@ pub(super) fn without_not_ready(node: &Value) -> Option<Value> {
     Some(node)
 }
 
-/// The address of a node that has none: by its name, as its number is not known.
+/// The address of a node without one: derived from its name, because its number is unknown.
 fn address_of_name(name: &str) -> Ipv4Addr {
     let mut hasher = rustc_hash::FxHasher::default();
     hasher.write(name.as_bytes());

@@ -297,7 +297,7 @@ impl Controller for KubeletPods {
     }
 }
 
-/// Writes the status of a pod; `None` when it does not exist any more.
+/// Writes the status of a pod; `None` if it no longer exists.
 fn write(
     cx: &mut ControllerContext<ControllerKey>,
     pod: &Value,

@@ -18,10 +18,10 @@ use std::time::Duration;
 const BACK_OFF_SECONDS_MAX: u64 = 300;
 /// The time from the first failed pull of an image until the kubelet reports a back-off.
 const PULL_BACK_OFF: Duration = Duration::from_secs(10);
-/// A pod that is still there after this time is deleted again.
+/// A pod that still exists after this time is deleted again.
 const DELETED_AGAIN: Duration = Duration::from_secs(1);
 
-/// The time that things take where the pod does not state them.
+/// The default durations of pods.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults {
     pub(super) startup: Duration,

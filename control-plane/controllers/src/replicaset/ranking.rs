@@ -208,7 +208,7 @@ mod tests {
             ),
         ];
         for (situation, first, second) in cases {
-            // The name that would go first by UID is given to the pod that must stay.
+            // The pod that must stay has the name that would be deleted first by UID.
             let pods = vec![pod("a-stays", second), pod("z-goes", first)];
             let mut related = pods.clone();
             related.push(pod("neighbour", |p| p["spec"]["nodeName"] = "busy".into()));

@@ -103,7 +103,7 @@ async fn adopts_what_matches_and_releases_what_no_longer_does() {
         p["metadata"]["labels"]["app"] = "old".into()
     });
     eventually("early is free", || !owned("early") && pods(&api).len() == 4).await;
-    // And back: it is one too many, some pod has to go.
+    // And back: there is one pod too many, which is deleted.
     api.edit(POD.resource, ("n", "early"), |p| {
         p["metadata"]["labels"]["app"] = "web".into()
     });

@@ -34,7 +34,7 @@ pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> 
     Ok(())
 }
 
-/// Returns whether who holds a claim still needs it. Holders that are neither pods nor groups are not examined.
+/// Returns whether a consumer of a claim still needs it. Consumers that are neither pods nor groups are not examined.
 fn still_holds(cx: &Cx, claim: &ControllerKey, holder: &Value) -> Result<bool, AccessError> {
     let group = holder["apiGroup"].as_str().unwrap_or_default();
     let name = holder["name"].as_str().unwrap_or_default();
@@ -60,7 +60,7 @@ fn still_holds(cx: &Cx, claim: &ControllerKey, holder: &Value) -> Result<bool, A
     }
 }
 
-/// Returns whether the group that holds a claim is there.
+/// Returns whether the group that reserves a claim exists.
 fn group_exists(cx: &Cx, group: &ControllerKey, holder: &Value) -> Result<bool, AccessError> {
     let is_same = |group: &Value| holder["uid"] == uid(group);
     if cx.cache(POD_GROUP).get(group).is_some_and(|g| is_same(g)) {

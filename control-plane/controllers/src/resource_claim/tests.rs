@@ -325,7 +325,7 @@ async fn a_claim_of_a_group_is_made_once_for_all_its_pods() {
         *statuses,
         json!([{"name": "a", "resourceClaimName": name(&shared)}])
     );
-    // A pod that got its node without the scheduler holds it for the group.
+    // A pod that was bound without the scheduler reserves it for the group.
     let claim = name(&shared).to_owned();
     run.allocate(&claim, &[]);
     run.api.edit(POD.resource, ("n", "p"), |pod| {

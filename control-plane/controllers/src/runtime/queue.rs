@@ -89,7 +89,7 @@ impl<K> PartialOrd for Timer<K> {
 }
 
 impl<K> Ord for Timer<K> {
-    /// The heap gives its greatest entry first; that must be the earliest.
+    /// The heap returns its greatest entry first, which must be the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }

@@ -1,5 +1,5 @@
-//! The claims of the pods of a StatefulSet: which exist, and who owns them. They are compared with the set at each
-//! reconcile, not only when a pod is created.
+//! The claims of the pods of a StatefulSet, and their owners. They are compared with the set at each reconcile, not
+//! only when a pod is created.
 //!
 //! `persistentVolumeClaimRetentionPolicy` (KEP-1847) is implemented with owner references: a claim that is deleted with
 //! its set is owned by the set, a claim that is deleted with a scaled-down pod is owned by that pod. The garbage

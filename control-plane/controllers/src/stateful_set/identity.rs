@@ -15,7 +15,7 @@ pub(super) fn pod_name(stateful_set: &Value, at: i64) -> String {
     format!("{}-{at}", name(stateful_set))
 }
 
-/// The ordinal of a pod of a set; `None` when its name is not one that the set gives.
+/// The ordinal of a pod of a set; `None` if the set does not use its name.
 pub(super) fn ordinal_of(stateful_set: &Value, pod: &Value) -> Option<i64> {
     let (parent, ordinal) = name(pod).rsplit_once('-')?;
     let ordinal = ordinal.parse().ok()?;

@@ -16,7 +16,7 @@ pub(super) fn class(object: &Value) -> &str {
     annotation(object, BETA_CLASS).unwrap_or_else(|| text(object, "/spec/storageClassName"))
 }
 
-/// Returns whether the volume was given to the claim, or is meant for it.
+/// Returns whether the volume is reserved for the claim.
 pub(super) fn is_meant_for(volume: &Value, claim: &Value) -> bool {
     let given = text(volume, "/spec/claimRef/uid");
     text(volume, "/spec/claimRef/name") == name(claim)

@@ -1,5 +1,5 @@
-//! Keeps volumes and claims that are in use: their finalizers are removed when they are to be deleted and no pod or
-//! claim uses them any more. The admission plugin StorageObjectInUseProtection sets the finalizers.
+//! Protects volumes and claims in use: their finalizers are removed after a deletion when no pod or claim uses them any
+//! more. The admission plugin StorageObjectInUseProtection sets the finalizers.
 
 use super::super::runtime::{
     CacheDifference, Controller, ControllerContext, Index, Watch, watching,

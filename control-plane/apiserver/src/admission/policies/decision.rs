@@ -270,7 +270,7 @@ impl<'r> PolicyRun<'r> {
     fn is_true(&self, expression: &Expression) -> Result<bool, EvaluationFailure> {
         let program = &expression.program;
         let run = |variables: &Variables, cost_max| match program.is_true(variables, cost_max) {
-            // A value of another type is not true.
+            // A value of another type counts as false.
             (Err(EvaluationError::NotBool(_)), cost) => (Ok(false), cost),
             other => other,
         };

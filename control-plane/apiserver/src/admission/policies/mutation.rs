@@ -241,7 +241,7 @@ impl PolicyRequest<'_> {
         Ok(PolicyRun::of_conditions(&input, expressions, self.parameter).conditions()?)
     }
 
-    /// The object that a mutation makes of another.
+    /// The object after a mutation.
     fn mutate(&self, mutation: &Mutation, object: &Value) -> Result<Value, Refusal> {
         let expressions = self.policy.expressions.as_ref().map_err(String::clone)?;
         let input = self.input(object)?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A server answers within this time when it is asked for its resources.
+/// The time limit of a request for the resources of a server.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Status, reason and message of a condition.
