@@ -108,7 +108,7 @@ pub async fn run(args: ApiserverArgs) -> Result<(), CommandFailure> {
 /// Prints the running components, and waits; returns the reason of the stop.
 ///
 /// # Errors
-/// When the output is not read any more, or the data directory cannot be written.
+/// The reader has closed the output, or the data directory cannot be written.
 async fn until_stopped(
     args: &ApiserverArgs,
     metrics: SocketAddr,

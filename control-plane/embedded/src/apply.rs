@@ -57,7 +57,7 @@ pub async fn wait_until_served(api: &dyn Access, plural: &str) -> Result<(), Com
     Ok(())
 }
 
-/// Creates every object, or replaces it where it is there already.
+/// Creates every object, or replaces it if it exists.
 ///
 /// # Errors
 /// Names the file, the document, the object and the fault.

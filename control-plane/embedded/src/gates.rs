@@ -4,7 +4,7 @@ use berth_framework::features::{Feature, FeatureGates};
 use berth_objects::groups::GroupGates;
 use berth_objects::releases::ApiRelease;
 
-/// The value of a gate in `A=true,B=false`, if it is there.
+/// The value of a gate in `A=true,B=false`, if present.
 fn given(text: &str, name: &str) -> Option<bool> {
     let mut entries = text.rsplit(',').filter_map(|entry| entry.split_once('='));
     let (_, on) = entries.find(|(gate, _)| gate.trim().trim_start_matches("kube:") == name)?;

@@ -26,7 +26,7 @@ pub const fn gr(group: &'static str, resource: &'static str) -> GroupResource {
 /// A change that a watch delivers.
 #[derive(Debug, Clone)]
 pub enum WatchedChange {
-    /// The object is new, or the watch begins and it is there.
+    /// The object is new, or exists at the start of the watch.
     Added(StoredObject),
     /// The object has changed.
     Modified(StoredObject),
@@ -36,7 +36,7 @@ pub enum WatchedChange {
 
 /// The receiving end of a watch.
 pub trait WatchedChanges: Send {
-    /// The next change if it is there already; `Ready(None)` when the watch has ended.
+    /// The next change, if available; `Ready(None)` when the watch has ended.
     fn try_next(&mut self) -> Poll<Option<WatchedChange>>;
 
     /// The next change; `Ready(None)` when the watch has ended.
@@ -65,7 +65,7 @@ pub enum Propagation {
 /// The options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
-    /// Seconds of grace; `None` leaves it to the kind.
+    /// The grace period in seconds; the default is the kind's.
     pub grace_period_seconds: Option<i64>,
     /// Delete only the object with this UID.
     pub uid: Option<String>,

@@ -293,8 +293,8 @@ fn field_sets(object: &mut Value) -> impl Iterator<Item = &mut Value> {
     list.filter_map(|entry| entry.get_mut("fieldsV1"))
 }
 
-/// Writes `fieldsV1` of each entry of `managedFields` as text, which is how objects are stored: as a tree of maps it
-/// takes more memory than the rest of the object.
+/// Writes `fieldsV1` of each entry of `managedFields` as text, its stored form: as a tree of maps it takes more memory
+/// than the rest of the object.
 pub fn fields_to_text(object: &mut Value) {
     for set in field_sets(object).filter(|set| set.is_object()) {
         *set = set.to_string().into();

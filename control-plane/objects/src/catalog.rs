@@ -42,7 +42,7 @@ pub fn find(group: &str, plural: &str) -> Option<&'static Arc<ServedResource>> {
 /// by these names. The last is for all custom resources.
 pub fn store_names() -> Vec<String> {
     let mut names = vec!["custom resources".to_owned(); custom_store() + 1];
-    // If two resources share a store, the first gives its name.
+    // If two resources share a store, the store has the name of the first.
     for resource in BUILT_IN.resources.iter().rev() {
         if let Some(name) = resource.store.and_then(|store| names.get_mut(store)) {
             let GroupResource { group, resource } = resource.resource;

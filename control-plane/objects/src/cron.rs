@@ -161,7 +161,7 @@ impl CronFields {
         None
     }
 
-    /// Moves to a day that matches; false when the month or the year changed on the way.
+    /// Advances to a matching day; false if the month or the year changed.
     fn find_day(&self, search: &mut TimeSearch<'_>) -> Option<bool> {
         while !self.month.has(search.local().month()) {
             let start = search.local().date().first_of_month();
@@ -191,7 +191,7 @@ impl CronFields {
         Some(true)
     }
 
-    /// Moves to an hour and a minute that match; false when the day or the hour changed on the way.
+    /// Advances to a matching hour and minute; false if the day or the hour changed.
     fn find_time(&self, search: &mut TimeSearch<'_>) -> Option<bool> {
         while !self.hour.has(search.local().hour()) {
             let local = search.local();

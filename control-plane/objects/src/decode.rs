@@ -253,7 +253,7 @@ fn short_version(api_version: &str) -> &str {
         .map_or(api_version, |(_, version)| version)
 }
 
-/// The name that messages give to the group of an API version.
+/// The name of the group of an API version in messages.
 fn package(api_version: &str) -> &str {
     match api_version.split_once('/') {
         None => "core",

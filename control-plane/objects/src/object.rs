@@ -300,7 +300,7 @@ pub fn micros(time: Timestamp) -> Value {
     Value::String(time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())
 }
 
-/// Sets the value at `path`, making the objects on the way.
+/// Sets the value at `path`, and creates missing parent objects.
 pub fn set(object: &mut Value, path: &[&str], value: Value) {
     let mut at = object;
     for step in path {

@@ -125,7 +125,7 @@ fn custom_name(resource: &ServedResource) -> String {
     parts.join(".")
 }
 
-/// The schema name of a kind that a subresource speaks.
+/// The schema name of a subresource's kind.
 fn schema_name(group: &str, version: &str, kind: &str) -> Option<String> {
     let schemas = crate::schema::Schemas::get();
     let id = schemas.find(GroupVersionKind::new(group, version, kind))?;

@@ -32,7 +32,7 @@ pub trait FieldView {
         self.maybe_text(name).unwrap_or("")
     }
 
-    /// A string, if it is there.
+    /// A string, if present.
     fn maybe_text(&self, name: &str) -> Option<&str> {
         self.field(name).and_then(Value::as_str)
     }
@@ -42,7 +42,7 @@ pub trait FieldView {
         self.maybe_int(name).unwrap_or(0)
     }
 
-    /// An integer, if it is there.
+    /// An integer, if present.
     fn maybe_int(&self, name: &str) -> Option<i64> {
         self.field(name).and_then(Value::as_i64)
     }
@@ -52,7 +52,7 @@ pub trait FieldView {
         self.maybe_flag(name).unwrap_or(false)
     }
 
-    /// A boolean, if it is there.
+    /// A boolean, if present.
     fn maybe_flag(&self, name: &str) -> Option<bool> {
         self.field(name).and_then(Value::as_bool)
     }
@@ -64,7 +64,7 @@ pub trait FieldView {
             .map_or(EMPTY, Vec::as_slice)
     }
 
-    /// A map, if it is there.
+    /// A map, if present.
     fn map(&self, name: &str) -> Option<&Map<String, Value>> {
         self.field(name).and_then(Value::as_object)
     }
@@ -204,7 +204,7 @@ pub fn remove(object: &mut Value, name: &str) {
     }
 }
 
-/// The field `name` as an object, made where it is absent; `None` when it is of another type.
+/// The field `name` as an object, created if absent; `None` if it has another type.
 pub fn child<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Value> {
     set_if_absent(object, name, Map::new());
     object.get_mut(name).filter(|v| v.is_object())

@@ -11,8 +11,8 @@ use berth_api::GoTime;
 use serde::de::Error as _;
 use serde_json::{Number, Value};
 
-/// The message of an object. Fields that the type does not have, and nulls, are left out; a value of another type than
-/// the field has counts as zero.
+/// The message of an object. Nulls, and fields that the type does not have, are omitted; a value of another type than
+/// the field counts as zero.
 pub fn encode(message: &MessageType, object: &Value) -> Vec<u8> {
     let mut writer = Writer::default();
     encode_message(&mut writer, message, object);

@@ -1,6 +1,5 @@
-//! Fields in any order. The format allows that the values of a repeated field are apart, and that a field that is not
-//! repeated is there several times; decoding expects fields by number, as Kubernetes writes them. [`canonical`] brings
-//! other messages into that order.
+//! Fields in any order. The format allows separated values of a repeated field, and several occurrences of another
+//! field; decoding expects fields by number, as Kubernetes writes them. [`canonical`] reorders other messages.
 
 use crate::decode::{DEPTH_MAX, too_deep};
 use crate::error::ProtobufError;

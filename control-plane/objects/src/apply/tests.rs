@@ -76,7 +76,7 @@ fn fields_without_an_owner_are_removed() {
         |containers: Value| json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
     let both = pod(json!([{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]));
     let mut live = applied(pods, &json!({}), "one", &both);
-    // The server's defaults belong to no manager and go with their container.
+    // The server's defaults belong to no manager and are removed with their container.
     live["spec"]["containers"][1]["imagePullPolicy"] = "Always".into();
     let one = pod(json!([{"name": "a", "image": "1"}]));
     let after = applied(pods, &live, "one", &one);

@@ -338,7 +338,7 @@ impl<'m> Typed<'m> {
             let old = before.get(element).map(Vec::as_slice);
             let new = after.get(element).map(Vec::as_slice);
             match (old, new) {
-                // Entries that are there more than once are compared as one.
+                // Duplicate entries are compared as one.
                 (old, new) if old == new => {}
                 (None | Some([_]), None | Some([_])) => {
                     let (old, new) = (first(old), first(new));

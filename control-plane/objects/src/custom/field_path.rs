@@ -1,6 +1,6 @@
 //! The paths of fields that definitions state for rules and for selectable fields: `.spec.size`, `.spec['a.b']`.
 //!
-//! Unlike a JSON path, such a path leads to one field, which the schema has.
+//! Unlike a JSON path, such a path leads to one field of the schema.
 
 use crate::validation::errors::ErrorPath;
 use crate::view::FieldView;

@@ -59,7 +59,7 @@ pub(super) fn is_known(format: &str) -> bool {
     TEXT_FORMATS.contains(&name.as_str()) || UUID_FORMATS.contains(&name.as_str())
 }
 
-/// Returns whether a text has a format; texts have every format that is not known.
+/// Returns whether a text has a format; unknown formats accept every text.
 pub(super) fn fits(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
         "bsonobjectid" => text.len() == 24 && is_hex(text),

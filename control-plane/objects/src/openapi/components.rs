@@ -48,7 +48,7 @@ pub(super) struct Components {
     /// The release whose fields are published.
     api: ApiRelease,
     schemas: Map<String, Value>,
-    /// The types whose schemas are there or are going to be.
+    /// The types with a present or pending schema.
     seen: BTreeSet<String>,
 }
 

@@ -49,7 +49,7 @@ pub(super) fn apply(
     Ok(Value::Object(current))
 }
 
-/// The schema of the value at hand.
+/// The schema of the present value.
 #[derive(Clone, Copy)]
 struct Typed<'m> {
     model: &'m Model,
@@ -477,7 +477,7 @@ impl<'m> EntryIdentity<'m> {
         }
     }
 
-    /// Returns whether an entry of a patch may mean this entry: no key that it gives contradicts it.
+    /// Returns whether an entry of a patch may refer to this entry: none of its keys contradicts it.
     fn may_mean(&self, patch: &Map<String, Value>, entry: &Value) -> bool {
         self.others.iter().all(|(name, default)| {
             let text = |value: Option<&Value>| match value {

@@ -93,7 +93,7 @@ pub enum FieldFault {
     Duplicate(String),
 }
 
-/// The faults that were found on the way through a document.
+/// The faults of a document.
 #[derive(Debug)]
 struct Trace {
     unknown: HashSet<String>,

@@ -19,8 +19,8 @@ const ERRORS_MAX: usize = 100;
 /// The types of CustomResourceDefinitions, which kube-apiserver stores as JSON.
 const STORED_AS_JSON: &str = "apiextensions.";
 
-/// Normalizes an object of a type, in place, with the fields of a release. Values of another type are reported and left
-/// as they are.
+/// Normalizes an object of a type, in place, with the fields of a release. Values of another type are reported and not
+/// changed.
 pub(super) fn normalize(
     model: &Model,
     api: ApiRelease,

@@ -58,7 +58,7 @@ fn add_fields(
 fn model_field(facts: &'static FieldFacts) -> Option<ModelField> {
     let mut field = ModelField::new(facts.name, facts.shape.clone());
     field.availability.since = release_of(facts.since)?;
-    // Zero where the number in protobuf is not known.
+    // Zero if the protobuf number is unknown.
     field.number = facts.number.unwrap_or(0);
     field.pointer = facts.pointer;
     field.required = facts.omitted == 0;

@@ -1,4 +1,4 @@
-//! Cells that take more than one field, by the names that `facts/resources.txt` gives them.
+//! Cells that need more than one field, by their names in `facts/resources.txt`.
 
 use super::text::{
     CellFn, NONE, UNKNOWN, UNSET, condition, flag, human_seconds, items, join, number, or, since,

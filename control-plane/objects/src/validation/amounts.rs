@@ -37,7 +37,7 @@ pub(crate) fn parse(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// A quantity of a list of resources, if it is there and well formed.
+/// A quantity of a list of resources, if it is present and well formed.
 pub(crate) fn get(resources: &Value, list: &str, name: &str) -> Option<Quantity> {
     resources.field(list)?.field(name).and_then(parse)
 }

@@ -1,4 +1,4 @@
-//! Formats of strings, by the names that the rules give them.
+//! Formats of strings, by their names in the rules.
 
 use super::names;
 

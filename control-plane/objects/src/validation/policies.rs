@@ -78,7 +78,7 @@ impl<'s> ExpressionScope<'s> {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// The expression is wrong, or its value is of another type.
+    /// The expression is invalid, or its value has another type.
     pub fn compile(&self, text: &str, output: Output) -> Result<Program, CompileError> {
         Program::composed(
             text,

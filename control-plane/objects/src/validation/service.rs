@@ -107,7 +107,7 @@ pub(super) fn needs_node_port(spec: &Value) -> bool {
     matches!(spec.text("type"), "NodePort" | "LoadBalancer")
 }
 
-/// Returns whether the health of a service is asked at a port of the nodes.
+/// Returns whether the health of a service is checked at a port of the nodes.
 pub(super) fn needs_health_check(spec: &Value) -> bool {
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
@@ -260,7 +260,7 @@ fn node_ports(spec: &Value) -> HashSet<i64> {
     ports.filter(|number| *number != 0).collect()
 }
 
-/// An allocated value stays when a client leaves it out.
+/// An allocated value is kept if the client omits it.
 fn keep_allocated(new: &mut Value, old: &Value) {
     let old = spec_of(old);
     let Some(spec) = existing(new, "spec") else {

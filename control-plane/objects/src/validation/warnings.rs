@@ -256,7 +256,7 @@ fn of_pod(pod: &Value, at: &str, warnings: &mut Vec<String>) {
     }
 }
 
-/// Labels of nodes that are not set any more, and spread constraints that count no pod.
+/// Labels of nodes that are no longer set, and spread constraints that count no pod.
 fn of_placement(spec: &Value, at: &str, warnings: &mut Vec<String>) {
     for (label, _) in spec.labels("nodeSelector") {
         if let Some(message) = deprecated(label) {

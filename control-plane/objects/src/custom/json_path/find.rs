@@ -5,7 +5,8 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// A path that finds more values on its way has none: paths such as `...*...*` find values many times.
+/// The limit of intermediate values; a path that exceeds it has no values. Paths such as `...*...*` find values many
+/// times.
 const FOUND_MAX: usize = 20_000;
 
 /// Values of an object, and literals of the path.

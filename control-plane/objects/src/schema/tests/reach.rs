@@ -13,7 +13,7 @@ const PLACES_MAX: usize = 12;
 /// The maximum depth of a place.
 const DEPTH_MAX: usize = 14;
 
-/// A field on the way to a type: its name, and whether it is a list or a map.
+/// A field on the path to a type: its name, and whether it is a list or a map.
 #[derive(Clone)]
 struct Step {
     field: String,

@@ -13,7 +13,7 @@ const GATED: &str = "Scheduling is blocked due to non-empty scheduling gates";
 pub(crate) fn for_create(pod: &mut Value, now: &str) {
     let empty = Value::Null;
     let spec = pod.field("spec").unwrap_or(&empty);
-    // A quality of service that the client gives is kept, as upstream keeps it.
+    // A quality of service from the client is kept, as upstream does.
     let qos = match pod.at(&["status", "qosClass"]).and_then(Value::as_str) {
         Some(given) if !given.is_empty() => given.to_owned(),
         _ => qos_class(spec).to_owned(),

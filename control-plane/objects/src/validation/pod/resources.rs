@@ -8,7 +8,7 @@ use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-/// Names that Kubernetes itself gives to resources.
+/// Names of standard resources.
 pub(crate) const STANDARD: &[&str] = &[
     "cpu",
     "memory",

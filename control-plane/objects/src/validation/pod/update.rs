@@ -143,7 +143,7 @@ fn validate_tolerations(errors: &mut Errors, new: &Value, old: &Value, path: &Er
     }
 }
 
-/// Gates may only go (rule API-7).
+/// Gates may only be removed (rule API-7).
 fn validate_gates(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPath) {
     let before: HashSet<&str> = old
         .items("schedulingGates")

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An object as a create leaves it.
+/// An object after its creation.
 pub(super) fn created(kind: GroupResource, mut object: Value) -> Value {
     let rules = strategy(kind);
     rules.default(&mut object);

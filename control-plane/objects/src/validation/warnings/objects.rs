@@ -10,7 +10,7 @@ const MOUNT_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
 const INGRESS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const CLASS_DEPRECATED: &str = r#"deprecated since v1.8; use "storageClassName" attribute instead"#;
-/// Sources of volumes that have no effect any more, the names under which warnings report them, and since when.
+/// Sources of volumes without effect, their names in warnings, and the release since which they have none.
 const SOURCES: [(&str, &str, &str); 6] = [
     (
         "cephfs",

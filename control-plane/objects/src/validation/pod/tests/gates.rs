@@ -1,4 +1,4 @@
-//! Scheduling gates at creation, in pods and in templates, and how they go.
+//! Scheduling gates at creation, in pods and in templates, and their removal.
 
 use super::*;
 use crate::validation::strategy;

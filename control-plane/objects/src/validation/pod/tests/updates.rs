@@ -5,7 +5,7 @@ use super::*;
 /// The prefix of the error for immutable fields.
 pub(super) const NOT_SPEC: &str = "spec: Forbidden: pod updates may not change fields other than";
 
-/// A requirement that a label is there.
+/// A requirement that a label exists.
 pub(super) fn exists(key: &str) -> Value {
     json!({"key": key, "operator": "Exists"})
 }
@@ -29,7 +29,7 @@ fn a_gated_pod_may_only_be_narrowed() {
         gated(selector(json!({"a": "1", "b": "2"}))),
         &[],
     );
-    // The last gate may go in the same request.
+    // The last gate may be removed in the same request.
     check_update(gated(json!({})), selector(json!({"a": "1"})), &[]);
     check_update(json!({}), selector(json!({"a": "1"})), &[FIXED]);
     check_update(
