@@ -1,8 +1,8 @@
 //! The clusters of this machine that have a name or run in the background: their records, and the commands that list
 //! and stop them.
 //!
-//! Each has a folder in the state directory. A running cluster holds the lock of its folder, so an entry of a process
-//! that was killed is known to be stale, and no process is stopped because it has the number of an earlier one.
+//! Each has a folder in the state directory. A running cluster holds the lock of its folder. The entry of a killed
+//! process is therefore recognized as stale, and a reused process ID stops no other process.
 
 use crate::cli::{ClusterName, GetArgs, GetCommand, NamedArgs};
 use crate::kubeconfig;
@@ -25,8 +25,8 @@ const LOG: &str = "log";
 const KUBECONFIG: &str = "kubeconfig";
 /// The time that a cluster may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
-/// The number of attempts to take a lock that another process holds: one that looks whether a cluster runs holds it for
-/// a moment.
+/// The number of attempts to take a lock that another process holds: a process that checks whether a cluster runs holds
+/// it briefly.
 const LOCK_ATTEMPTS: usize = 10;
 /// The pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

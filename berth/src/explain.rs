@@ -118,7 +118,7 @@ fn yaml(json: &[u8]) -> Result<String, String> {
     serde_saphyr::to_string(&Transcoder::new(&mut json)).map_err(|e| e.to_string())
 }
 
-/// A scheduler that is asked.
+/// The explained scheduler.
 pub(crate) struct AskedScheduler {
     transport: Transport,
     component: Component,
@@ -357,7 +357,7 @@ fn add_events(gates: &mut [Gate], list: &Value, scheduler: &str) {
     }
 }
 
-/// The field manager that removed each gate from another pod, as far as such a pod exists.
+/// The field manager that removed each gate from another pod, if such a pod exists.
 async fn removed_by(transport: &Transport, gates: &[Gate]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for gate in gates {

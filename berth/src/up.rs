@@ -1,4 +1,4 @@
-//! `berth up`: a whole cluster in one process. The scheduler talks to the control plane as to any other.
+//! `berth up`: a whole cluster in one process. The scheduler uses the control plane like any other.
 
 use crate::cli::{NAME_DEFAULT, UpArgs};
 use crate::clusters::{ClusterRecord, Folder, RunningName};
@@ -175,7 +175,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandF
 /// Applies the files, waits for their objects if requested, and prints the running components.
 ///
 /// # Errors
-/// When a file is not accepted, an object is not available in time, or the output is not read any more.
+/// A file is not accepted, an object is not available in time, or the reader has closed the output.
 async fn start(
     args: &UpArgs,
     documents: &[ManifestDocument],

@@ -191,7 +191,7 @@ impl Preview {
     /// Prints the text.
     ///
     /// # Errors
-    /// When the output is not read any more.
+    /// The reader has closed the output.
     pub(crate) fn print(&self, shown_max: usize) -> Result<(), CommandFailure> {
         print_line!("{}", self.text(shown_max).trim_end())
     }

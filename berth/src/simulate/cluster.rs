@@ -121,7 +121,7 @@ pub(super) fn objects(
             owner.kind == "DaemonSet" && sets.contains(&set)
         })
     });
-    // Pods on nodes are there before others ask for the room.
+    // Pods on nodes are placed before other pods request the resources.
     trace.pods.sort_by_key(|pod| !pod.pod.is_assigned());
     if !left_out.is_empty() {
         let kinds: Vec<String> = left_out.into_iter().collect();

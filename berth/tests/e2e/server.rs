@@ -354,7 +354,7 @@ impl Server {
         self.token_of(ACCOUNT, secret)
     }
 
-    /// The same of another service account in the namespace of `deploy/`.
+    /// The same for another service account in the namespace of `deploy/`.
     pub(crate) fn token_of(&self, account: &str, secret: Option<&str>) -> String {
         let mut spec = json!({"expirationSeconds": 3600});
         if let Some(name) = secret {

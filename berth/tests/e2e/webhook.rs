@@ -16,7 +16,7 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Serves on a free port until the test ends. `answer` gets the path and the question, and gives code and answer.
+    /// Serves on a free port until the test ends. `answer` gets the path and the request, and returns code and answer.
     pub(crate) fn serve(
         answer: impl Fn(&str, &Value) -> (u16, Value) + Send + Sync + 'static,
     ) -> Self {
@@ -80,7 +80,7 @@ fn exchange(stream: &TcpStream, asked: &Asked, answer: &dyn Fn(&str, &Value) -> 
     let head =
         format!("HTTP/1.1 {code} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
     let mut stream = stream;
-    // The scheduler may not wait for it any more.
+    // The scheduler may no longer wait for it.
     let _ = stream.write_all((head + &answer).as_bytes());
 }
 

@@ -119,7 +119,7 @@ extenders:
     let api = Api::of(&cluster);
     let create = |pod: &Value| api.send(&request::create(PODS, "default", pod));
 
-    // It is asked with all there is to know of the pod and the nodes, and its scores decide.
+    // It receives the complete pod and nodes, and its scores decide.
     create(&pod("web", "1", json!({})));
     let bound = api.bound("web");
     assert_eq!(bound["spec"]["nodeName"], "berth-node-3");
@@ -163,7 +163,7 @@ extenders:
     api.label(PODS, "default", "unlicensed", &json!({"licence": "full"}));
     assert_eq!(api.bound("unlicensed")["spec"]["nodeName"], "berth-node-3");
 
-    // Two nodes where one pod would have to go: the event names the node.
+    // A preemption of one pod would be possible on two nodes: the event names the node.
     api.send(&request::create(
         PRIORITY_CLASSES,
         "",

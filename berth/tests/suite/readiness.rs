@@ -75,7 +75,7 @@ impl World {
         request::merge_patch(PODS, "default", name, &json!({"spec": spec}))
     }
 
-    /// Takes all gates off a pod, and applies the rest of the patch.
+    /// Removes all gates of a pod, and applies the rest of the patch.
     fn ungate(&self, name: &str) {
         self.api
             .send(&self.patch(name, &json!({"schedulingGates": null})));

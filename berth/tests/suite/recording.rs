@@ -1,4 +1,4 @@
-//! Records schedulers that talk to an API server over HTTPS, and replays the recordings.
+//! Records schedulers with an API server over HTTPS, and replays the recordings.
 
 use crate::BINARY;
 use crate::e2e::{Api, Cluster, eventually, scheduled};

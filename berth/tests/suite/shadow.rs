@@ -218,7 +218,7 @@ fn a_shadow_agrees_with_berths_own_scheduler_and_writes_nothing() {
     assert!(output.status.success(), "{printed}");
     assert!(printed.contains("100.00 %"), "{printed}");
 
-    // The running shadow is asked when no file is given.
+    // Without a file, the report is read from the running shadow.
     let address = shadow.secure_address().expect("the HTTPS port");
     let output = Command::new(BINARY)
         .args(["shadow", "report", "--output", "json", "--server"])

@@ -175,7 +175,7 @@ fn pods_get_their_volumes_and_go_where_those_are() {
         "nothing else was touched"
     );
 
-    // A volume that is to be made: the scheduler selects the node, and binds the pod when it is there.
+    // A volume to create: the scheduler selects the node, and binds the pod when the volume exists.
     let node = eventually("a node is selected", || {
         let claim = claim(&api, "made");
         let node = &claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"];

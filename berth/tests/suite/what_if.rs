@@ -57,8 +57,8 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A DeferredQuota among the changes: pods without room are pending with the reason, and a higher limit places them. One
-/// that makes no sense is refused with the field.
+/// A DeferredQuota among the changes: pods without room are pending with the reason, and a higher limit places them. An
+/// invalid one is refused with the field.
 #[test]
 fn deferred_quotas_are_documents() {
     let scratch = Scratch::new("what-if-quotas");

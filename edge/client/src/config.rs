@@ -84,8 +84,8 @@ impl Config {
         }
     }
 
-    /// Makes the user and the password of the URL credentials, unless there are others, as client-go does. The URL itself
-    /// is shown in messages.
+    /// Uses the user and the password of the URL as credentials, unless there are others, as client-go does. The URL
+    /// itself is shown in messages.
     pub(crate) fn take_url_user(&mut self) {
         let Some((user, host)) = self
             .cluster_url

@@ -108,7 +108,7 @@ pub enum DecodeError {
     /// Of protobuf.
     #[error(transparent)]
     Protobuf(#[from] berth_protobuf::ProtobufError),
-    /// It is not known which object this is: the fields that cannot be read, and why.
+    /// The object cannot be identified: the unreadable fields, and the reasons.
     #[error("the identity of the object cannot be read: {0}")]
     Unidentified(String),
 }

@@ -2,7 +2,7 @@
 //!
 //! An exec plugin is a program that prints credentials:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>. A token with
-//! an end is renewed a minute before it, by the next request.
+//! an expiry is renewed a minute before it, by the next request.
 
 use crate::config::{ClientUser, Config};
 use crate::kubeconfig::ClusterEntry;

@@ -55,7 +55,7 @@ pub enum ApiError {
     /// The server could not be reached, or the connection broke.
     #[error("connection failed: {0}")]
     Transport(String),
-    /// It was not sent: this process does not lead any more, or has not renewed its lease in time.
+    /// It was not sent: this process no longer leads, or has not renewed its lease in time.
     #[error("not sent: the leader lease of this process is not renewed")]
     NotLeading,
     /// It was not sent: the connection only reads.

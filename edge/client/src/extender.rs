@@ -117,7 +117,7 @@ pub enum ExtenderError {
         /// The fault.
         reason: String,
     },
-    /// The object of the question does not exist any more.
+    /// The object of the request no longer exists.
     #[error("{0} is gone")]
     Gone(String),
     /// The extender reports an error, in these words.
@@ -240,7 +240,7 @@ pub(crate) fn webhook_config(
     enable_https: bool,
 ) -> Result<Config, SettingError> {
     let has_ca = !tls.ca_file.is_empty() || !tls.ca_data.is_empty();
-    // Both together would leave it open whether the server is verified.
+    // With both, it would be undefined whether the server is verified.
     if tls.insecure && has_ca {
         return Err(SettingError::Invalid {
             field: "tlsConfig",

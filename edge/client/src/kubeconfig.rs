@@ -321,7 +321,7 @@ impl Kubeconfig {
         let cluster = self.cluster(&context.cluster);
         let cluster =
             cluster.ok_or_else(|| KubeconfigError::UnknownCluster(context.cluster.clone()))?;
-        // As in client-go, a context without a user, or with one that does not exist, is anonymous.
+        // As in client-go, a context without a user, or with a missing user, is anonymous.
         let name = context.user.as_deref().unwrap_or_default();
         let user = self.users.iter().find(|named| named.name == name);
         let user = user.and_then(|named| named.user.clone());

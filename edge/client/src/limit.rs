@@ -106,7 +106,7 @@ impl RateLimit {
             }
             mine
         };
-        // The task that serves drops no one who waits.
+        // The task that serves drops no waiting request.
         let _ = turn.await;
         let waited = began.elapsed();
         if waited >= NOTICEABLE {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-/// A watch is asked to end after this long, and so is renewed.
+/// The requested duration of a watch, after which it is renewed.
 const WATCH_SECONDS: u32 = 290;
 /// A watch that is silent for longer than its lifetime counts as closed.
 const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
@@ -104,7 +104,7 @@ impl Need {
 /// `availability`, the kind is listed again whenever a watch ends, because changes of unreadable objects cannot be
 /// followed.
 ///
-/// A server that does not have the version of the kind is asked for the other versions.
+/// If a server does not have the version of the kind, the other versions are requested.
 ///
 /// Failures are retried indefinitely, with increasing pauses.
 pub async fn follow<T, D>(

@@ -26,7 +26,7 @@ impl TokenFile {
     /// Reads the token.
     ///
     /// # Errors
-    /// When the file cannot be read, or does not hold a token.
+    /// The file cannot be read, or does not contain a token.
     pub(crate) fn open(path: &Path) -> Result<Self, ConnectError> {
         let header = read(path).map_err(|error| ConnectError::Kubeconfig {
             path: path.display().to_string(),
@@ -39,8 +39,7 @@ impl TokenFile {
         })
     }
 
-    /// The value of the Authorization header. A file that cannot be read any more is logged, and the last token is
-    /// used.
+    /// The value of the Authorization header. An unreadable file is logged, and the last token is used.
     pub(crate) fn header(&self, now: Instant) -> HeaderValue {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(state.read) >= READ_EVERY {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The kubeconfig that `berth up` writes into its directory.
 const KUBECONFIG_OF_UP: &str = "berth.kubeconfig";
 
-/// The kubeconfig of a command that talks to a cluster.
+/// The kubeconfig of a command that connects to a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct KubeconfigArgs {
     /// Kubeconfig of the cluster [default: KUBECONFIG, ./berth.kubeconfig or ~/.kube/config]

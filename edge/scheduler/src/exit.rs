@@ -14,7 +14,7 @@ pub enum CommandFailure {
     Environment(String),
     /// The leader lease was lost. Exit code 1, as of kube-scheduler.
     LeaseLost,
-    /// The output is not read any more. Exit code 141, as of a program that a broken pipe ends.
+    /// The reader has closed the output. Exit code 141, as of a program that a broken pipe ends.
     Unread,
 }
 

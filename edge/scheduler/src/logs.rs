@@ -87,7 +87,7 @@ impl LogOptions {
         }
     }
 
-    /// For commands that talk to a person at a terminal.
+    /// For interactive commands.
     pub fn console(verbosity: Option<Level>) -> Self {
         Self {
             format: LogFormat::Text,

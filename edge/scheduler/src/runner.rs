@@ -270,7 +270,7 @@ impl Runner {
         let _ = self.inputs.send(CoreInput::Lead).await;
     }
 
-    /// The publisher of events about other things than scheduling.
+    /// The publisher of events outside of scheduling.
     pub(crate) fn publisher(&self) -> &EventPublisher {
         &self.publisher
     }
@@ -312,7 +312,7 @@ impl Runner {
         let _ = tokio::time::timeout(CALLS_PATIENCE, self.calls.recv()).await;
     }
 
-    /// Ends after [`Runner::halt`]: writes the end of the recording, and gives waiting events a moment.
+    /// Ends after [`Runner::halt`]: writes the end of the recording, and waits a moment for waiting events.
     pub(crate) async fn finish(self) {
         let Exports {
             events,
@@ -330,7 +330,7 @@ impl Runner {
     }
 }
 
-/// Other tasks never hold it for long.
+/// Other tasks hold it only briefly.
 fn locked(feed: &Mutex<Feed>) -> MutexGuard<'_, Feed> {
     feed.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -79,7 +79,7 @@ impl Settings {
     }
 }
 
-/// Reads the versions, and the gates that go with them.
+/// Reads the versions and their gates.
 fn gates(
     flags: &FeatureFlags,
     usual: Release,

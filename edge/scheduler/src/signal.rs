@@ -25,7 +25,8 @@ impl StopSignals {
             .map_err(|e| CommandFailure::Environment(format!("failed to listen for signals: {e}")))
     }
 
-    /// Resolves when the process is asked to stop. The process ends within `patience` after that and a moment.
+    /// Resolves when a signal stops the process. The process then exits after `patience` and a short margin at the
+    /// latest.
     pub async fn stop_requested(mut self, patience: Duration) -> &'static str {
         let why = self.0.received().await;
         std::thread::spawn(move || {
@@ -36,7 +37,8 @@ impl StopSignals {
     }
 }
 
-/// Requests to read the configuration again: SIGHUP, where there is such a signal. It ends the process before this exists.
+/// Requests to read the configuration again: SIGHUP, on systems with this signal. Before this exists, the signal ends
+/// the process.
 pub(crate) struct ReloadSignals(platform::ReloadSignals);
 
 impl ReloadSignals {

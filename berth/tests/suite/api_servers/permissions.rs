@@ -1,5 +1,5 @@
-//! Scheduling with the role of `deploy/`, and with the roles that Kubernetes gives to kube-scheduler. No request may be
-//! forbidden, and each rule of `deploy/` is used.
+//! Scheduling with the role of `deploy/`, and with kube-scheduler's roles in Kubernetes. No request may be forbidden,
+//! and each rule of `deploy/` is used.
 
 use super::faults::{Exchange, Proxy, Refusal};
 use super::outages::behind_proxy;
@@ -104,7 +104,7 @@ fn claim_of_class(name: &str) -> Value {
     })
 }
 
-/// A volume that is bound to its claim, and one that a provisioner is asked for.
+/// A volume that is bound to its claim, and a volume that a provisioner has to create.
 fn volumes(api: &Api) {
     for (name, provisioner) in [
         ("local", "kubernetes.io/no-provisioner"),

@@ -232,7 +232,7 @@ fn pods_wait_until_room_is_made() {
     team.waits("fourth");
     team.ok(&["delete", "pod", "third", "--grace-period=1"]);
     team.runs("fourth");
-    // The quota does not apply to the pod any more.
+    // The quota no longer applies to the pod.
     team.create_pod("fifth", "1");
     team.waits("fifth");
     team.ok(&["label", "pod", "fifth", "free=yes"]);

@@ -267,7 +267,7 @@ fn a_bare_control_plane_with_the_users_and_keys_of_envtest() {
     let pod = admin.create_pod("lonely", &Value::Null);
     assert!(pod["spec"]["serviceAccountName"].is_null(), "{pod}");
 
-    // Other users have the rights that roles give them.
+    // Other users have the permissions of their roles.
     let dev = environment.user("dev", &["developers"]);
     let (code, message) = refusal(&dev, &request::list(PODS, "default", 0, ""));
     assert_eq!(code, Some(403));
@@ -367,7 +367,7 @@ fn wrong_flags_and_foreign_programs_are_refused() {
     assert_eq!(code, Some(0));
     assert!(printed.starts_with("Kubernetes v1.36."), "{printed}");
 
-    // Again, the links are replaced; a program of another origin is not.
+    // The links are replaced again; a program of another origin is not.
     assert!(berth(&["envtest", &dir]).status.success());
     let etcd = assets.join("etcd");
     std::fs::remove_file(&etcd).expect("a link");

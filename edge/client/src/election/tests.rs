@@ -259,7 +259,7 @@ async fn a_standby_releases_nothing() {
     assert!(leads(&first));
 }
 
-/// Another wrote the lease: it is read again before it is taken for lost, as in client-go.
+/// Another candidate wrote the lease: it is read again before it counts as lost, as in client-go.
 #[tokio::test(start_paused = true)]
 async fn a_changed_lease_is_read_and_renewed() {
     let shared = Shared::default();

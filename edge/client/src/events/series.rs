@@ -149,7 +149,7 @@ impl Correlator {
         writes
     }
 
-    /// A name that no event had before: more than one thing may happen to an object at a time.
+    /// A unique name: an object may have several events at the same time.
     fn name(&mut self, regarding: &Regarding, now: Time) -> String {
         self.last_named = now.as_nanos().max(self.last_named.saturating_add(1));
         let name = format!("{}.{:x}", regarding.name, self.last_named);

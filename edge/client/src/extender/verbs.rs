@@ -1,4 +1,4 @@
-//! The four things that an extender can be asked.
+//! The four requests to an extender.
 
 use super::raw::ObjectJson;
 use super::wire::{
@@ -29,7 +29,7 @@ pub struct FilterAnswer {
     pub failed_and_unresolvable: Vec<(String, String)>,
 }
 
-/// Pods that would go from a node.
+/// The victims on a node.
 #[derive(Debug, Clone)]
 pub struct VictimsOf<'a> {
     /// The node.
@@ -42,7 +42,7 @@ pub struct VictimsOf<'a> {
     pub violations: usize,
 }
 
-/// Pods that are to go from a node.
+/// The victims on a node, by identity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MetaVictimsOf {
     /// The node.
@@ -143,7 +143,7 @@ impl ExtenderClient {
     /// Binds the pod of this namespace, name and UID to the node.
     ///
     /// # Errors
-    /// Why it is not bound, or not known to be.
+    /// The reason why it is not bound, or why this is unknown.
     pub async fn bind(
         &self,
         verb: &str,

@@ -54,13 +54,13 @@ pub struct ExtenderBindingArgs<'a> {
 pub struct ExtenderPreemptionArgs<'a> {
     /// The pod as the API has it.
     pub pod: &'a RawValue,
-    /// Nodes with the pods that would go, whole, for an extender that does not keep them itself.
+    /// Nodes with the complete victims, for an extender without a node cache.
     pub node_name_to_victims: Option<BTreeMap<&'a str, ExtenderVictims<'a>>>,
     /// Nodes with the identities of the victims, for an extender with a node cache.
     pub node_name_to_meta_victims: Option<BTreeMap<&'a str, MetaVictimsArgs<'a>>>,
 }
 
-/// Pods that would go from a node.
+/// The victims on a node.
 #[derive(Debug, Serialize)]
 pub struct ExtenderVictims<'a> {
     /// The pods as the API has them.
@@ -71,7 +71,7 @@ pub struct ExtenderVictims<'a> {
     pub num_pdb_violations: usize,
 }
 
-/// Pods that would go from a node, by identity.
+/// The victims on a node, by identity.
 #[derive(Debug, Serialize)]
 pub struct MetaVictimsArgs<'a> {
     /// The pods.
@@ -139,11 +139,11 @@ read_in_any_case! {
 
     /// The candidate nodes of a preemption.
     pub struct ExtenderPreemptionResult {
-        /// Nodes with the pods that are to go.
+        /// Nodes with their victims.
         pub node_name_to_meta_victims: BTreeMap<String, Option<MetaVictims>> = "NodeNameToMetaVictims",
     }
 
-    /// Pods that are to go from a node.
+    /// The victims on a node.
     pub struct MetaVictims {
         /// The pods.
         pub pods: Vec<MetaPod> = "Pods",

@@ -93,7 +93,7 @@ where
         reason: reason.to_owned(),
     };
     let mut frames = transport.stream(&request).await?;
-    // By namespace and name: an object may change or go while the list is sent.
+    // By namespace and name: an object may be changed or deleted while the list is sent.
     let mut objects = BTreeMap::new();
     loop {
         let bytes = match timeout(STREAMED_LIST_SILENCE, frames.next()).await {

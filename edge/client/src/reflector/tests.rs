@@ -290,8 +290,8 @@ async fn an_older_version_is_followed_where_the_server_has_no_newer_one() {
     }
 }
 
-/// A kind that cannot be listed counts as empty only where that does no harm; otherwise it is requested until it can
-/// be.
+/// A kind that cannot be listed counts as empty only if that is harmless; otherwise it is requested until it can be
+/// listed.
 #[tokio::test]
 async fn what_the_server_does_not_have_or_show_is_nothing_or_waited_for() {
     for (need, code, is_nothing) in [
@@ -537,7 +537,7 @@ enum Cut {
     Expired,
 }
 
-/// The number of watches that are asked for within 60 s when each lasts this long and ends so. In the first 100 s, each
+/// The number of watch requests within 60 s if each watch lasts this long and ends this way. In the first 100 s, each
 /// watch has ended at once without an event, so that the pauses are long.
 async fn watches_after_failures(lasts: Duration, cut: Cut) -> usize {
     let watches = Arc::<Mutex<Vec<Instant>>>::default();

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Standard output with a buffer, when informational lines go there.
+/// Standard output with a buffer, if it receives informational lines.
 static INFO: OnceLock<Mutex<BufWriter<Stdout>>> = OnceLock::new();
 
 /// The kind of the line.

@@ -102,7 +102,7 @@ impl Explainer {
         Self::new(CoreProbe::ended())
     }
 
-    /// The scheduler that is asked.
+    /// The explained scheduler.
     pub(crate) fn probe(&self) -> &CoreProbe {
         &self.probe
     }
@@ -251,8 +251,8 @@ impl Explainer {
         Some(answered(&answer))
     }
 
-    /// Copies the cluster into the copy that is there, once the scheduler has had its share of the time, and reads
-    /// something at the same moment.
+    /// Replaces the copy of the cluster, once the scheduler has had its share of the time, and reads facts at the same
+    /// moment.
     async fn renew<T: Send + 'static>(
         &self,
         copies: &mut Copies,

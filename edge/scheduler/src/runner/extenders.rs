@@ -41,8 +41,8 @@ impl Webhooks {
         Self::with(configured, user_agent, raw).await
     }
 
-    /// Sets up the extenders of another configuration. They are asked with the objects that are kept for these; if they
-    /// are asked with more, with others that have to be listed first.
+    /// Creates the extenders of another configuration. They use the objects that are kept for the present ones; if they
+    /// need more objects, these have to be listed first.
     ///
     /// # Errors
     /// When one of them cannot be used as it is configured.

@@ -142,7 +142,7 @@ impl Feed {
         if self.watches.is_empty() {
             return None;
         }
-        // A change that was on its way is in the new lists.
+        // A change in transit is contained in the new lists.
         self.end();
         Some(self.start())
     }
@@ -213,8 +213,8 @@ fn start(
         .flat_map(|kind| {
             let (updates, changes) = mpsc::channel(UPDATES_MAX);
             let followed = Followed {
-                // Extenders are asked with JSON, and custom resources have no other form.
-                // The protobuf of DeviceTaintRule v1 is not known. Groups are few, and their version varies.
+                // Requests to extenders contain JSON, and custom resources have no other form. The protobuf of
+                // DeviceTaintRule v1 is unknown. Groups are few, and their version varies.
                 json_only: raw.keeps(*kind)
                     || kinds.as_json.contains(kind)
                     || matches!(
@@ -319,7 +319,7 @@ async fn bring(
         }
         let change = match update {
             Update::Replaced(objects) => {
-                // The JSON is there before the core can ask an extender about the object.
+                // The JSON is stored before the core can send a request about the object to an extender.
                 let notified = objects.iter().map(|(object, raw)| (object, raw.as_ref()));
                 raw.replace(kind, notified);
                 let objects = objects.into_iter().map(|(object, _)| object);

@@ -32,7 +32,7 @@ pub(super) struct Inputs {
     current: VecDeque<CoreInput>,
 }
 
-/// All senders of inputs are gone.
+/// All senders of inputs have been dropped.
 pub(super) struct InputsEnded;
 
 impl Inputs {
@@ -46,7 +46,7 @@ impl Inputs {
         (inputs, Self { batches, current })
     }
 
-    /// The next input; `None` when all senders are gone.
+    /// The next input; `None` when all senders have been dropped.
     pub(super) async fn next(&mut self) -> Option<CoreInput> {
         while self.current.is_empty() {
             self.current = self.batches.recv().await?.into();
@@ -136,7 +136,7 @@ mod tests {
         assert!(sender.send(CoreInput::Stop).await.is_err());
     }
 
-    /// The core ends when all senders of inputs are gone.
+    /// The core ends when all senders of inputs have been dropped.
     #[tokio::test]
     async fn inputs_end_with_their_senders() {
         let (sender, mut inputs) = Inputs::channel();

@@ -1,7 +1,7 @@
 //! Applies another configuration to a running scheduler.
 //!
-//! Everything that can fail happens first: the profiles are built, the extenders set up. Kinds that only the new plugins
-//! read, and objects that only the new extenders are asked with, are listed before the core decides with them.
+//! All steps that can fail are first: the profiles are built, the extenders created. Kinds that only the new plugins
+//! read, and objects that only the new extenders need, are listed before the core decides with them.
 
 use super::feed::{Feed, WatchedKinds};
 use super::record;
@@ -15,7 +15,7 @@ use berth_scheduler::{NotReconfigured, Reconfiguration, Reconfigured, Scheduler}
 use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot};
 
-/// A configuration on its way to the core.
+/// A configuration for the core.
 pub(super) struct TakeOver {
     pub(super) new: Reconfiguration,
     pub(super) registry: Registry,

@@ -1,4 +1,4 @@
-//! The answers of the HTTPS port, path by path, once it is known who asks and whether that is allowed.
+//! The answers of the HTTPS port, path by path, after authentication and authorization.
 
 use super::authn::{AuthenticatedUser, Authenticator};
 use super::authz::{AccessDecision, Authorizer};

@@ -20,7 +20,7 @@ fn answer(code: StatusCode, reason: &str, message: &str, has_details: bool) -> P
     typed(code, HeaderValue::from_static(JSON), format!("{status:#}"))
 }
 
-/// The sender is not known, although it sent credentials.
+/// The credentials of the sender are invalid.
 pub(super) fn unauthorized() -> PageAnswer {
     answer(
         StatusCode::UNAUTHORIZED,
@@ -40,7 +40,7 @@ pub(super) fn forbidden(user: &str, verb: &str, path: &str, reason: &str) -> Pag
     answer(StatusCode::FORBIDDEN, "Forbidden", &message, true)
 }
 
-/// The form of answer that is asked for does not exist.
+/// The requested media type is not available.
 pub(super) fn not_acceptable(message: &str) -> PageAnswer {
     answer(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, false)
 }

@@ -25,7 +25,7 @@ pub(crate) struct Cases {
 }
 
 impl Cases {
-    /// Cases go into this directory, which is created when it does not exist.
+    /// Cases are written to this directory, which is created if it does not exist.
     ///
     /// # Errors
     /// When it cannot be created.

@@ -354,7 +354,7 @@ fn what_extenders_may_have_decided_is_not_compared() {
         let report = world.report();
         let counts = (report.extended, report.only_berth_finds);
         assert_eq!(counts, (extended, only_berth), "{what}");
-        // Its node is compared, and ranked if the extender gives no scores.
+        // Its node is compared, and ranked if the extender does not score nodes.
         world.shows(fits().version(3).on("n"));
         let report = world.report();
         let ranks = report.ranks.iter().sum::<u64>();

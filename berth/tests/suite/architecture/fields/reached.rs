@@ -109,7 +109,7 @@ impl Tokens {
         }
     }
 
-    /// The place of a group within `json!`, if it is there. The entries of a list are at the place of the list.
+    /// The place of a group within `json!`, if it is in one. The entries of a list are at the place of the list.
     fn json_place(&self, at: usize, json: Option<&JsonPlace>) -> Option<JsonPlace> {
         let sign = self.word(at, 1);
         if sign == "!" && self.word(at, 2) == "json" {

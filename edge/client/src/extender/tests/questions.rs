@@ -29,7 +29,7 @@ async fn a_question_is_posted_as_json_behind_the_prefix() {
     }
 }
 
-/// F-38, F-39: names for who keeps nodes, whole nodes for who does not; `null` for the other.
+/// F-38, F-39: names for extenders with a node cache, complete nodes for others; `null` for the other field.
 #[tokio::test]
 async fn nodes_are_sent_by_name_or_whole() {
     let whole = [
@@ -68,7 +68,8 @@ async fn nodes_are_sent_by_name_or_whole() {
     }
 }
 
-/// F-38, F-39: of an answer, names count for who keeps nodes and whole nodes for who does not; field names in any case.
+/// F-38, F-39: in an answer, names count for extenders with a node cache and complete nodes for others; field names are
+/// case-insensitive.
 #[tokio::test]
 async fn an_answer_is_read_in_any_case() {
     let left = |nodes: &[&str]| nodes.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// An authority, and who it vouches for.
+/// An authority, and the certificates that it issued.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,

@@ -171,8 +171,8 @@ impl WaitingReason<'_> {
     }
 }
 
-/// The largest free amount on a node that has too little of a resource. `None` if that is not known without an
-/// evaluation of the pod's node affinity on each node.
+/// The largest free amount on a node that has too little of a resource. `None` if that would require an evaluation of
+/// the pod's node affinity on each node.
 fn most_free(
     cluster: &Cluster,
     pod: &PodInfo,
