@@ -322,9 +322,9 @@ fn ephemeral_volumes_end_with_their_pod() {
         let simulation = Simulation::new(&of, scheduler, 1, false, &berth_plugins::in_tree());
         let mut simulation = simulation.unwrap_or_else(|e| panic!("{e}"));
         simulation.run(END_MAX, &mut |_| {});
-        let volumes = simulation.objects.keys().filter(|(kind, ..)| {
-            matches!(kind, Kind::PersistentVolumeClaim | Kind::PersistentVolume)
-        });
+        let cache = simulation.engine.scheduler().cache();
+        let kinds = [Kind::PersistentVolumeClaim, Kind::PersistentVolume];
+        let volumes = kinds.iter().flat_map(|kind| cache.identities(*kind));
         // Pods that wait for ever keep their claims.
         let left = if nodes[0].is_some() { 0 } else { 2 };
         assert_eq!(volumes.count(), left, "{situation}");
