@@ -7,15 +7,11 @@
 use crate::cache::Cache;
 use crate::core::Core;
 use berth_api::{Node, Pod};
+use berth_framework::ClusterEvent;
 use berth_framework::PodInfo;
 use berth_framework::cluster::{rejection_label, rejection_of};
-use berth_framework::{ActionType, ClusterEvent, EventResource};
 use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
-
-/// A node is not excluded any more for the pods of a template.
-const REJECTIONS_OVER: ClusterEvent =
-    ClusterEvent::new(EventResource::KubeletRejections, ActionType::UPDATE);
 
 /// A pod has ended or was deleted. `last` is its last state. A kubelet has rejected it, or it leaves room on its node.
 pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {
@@ -54,7 +50,7 @@ pub(crate) fn node_changed(cache: &mut Cache, old: &Node, new: &Node) {
 pub(crate) fn follow_rejections(core: &mut Core) -> bool {
     let is_free = core.cache.cluster_mut().rejections_mut().take_freed();
     if is_free {
-        core.move_all(&REJECTIONS_OVER, None, None, None);
+        core.move_all(&ClusterEvent::REJECTIONS_OVER, None, None, None);
     }
     is_free
 }

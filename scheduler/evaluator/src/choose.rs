@@ -16,7 +16,7 @@ pub fn choose(totals: &[(Slot, i64)], rng: &mut fastrand::Rng) -> Option<Slot> {
     tied.get(break_tie(tied.len(), rng)).copied()
 }
 
-/// The tie-break: which of so many best nodes is chosen. The generator is not used for a single one.
+/// The tie-break: the index of the chosen node among `tied` best nodes. A single node needs no random number.
 pub(super) fn break_tie(tied: usize, rng: &mut fastrand::Rng) -> usize {
     if tied > 1 { rng.usize(..tied) } else { 0 }
 }

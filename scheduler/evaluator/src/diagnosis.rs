@@ -64,7 +64,7 @@ pub fn insert_sorted(names: &mut Vec<Str>, name: &Str) {
     }
 }
 
-/// A pod fits on none of so many nodes. The text is kube-scheduler's (C-28).
+/// No node is feasible for a pod. The text is that of kube-scheduler (C-28).
 #[derive(Debug, Clone)]
 pub struct FitError {
     /// The number of nodes.

@@ -5,7 +5,7 @@
 //! keep **domain counts** (the ledgers of [`berth_framework::keep`]). Both follow the log of the node table, and ask again
 //! only about nodes that have changed. Pods of one **shape** have the same columns and ledgers. Nodes with equal raw scores
 //! and equal domain counts are a **class**: they get equal verdicts and equal normalised scores. A shape knows the greatest
-//! sum of each class in each block of 64 nodes, so a decision is one pass over blocks. The page
+//! sum of each class in each block of 64 nodes and each group of 64 blocks, so a decision is one pass over groups. The page
 //! `docs/contribute/evaluator.md` follows two pods through it.
 //!
 //! It may be faster than the plain evaluator and differ in nothing else. It leaves a decision to the plain one where it
@@ -124,7 +124,7 @@ pub struct AnswerCache {
     keeper: Keeper,
 }
 
-/// The store, and what is needed to keep its entries up to date.
+/// The store, and the state for keeping its entries up to date.
 #[derive(Default)]
 struct Keeper {
     store: Store,
@@ -155,7 +155,7 @@ impl fmt::Debug for AnswerCache {
 }
 
 impl Keeper {
-    /// Takes what is kept under a key, or something new, brought up to date; `None` when nothing can be kept.
+    /// Takes the entry of a key, or a new entry, brought up to date; `None` if no answers can be kept.
     fn take<'e, T: Keepable>(
         &mut self,
         key: &[u8],

@@ -296,8 +296,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The nominated node alone if that is feasible, otherwise all feasible nodes. Also how many were looked at, and
-    /// the errors that only excluded their node.
+    /// The nominated node alone if it is feasible, otherwise all feasible nodes, with the number of evaluated nodes and the
+    /// errors that only excluded their node.
     fn nominated_or_feasible(
         &mut self,
         possible: PreFiltered,

@@ -34,18 +34,17 @@ pub fn nodes_to_find(nodes: usize, percentage: i32) -> usize {
 /// The time at which the search for feasible nodes ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchLimit {
-    /// Stop when so many have been found.
+    /// The number of feasible nodes after which the search stops.
     pub stop_at: usize,
-    /// An error on a node ends the search until so many have been found; later ones only exclude their node, as
-    /// kube-scheduler would not have come so far.
+    /// The number of feasible nodes up to which an error on a node ends the search. A later error only excludes its node,
+    /// because kube-scheduler would not have reached it.
     pub errors_count_until: usize,
 }
 
 impl SearchLimit {
     /// The limit for a search among `nodes` nodes.
     ///
-    /// Without a percentage every node is looked at. Without a Score plugin, one feasible node is as good as any
-    /// (C-20).
+    /// Without a percentage, all nodes are evaluated. Without a Score plugin, the first feasible node is enough (C-20).
     pub fn new(nodes: usize, percentage: Option<i32>, scored: bool) -> Self {
         if !scored {
             return Self {

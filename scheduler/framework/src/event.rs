@@ -269,6 +269,10 @@ pub struct ClusterEvent {
 }
 
 impl ClusterEvent {
+    /// A node is no longer excluded for the pods of a template.
+    pub const REJECTIONS_OVER: Self =
+        Self::new(EventResource::KubeletRejections, ActionType::UPDATE);
+
     /// An event named after its resource and action.
     pub const fn new(resource: EventResource, action: ActionType) -> Self {
         Self {

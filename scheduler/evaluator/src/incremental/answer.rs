@@ -136,8 +136,8 @@ impl Kept<'_> {
         sums
     }
 
-    /// A node with the greatest total, each of several with the same chance: the one that the plain evaluator
-    /// chooses with the same generator.
+    /// A node with the greatest total, chosen at random among several: the choice of the plain evaluator with the same
+    /// generator.
     ///
     /// # Errors
     /// See [`Kept::class_scores`].
@@ -179,9 +179,8 @@ impl Kept<'_> {
             best.map(|of| usize::from(of.nodes)).sum::<usize>()
         };
         for (at, group) in self.shape.groups.iter().enumerate() {
-            if let Some(here) = group.merged().map(best_of)
-                && chosen >= here
-            {
+            let here = best_of(group);
+            if chosen >= here && !group.is_empty() {
                 chosen -= here;
                 continue;
             }

@@ -449,7 +449,7 @@ impl Column {
         has_nominations
     }
 
-    /// Asks the filters about nodes; those that are rejected go among the answered.
+    /// Asks the filters about nodes, and moves rejected nodes to `answered`.
     fn filter(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -589,7 +589,7 @@ impl Keepable for Column {
     }
 }
 
-/// A pod like this one that is none of those that there are: without a UID.
+/// A copy of a pod without its UID, so that it is not taken for a pod of the cluster.
 pub(super) fn neutral(pod: &PodInfo) -> Arc<PodInfo> {
     let mut neutral = Pod::clone(&pod.pod);
     neutral.metadata.uid = Str::default();

@@ -1,4 +1,4 @@
-//! Kept answers laid open node by node and plugin by plugin, to be compared with what is known.
+//! Kept answers by node and by plugin, for the comparison with the plain evaluator.
 
 use super::plan::Unkeepable;
 use super::shape::PodColumns;

@@ -30,7 +30,7 @@ impl RememberedFragments {
     /// Finds the fragments of a pod of this plan, template and version, or has them written. False when they cannot be.
     ///
     /// # Panics
-    /// In a debug build, when the remembered fragments are not those that would be written: a plugin has a wrong version.
+    /// In a debug build, if the remembered fragments differ from the written fragments: a plugin has a wrong version.
     pub(super) fn find(
         &mut self,
         (plan, template, version): (usize, TemplateKey, u64),
@@ -110,7 +110,7 @@ mod tests {
             let mut fragments = <[Fragment; 3]>::default();
             let is_found = remembered.find(key, pod, &mut fragments, write);
             assert_eq!(is_found, !text.is_empty(), "{situation}");
-            // A debug build compares what is remembered.
+            // A debug build writes the fragments again to compare them.
             let is_compared = cfg!(debug_assertions);
             assert_eq!(times.get() == 1, is_written || is_compared, "{situation}");
             let found = fragments

@@ -36,9 +36,9 @@ pub(super) struct NodeClasses {
     uniform: Vec<bool>,
     /// The rejections by ledgers of nodes with the pods that are nominated to them.
     with_nominated: IndexSet<Rejection, FxBuildHasher>,
-    /// Nodes that are in a class for one pod alone: to be looked at again.
+    /// Nodes whose class holds for one pod alone: they are evaluated again.
     again: Vec<Slot>,
-    /// The nodes that were looked at again.
+    /// The re-evaluated nodes.
     pub(super) changes: Changes,
 }
 

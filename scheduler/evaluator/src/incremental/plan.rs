@@ -172,7 +172,7 @@ impl Plan {
     }
 }
 
-/// Writes the parts of several plugins. Where each ends comes last: what one wrote never passes for another's.
+/// Writes the parts of several plugins, and then their lengths, so that bytes of one part never pass for bytes of another.
 fn parts<T>(
     fragment: &mut Fragment,
     plugins: impl Iterator<Item = T>,

@@ -3,7 +3,7 @@
 use berth_api::Str;
 use berth_framework::{NodeTable, Slot, Status};
 
-/// The reason why a node has to be looked at.
+/// The reason for the evaluation of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Note {
     #[default]
@@ -39,7 +39,7 @@ impl Scratch {
         }
     }
 
-    /// Forgets all notes. All nodes are looked at, without a note.
+    /// Forgets all notes. All nodes are to be evaluated, without a note.
     pub(super) fn begin_with_all(&mut self, table: &NodeTable) {
         self.begin(table.slots());
         self.dirty.reserve(table.slots());

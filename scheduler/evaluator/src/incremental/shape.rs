@@ -1,5 +1,5 @@
-//! The shape of a pod: what is kept for all pods with the same fragments, beside the columns and classes that they share with
-//! pods of other shapes.
+//! The shape of a pod: the kept answers for all pods with the same fragments, in addition to the columns and classes that pods
+//! of other shapes share.
 //!
 //! The shape knows the greatest sum in each class for each block of 64 nodes, and for each group of 64 blocks, so that a
 //! decision reads groups instead of nodes. After a change of a node, its block is read again.
@@ -80,33 +80,16 @@ pub(super) type Entries = SmallVec<[BlockBest; 2]>;
 /// The maximum number of entries of a group. With more, the search for an entry costs more than reading the blocks.
 const MERGED_MAX: usize = 16;
 
-/// The entries of [`BLOCK`] blocks as one.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Group {
-    entries: Entries,
-    /// False if there are too many entries: the blocks are read instead.
-    is_merged: bool,
-}
-
-impl Group {
-    /// The entries, if they are merged.
-    pub(super) fn merged(&self) -> Option<&Entries> {
-        self.is_merged.then_some(&self.entries)
-    }
-
-    fn merge(&mut self, blocks: &[Entries]) {
-        self.entries.clear();
-        self.is_merged = true;
-        for of in blocks.iter().flatten() {
-            let mut known = self.entries.iter();
-            match known.position(|best| best.class == of.class && best.answer == of.answer) {
-                Some(at) => self.entries[at].add(of.sum, of.nodes, of.all),
-                None if self.entries.len() < MERGED_MAX => self.entries.push(*of),
-                None => {
-                    self.is_merged = false;
-                    return;
-                }
-            }
+/// Merges the entries of blocks into one group. It is left empty if it would have too many entries: decisions read the blocks of
+/// an empty group.
+fn merge(group: &mut Entries, blocks: &[Entries]) {
+    group.clear();
+    for of in blocks.iter().flatten() {
+        let mut known = group.iter();
+        match known.position(|best| best.class == of.class && best.answer == of.answer) {
+            Some(at) => group[at].add(of.sum, of.nodes, of.all),
+            None if group.len() < MERGED_MAX => group.push(*of),
+            None => return group.clear(),
         }
     }
 }
@@ -117,7 +100,8 @@ pub(super) struct Shape {
     /// The position in the changes of the classes and of the second column; `None` at first.
     seen: Option<[u64; 2]>,
     pub(super) blocks: Vec<Entries>,
-    pub(super) groups: Vec<Group>,
+    /// The merged entries of [`BLOCK`] blocks each; see [`merge`].
+    pub(super) groups: Vec<Entries>,
     /// The bytes of the blocks whose entries are on the heap.
     on_heap: usize,
     /// A bit for each block that is to be read again.
@@ -161,7 +145,7 @@ impl Shape {
         }
         self.blocks.resize(blocks, Entries::new());
         let groups = blocks.div_ceil(BLOCK);
-        self.groups.resize(groups, Group::default());
+        self.groups.resize(groups, Entries::new());
         let has_nominations = !evaluator.nominated.is_empty();
         if self.seen.is_none() && has_nominations {
             scratch.begin_with_all(table);
@@ -205,7 +189,7 @@ impl Shape {
                 self.on_heap += on_heap(best);
             }
             let end = (word * BLOCK + BLOCK).min(self.blocks.len());
-            group.merge(&self.blocks[word * BLOCK..end]);
+            merge(group, &self.blocks[word * BLOCK..end]);
         }
     }
 
@@ -213,14 +197,13 @@ impl Shape {
     pub(super) fn entries(&self) -> impl Iterator<Item = &BlockBest> {
         let groups = self.groups.iter().zip(self.blocks.chunks(BLOCK));
         groups.flat_map(|(group, blocks)| {
-            let blocks = if group.is_merged { &[] } else { blocks };
-            let merged = group.merged().into_iter().flatten();
-            merged.chain(blocks.iter().flatten())
+            let blocks = if group.is_empty() { blocks } else { &[] };
+            group.iter().chain(blocks.iter().flatten())
         })
     }
 
     /// Rejects the nodes that a ledger rejects with the pods that are nominated to them (C-18). That holds for the
-    /// evaluator's pod alone: these nodes are looked at again for the next.
+    /// evaluator's pod alone: these nodes are evaluated again for the next pod.
     pub(super) fn count_nominated(
         &mut self,
         evaluator: &Evaluator<'_>,
@@ -266,7 +249,7 @@ impl Shape {
         Some(memos)
     }
 
-    /// Stores what was lent out, unless too much has happened meanwhile.
+    /// Takes the findings back, unless the shape has changed since they were lent.
     pub(super) fn revert(&mut self, memos: Memos) {
         if memos.state == self.state {
             self.memos = memos;
@@ -278,7 +261,7 @@ impl Keepable for Shape {
     fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.blocks.capacity() * size_of::<Entries>()
-            + self.groups.capacity() * size_of::<Group>()
+            + self.groups.capacity() * size_of::<Entries>()
             + self.on_heap
     }
 }

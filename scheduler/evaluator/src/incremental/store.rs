@@ -13,7 +13,7 @@ const BYTES_PER_NODE: usize = 2_400;
 /// The memory that they may take in a small cluster. Five hundred shapes with spread constraints fit at 5,000 nodes.
 const BYTES_AT_LEAST: usize = 96 << 20;
 
-/// The memory of an entry beside its key and its value.
+/// The memory of an entry without its key and its value.
 const PER_ENTRY: usize = size_of::<(Box<[u8]>, Option<Entry>, usize)>() + 4 * size_of::<usize>();
 
 /// The most bytes for a number of nodes.
@@ -27,7 +27,7 @@ pub(super) trait Keepable: Any + Send {
     fn bytes(&self) -> usize;
 }
 
-/// Something that is kept; `None` if it is known that nothing can be kept.
+/// A kept entry; `None` if no answers can be kept for the key.
 pub(super) type Entry = Option<Box<dyn Keepable>>;
 
 /// See the [module](self).

@@ -277,13 +277,13 @@ impl Ledger for AffinityLedger {
     fn class(&self, node: Slot, class: &mut Class) {
         let start = class.len();
         // Marks and points are set at the end.
-        class.extend_from_slice(&[0; COLUMNS]);
-        for _ in 0..self.columns {
-            class.push(NOWHERE);
-        }
+        class.resize(start + COLUMNS + self.columns, NOWHERE);
         let own = &mut class[start..];
         let (mut marks, mut points) = (0, 0_i64);
         for counts in self.counts.values() {
+            if counts.column.is_none() && counts.is_idle() && !counts.is_wanted_near {
+                continue;
+            }
             let Some(domain) = counts.topology.domain(node) else {
                 if counts.is_wanted_near {
                     marks |= MISSING_KEY;
