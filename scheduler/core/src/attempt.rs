@@ -1,4 +1,4 @@
-//! One attempt to schedule a pod: what all its stages know.
+//! One attempt to schedule a pod: the state shared by all its stages.
 
 use crate::clock::Moment;
 use crate::trace::TracedPoint;
@@ -39,7 +39,8 @@ pub(crate) struct Attempt {
     pub(crate) info: QueuedPodInfo,
     /// The pod, without a node.
     pub(crate) pod: Arc<PodInfo>,
-    /// The profile with which the attempt began. It ends with it, whatever configuration is taken over meanwhile.
+    /// The profile at the beginning of the attempt. It is used until the attempt ends, also if the configuration is
+    /// replaced.
     pub(crate) profile: Arc<Profile>,
     /// The extenders with which the attempt began.
     pub(crate) extenders: Extenders,
@@ -48,7 +49,7 @@ pub(crate) struct Attempt {
     pub(crate) began: Moment,
     /// Whether single plugins are timed.
     pub(crate) is_sampled: bool,
-    /// Whether other things happened during the cycle.
+    /// Whether the cycle was parked, so that other inputs were applied during it.
     pub(crate) was_parked: bool,
     /// Its extension points so far, if traces are on.
     pub(crate) trace: Option<Vec<TracedPoint>>,

@@ -42,7 +42,7 @@ enum BindingStage {
     Permit {
         /// Ends when the first of them has held it for long enough.
         timer: WaitId,
-        /// Those that are called again.
+        /// The plugins that are called again.
         waiting: SmallVec<[WaitingPlugin; 2]>,
     },
     /// A group of PreBind plugins is at work.

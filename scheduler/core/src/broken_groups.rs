@@ -1,13 +1,14 @@
-//! Groups that have started and of which a binding failed.
+//! Started groups with a failed binding.
 //!
 //! ```text
 //! a gang of 4, the binding of one member fails     → its node is kept for it, and it is tried first
-//! 30 s later it is still not bound                 → its node is given back; with less than 4 members on nodes, the members
-//!                                                    that are not bound yet are given back, too, and an event states that
+//! 30 s later it is still not bound                 → its node is released; with fewer than 4 members on nodes, the
+//!                                                    members that are not bound yet are released, too, and an event
+//!                                                    states that
 //! ```
 //!
-//! The nodes of a group are kept once, until all members whose bindings failed are bound: a group whose bindings fail again
-//! and again keeps no nodes from others.
+//! The nodes of a group are kept once, until all members with failed bindings are bound: a group whose bindings fail
+//! repeatedly blocks no nodes for other pods.
 
 use crate::core::{BrokenGroups, Core};
 use crate::nominations;
@@ -92,7 +93,7 @@ fn give_node_back(core: &mut Core, uid: &Str, node: &Str) {
         return;
     }
     if pod.status.nominated_node_name == *node {
-        // The end of the nomination follows from what the call writes.
+        // The nomination ends with the write of this call.
         core.call(ApiCall::PatchPodStatus {
             pod: PodRef::of(&pod),
             conditions: Vec::new(),

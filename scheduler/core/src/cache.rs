@@ -217,8 +217,8 @@ impl Cache {
         }
     }
 
-    /// Takes the stored object of a pod, new or changed, and our writes that it does not show. One that is bound is
-    /// counted on its node; if it was assumed, it is confirmed (C-7), on whatever node it is bound to.
+    /// Stores a new or changed pod object, with our writes that it does not show. A bound pod is counted on its node.
+    /// If it was assumed, it is confirmed (C-7), also on a different node.
     pub fn set_pod(&mut self, pod: Arc<Pod>, writes: Writes) -> PodChange {
         let uid = pod.uid().clone();
         let old = self.cluster.pods.get(&uid).cloned();
@@ -236,7 +236,8 @@ impl Cache {
                 Some((_, Why::Confirmed(version))) if has_reached(&pod, version) => {
                     self.count_on(&uid, None, &pod);
                 }
-                // An assumed pod stays where it is, as it is now: others look at its labels.
+                // An assumed pod keeps its node but is counted with its new labels and spec, because other pods may
+                // select its labels.
                 Some((node, why @ (Why::Assumed | Why::Confirmed(_)))) => {
                     let differs =
                         |old: &Arc<Pod>| old.labels() != pod.labels() || old.spec != pod.spec;

@@ -11,7 +11,7 @@ use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature,
 use berth_telemetry::metrics::Metric;
 use berth_telemetry::{Log, LogLine};
 
-/// Carries out what plugins have asked for. From now on the cluster is shown as if all calls had succeeded.
+/// Performs the requests of plugins. From now on the cluster is shown as if all calls had succeeded.
 pub(crate) fn note_requests(core: &mut Core) {
     let observations = core.requests.take_observations();
     core.count_observations(observations);
@@ -39,8 +39,8 @@ fn count_edits(requests: &mut PluginRequests, cache: &mut Cache) {
     }
 }
 
-/// Shows from now on what plugins have assumed of objects, and not any more, while the members of a group are tried. No
-/// pod is woken: the reverted placements had not existed when the group was popped.
+/// Applies and reverts the assumptions of plugins while the members of a group are tried. No pod is woken: the reverted
+/// placements did not exist when the group was popped.
 pub(crate) fn note_trial(core: &mut Core) {
     count_edits(&mut core.requests, &mut core.cache);
     for assumption in core.requests.take_assumptions() {
@@ -58,8 +58,8 @@ pub(crate) fn note_trial(core: &mut Core) {
     }
 }
 
-/// A write will not be made. Pods that were rejected because of it are retried; kube-scheduler leaves them waiting for
-/// an event that may never come.
+/// Reverts a write that will not be made. Pods that were rejected because of it are retried; kube-scheduler leaves them
+/// waiting for an event that may never happen.
 fn revert(core: &mut Core, write: &Write) {
     let call = ApiCall::from(write.clone());
     let now = core.clock.now();

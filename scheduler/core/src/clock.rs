@@ -1,8 +1,8 @@
-//! The time of the present step, and how long things take, for the metrics alone.
+//! The time of the current step, and the stopwatch for durations, which is used for metrics only.
 //!
-//! Time comes with every input and does not change during a step. What is timed within a step is timed with a stopwatch
-//! of the edge. A reading of that costs a good part of a microsecond in virtual machines, so each stage of a pod's way
-//! is read once, at its end: it began when the stage before it ended. Single plugins are timed in one of ten attempts.
+//! Time is part of every input and does not change during a step. Durations within a step are measured with a stopwatch
+//! of the edge. In virtual machines one reading costs up to a microsecond, so each stage of an attempt is read once, at
+//! its end: a stage begins when the previous one ends. Single plugins are timed in one of ten attempts.
 
 use berth_api::{Duration, Time};
 use berth_telemetry::Stopwatch;

@@ -1,13 +1,13 @@
 //! The parts of the scheduler that the stages use: the cluster, the queue, the calls, the waits, the outputs.
 //!
-//! Each part owns its fields and is changed through its methods alone. A function takes the parts that it reads and
-//! changes, so its signature states its effects. A function takes the [`Core`] as a whole if it runs plugins or calls
+//! Each part owns its fields and is changed only through its methods. A function takes the parts that it reads and
+//! changes, so its signature states its effects. A function takes the whole [`Core`] if it runs plugins or calls
 //! another stage. The methods of [`Core`] change several parts together: an object in the cache and in the dispatcher
-//! (`core/objects.rs`), pods in the queue by what the cluster is now (`core/waking.rs`).
+//! (`core/objects.rs`), queued pods according to the current cluster (`core/waking.rs`).
 //!
 //! The stages are modules of functions: [`pod_status`](crate::pod_status), [`nominations`](crate::nominations),
 //! [`cycle`](crate::cycle), [`preemptions`](crate::preemptions), [`binding`](crate::binding),
-//! [`failure`](crate::failure). [`Scheduler`](crate::Scheduler) takes inputs and calls one stage after the other.
+//! [`failure`](crate::failure). [`Scheduler`](crate::Scheduler) takes inputs and calls the stages in order.
 
 mod broken_groups;
 mod calls;
@@ -66,8 +66,8 @@ use berth_queue::SchedulingQueue;
 use berth_telemetry::metrics::Metrics;
 use configuration::follow_profiles;
 
-/// The settings. A new configuration replaces the profiles, the share of nodes and the extenders together; the rest does
-/// not change while the scheduler runs.
+/// The settings. A new configuration replaces the profiles, the share of nodes and the extenders together; the rest is
+/// constant while the scheduler runs.
 pub(crate) struct Settings {
     pub(crate) features: FeatureGates,
     pub(crate) profiles: Profiles,

@@ -1,8 +1,8 @@
-//! The scheduling cycle: one pod from the queue to its node, or back.
+//! The scheduling cycle: one pod from the queue to its node, or back to the queue.
 //!
-//! [`Cycle::run`] begins with a popped pod and searches a node for it. Then the pod is placed ([`place`]), or room is
-//! made for it ([`post_filter`]). A cycle runs to its end within one step unless a plugin has to wait; then it is
-//! **parked** and goes on when the wait has ended. One cycle is parked at a time, and no other pod is popped meanwhile.
+//! [`Cycle::run`] takes a popped pod and searches for a node. Then it places the pod ([`place`]) or runs PostFilter
+//! ([`post_filter`]). A cycle completes within one step unless a plugin has to wait; then it is **parked** until the
+//! wait ends. At most one cycle is parked, and no other pod is popped while it is.
 
 mod extended;
 mod group;
@@ -74,7 +74,7 @@ enum ParkedAt {
     },
 }
 
-/// The scheduling cycle, and what it keeps from one pod to the next.
+/// The scheduling cycle, with its state between pods.
 pub(crate) struct Cycle {
     answer_cache: AnswerCache,
     rng: fastrand::Rng,
@@ -114,8 +114,8 @@ impl Cycle {
         &self.answer_cache
     }
 
-    /// The profiles were replaced. Kept answers depend on the plugins and arguments of a profile, and are found again by
-    /// the name of the profile alone.
+    /// The profiles were replaced. Cached answers depend on the plugins and arguments of a profile and are looked up by
+    /// its name, so they are dropped.
     pub(crate) fn forget_answers(&mut self) {
         self.answer_cache.forget();
     }
@@ -267,7 +267,8 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
         drop_deleting(&mut core.queue, &mut core.outbound, &pod, &profile);
         return None;
     }
-    // A pod that is still being bound, though it is not counted any more, comes back by itself if that fails.
+    // A pod whose binding is under way is not tried again, even if it is no longer counted on its node: a failed
+    // binding returns it to the queue.
     if (pod.is_assigned() && !is_resize) || core.unbound.contains(&uid) {
         core.queue.done(&uid);
         return None;

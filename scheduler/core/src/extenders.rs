@@ -1,6 +1,5 @@
-//! The answers of extenders, merged with those of the plugins. When they are asked is for the cycle
-//! ([`crate::cycle`]) and the binding to decide; this module has the rules of what follows from an answer, without any
-//! waiting.
+//! Merges the answers of extenders with the results of the plugins. The cycle ([`crate::cycle`]) and the binding decide
+//! when to call an extender; this module only evaluates answers and never waits.
 
 mod filter;
 mod prioritize;

@@ -45,7 +45,7 @@ impl AttemptFailure {
         }
     }
 
-    /// A status that comes without a diagnosis.
+    /// A failure with a status and no diagnosis.
     pub(crate) fn of_status(status: &Status, nominating: Nominating) -> Self {
         Self {
             message: status.message(),
@@ -99,7 +99,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     if attempt.is_resize() {
         return resize_waits(core, attempt, failure);
     }
-    // Whether this was an attempt at all is known further below.
+    // They are counted only if this was an attempt, which is decided below.
     let observations = core.requests.take_observations();
     note_requests(core);
     let pod = attempt.pod_ref();
@@ -167,8 +167,8 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
             log(&mut core.outbound.log, core.cache.cluster(), &pod, &failure);
             let explanation = explanation(&core.context(), &info, &failure);
             core.explanations.put(info.pod.uid().clone(), explanation);
-            // Before the status is written, as in kube-scheduler: the watch may show the write before it is answered,
-            // and what it shows must find the pod in the queue.
+            // Before the status is written, as in kube-scheduler: the watch may show the write before the API server
+            // answers it, and the event handler must find the pod in the queue.
             return_to_queue(core, info);
         }
         KnownStatus::Gone | KnownStatus::Bound | KnownStatus::Foreign => {

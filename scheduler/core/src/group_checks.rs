@@ -1,4 +1,4 @@
-//! Whether the pods and groups of a hierarchy agree, so that they can be scheduled as one.
+//! Consistency checks of the pods and groups of a hierarchy, which are scheduled as one.
 
 use berth_api::groups::GroupSpec;
 use berth_api::{Pod, Str};
@@ -62,10 +62,9 @@ fn check_shape(groups: &Groups, tree: &[GroupKey]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the members that wait, those that have a node, and all groups of the hierarchy.
+/// Checks the waiting members, the members with a node, and all groups of the hierarchy.
 ///
-/// # Errors
-/// The first disagreement.
+/// # Errors The first inconsistency.
 pub(crate) fn check(
     cx: &Context<'_>,
     root: &GroupKey,

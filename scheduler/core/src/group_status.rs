@@ -157,7 +157,7 @@ fn with_condition(object: &Object, condition: &GroupCondition) -> Object {
     }
 }
 
-/// A write has ended. One that failed is not shown any more; the next attempt writes the condition again.
+/// Handles the result of a write. A failed write is reverted in the cache; the next attempt writes the condition again.
 pub(crate) fn write_ended(cache: &mut Cache, log: &mut Log, write: &Write, result: &CallResult) {
     let text = match write.object().kind {
         Kind::PodGroup => "Failed to update PodGroup status",

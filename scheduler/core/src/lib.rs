@@ -1,11 +1,11 @@
-//! The scheduling core: cache, cycles, bindings and statuses of pods, with the queue and the API dispatcher, as one state
-//! machine without I/O.
+//! The scheduling core: cache, cycles, bindings and statuses of pods, with the queue and the API dispatcher, as one
+//! state machine without I/O.
 //!
-//! [`Scheduler`] is the whole of it. Time is an argument, randomness comes from one seed, and what has to be done
-//! outside is handed out as values: calls to the API, jobs, events and log lines.
+//! [`Scheduler`] is the entry point. Time is an argument, randomness is derived from one seed, and external actions are
+//! returned as values: calls to the API, jobs, events and log lines.
 //!
-//! **Architecture invariants:** no socket, no async runtime, no clock, no lock, no global randomness. Plugins are
-//! known by their traits alone.
+//! **Architecture invariants:** no socket, no async runtime, no clock, no lock, no global randomness. The core uses
+//! plugins only through their traits.
 
 mod attempt;
 mod binding;

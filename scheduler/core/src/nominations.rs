@@ -44,8 +44,8 @@ pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     core.placement_freed(nominee, Some(&affected));
 }
 
-/// Clears the nomination of a pod to a node that its status may not name: after a failed binding, the nomination comes
-/// first. Plugins recognise a nominated pod by its status.
+/// Clears the nomination of a pod to a node that may be missing in its status: after a failed binding, the pod is
+/// nominated before its status is written. Plugins recognise a nominated pod by its status.
 pub(crate) fn end_at(core: &mut Core, pod: &Arc<Pod>, node: &Str, why: &End<'_>) {
     if pod.status.nominated_node_name == *node {
         return end(core, pod, why);

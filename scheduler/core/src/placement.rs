@@ -54,8 +54,8 @@ pub(crate) fn run_reserve(
     )
 }
 
-/// Reverts what a placement has booked: Unreserve of all plugins in reverse, then the assumption. Returns the pod as
-/// it was counted.
+/// Reverts a placement: Unreserve of all plugins in reverse order, then the assumption. Returns the pod as it was
+/// counted.
 pub(crate) fn undo_placement(
     core: &mut Core,
     attempt: &mut Attempt,
@@ -75,7 +75,7 @@ pub(crate) fn undo_placement(
     match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
         Ok(pod) => pod,
         Err(error) => {
-            // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
+            // The pod has been bound since it was assumed: by another scheduler, or by this one with a lost answer.
             let stored = core.cache.stored(placed.pod.pod.uid());
             let line = if stored.is_some_and(|pod| pod.is_assigned()) {
                 LogLine::info("ForgetPod failed")
@@ -91,7 +91,7 @@ pub(crate) fn undo_placement(
     }
 }
 
-/// The pod was rejected by a stage, or a stage broke: what its status is to be (C-36, C-37).
+/// The status for a pod that a stage rejected, or whose stage failed with an error (C-36, C-37).
 pub(crate) fn stage_failure(what: &str, plugin: &Str, status: &Status) -> Status {
     if status.is_rejected() {
         return status.clone().from_plugin(plugin);

@@ -1,14 +1,14 @@
-//! The writer of pod statuses: what the PodScheduled condition and the nominated node of each pod should be.
+//! The writer of pod statuses: the desired PodScheduled condition and nominated node of each pod.
 //!
-//! The desired status follows from the state of the scheduler, and is compared with the status of the pod: the stored
-//! object with our unconfirmed writes. `dispatcher::pod_status` has a row for each pod whose desired status is not
-//! effective. Only a difference becomes a call, and it is compared again when it is sent, repeated or offered again:
-//! - what a cycle found is written at once (`cycle::failure` makes that call);
-//! - the answer of PreEnqueue plugins about a pod is written once it has been so for 5 s (KEP-5501), or for 30 s if it
-//!   belongs to an attempt whose result the pod states;
-//! - what the API did not take is offered again every 30 s, as far as it is still true;
-//! - a bound pod whose condition states that it is not scheduled is corrected: the binding of a scheduler whose answers
-//!   were lost may have been carried out, and what its failure wrote arrives later.
+//! The desired status is derived from the state of the scheduler and compared with the effective status of the pod: the
+//! stored object with our unconfirmed writes. `dispatcher::pod_status` has a row for each pod whose desired status is
+//! not effective. Only a difference becomes a call, and it is compared again when it is sent, repeated or offered again:
+//! - the result of a cycle is written at once (`cycle::failure` makes that call);
+//! - a rejection by PreEnqueue plugins is written after it has lasted 5 s (KEP-5501), or 30 s if it belongs to an
+//!   attempt whose result the pod states;
+//! - a write that the API rejected is offered again every 30 s, as long as it is still valid;
+//! - a bound pod whose condition states that it is not scheduled is corrected: a scheduler that did not receive the
+//!   answer to its binding may write the failure after the API has bound the pod.
 
 use crate::cache::Cache;
 use crate::core::{Calls, Core, event_note};
@@ -27,15 +27,15 @@ use std::sync::Arc;
 /// NotReadyForScheduling is written: most gates open within that time (KEP-5501).
 const NOT_READY_FOR_SCHEDULING_DELAY: Duration = Duration::from_secs(5);
 
-/// The time for which a rejection that belongs to an attempt must have lasted before it is reported. An eviction
-/// usually takes milliseconds, and the result of the attempt is more useful meanwhile. What lasts longer is reported
-/// like any other rejection, because KEP-5501 lets no plugin opt out.
+/// The time before a rejection that belongs to an attempt is reported. An eviction usually takes milliseconds, and the
+/// result of the attempt is more useful during that time. A longer rejection is reported like any other, because
+/// KEP-5501 lets no plugin opt out.
 const LONG_REJECTION_OF_ATTEMPT: Duration = Duration::from_secs(30);
 
 // --- reports of PreEnqueue ------------------------------------------------------------------------------
 
-/// Hands the answers of PreEnqueue plugins about pods to the dispatcher, as long as there is room. The rest waits in
-/// the queue. Returns whether there was something.
+/// Passes the answers of PreEnqueue plugins about pods to the dispatcher, up to its limit. The rest waits in the queue.
+/// Returns whether any answer was passed.
 pub(crate) fn take_pre_enqueue_reports(
     queue: &mut SchedulingQueue,
     calls: &mut Calls,
@@ -75,7 +75,7 @@ fn write_report(
 ) {
     let uid = report.pod().uid();
     let mut due = since + NOT_READY_FOR_SCHEDULING_DELAY;
-    // For now the pod goes on stating what its attempt found: the report of another plugin is withdrawn.
+    // The pod still states the result of its attempt, so the report of another plugin is withdrawn.
     if let PreEnqueueReport::Rejected { pod, message, .. } = report
         && states_result
     {
@@ -119,8 +119,8 @@ fn removal(pod: &Pod) -> ApiCall {
     }
 }
 
-/// Returns whether the pod states what its last attempt found, and is to go on stating it while a PreEnqueue plugin
-/// only waits for what that attempt has begun.
+/// Returns whether the pod states the result of its last attempt, and keeps it while a PreEnqueue plugin only waits for
+/// an action of that attempt.
 fn states_result_of_attempt(cache: &Cache, queue: &SchedulingQueue, pod: &Pod) -> bool {
     let uid = pod.uid();
     let effective = cache.effective(uid).map_or(pod, |pod| &**pod);
@@ -160,7 +160,7 @@ pub(crate) fn report_event(cache: &Cache, call: &ApiCall) -> Option<(PodEvent, S
     Some((event, scheduler))
 }
 
-// --- what the API did not take --------------------------------------------------------------------------
+// --- rejected writes ------------------------------------------------------------------------------------
 
 /// Offers statuses again that are due, as far as they are still true (D-14).
 pub(crate) fn offer_statuses(calls: &mut Calls, cache: &Cache, queue: &SchedulingQueue, now: Time) {
@@ -242,7 +242,7 @@ pub(crate) fn show_writes(core: &mut Core, uid: &str) {
     }
 }
 
-/// A pod without a node that was to be evicted stays. It is queued again if it was dropped meanwhile.
+/// The eviction of a pod without a node has failed. The pod is queued again if it was dropped as terminating.
 fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
     let uid = after.uid();
     if !before.is_terminating() || after.is_terminating() || !core.is_responsible(after) {

@@ -1,9 +1,9 @@
-//! Evicts the victims of preemptions, beside the scheduling loop (P-17, P-20 to P-23).
+//! Evicts the victims of preemptions, asynchronously to the scheduling loop (P-17, P-20 to P-23).
 //!
-//! The victims of one preemption are evicted at once, except the last: that one follows when all others have been
-//! evicted, so that a failure costs one pod less. Until the API shows that the last one is terminating or deleted, the
-//! preemptor must not be tried: it counts as [preempting](berth_framework::Cluster::preempting), and PreEnqueue rejects
-//! it. The event about a victim is published when the victim has been evicted.
+//! The victims of one preemption are evicted in parallel, except the last one: it is evicted after all others, so that
+//! a failure evicts one pod less. Until the API shows that the last victim is terminating or deleted, the preemptor
+//! must not be tried: it counts as [preempting](berth_framework::Cluster::preempting), and PreEnqueue rejects it. The
+//! event about a victim is published after its eviction.
 
 use crate::cache::Cache;
 use crate::core::{Core, OpenPreemption, OpenPreemptions, Outbound, Settings};
@@ -138,8 +138,8 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
     go_on(core, id, running, evicted);
 }
 
-/// All victims that could be evicted are, and `evicted` is the last one. If an eviction has failed, no event may ever come,
-/// so the preemptor is retried.
+/// The evictions of a preemption have ended; `evicted` is the last victim. If an eviction has failed, an event for the
+/// preemptor may never happen, so it is retried.
 fn preemption_ended(core: &mut Core, running: OpenPreemption, evicted: Option<Str>) {
     let result = if running.has_failed {
         "error"
@@ -183,7 +183,7 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption, evicted: Option<St
     }
 }
 
-/// Returns whether the API shows the pod as one that was not evicted.
+/// Returns whether the API does not show the eviction of the pod yet.
 fn is_unseen(cache: &Cache, uid: &str) -> bool {
     let stored = cache.stored(uid);
     stored.is_some_and(|pod| !pod.is_terminating())
@@ -204,17 +204,16 @@ pub(crate) fn seen_terminating(
     preemptors
 }
 
-/// The API does not show that a pod that was evicted is terminating or deleted: preemptors that have waited for that may be
-/// tried again.
+/// The API does not show the eviction of a victim: preemptors that waited for it may be tried again.
 pub(crate) fn victim_stays(core: &mut Core, uid: &str) {
     for (preemptor, plugin) in core.preemptions.take_seen(uid) {
         admit(core, &preemptor, &plugin);
     }
 }
 
-/// The preemptor may be tried again. It is tried now if an event had woken it before, so that its PreEnqueue plugin has
-/// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if no victim is left. Otherwise
-/// the deletion of a victim that is still terminating wakes it.
+/// Admits the preemptor to the queue again. It is activated if its PreEnqueue plugin has rejected it, because an event
+/// had already woken it, and if it is unschedulable and no deletion of a victim will wake it. Deletions of its victims
+/// do not wake it while it is preempting.
 pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
     core.cache.ends_to_preempt(&preemptor.uid);
     let Some(pod) = core.cache.effective(&preemptor.uid).cloned() else {
@@ -239,8 +238,8 @@ pub(crate) fn is_victim(pod: &Pod) -> bool {
     pod.is_terminating() && pod.condition("DisruptionTarget").is_some()
 }
 
-/// Returns whether the deletion of a victim wakes the pod: victims of lower priority are terminating on the node to which
-/// it is nominated, or it is queued with its group, which the deletion of any victim wakes.
+/// Returns whether the deletion of a victim wakes the pod: victims of lower priority are terminating on its nominated
+/// node, or it is queued with its group, which the deletion of any victim wakes.
 fn awaits_victims(
     settings: &Settings,
     cluster: &Cluster,

@@ -1,8 +1,8 @@
-//! Deferred quotas in the core: pods that were admitted are queued, pods that lost their admission are held back, and the
+//! Deferred quotas in the core: admitted pods are queued, pods without their former admission are blocked, and the
 //! statuses of quotas are written.
 //!
-//! The quotas themselves are part of the cluster and follow its pods
-//! ([`Quotas`](berth_framework::cluster::Quotas)). After each step, their changes are carried out.
+//! The quotas themselves are part of the cluster and follow its pods ([`Quotas`](berth_framework::cluster::Quotas)).
+//! Their changes are handled after each step.
 
 use crate::core::Core;
 use berth_api::{Kind, Pod, Str};
@@ -68,8 +68,7 @@ pub(crate) fn write_statuses(core: &mut Core) {
     }
 }
 
-/// The event that the pods that waited for a quota do not wait for it any more (DQ-15): one event, about the pod that was
-/// first in line.
+/// The event about the end of all waits for a deleted quota (DQ-15): one event, for the first pod in line.
 fn removal_event(removed: &RemovedQuota, first: &Pod) -> PodEvent {
     let metadata = &removed.object.metadata;
     let pods = match removed.waiting {

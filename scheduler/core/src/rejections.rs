@@ -1,8 +1,8 @@
-//! The rejections of kubelets in the core: pods that leave their nodes are read for them, and the ends of exclusions wake
-//! pods.
+//! The rejections of kubelets in the core: they are read from pods that leave their nodes, and the end of an exclusion
+//! wakes pods.
 //!
-//! What is remembered is part of the cluster ([`Rejections`](berth_framework::cluster::Rejections)). Time reaches it at the
-//! beginning of each step.
+//! The records are part of the cluster ([`Rejections`](berth_framework::cluster::Rejections)). They receive the time at
+//! the beginning of each step.
 
 use crate::cache::Cache;
 use crate::core::Core;
@@ -36,7 +36,7 @@ pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {
     }
 }
 
-/// A node has changed: if it offers other resources, or is another one, what was remembered of it is forgotten.
+/// A node has changed: its records are deleted if its resources differ or if it is a new node of that name.
 pub(crate) fn node_changed(cache: &mut Cache, old: &Node, new: &Node) {
     if old.status.allocatable != new.status.allocatable || old.metadata.uid != new.metadata.uid {
         cache

@@ -1,11 +1,11 @@
-//! The scheduler: one state machine that takes inputs and calls the stages of a pod's way.
+//! The scheduler: one state machine that takes inputs and calls the stages of scheduling a pod.
 //!
 //! Inputs are changes of the cluster ([`Scheduler::apply`]), results of calls ([`Scheduler::complete`]) and jobs
-//! ([`Scheduler::job_done`]), and the time, which comes with every input. Steps are [`Scheduler::schedule_one`] and
-//! [`Scheduler::tick`]. What is to be done outside is taken with [`Scheduler::take_outputs`].
+//! ([`Scheduler::job_done`]), each with the time. Steps are [`Scheduler::schedule_one`] and [`Scheduler::tick`].
+//! External actions are collected with [`Scheduler::take_outputs`].
 //!
-//! **Architecture invariants:** no I/O, no clock, no lock, no global randomness; nothing waits. The same inputs and
-//! the same seed give the same outputs, so any failure can be run again.
+//! **Architecture invariants:** no I/O, no clock, no lock, no global randomness; nothing blocks. The same inputs and
+//! the same seed give the same outputs, so any failure can be reproduced.
 
 mod changes;
 mod inspect;
@@ -70,7 +70,7 @@ pub enum ScheduleOutcome {
         /// The result of its cycle for each of its pods; empty if the group was given back untried.
         pods: Vec<(PodRef, CycleResult)>,
     },
-    /// The cycle waits, and goes on by itself when the wait ends. No other pod is tried until then.
+    /// The cycle is parked, and continues when its wait ends. No other pod is tried until then.
     Parked(Wait),
 }
 
@@ -112,9 +112,9 @@ pub struct SchedulerOptions {
     pub evaluator: EvaluatorKind,
     /// The dispatcher.
     pub dispatcher: DispatcherOptions,
-    /// The extenders beside the plugins.
+    /// The extenders.
     pub extenders: Extenders,
-    /// Times what is done, for the metrics alone.
+    /// Measures durations, for metrics only.
     pub stopwatch: Box<dyn Stopwatch>,
 }
 
@@ -147,7 +147,7 @@ impl fmt::Debug for SchedulerOptions {
     }
 }
 
-/// The scheduling core: one state machine, driven by its inputs and the time that comes with them.
+/// The scheduling core: one state machine, driven by timed inputs.
 pub struct Scheduler {
     core: Core,
     cycle: Cycle,
@@ -171,10 +171,10 @@ impl Scheduler {
         Self::of_profiles(options, profiles, now)
     }
 
-    /// A scheduler with these profiles instead of those of the options. Their plugins may be used by another scheduler.
+    /// A scheduler with these profiles instead of the profiles of the options. Another scheduler may use the same
+    /// plugins.
     ///
-    /// # Errors
-    /// When two plugins register one type of calls.
+    /// # Errors When two plugins register the same type of calls.
     pub fn of_profiles(
         options: SchedulerOptions,
         profiles: Profiles,
@@ -287,8 +287,8 @@ impl Scheduler {
         self.settle();
     }
 
-    /// Tries to place the pod whose turn it is. Never waits: a cycle that has to is parked, and goes on by itself when
-    /// its wait ends.
+    /// Tries the next pod of the queue. Never blocks: a cycle that has to wait is parked, and continues when its wait
+    /// ends.
     pub fn schedule_one(&mut self, now: Time) -> ScheduleOutcome {
         self.observed(now, ObservedInput::ScheduleOne);
         self.tick_unobserved(now);
@@ -320,7 +320,7 @@ impl Scheduler {
         self.observed(now, ObservedInput::TakeOutputs);
         self.core.clock.set(now);
         let mut outputs = self.new_outputs(now);
-        // Calls that turned out to be needless have ended without being sent: what follows goes out as well.
+        // Unnecessary calls have ended without being sent. Their results can cause more outputs.
         while self.core.calls.dispatcher().has_finished() {
             self.settle();
             outputs.append(self.new_outputs(now));
@@ -348,8 +348,8 @@ impl Scheduler {
         self.cycle.waits_for().is_none() && !self.is_saturated() && self.core.queue.is_poppable()
     }
 
-    /// Returns whether so many calls or bindings are under way that no pod is tried: its calls would be refused, its
-    /// binding would have to wait.
+    /// Returns whether no pod is tried because of the number of calls or bindings under way: its calls would be
+    /// refused, or its binding would have to wait.
     fn is_saturated(&self) -> bool {
         self.core.calls.dispatcher().is_saturated() || self.bindings.is_saturated()
     }
@@ -525,7 +525,7 @@ impl Scheduler {
         }
     }
 
-    /// Carries out what follows from the last step, until nothing follows any more.
+    /// Handles the consequences of the last step until none is left.
     fn settle(&mut self) {
         loop {
             note_requests(&mut self.core);

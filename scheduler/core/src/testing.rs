@@ -74,7 +74,7 @@ impl Driver {
         }
     }
 
-    /// Takes what the scheduler puts out.
+    /// Takes the outputs of the scheduler.
     pub fn take(&mut self) {
         let outputs = self.scheduler.take_outputs(self.now);
         self.calls.extend(outputs.calls);
@@ -88,7 +88,7 @@ impl Driver {
         }
     }
 
-    // --- what the watch shows ------------------------------------------------------------------------------
+    // --- the watch ---------------------------------------------------------------------------------------------
 
     fn show(&mut self, change: ClusterChange) -> &mut Self {
         self.scheduler.apply(change, self.now);
@@ -233,8 +233,8 @@ impl Driver {
         self.answer_which(|_| true, Some(kind), false);
     }
 
-    /// Answers the oldest call of which this holds: carries it out, or fails. With `grace`, pods are only marked as
-    /// terminating, instead of being deleted.
+    /// Answers the oldest call that matches: performs it, or fails. With `grace`, pods are only marked as terminating,
+    /// instead of being deleted.
     pub fn answer_which(
         &mut self,
         which: impl Fn(&ApiCall) -> bool,
@@ -309,7 +309,7 @@ impl Driver {
         }
     }
 
-    // --- what is seen --------------------------------------------------------------------------------------
+    // --- results -----------------------------------------------------------------------------------------------
 
     /// The pods whose deletion waits for an answer.
     pub fn deletions(&self) -> Vec<String> {

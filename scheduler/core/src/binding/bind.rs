@@ -1,7 +1,7 @@
 //! Binding: by an extender (F-42, C-43), or by the Bind plugins (F-18).
 //!
-//! A limited number of bindings is with extenders at once. The others wait for their turn, so that the timeout of each
-//! request begins when it is sent, and meanwhile no further pod is tried.
+//! The number of concurrent bindings by extenders is limited. The others wait for their turn, so that the timeout of
+//! each request begins when it is sent. While bindings wait, no further pod is tried.
 
 use super::{BindingStage, Bindings};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
@@ -20,7 +20,7 @@ pub(super) struct Binders {
     max: usize,
     /// The number of them.
     asked: usize,
-    /// Those that wait for their turn. They have been placed, so there are never more than pods.
+    /// The bindings that wait for their turn, at most one per placed pod.
     waiting: VecDeque<u64>,
 }
 
@@ -111,10 +111,9 @@ impl Bindings {
         }
     }
 
-    /// Checks that as many bindings are with extenders as is noted, and that every turn comes.
+    /// Checks the number of bindings by extenders, and that every waiting binding is in line for its turn.
     ///
-    /// # Errors
-    /// The first disagreement.
+    /// # Errors The first inconsistency.
     pub(super) fn check_binders(&self) -> Result<(), String> {
         let Binders { asked, waiting, .. } = &self.binders;
         let mut with_extenders = 0;
@@ -152,7 +151,7 @@ impl Bindings {
         }
     }
 
-    /// Runs the Bind plugins, from the one that waited on if there is one.
+    /// Runs the Bind plugins, starting with the plugin whose wait has ended, if any.
     fn run_bind(&mut self, core: &mut Core, id: u64, reason: Option<WakeReason>) {
         let Some(binding) = self.by_id.get_mut(&id) else {
             return;

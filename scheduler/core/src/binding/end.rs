@@ -47,7 +47,7 @@ impl Bindings {
         } = &mut *binding;
         core.trace_ended(attempt, "scheduled", Some(&placed.node), "");
         core.activate_wanted(binding.uid());
-        // The API may show the pod as bound already, with a status that could not be written meanwhile.
+        // The API may show the pod as bound already, with a status that could not be written during the binding.
         let stored = core.cache.stored(binding.uid());
         if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
             correct_status(&mut core.calls, &stored, core.clock.now());

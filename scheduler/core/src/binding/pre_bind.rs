@@ -8,7 +8,7 @@ use berth_framework::{Code, Feature, Status};
 use berth_profile::Point;
 use smallvec::SmallVec;
 
-/// The label of the metrics for what plugins are asked before PreBind.
+/// The metric label of the check before PreBind.
 const PRE_FLIGHT: &str = "PreBindPreFlight";
 
 /// Asks the PreBind plugins whether they have something to do. Returns whether one has.
@@ -97,7 +97,7 @@ impl Bindings {
         self.next_group(core, id);
     }
 
-    /// Starts the next group, or goes on to bind when there is none.
+    /// Starts the next group. After the last group, binding begins.
     fn next_group(&mut self, core: &mut Core, id: u64) {
         loop {
             let Some(binding) = self.by_id.get_mut(&id) else {
@@ -224,9 +224,9 @@ fn pre_bind(
     }
 }
 
-/// The plugins that have something to do, in groups that run one after another: neighbours that may run beside each
-/// other form one, every other plugin is one by itself. A plugin with nothing to do is in none; if it must run alone,
-/// it still separates its neighbours.
+/// The plugins with work to do, in groups that run one after another: neighbours that may run in parallel form one
+/// group, every other plugin is a group of its own. A plugin without work is in no group. If it may not run in
+/// parallel, it still separates its neighbours.
 fn groups(binding: &PodBinding) -> Vec<SmallVec<[usize; 2]>> {
     let mut groups: Vec<SmallVec<[usize; 2]>> = Vec::new();
     let mut joinable = false;

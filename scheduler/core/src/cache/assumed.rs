@@ -1,11 +1,10 @@
-//! Objects as they will look once the API shows what has been decided about them.
+//! The expected state of objects until the API shows our writes.
 //!
-//! A volume that was chosen for a claim, a claim that a node was selected for or that has got its devices: each is
-//! **assumed** to be so from the decision on, as the next pod must not choose the same. The assumption is applied to
-//! the stored object for as long as that object is not newer than the version that the write holds for. Whatever is
-//! newer either shows the write or makes the API refuse it, so such an assumption never has to expire. An object that
-//! the write would not change ends it, too. Otherwise a write that holds for any version is assumed until it is taken
-//! back.
+//! A volume chosen for a claim, a claim with a selected node or allocated devices: each is **assumed** from the
+//! decision on, because the next pod must not choose the same one. The assumption is applied to the stored object as
+//! long as that object is not newer than the version that the write is based on. A newer object either shows the write
+//! or makes the API refuse it, so such an assumption never has to expire. An object that the write would not change
+//! ends it, too. A write that is valid for any version is otherwise assumed until it is reverted.
 
 use super::{Cache, Key, key_of, unshown_node};
 use berth_api::{Object, Pod, Str};
@@ -13,12 +12,12 @@ use berth_framework::Write;
 use berth_framework::write::PodEdit;
 use std::sync::Arc;
 
-/// An object before and after a change of what is assumed of it.
+/// An object as seen before and after a change of its assumptions.
 pub(crate) type Looks = (Object, Object);
 
 impl Cache {
-    /// Shows the object from now on as if the write had been made. Nothing happens when the object was deleted, shows
-    /// the write, or has a later version than the one that the write holds for: then the write will be refused.
+    /// Shows the object from now on as if the write had been made. Has no effect if the object was deleted, already
+    /// shows the write, or is newer than the version that the write is based on, because such a write will be refused.
     pub(crate) fn assume_write(&mut self, write: Write) {
         let name = write.object();
         let key = (name.kind, name.namespace.clone(), name.name.clone());
@@ -83,7 +82,7 @@ impl Cache {
         })
     }
 
-    /// The object as the core is to see it. What was assumed of an earlier version is forgotten.
+    /// The object as the core sees it. An assumption about an earlier version is dropped.
     pub(super) fn with_assumed_write(&mut self, stored: &Object) -> Object {
         if self.assumed_writes.is_empty() {
             return stored.clone();
@@ -209,7 +208,7 @@ mod tests {
         }
     }
 
-    /// A write that has failed with a retryable error is replaced by one that restores the stored object.
+    /// A write that failed with a retryable error is replaced by a write that restores the stored object.
     #[test]
     fn a_write_of_what_is_stored_ends_the_assumption() {
         let stored = claim("u", 5, "n1");
@@ -222,7 +221,7 @@ mod tests {
         assert_eq!(cache.check(), Ok(()));
     }
 
-    /// Hints compare what pods could see: what was assumed of an object ends with it.
+    /// Hints compare the states that pods could see, including the assumptions about an object.
     #[test]
     fn changes_start_from_what_was_seen() {
         let stored = claim("u", 5, "");

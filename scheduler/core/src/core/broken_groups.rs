@@ -1,4 +1,4 @@
-//! The groups of which bindings failed, with the nodes that are kept for their members.
+//! The groups with failed bindings, with the nodes that are kept for their members.
 
 use super::{WaitId, Waiter, Waits};
 use crate::cache::Cache;
@@ -8,7 +8,7 @@ use berth_framework::stage::{Wait, WaitOn};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// A group of which a binding failed.
+/// A group with a failed binding.
 #[derive(Debug)]
 struct BrokenGroup {
     /// The time of the first failure.
@@ -19,7 +19,7 @@ struct BrokenGroup {
     members: BTreeMap<Str, Str>,
 }
 
-/// The groups of which bindings failed, until these members are bound.
+/// The groups with failed bindings, until these members are bound.
 #[derive(Debug, Default)]
 pub(crate) struct BrokenGroups {
     groups: FxHashMap<GroupKey, BrokenGroup>,
@@ -64,7 +64,7 @@ impl BrokenGroups {
         is_kept && !is_rejected
     }
 
-    /// A pod is bound. A group of which no member is left whose binding failed is whole again.
+    /// A pod is bound. A group is complete again when no member with a failed binding is left.
     pub(crate) fn bound(&mut self, cache: &Cache, waits: &mut Waits, pod: &Pod) {
         if self.groups.is_empty() {
             return;
@@ -78,8 +78,8 @@ impl BrokenGroups {
         self.forget_deleted(cache, waits);
     }
 
-    /// The timer of a group has ended: its nodes are not kept any more. Returns the node of each member that is not bound,
-    /// by UID.
+    /// The timer of a group has ended: its nodes are not kept any more. Returns the node of each member that is not
+    /// bound, by UID.
     pub(crate) fn time_is_over(
         &mut self,
         cache: &Cache,

@@ -15,7 +15,7 @@ pub(crate) enum CallObject {
     Object(ObjectName),
 }
 
-/// The dispatcher, with what the core has to do about its calls.
+/// The dispatcher, with the core's follow-up work for its calls.
 #[derive(Debug)]
 pub(crate) struct Calls {
     dispatcher: Dispatcher,

@@ -36,7 +36,8 @@ pub(crate) fn pods_of_others(cache: &Cache, settings: &Settings) -> Vec<Arc<Pod>
     others.cloned().collect()
 }
 
-/// The cluster counts pods by what the profiles schedule, and remembers what their plugins read.
+/// Applies the profiles to the cluster: the scheduler names whose pods count as group members, the names whose pods are
+/// deferred, and the rejections to record.
 pub(super) fn follow_profiles(cluster: &mut Cluster, profiles: &Profiles) {
     cluster.pods.count_members_of(profiles.names());
     cluster.defer_pods_of(profiles.names_with_pre_enqueue(QUOTA_GATE_PLUGIN));
@@ -44,7 +45,7 @@ pub(super) fn follow_profiles(cluster: &mut Cluster, profiles: &Profiles) {
     cluster.rejections_mut().set_policies(policies);
 }
 
-/// How rejections are remembered for each profile with the plugin that reads them.
+/// The rejection policy of each profile with a plugin that reads rejections.
 fn policies_of(profiles: &Profiles) -> BTreeMap<Str, RejectionPolicy> {
     let policies = profiles.iter().filter_map(|profile| {
         let mut policies = profile
@@ -57,7 +58,7 @@ fn policies_of(profiles: &Profiles) -> BTreeMap<Str, RejectionPolicy> {
 }
 
 impl Core {
-    /// A waiting pod is left to another scheduler: with its nomination, its reports and the statuses that are to be written.
+    /// Drops a waiting pod of another scheduler, with its nomination, its reports and its pending status writes.
     pub(crate) fn leave_to_others(&mut self, pod: &Pod) {
         let (queue, cx) = self.queue_with_context();
         queue.remove(&cx, pod);
@@ -71,7 +72,7 @@ impl Core {
         self.calls.dispatcher_mut().leave_status(uid, now);
     }
 
-    /// Replaces what a configuration determines.
+    /// Replaces the settings and the state derived from the configuration.
     pub(crate) fn set_configuration(
         &mut self,
         profiles: Profiles,

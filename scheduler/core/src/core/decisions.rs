@@ -1,8 +1,8 @@
-//! The last decisions, so that it can be explained why a pod is on its node.
+//! The last decisions, to explain why a pod is on its node.
 //!
-//! A decision is kept with its inputs, not with its scores: the pod, the profile, the random generator, and where the
-//! node table's log of changes ended. An explanation takes a copy of the cluster back to that point and decides again.
-//! So a decision costs a few references, and only those that are asked about are computed.
+//! A decision is kept with its inputs, not with its scores: the pod, the profile, the random generator, and the
+//! position in the node table's log of changes. An explanation takes a copy of the cluster back to that position and
+//! decides again. So a decision costs a few references, and scores are computed only on request.
 
 use berth_api::{Str, Time};
 use berth_framework::PodInfo;
@@ -34,7 +34,7 @@ pub struct PodDecision {
     pub rng: fastrand::Rng,
     /// The position at which the search began in the order of the nodes.
     pub start_node: usize,
-    /// Whether extenders took part. They are not asked again.
+    /// Whether extenders participated. An explanation does not call them again.
     pub has_extenders: bool,
     /// The end of the node table's log at the time of the decision; see
     /// [`ChangeLog::since`](berth_framework::table::ChangeLog::since).

@@ -13,15 +13,15 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::ops::ControlFlow;
 
-/// The number of pods that are remembered; the one that failed longest ago is forgotten first.
+/// The number of recorded pods; the pod with the oldest failure is dropped first.
 const PODS_MAX: usize = 16 * 1024;
 /// The number of nodes that are named per reason.
 const NODES_MAX: usize = 5;
 /// The number of nodes that are looked at for those names.
 const LOOKED_AT_MAX: usize = 256;
-/// The number of attempts before the last one that are remembered for a pod.
+/// The number of recorded attempts of a pod before the last one.
 const EARLIER_MAX: usize = 3;
-/// The bytes of a map for an entry beside key and value: its hash and its place.
+/// The bytes of a map entry in addition to key and value: its hash and its index.
 const HASH_BYTES: usize = 16;
 
 /// Nodes that turned a pod down for one reason.
@@ -74,7 +74,7 @@ pub struct EarlierAttempt {
 }
 
 impl Explanation {
-    /// About how many bytes it takes beside its own size. Names are shared with the cluster.
+    /// The approximate number of bytes on the heap. Names are shared with the cluster and not counted.
     fn heap_bytes(&self) -> usize {
         let plugins = self.unschedulable_plugins.capacity() + self.pending_plugins.capacity();
         let reasons = self.reasons.iter().map(|reason| {
@@ -91,7 +91,7 @@ impl Explanation {
         self.message.capacity() + plugins * size_of::<Str>() + reasons.sum::<usize>() + earlier
     }
 
-    /// Takes over what is remembered of the attempts before.
+    /// Takes over the record of the earlier attempts.
     fn follow(&mut self, before: &mut Self) {
         self.earlier = std::mem::take(&mut before.earlier);
         if before.message == self.message {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 const GATES_MAX: usize = 128;
 /// The number of removals of a gate that the usual age is computed of.
 const REMOVALS_MAX: usize = 512;
-/// The number of pods that are listed of those from which a gate was removed last.
+/// The number of pods that are listed per gate, those with the latest removals.
 const RECENT_MAX: usize = 3;
 
 /// The removals of a gate that were seen.

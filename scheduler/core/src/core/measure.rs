@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 const SLOW_NANOS: u64 = 100_000_000;
 
 impl Core {
-    /// Counts and observes what the evaluator has done since the last time.
+    /// Records the evaluator's work in metrics and in the trace.
     pub(crate) fn observe_evaluation(&mut self, attempt: &mut Attempt) {
         let profile = attempt.profile.clone();
         let tally = std::mem::take(&mut *attempt.evaluation.tally);
@@ -60,7 +60,7 @@ impl Core {
         }
     }
 
-    /// Logs the search for a node that has just ended if it took long, with what it spent its time on (C-13).
+    /// Logs a search for a node that took long, with the durations of its steps (C-13).
     pub(crate) fn log_if_slow(&mut self, attempt: &Attempt) {
         let total = self.clock.nanos_until_last(attempt.began);
         if total < SLOW_NANOS {
@@ -96,7 +96,7 @@ impl Core {
             .observe(Metric::SchedulingAttemptDuration, &labels, seconds);
     }
 
-    /// Counts what plugins have observed.
+    /// Counts the observations of plugins.
     pub(crate) fn count_observations(
         &mut self,
         observations: impl IntoIterator<Item = Observation>,

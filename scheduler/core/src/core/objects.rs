@@ -1,5 +1,5 @@
-//! The objects of the cluster, as the API shows them with what this scheduler writes: each change is made in the
-//! cache and in the dispatcher together.
+//! The objects of the cluster, as shown by the API with the writes of this scheduler. Each change is made in the cache
+//! and in the dispatcher together.
 
 use super::{CallObject, Core};
 use crate::cache::PodChange;
@@ -15,7 +15,7 @@ impl Core {
         self.cache.set_pod(pod.clone(), writes)
     }
 
-    /// The pod was deleted. Returns it with what our calls wrote.
+    /// The pod was deleted. Returns it with the changes of our calls.
     pub(crate) fn remove_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let effective = self.cache.remove_pod(uid);
         let dispatcher = self.calls.dispatcher_mut();
@@ -24,7 +24,7 @@ impl Core {
         effective
     }
 
-    /// Stores an object of another kind than pod and node, as the API shows it. Returns the former and the new one, both with
+    /// Stores an object other than a pod or node, as the API shows it. Returns the former and the new object, both with
     /// the changes of our calls.
     pub(crate) fn store_object(&mut self, object: &Object) -> (Option<Object>, Object) {
         let now = self.clock.now();
@@ -39,7 +39,7 @@ impl Core {
         (old, new)
     }
 
-    /// Such an object was deleted. Returns it with what our calls wrote.
+    /// Such an object was deleted. Returns it with the changes of our calls.
     pub(crate) fn remove_object(
         &mut self,
         kind: Kind,

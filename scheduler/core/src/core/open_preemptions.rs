@@ -32,8 +32,8 @@ pub(crate) struct OpenPreemptions {
     calls: FxHashMap<CallId, (u64, PodEvent)>,
     /// Last victims that are being evicted, with their preemptions.
     last_evicted: FxHashMap<Str, Vec<u64>>,
-    /// Last victims that have been evicted and that the API has not shown as terminating or deleted, with the preemptors
-    /// that may be tried then and the plugins that chose the victims.
+    /// Last victims that have been evicted and that the API has not shown as terminating or deleted, with the
+    /// preemptors that may be tried then and the plugins that chose the victims.
     unseen: FxHashMap<Str, Vec<(PodRef, Str)>>,
 }
 

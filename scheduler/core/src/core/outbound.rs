@@ -62,7 +62,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Adds what came later.
+    /// Appends later outputs.
     pub(crate) fn append(&mut self, mut later: Self) {
         self.calls.append(&mut later.calls);
         self.jobs.append(&mut later.jobs);

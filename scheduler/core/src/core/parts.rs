@@ -13,8 +13,8 @@ use berth_queue::SchedulingQueue;
 use std::sync::Arc;
 
 impl Core {
-    /// Returns whether one of the profiles schedules the pod, or an attempt that began with a profile of an earlier
-    /// configuration goes on or has made a binding that the watch has not shown.
+    /// Returns whether a profile schedules the pod, or an attempt with a profile of an earlier configuration is under
+    /// way or has made a binding that the watch has not shown.
     pub(crate) fn is_responsible(&self, pod: &Pod) -> bool {
         let uid = pod.uid();
         self.settings.has_profile(pod)
@@ -28,7 +28,7 @@ impl Core {
         context_of(&self.settings, &self.clock, &self.cache)
     }
 
-    /// The queue, with what its plugins may read.
+    /// The queue, with the context for its plugins.
     pub(crate) fn queue_with_context(&mut self) -> (&mut SchedulingQueue, Context<'_>) {
         let cx = context_of(&self.settings, &self.clock, &self.cache);
         (&mut self.queue, cx)

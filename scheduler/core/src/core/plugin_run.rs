@@ -1,7 +1,7 @@
 //! Runs plugins at the extension points that may have effects: PostFilter, Reserve, Permit, PreBind, Bind and PostBind.
 //!
-//! One place for what each of these points needs: the context of the attempt, the outbox, the timing of the point and
-//! of single plugins (F-7), waking up plugins that wait (F-45).
+//! Common to these points are the context of the attempt, the outbox, the durations of the point and of single plugins
+//! (F-7), and the wake-up of waiting plugins (F-45).
 
 use super::Core;
 use super::measure::{point_took, trace_point};
@@ -22,7 +22,7 @@ pub(crate) enum Answered<T> {
     Next,
     /// The point has ended.
     End(T),
-    /// The plugin waits, and the run goes on with it.
+    /// The plugin waits. The run continues with it.
     Wait(Wait),
 }
 
@@ -42,10 +42,10 @@ pub(crate) struct PointRun {
     /// The name of the point in metrics.
     point: &'static str,
     began: Moment,
-    /// The place of the next plugin, or of the one that waits.
+    /// The index of the next plugin, or of the waiting plugin.
     at: usize,
-    /// When the plugin that waits was called, if single plugins are timed. A plugin that waits is being called until it
-    /// is done.
+    /// The start of the call of the waiting plugin, if single plugins are timed. The duration of the call includes the
+    /// wait.
     called: Option<Moment>,
     /// Whether any plugin was called.
     is_begun: bool,
@@ -63,7 +63,7 @@ impl PointRun {
         }
     }
 
-    /// The part of the run that calls the plugin at this place, which runs beside others.
+    /// The part of the run that calls the plugin at this index, in parallel with others.
     pub(crate) fn of_plugin(&mut self, at: usize) -> Self {
         self.is_begun = true;
         Self {
@@ -78,7 +78,7 @@ impl PointRun {
         self.at
     }
 
-    /// Calls the plugins in order, from the one that waited on if there is one, until one ends the run or waits.
+    /// Calls the plugins in order, starting with the waiting plugin, if any, until one ends the run or waits.
     pub(crate) fn go<P: ?Sized, A: Answer, T>(
         &mut self,
         core: &mut Core,

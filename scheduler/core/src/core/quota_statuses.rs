@@ -1,4 +1,4 @@
-//! The statuses of deferred quotas: when each is written, and what it contains.
+//! The statuses of deferred quotas: the times of the writes, and their contents.
 
 use berth_api::{CustomObject, Duration, Kind, Str, Time};
 use berth_dispatcher::Dispatcher;
@@ -104,8 +104,8 @@ impl QuotaStatuses {
         self.removed.extend(quotas.map(|quota| (now, quota)));
     }
 
-    /// The deleted quotas about which events are to be published. A scheduler on standby publishes nothing, and the leader
-    /// has published the events when the standby takes over, so old ones are dropped.
+    /// The deleted quotas with pending events. A scheduler on standby publishes nothing, and the leader has published
+    /// the events when the standby takes over, so old ones are dropped.
     pub(crate) fn take_removed(&mut self, now: Time) -> Vec<RemovedQuota> {
         let removed = std::mem::take(&mut self.removed).into_iter();
         let recent = removed.filter(|(at, _)| now.since(*at) < REMOVED_AGE_MAX);
@@ -157,7 +157,7 @@ impl QuotaStatuses {
         uids
     }
 
-    /// A write has ended. One that failed is computed again later.
+    /// Handles the result of a write. A status whose write failed is computed again later.
     pub(crate) fn write_ended(&mut self, write: &Write, result: &CallResult, now: Time) {
         let object = write.object();
         if object.kind == Kind::Custom(DEFERRED_QUOTA)

@@ -1,5 +1,5 @@
-//! How long pods have run, by template: the time from their start on a node to their end. Explanations estimate from it
-//! when the pods that run now end.
+//! The run times of pods by template: from the start on a node to the end. Explanations estimate the end of running
+//! pods from them.
 
 use berth_api::pod::PodTemplate;
 use berth_api::{Duration, Pod, Shared, Str, Time};

@@ -26,7 +26,7 @@ pub(crate) struct Hold {
 enum UnboundProgress {
     /// Permit plugins hold it.
     Held(Held),
-    /// Its PreBind plugins are at work. It can be stopped; then this is by what.
+    /// Its PreBind plugins are running. It can be stopped; the value states the reason once it is.
     Preparing(Option<String>),
     /// It is being bound, or its binding is about to begin. It cannot be stopped.
     Binding,

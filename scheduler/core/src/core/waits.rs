@@ -36,21 +36,21 @@ pub(crate) enum Waiter {
     },
     /// The Bind plugin of a binding.
     Bind(u64),
-    /// A group of which a binding failed: its nodes were kept for long enough.
+    /// The kept nodes of a group with a failed binding expire.
     BrokenGroup(GroupKey),
 }
 
-/// All waits. Each ends once: by what it waits for or by its deadline.
+/// All waits. Each ends once: with its event or at its deadline.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     next: u64,
     waiting: FxHashMap<WaitId, (Waiter, Wait)>,
     calls: FxHashMap<CallId, WaitId>,
     jobs: FxHashMap<JobId, WaitId>,
-    /// Those that wait for a change of an object, in the order in which they began.
+    /// The waits for a change of an object, in the order of their start.
     objects: FxHashMap<ObjectName, Vec<WaitId>>,
     deadlines: BTreeSet<(Time, WaitId)>,
-    /// Those whose wait has ended and that have not gone on yet.
+    /// The waiters whose wait has ended and that have not been resumed yet.
     woken: VecDeque<(Waiter, WakeReason)>,
 }
 
@@ -130,7 +130,7 @@ impl Waits {
         }
     }
 
-    /// The waits end whose deadline has come.
+    /// Ends the waits whose deadline has passed.
     pub(crate) fn time_passed(&mut self, now: Time) {
         while let Some((deadline, id)) = self.deadlines.first().copied()
             && deadline <= now
@@ -150,7 +150,7 @@ impl Waits {
         self.woken.pop_front()
     }
 
-    /// Returns whether a wait for a change of some object goes on.
+    /// Returns whether any wait for a change of an object is open.
     pub(crate) fn any_for_objects(&self) -> bool {
         !self.objects.is_empty()
     }

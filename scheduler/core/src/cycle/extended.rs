@@ -1,9 +1,10 @@
-//! The search for a node that extenders take part in (C-14, C-16, F-39, F-41).
+//! The search for a node with extenders (C-14, C-16, F-39, F-41).
 //!
 //! The plugins filter first, then each extender in turn is called with the remaining nodes; then the plugins score, and
-//! all extenders that score are called at once. The cycle is parked until an extender answers. Events still apply
-//! meanwhile, so if the nodes have changed when the cycle continues, it filters the remaining nodes again, and if none
-//! is left, the nodes that the plugins rejected. No extender is called again for a node that one of them has rejected.
+//! all extenders that score are called at once. The cycle is parked until an extender answers. Events are still applied
+//! during that time, so if the nodes have changed when the cycle continues, it filters the remaining nodes again, and
+//! if none is left, the nodes that the plugins rejected. No extender is called again for a node that an extender has
+//! rejected.
 
 use super::{
     Attempt, Cycle, CycleResult, CycleStep, Parked, ParkedAt, drops_deleting, percentage_of_nodes,
@@ -340,7 +341,7 @@ impl Cycle {
         self.search_on(core, attempt, next)
     }
 
-    /// An extender that scores has answered, or failed to, which does not matter. The cycle goes on when all have.
+    /// A scoring extender has answered or failed; failures are ignored. The cycle continues after the last answer.
     pub(crate) fn resume_prioritizer(
         &mut self,
         core: &mut Core,
@@ -392,7 +393,7 @@ impl Cycle {
         Some(self.search_on(core, attempt, next))
     }
 
-    /// Goes on with the nodes whose names are left.
+    /// Continues with the remaining nodes.
     fn resumed(
         &mut self,
         core: &mut Core,

@@ -68,7 +68,7 @@ enum MemberFound {
     Failed(Status),
 }
 
-/// The members of a group, and what was decided about the groups of its hierarchy.
+/// The members of a group, and the results for the groups of its hierarchy.
 pub(super) struct GroupRun {
     root: GroupKey,
     profile: Arc<Profile>,
@@ -79,7 +79,7 @@ pub(super) struct GroupRun {
     statuses: FxHashMap<GroupKey, Status>,
     /// The plugins that rejected members or placements.
     rejectors: BTreeSet<Str>,
-    /// Whether there was no node to try. No plugin registered for events that end this.
+    /// Whether the group had no candidate node. No plugin registered for events that change this.
     has_no_nodes: bool,
 }
 
@@ -148,7 +148,7 @@ impl Cycle {
         let has_no_nodes = run.has_no_nodes;
         let is_decided = matches!(status.code(), Code::Unschedulable | Code::Success);
         if is_decided && !has_no_nodes {
-            // A member that finds no node beside the others waits for what kept the group from other nodes, too.
+            // A member without a node also waits for the plugins that rejected other nodes for the group.
             let all: PluginSet = rejectors.iter().chain(status.plugin()).cloned().collect();
             let is_placed = |member: &Member| matches!(member.found, MemberFound::Placed(_));
             for member in run.members.iter_mut().filter(|m| !is_placed(m)) {
@@ -334,7 +334,7 @@ impl Cycle {
 /// The result for each member.
 type Ended = Vec<(PodRef, CycleResult)>;
 
-/// Begins an attempt of each member, except of those that are being deleted or have a node.
+/// Begins an attempt of each member, except of terminating members and of members with a node.
 fn begin_members(core: &mut Core, infos: Vec<QueuedPodInfo>, ended: &mut Ended) -> Vec<Member> {
     let mut members = Vec::with_capacity(infos.len());
     for info in infos {
@@ -388,7 +388,7 @@ fn goes_on(answer: &Status) -> bool {
     matches!(answer.code(), Code::Success | Code::Wait)
 }
 
-/// The last answer as the result: what may still come does not come in this cycle.
+/// The last answer as the result: a group that would have to wait is unschedulable in this cycle.
 fn settled(answer: Status) -> Status {
     match answer.code() {
         Code::Wait => {
@@ -464,7 +464,7 @@ impl Member {
     }
 }
 
-/// Runs Reserve. Returns what a plugin rejected, or what broke.
+/// Runs Reserve. Returns the status of a rejection or an error.
 fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) -> Option<Status> {
     let mut run = PointRun::begin(&core.clock, Point::Reserve.as_str());
     let failed = match run_reserve(core, attempt, placed, &mut run, None) {

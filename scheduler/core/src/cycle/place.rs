@@ -18,7 +18,7 @@ use berth_profile::Point;
 use smallvec::SmallVec;
 
 impl Cycle {
-    /// Gives the pod its node, in memory, and goes on with Reserve.
+    /// Assumes the pod on its node and continues with Reserve.
     pub(super) fn place_on(
         &mut self,
         core: &mut Core,
@@ -72,7 +72,7 @@ impl Cycle {
         }
     }
 
-    /// The wait of a Reserve plugin has ended. If the node has changed meanwhile, the pod may not fit any more.
+    /// The wait of a Reserve plugin has ended. If the node has changed since then, the pod may not fit any more.
     pub(super) fn resume_reserve(
         &mut self,
         core: &mut Core,

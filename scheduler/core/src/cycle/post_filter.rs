@@ -76,8 +76,8 @@ impl Cycle {
         self.go_on_with_post_filter(core, attempt, run, None)
     }
 
-    /// Asks the plugins, from the one that waited on if the cycle was parked. Then the attempt is over, as a pod for
-    /// which room is made has to be evaluated anew.
+    /// Calls the PostFilter plugins, starting with the waiting plugin if the cycle was parked. Then the attempt ends,
+    /// because a nominated pod has to be evaluated anew.
     pub(super) fn go_on_with_post_filter(
         &mut self,
         core: &mut Core,

@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 pub(crate) struct Narrowed {
     /// The nodes that stay, in the order in which it was asked about them.
     pub(crate) nodes: Vec<Str>,
-    /// The statuses of those that do not. Evictions do not help where any of them states that.
+    /// The statuses of the rejected nodes. Preemption does not help on a node if any of its statuses states that.
     pub(crate) statuses: Vec<(Str, Status)>,
 }
 

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 /// The scores of nodes so far, by name.
 pub(crate) type Totals = FxHashMap<Str, i64>;
 
-/// Adds what an extender gives: score × weight × ([`MAX_NODE_SCORE`] / [`MAX_EXTENDER_PRIORITY`]), as kube-scheduler
-/// does. Of a node that is named twice both count; one that is no candidate is passed over.
+/// Adds the scores of an extender: score × weight × ([`MAX_NODE_SCORE`] / [`MAX_EXTENDER_PRIORITY`]), as in
+/// kube-scheduler. Scores of a node that is listed twice are added; a node that is no candidate is ignored.
 pub(crate) fn add_scores(totals: &mut Totals, spec: &ExtenderSpec, given: Vec<(Str, i64)>) {
     let scale = MAX_NODE_SCORE / MAX_EXTENDER_PRIORITY;
     for (name, score) in given {

@@ -1,4 +1,4 @@
-//! Takes in what has changed in the cluster: pods in [`pods`], everything else here.
+//! Applies changes of the cluster: pods in [`pods`], all other kinds here.
 
 mod pods;
 
@@ -220,7 +220,7 @@ impl Intake<'_> {
         self.observe_handling(event, nanos);
     }
 
-    /// The end of what was timed last: of the change before, or the beginning of the step.
+    /// The end of the previous measurement: of the previous change, or the beginning of the step.
     fn stage_began(&self) -> u64 {
         self.core.clock.laps().last_nanos()
     }

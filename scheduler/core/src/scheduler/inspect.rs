@@ -1,4 +1,4 @@
-//! The parts of the scheduler that explanations read beside the queue and the cache.
+//! The parts of the scheduler that explanations read in addition to the queue and the cache.
 
 use super::Scheduler;
 use crate::core::{PodDecision, Progress, RunningPreemption};
@@ -7,7 +7,7 @@ use berth_api::Str;
 use berth_telemetry::metrics::Metric;
 
 impl Scheduler {
-    /// The last decision about a pod, as long as it is among the last [`DECISIONS_MAX`](crate::DECISIONS_MAX).
+    /// The last decision about a pod, if it is among the last [`DECISIONS_MAX`](crate::DECISIONS_MAX).
     pub fn decision(&self, uid: &str) -> Option<&PodDecision> {
         self.core.explanations.decisions.of(uid)
     }
@@ -22,7 +22,7 @@ impl Scheduler {
         self.core.explanations.gates.all()
     }
 
-    /// How long pods have run, by template.
+    /// The run times of pods, by template.
     pub fn run_times(&self) -> &RunTimes {
         &self.core.explanations.run_times
     }

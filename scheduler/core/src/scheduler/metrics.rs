@@ -64,7 +64,7 @@ impl Scheduler {
         metrics.snapshot()
     }
 
-    /// Forgets what was counted and observed; gauges show the present state as before (M-3).
+    /// Resets counters and histograms; gauges show the current state as before (M-3).
     pub fn reset_metrics(&mut self) {
         self.core.metrics.reset();
         self.core.queue.reset_metrics();

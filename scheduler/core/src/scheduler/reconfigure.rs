@@ -1,11 +1,11 @@
-//! A new configuration, taken over between two scheduling cycles.
+//! Replaces the configuration between two scheduling cycles.
 //!
-//! The profiles, the share of nodes to score, the extenders and the backoffs are replaced together, or nothing is: the
+//! The profiles, the share of nodes to score, the extenders and the backoffs are replaced together or not at all: the
 //! new profiles are built and checked first. An attempt ends with the profile and the extenders with which it began.
-//! What depends on the former configuration is dropped or computed again: kept answers, the queueing hints and
-//! PreEnqueue answers of waiting pods, the events that are kept for pods in flight, the members of pod groups that
-//! count. What is state of the cluster is kept: nominations of pods that still have a profile, assumed pods, calls and
-//! preemptions under way.
+//! State derived from the former configuration is dropped or computed again: cached answers, the queueing hints and
+//! PreEnqueue answers of waiting pods, the events kept for pods in flight, the counted members of pod groups. The state
+//! of the cluster is kept: nominations of pods that still have a profile, assumed pods, calls and preemptions under
+//! way.
 
 use super::{ObservedInput, Scheduler, hooks_of, register_calls};
 use crate::core::{Core, nominated_without, pods_of_others, waiting_without};
@@ -29,7 +29,7 @@ pub struct Reconfiguration {
     pub pod_initial_backoff: Duration,
     /// The longest backoff (`podMaxBackoffSeconds`).
     pub pod_max_backoff: Duration,
-    /// The extenders beside the plugins.
+    /// The extenders.
     pub extenders: Extenders,
     /// The complete configuration as JSON, for a recording of the inputs.
     pub source: Arc<str>,
@@ -65,14 +65,13 @@ pub enum NotReconfigured {
 }
 
 impl Scheduler {
-    /// Takes over a new configuration, for all cycles from the next one on.
+    /// Applies a new configuration to all cycles from the next one on.
     ///
-    /// Every waiting pod is evaluated again: its PreEnqueue plugins are asked, and an unschedulable pod is tried again
+    /// Every waiting pod is evaluated again: its PreEnqueue plugins are called, and an unschedulable pod is tried again
     /// after its backoff, because no event announces that a new configuration may accept it. Pods keep their attempts,
-    /// timestamps and backoff. Pods in flight go on; those that fail are tried again after their backoff.
+    /// timestamps and backoff. Pods in flight continue; if they fail, they are tried again after their backoff.
     ///
-    /// # Errors
-    /// When a cycle is parked, or the profiles are wrong. Nothing has changed then.
+    /// # Errors When a cycle is parked, or the profiles are invalid. Nothing is changed in these cases.
     pub fn reconfigure(
         &mut self,
         new: &Reconfiguration,
@@ -114,9 +113,9 @@ impl Scheduler {
     }
 }
 
-/// Puts those pods into the queue that have a profile now, the oldest first. An attempt that is still under way has begun
-/// with a profile of an earlier configuration, and gives its pod back if it fails. The status of a pod that was bound
-/// while it had no profile is corrected.
+/// Queues the pods that have a profile now, the oldest first. A pod with an attempt under way, which began with a
+/// profile of an earlier configuration, returns to the queue if it fails. The status of a pod that was bound while it
+/// had no profile is corrected.
 fn enqueue_newcomers(core: &mut Core, mut pods: Vec<Arc<Pod>>) -> usize {
     let is_bound = |pod: &&Arc<Pod>| pod.is_assigned() && core.settings.has_profile(pod);
     let bound: Vec<Arc<Pod>> = pods.iter().filter(is_bound).cloned().collect();

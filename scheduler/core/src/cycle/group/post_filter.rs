@@ -1,7 +1,7 @@
-//! PodGroupPostFilter: making room for a group that cannot start.
+//! PodGroupPostFilter: preemption for a group that cannot start.
 //!
-//! Pods are removed from the node table and added again, as if they had been deleted, and the whole group is tried in
-//! between. Nothing is published meanwhile, and in the end the table is as before.
+//! Pods are removed from the node table as if they had been deleted, the whole group is tried, and the pods are added
+//! again. Nothing is published during the trial, and the table is unchanged at the end.
 
 use super::{Cycle, GroupRun, MemberFound};
 use crate::core::Core;
@@ -44,8 +44,8 @@ impl GroupNominations {
 }
 
 impl Cycle {
-    /// Runs PodGroupPostFilter for a group that was rejected. Returns its status with what the plugins answered, and
-    /// the nominations of the members.
+    /// Runs PodGroupPostFilter for a rejected group. Returns its status with the answers of the plugins, and the
+    /// nominations of the members.
     pub(super) fn make_room(
         &mut self,
         core: &mut Core,
@@ -161,7 +161,7 @@ struct Trial<'a> {
     nominated: FxHashMap<Str, Str>,
     /// The placed members by node, as places in the order of placement.
     hosted: FxHashMap<Slot, Vec<usize>>,
-    /// Whether the placed members affect pods on their own nodes alone.
+    /// Whether the placed members affect only pods on their own nodes.
     are_local: bool,
 }
 
@@ -317,7 +317,8 @@ impl GroupDryRun for Trial<'_> {
         let root = self.run.root.clone();
         let rejectors = self.run.rejectors.clone();
         let status = self.cycle.evaluate_group(self.core, self.run, &root, None);
-        // A plugin that rejects even a cluster without victims is not one that the group waits for.
+        // A rejection in a cluster without the victims is not a reason for the group to wait, so its plugins are not
+        // recorded.
         self.run.rejectors = rejectors;
         match status.is_success() {
             true if self.run.placed.is_empty() => {

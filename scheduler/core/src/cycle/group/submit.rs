@@ -19,7 +19,7 @@ use berth_framework::{Code, Status};
 use berth_profile::Profile;
 use rustc_hash::FxHashMap;
 
-/// Returns whether a group has enough scheduled members, whatever is still to come.
+/// Returns whether a group has enough scheduled members, not counting future ones.
 fn is_quorate(cx: &Context<'_>, profile: &Profile, key: &GroupKey) -> Status {
     let groups = cx.cluster.groups();
     let scheduled = match key.kind {
@@ -80,7 +80,7 @@ pub(super) fn submit(
                 quorum
             };
             statuses.insert(root.clone(), status.clone());
-            // The last one first: a member may have been reserved on what an earlier one left.
+            // In reverse order: a member may have been reserved with the remains of an earlier member's reservation.
             for mut member in std::mem::take(&mut permitted).into_iter().rev() {
                 undo_placement(core, &mut member.attempt, &member.placed);
                 note_trial(core);

@@ -277,7 +277,7 @@ impl Search {
         }
     }
 
-    /// The best possible raw scores of each placement: with all members, none of which is placed yet.
+    /// The best possible raw scores of each placement: with all members, before any of them is placed.
     fn bounds(&self, cx: &Context<'_>, run: &GroupRun) -> Vec<Vec<i64>> {
         let pods: Vec<&PodInfo> = self.pods.iter().map(|pod| &**pod).collect();
         let mut bounds = vec![Vec::new(); self.placements.len()];
@@ -303,7 +303,7 @@ impl Search {
         let is_there = |pod: &&Arc<PodInfo>| !cache.is_assumed(pod.pod.uid());
         let pods: Vec<&PodInfo> = pods.iter().filter(is_there).map(|pod| &**pod).collect();
         let here = self.placed(run);
-        // Those that are placed in this trial count in the sums of the nodes already.
+        // The members placed in this trial are already included in the sums of the nodes.
         let counted = here
             .iter()
             .filter(|pod| cache.is_assumed(pod.pod.uid()))
@@ -431,7 +431,7 @@ impl Search {
             .is_none_or(|other| best.is_some_and(|best| best < other))
     }
 
-    /// The best placement of those that were tried.
+    /// The best of the tried placements.
     fn best<'t>(&self, run: &GroupRun, tried: &'t [Tried]) -> Option<&'t Tried> {
         let raws: Vec<Vec<i64>> = tried.iter().map(|tried| tried.raw.clone()).collect();
         let totals = totals(run, &raws);

@@ -146,7 +146,7 @@ impl Intake<'_> {
             } else if !self.core.settings.has_profile(new)
                 && !self.core.queue.in_flight().contains(new.uid())
             {
-                // Its profile was removed, and its last attempt is about to end: it does not come back.
+                // Its profile was removed and its last attempt is about to end, so it is not queued again.
                 pod_update_events(old, new, &self.core.settings.features)
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
@@ -175,7 +175,7 @@ impl Intake<'_> {
         }
     }
 
-    /// A pod with a node has changed: it is in the queue as long as it waits for a resize.
+    /// A pod with a node has changed. It is in the queue as long as it waits for a resize.
     fn resize_seen(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
         let waits = |pod: &Pod| self.core.settings.makes_room_for_resize(pod);
         match (waits(old), waits(new)) {
@@ -250,7 +250,8 @@ impl Intake<'_> {
         }
     }
 
-    /// Logs an update of a pod. One that is bound has left the queue, and is new on its node.
+    /// Logs an update of a pod. A bound pod is logged as deleted from the unscheduled pods and added to the scheduled
+    /// ones.
     fn pod_update_seen(&mut self, old: &Pod, new: &Pod) {
         if !old.is_assigned() && new.is_assigned() {
             let texts = ("", "Delete event for unscheduled pod");
@@ -286,8 +287,8 @@ impl Intake<'_> {
 
     // --- pods that were placed and are not seen bound yet --------------------------------------------------
 
-    /// The pod is deleted or terminating: one that Permit plugins hold is rejected, another one is forgotten at
-    /// once, and its binding will fail by itself.
+    /// The pod is deleted or terminating. A pod held by Permit plugins is rejected. Any other pod is forgotten
+    /// at once, and its binding will fail.
     fn assumed_pod_deleted(&mut self, pod: &Arc<Pod>) {
         let uid = pod.uid();
         let core = &mut *self.core;
@@ -318,7 +319,7 @@ impl Intake<'_> {
         }
     }
 
-    /// The pod has changed. If Permit rejects it in the end, that may be what it needs.
+    /// The pod has changed. If Permit rejects it later, this change may be a reason to retry it.
     fn assumed_pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
         if self.core.queue.in_flight().contains(new.uid()) {
             let (queue, cx) = self.core.queue_with_context();
