@@ -112,7 +112,7 @@ answers! {
         gates: Vec<Gate>,
         /// The deferred quota for which it waits.
         quota: Option<QuotaWait>,
-        /// The API calls about it that have not ended, and the last ones that have failed.
+        /// The API calls about it that have not ended, and the last failed calls.
         calls: Vec<Call>,
         /// The node that it is nominated to.
         nomination: Option<Nomination>,
@@ -122,7 +122,7 @@ answers! {
         group: Option<GroupAnswer>,
         /// The reasons for its node.
         decision: Option<DecisionTable>,
-        /// The limits that were reached, and what the answer does not cover.
+        /// The limits that were reached, and the gaps of the answer.
         notes: Vec<String>,
     }
 
@@ -145,7 +145,7 @@ answers! {
         rejections: u32,
         /// The number of consecutive attempts that ended with an error.
         errors: u32,
-        /// Whether the periodic flush moved it last, and no event.
+        /// Whether its last move was a periodic flush, not an event.
         was_flushed: bool,
         /// The plugins that rejected it.
         rejected_by: Vec<String>,
@@ -245,7 +245,7 @@ answers! {
         changes: Vec<crate::TriedChange>,
         /// The node on which the pod fits then, if it is the only one.
         node: Option<String>,
-        /// On how many nodes it fits then, of those that the change can affect.
+        /// The number of nodes on which it fits then, among the nodes that the change can affect.
         feasible: usize,
         /// The pods that preemption evicts after the change; the pod fits then.
         victims: Vec<crate::change::PodRef>,
@@ -277,8 +277,8 @@ answers! {
         age_seconds: f64,
         /// The removals of the gate from other pods that this scheduler has seen.
         usage: Option<GateUsage>,
-        /// Whether no component seems to remove it any more: it is much older than usual, and no removal was seen for
-        /// as long; or the Leases of the component that removes it are expired.
+        /// Whether probably no component removes it any more: it is much older than usual, and no removal was seen
+        /// during a comparable time, or the Leases of the component that removes it are expired.
         is_orphaned: bool,
         /// The Lease of the component that removes it, which is expired.
         expired_lease: Option<ExpiredLease>,
@@ -288,8 +288,8 @@ answers! {
         webhooks: Vec<String>,
         /// The other field managers that write the pod's spec or metadata, which may remove it.
         other_managers: Vec<String>,
-        /// The reports of components other than the scheduler about the pod: the events that name the gate, otherwise
-        /// those that name no gate. A controller that removes the gate is recognised by them.
+        /// The reports of components other than the scheduler about the pod: the events that name the gate, or events
+        /// without a gate if none does. They identify the controller that removes the gate.
         events: Vec<GateEvent>,
     }
 
@@ -307,9 +307,9 @@ answers! {
         first: String,
         /// The key of `spec.hard` that has no room; empty if only earlier entries are in the way.
         key: String,
-        /// What the pod, or its gang, requests.
+        /// The requested amount of the pod, or of its gang.
         requested: String,
-        /// What is used, and kept for admitted pods.
+        /// The used amount, including the amount reserved for admitted pods.
         used: String,
         /// The limit, or the sum of the limits of the cohort.
         limit: String,
@@ -365,7 +365,7 @@ answers! {
         oldest: String,
         /// For how many seconds that one has had it.
         oldest_seconds: f64,
-        /// The number of pods that have had it so long that no component seems to remove it any more.
+        /// The number of pods that have had it for so long that probably no component removes it any more.
         orphans: usize,
         /// The removals that were seen.
         usage: Option<GateUsage>,
@@ -433,7 +433,7 @@ answers! {
         violated_budgets: Vec<String>,
     }
 
-    /// A request for devices, with what the cluster has for it.
+    /// A request for devices, with the devices of the cluster.
     DeviceRequest {
         /// The claim, `namespace/name`.
         claim: String,
@@ -520,7 +520,7 @@ answers! {
         /// The number of feasible nodes.
         feasible: usize,
         /// Whether the decision was computed again from its inputs with the same result. Otherwise the scores are those
-        /// of the present cluster, and `notes` of the answer states why.
+        /// of the present cluster, and `notes` of the answer states the reason.
         is_exact: bool,
         /// The number of nodes that had the greatest total; one of them was drawn at random.
         ties: usize,
@@ -536,7 +536,7 @@ answers! {
         node: String,
         /// The sum of the weighted scores.
         total: i64,
-        /// Whether the pod was placed there.
+        /// Whether it is the node of the decision.
         is_chosen: bool,
         /// The scores of each plugin.
         scores: Vec<PluginScore>,
@@ -587,7 +587,7 @@ answers! {
         nominated: Vec<PodName>,
         /// Kinds of waiting pods that fit on it now.
         fits: Vec<WaitingKind>,
-        /// Kinds of waiting pods that do not fit, those that it is closest to first.
+        /// Kinds of waiting pods that do not fit, the smallest lack first.
         closest_to: Vec<WaitingKind>,
         /// The limits that were reached.
         notes: Vec<String>,
@@ -617,7 +617,7 @@ answers! {
         priority: i32,
         /// The requests.
         requests: String,
-        /// Whether it is not bound yet, or terminating.
+        /// States that the pod is not bound yet, or that it is terminating.
         note: String,
     }
 
@@ -647,7 +647,7 @@ answers! {
         gated: usize,
         /// Members of groups that do not exist, or whose ancestors do not.
         incomplete: usize,
-        /// Members that came while their group was tried.
+        /// Members created while an attempt of their group was under way.
         pending_members: usize,
         /// Pods whose attempt or binding is under way.
         in_flight: usize,
@@ -661,7 +661,7 @@ answers! {
         quotas: Vec<QuotaLine>,
         /// Pods that were given a node in the last minute, for each second.
         placed_per_second: f64,
-        /// Whether there were more than are kept, so that the rate covers less than a minute.
+        /// Whether the record was full, so that the rate covers less than a minute.
         is_rate_of_less: bool,
         /// Pods that the periodic flush brought back and that were scheduled then: missed wake-ups since the start.
         flush_rescues: u64,
@@ -682,7 +682,7 @@ answers! {
         namespace: String,
         /// The number of pods.
         pods: usize,
-        /// The one that waits longest.
+        /// The pod with the longest wait.
         oldest: String,
         /// Since when that one waits.
         since: String,

@@ -1,4 +1,4 @@
-//! The changes to try: derived from what the closest nodes lack, and from the claims of the pod.
+//! The changes to try, derived from the lacks of the closest nodes and from the claims of the pod.
 
 mod devices;
 
@@ -21,9 +21,9 @@ const ONE_POD: &str = "ReadWriteOncePod";
 /// The changes that are derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// Those that may provide all that a node lacks.
+    /// Changes that may provide everything that a node lacks.
     Whole,
-    /// Those that provide a part of what a node lacks.
+    /// Changes that provide a part of it.
     Parts,
 }
 

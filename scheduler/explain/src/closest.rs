@@ -1,4 +1,4 @@
-//! The nodes that lack the least for a pod. The plugins that reject a node return what it lacks as values
+//! The nodes that lack the least for a pod. The plugins that reject a node return the missing amounts as values
 //! ([`Filter::lacking`](berth_framework::plugin::Filter::lacking)); a plugin without values is shown with its reasons.
 
 use crate::answer::{ClosestNode, LackView, Reason, Verdict};
@@ -12,7 +12,7 @@ use berth_scheduler::profile::Profile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A rejecting node with what it lacks.
+/// A rejecting node with its lacks.
 #[derive(Debug, Clone)]
 pub(crate) struct Distance {
     pub(crate) node: Slot,

@@ -16,7 +16,7 @@ pub struct Copied<T> {
 }
 
 impl<T> Copied<T> {
-    /// A copy that was finished at this time, and took so long.
+    /// A copy that was finished at the time `at` after the duration `took`.
     pub fn new(value: T, at: Time, took: Duration) -> Self {
         let pause = (took * COPY_SHARE).min(COPY_AGE_MAX);
         Self {

@@ -1,9 +1,9 @@
 //! The scores of a decision, computed from its inputs.
 //!
-//! The copy of the cluster is reverted to the time of the decision, and forward again afterwards: the node table's log
-//! names every pod that came to a node or left it since. Changes of nodes and volumes are named but cannot be reverted,
-//! so a table that depends on them is marked as not exact. Then the plain evaluator decides again, with the random
-//! generator of that time.
+//! The copy of the cluster is reverted to the time of the decision and restored afterwards: the node table's log
+//! contains every pod that was added to a node or removed from it since. Changes of nodes and volumes are listed but
+//! cannot be reverted, so a table that depends on them is marked as not exact. Then the plain evaluator decides again,
+//! with the random generator of that time.
 
 use crate::answer::{DecisionTable, PluginScore, ScoredNode};
 use crate::limits::SCORED_NODES_MAX;

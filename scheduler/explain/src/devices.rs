@@ -1,4 +1,5 @@
-//! The devices that a pod's claims request: what the cluster has of them, and which pods hold the others.
+//! The devices that a pod's claims request: the matching devices of the cluster, and the pods to which they are
+//! allocated.
 
 use crate::answer::{DeviceHolder, DeviceNode, DeviceRequest, NodeDevice};
 use crate::limits::{DEVICE_STEPS_MAX, EXAMPLES_MAX};
@@ -104,7 +105,7 @@ struct RequestSum {
     closest: Option<(usize, String, usize)>,
 }
 
-/// Each request with what the cluster has for it. The notes are the limits that were reached.
+/// Each request with the devices of the cluster. The notes are the limits that were reached.
 pub(crate) fn device_requests(
     snapshot: &Snapshot,
     pod: &Pod,

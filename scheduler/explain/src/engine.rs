@@ -1,8 +1,9 @@
-//! The engine of what-if and of simulations: the scheduling core in virtual time, and the API server that it meets.
+//! The engine of what-if and of simulations: the scheduling core in virtual time, and its API server.
 //!
-//! The engine carries out the calls of the core as an API server does. When a call is answered is up to its user: what-if
-//! answers at once, a simulation after a latency. The same holds for what kubelets and controllers do after a call
-//! ([`Effect`]). Watches have no delay, so the stored objects are those that the cache of the core shows as stored.
+//! The engine performs the calls of the core as an API server does. Its user decides when a call is answered: what-if
+//! answers at once, a simulation after a latency. The same holds for the reactions of kubelets and controllers to a
+//! call ([`Effect`]). Watches have no delay, so the stored objects are equal to the stored objects in the cache of the
+//! core.
 
 use berth_api::devices::ConsumerReference;
 use berth_api::pod::PodCondition;

@@ -176,7 +176,7 @@ impl Examination {
 }
 
 impl Reason {
-    /// A reason of a plugin with its code, and what the pod wants of the resource that it names.
+    /// A reason of a plugin with its code, and the pod's requested amount of the resource in the reason.
     pub(crate) fn coded(plugin: &str, text: &str, code: ReasonCode, pod: &PodInfo) -> Self {
         let resource = code.resource(text);
         Self {

@@ -14,7 +14,7 @@ use berth_scheduler::{
 };
 use std::sync::Arc;
 
-/// The facts of a scheduler about a pod beside the cluster.
+/// The scheduler's facts about a pod that are not part of the cluster.
 #[derive(Debug, Clone)]
 pub struct PodFacts {
     pub(crate) pod: Arc<Pod>,

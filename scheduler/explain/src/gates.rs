@@ -8,8 +8,8 @@ use berth_scheduler::{GateRemovals, Scheduler};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// A gate is orphaned when it is older than so many times the 99th percentile of its removals, and none was seen for as
-/// long.
+/// A gate is orphaned when its age is more than this factor times the 99th percentile of its removals, and no removal
+/// was seen for the same time.
 const ORPHAN_FACTOR: u32 = 10;
 /// The age that a gate needs at least to be orphaned.
 const ORPHAN_AGE_MIN: Duration = Duration::from_secs(60);

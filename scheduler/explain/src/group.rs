@@ -90,7 +90,7 @@ pub fn explain_group(snapshot: &mut Snapshot, facts: &GroupFacts) -> GroupAnswer
     answer
 }
 
-/// Tries to place the group, and what would let it start.
+/// Tries to place the group, and the changes that would let it start.
 fn place(
     snapshot: &mut Snapshot,
     facts: &GroupFacts,
@@ -99,7 +99,7 @@ fn place(
     answer: &mut GroupAnswer,
 ) -> Findings {
     let mut budget = limits::FILTER_RUNS_MAX;
-    // All members are tried, so that the answer lists what each of them lacks.
+    // All members are tried, because the answer lists the lacks of each.
     let mut trial = Trial::begin(snapshot, group, waiting, &mut budget).thorough();
     let result = trial.run();
     let mut findings = trial.end();
@@ -169,7 +169,7 @@ fn waiting(facts: &GroupFacts) -> Vec<WaitingMember> {
     waiting.collect()
 }
 
-/// The groups below the one that is asked for.
+/// The groups below the requested one.
 fn below(facts: &GroupFacts) -> impl Iterator<Item = &GroupFact> {
     let below = facts.tree.iter();
     let below = below.filter(|group| group.key != facts.key && facts.is_below(&group.key));
@@ -257,7 +257,7 @@ fn gates_of(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Vec<String> {
     names
 }
 
-/// Lists the members: those that fit nowhere, then others that wait, then those with a node.
+/// Lists the members: first waiting members that fit nowhere, then other waiting members, then members with a node.
 fn members(
     (snapshot, profile): (&Snapshot, Option<&Arc<Profile>>),
     facts: &GroupFacts,

@@ -1,37 +1,37 @@
-//! Explanations: why a pod is pending, what would free it, why another is on its node, what a node has left, and what
-//! the queue waits for.
+//! Explanations: the reasons why a pod is pending, its remedies, the reasons for the node of a pod, the free resources
+//! of a node, and the state of the queue.
 //!
-//! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue
-//! and the dispatcher know of one pod. A copy of the cluster takes a few milliseconds; [`Copied`] bounds how often that
-//! is. Everything else is computed from the copies, on another thread, with the plain evaluator: an explanation changes
-//! its copy of the cluster and reverts what it changed.
+//! The scheduler keeps little state for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] the state
+//! of one pod in the queue and the dispatcher. A copy of the cluster takes a few milliseconds; [`Copied`] limits how
+//! often one is made. Everything else is computed from the copies, on another thread, with the plain evaluator: an
+//! explanation changes its copy of the cluster and reverts its changes.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `answer` | the answers, as JSON has them |
-//! | `snapshot`, `facts`, `copied` | what is copied from a scheduler, and how often |
-//! | `examine` | what every filter answers about every node |
-//! | `devices` | what the nodes have of the devices that a pod requests, and which pods hold the others |
+//! | `answer` | the answers, in the form of their JSON |
+//! | `snapshot`, `facts`, `copied` | the copies of the state of a scheduler, and how often they are made |
+//! | `examine` | the answers of every filter about every node |
+//! | `devices` | the matching devices of the nodes for the claims of a pod, and the pods to which they are allocated |
 //! | `gates` | ages of scheduling gates, and the usual ages at which they are removed |
-//! | `closest` | the nodes that lack the least for a pod, with what the plugins report of each |
-//! | `change`, `overlay` | changes, and how they are tried on the copy |
-//! | `candidates`, `remedies` | which changes are tried, and which of them let the pod be scheduled |
-//! | `preemption`, `preempts` | what preemption would do, explained and compared |
+//! | `closest` | the nodes that lack the least for a pod, with the lacks that the plugins report |
+//! | `change`, `overlay` | changes, and trials of them on the copy |
+//! | `candidates`, `remedies` | the tried changes, and the ones that let the pod be scheduled |
+//! | `preemption`, `preempts` | the effect of preemption, explained and compared |
 //! | `decision` | the scores of a decision, computed from its inputs |
 //! | `pod`, `group`, `node`, `queue` | the explanations of single objects and of the queue |
-//! | `text` | the same for people |
-//! | `amounts` | the amounts of a resource that a pod wants and that a node has free |
-//! | `packing` | pods placed one by one on a copy of the cluster, with nodes that do not exist yet |
+//! | `text` | the answers as text |
+//! | `amounts` | the amounts of a resource that a pod requests and that a node has free |
+//! | `packing` | pods placed in sequence on a copy of the cluster, with nodes that do not exist yet |
 //! | `owner` | the pod group or the controller of a pod |
 //! | `waiting` | the waiting pods by the codes of their reasons and by owner |
 //! | `spread` | the spread of each workload over its domains, without former revisions |
-//! | `engine` | the core in virtual time with the API server that it meets, for what-if and simulations |
+//! | `engine` | the core in virtual time with its API server, for what-if and simulations |
 //! | `what_if` | the core over a changed copy of a cluster |
 //! | `words` | numbers, times and taints in words |
-//! | `when` | when a waiting pod starts, by playing the core forward |
+//! | `when` | the estimated start of a waiting pod, from a run of the core in virtual time |
 //!
 //! **Architecture invariants:** no I/O, no clock, no thread. The work for one answer is bounded by the constants in
-//! [`limits`]; an answer states which of them it reached.
+//! [`limits`]; an answer lists the limits that it reached.
 
 mod amounts;
 pub mod answer;

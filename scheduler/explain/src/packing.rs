@@ -118,8 +118,8 @@ impl Packing {
     }
 }
 
-/// Reserves what a pod will use on a node. The devices of its claims are allocated from then on. Returns the pod as it
-/// counts on the node; `None` if a plugin does not reserve it.
+/// Reserves the resources of a pod on a node. The devices of its claims are allocated from then on. Returns the pod as
+/// it counts on the node; `None` if a plugin does not reserve it.
 fn reserve(evaluator: &mut Evaluator<'_>, pod: &Arc<PodInfo>, node: Slot) -> Option<Arc<PodInfo>> {
     let name = evaluator.cluster.nodes.get(node)?.name().clone();
     let (mut outbox, mut rejected) = (DryRunOutbox::default(), false);

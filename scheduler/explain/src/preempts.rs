@@ -37,7 +37,7 @@ impl Snapshot {
         }
     }
 
-    /// The effect that preemption would have for a pod: on this node, or on the one that the scheduler chooses. `None`
+    /// The effect that preemption would have for a pod: on this node, or on the node that the scheduler chooses. `None`
     /// if no profile is responsible for the pod.
     pub fn preempts(&mut self, pod: &Arc<Pod>, on: Option<&str>) -> Option<Preempted> {
         let profile = self.profiles.get(&pod.spec.scheduler_name)?.clone();

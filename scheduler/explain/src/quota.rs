@@ -1,4 +1,4 @@
-//! What deferred quotas mean for a waiting pod: its place in line, and the changes that make room.
+//! The effect of deferred quotas on a waiting pod: its place in line, and the changes that make room.
 
 use crate::answer::{QuotaLine, QuotaWait};
 use crate::change::{PodRef, QuotaRaise, TriedChange};
@@ -148,7 +148,7 @@ fn raise(snapshot: &mut Snapshot, pod: &Arc<PodInfo>) -> Option<TriedChange> {
     None
 }
 
-/// Adds what is missing to the limits that are raised.
+/// Adds the missing amount to the raised limits.
 fn add(
     cluster: &Cluster,
     namespace: &Str,

@@ -1,10 +1,10 @@
 //! The changes that let a pod be scheduled. Each is tried on the snapshot before it is proposed.
 //!
 //! A change of one node is tried on that node, unless it can matter on others: for terms over topology domains, and for
-//! volumes. A change of the pod is tried on all nodes. If no single change of what exists is enough, pairs are tried:
-//! the first change is made in the snapshot, the closest nodes are examined again, and single changes are derived from
-//! them. Pairs are not tried if preemption makes room after a single change, or without one. A pair is not proposed if
-//! one of its changes is enough, by itself or with preemption.
+//! volumes. A change of the pod is tried on all nodes. If no single change of the existing objects is enough, pairs are
+//! tried: the first change is made in the snapshot, the closest nodes are examined again, and single changes are
+//! derived from them. Pairs are not tried if preemption makes room after a single change, or without one. A pair is not
+//! proposed if one of its changes is enough, by itself or with preemption.
 
 mod preempting;
 
@@ -36,11 +36,11 @@ const SINGLE_PODS_MAX: usize = 32;
 pub(crate) struct Remedies<'a> {
     profile: &'a Profile,
     all_nodes: Vec<Slot>,
-    /// Whether any change on one node can change the answer of another one.
+    /// Whether any change on one node can change the answer of another node.
     is_about_all: bool,
     /// The changes that are made already in the snapshot and the pod.
     made: Vec<TriedChange>,
-    /// Whether a new node may help: not if the first change is about another one.
+    /// Whether a new node may help. It cannot if the first change is about another node.
     may_add_node: bool,
     /// The number of times that a node was filtered.
     runs: usize,
@@ -78,8 +78,8 @@ fn changes_anti_affinity(snapshot: &Snapshot, change: &TriedChange) -> bool {
     }
 }
 
-/// Searches remedies for a pod that is not admitted or fits nowhere. `made` is the change that the pod has already,
-/// `closest` are nodes with what they lack, the closest first. `preempts` is whether preemption makes room without a
+/// Searches remedies for a pod that is not admitted or fits nowhere. `made` is the change already applied to the pod;
+/// `closest` are nodes with their lacks, the closest first; `preempts` is whether preemption makes room without a
 /// change.
 pub(crate) fn search(
     snapshot: &mut Snapshot,
@@ -269,7 +269,7 @@ impl Remedies<'_> {
         }
     }
 
-    /// The names of those nodes on which the pod fits, if it is admitted.
+    /// The names of the given nodes on which the pod fits, if it is admitted.
     fn fits_on(
         &mut self,
         snapshot: &mut Snapshot,
@@ -340,7 +340,7 @@ impl Remedies<'_> {
         }
     }
 
-    /// A new node like one that fits but for what is on it.
+    /// Tries an empty new node like one of the closest nodes, whose existing pods may be the only obstacle.
     fn try_new_node(&mut self, snapshot: &mut Snapshot, pod: &Arc<PodInfo>, closest: &[Distance]) {
         for distance in closest.iter().take(NODES_WITH_DELETIONS_MAX) {
             let Some(view) = snapshot.cluster.nodes.get(distance.node) else {
@@ -364,10 +364,10 @@ impl Remedies<'_> {
         }
     }
 
-    /// Sorts what was found, the cheapest first, and keeps the best.
+    /// Sorts the remedies, the cheapest first, and keeps the best.
     fn keep_best(&mut self) {
         let mut found = std::mem::take(&mut self.found);
-        // For the same kind of change, one that requests less or deletes fewer pods comes first.
+        // Within one kind of change, a smaller reduction of requests or fewer deleted pods are first.
         found.sort_by(|a, b| (a.cost, size(a), &a.text).cmp(&(b.cost, size(b), &b.text)));
         found.dedup_by(|a, b| a.text == b.text);
         let mut kept: Vec<Remedy> = Vec::new();
@@ -426,7 +426,7 @@ fn deletions(
         .filter(|info| owner_of_pod.is_none() || owner(info) != owner_of_pod)
         .cloned()
         .collect();
-    // The least important first, then the one that frees least.
+    // The lowest priority first, then the smallest requests.
     victims.sort_by(|a, b| {
         let key = |info: &PodInfo| {
             let requests = &info.requests;

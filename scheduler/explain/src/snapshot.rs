@@ -22,7 +22,7 @@ pub struct Snapshot {
     pub(crate) nominator: Nominator,
     pub(crate) profiles: Profiles,
     pub(crate) features: FeatureGates,
-    /// Whether extenders are configured. Explanations do not ask them.
+    /// Whether extenders are configured. Explanations do not call them.
     pub(crate) has_extenders: bool,
     pub(crate) now: Time,
     /// The end of the log of the node table. Edits that were tried and reverted are logged after it.

@@ -1,8 +1,8 @@
-//! The spread of each workload over the domains of its topology spread constraints, as it will be after a rollout: without
-//! pods that terminate and pods of former revisions.
+//! The spread of each workload over the domains of its topology spread constraints, as it will be after a rollout:
+//! without terminating pods and without pods of former revisions.
 //!
-//! During a rollout the scheduler counts old and new pods together. The new ones fill the gaps between the old ones, so the
-//! spread is right until the old ones are gone. Nothing moves pods afterwards.
+//! During a rollout the scheduler counts old and new pods together. The new pods fill the gaps between the old ones, so
+//! the spread is balanced until the old pods have ended. Nothing moves pods afterwards.
 //!
 //! ```text
 //!               zone a   zone b   zone c   skew, 1 allowed
@@ -32,7 +32,7 @@ pub struct DomainPods {
     pub domain: String,
     /// The pods that the scheduler counts.
     pub now: usize,
-    /// The pods that are left when pods of former revisions are gone.
+    /// The pods without pods of former revisions.
     pub after: usize,
 }
 

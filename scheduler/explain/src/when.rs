@@ -1,8 +1,8 @@
-//! When a waiting pod starts: the core is played forward in virtual time over a copy of the cluster.
+//! The estimated start of a waiting pod: the core runs forward in virtual time over a copy of the cluster.
 //!
-//! In the play, pods end by the usual run times of their templates, and at their deadlines. It is played twice:
-//! optimistically, with short run times, and pessimistically, with long ones. No other changes are foreseen, so the answer
-//! lists its assumptions, and states why nothing can be known if the pod starts in neither play.
+//! In this play, pods end by the usual run times of their templates, and at their deadlines. There are two plays: an
+//! optimistic one with short run times, and a pessimistic one with long run times. No other changes are predicted, so
+//! the answer lists its assumptions, and states why there is no estimate if the pod starts in neither play.
 
 use crate::answer::when::{PlayedStart, RunningPods, WhenAnswer};
 use crate::what_if::WhatIfWorld;
@@ -104,12 +104,12 @@ fn at_percentile(sorted: &[Duration], percentile: usize) -> Option<Duration> {
     sorted.get(rank - 1).copied()
 }
 
-/// How a play ended.
+/// The result of a play.
 struct Played {
     start: Option<PlayedStart>,
     /// The reason why the pod has no node at the end.
     reason: String,
-    /// Whether the play was given up at a limit.
+    /// Whether the play was stopped at a limit.
     is_cut: bool,
 }
 
@@ -188,7 +188,7 @@ fn running_pod(object: &Object) -> Option<(&Arc<Pod>, Option<Time>)> {
     (pod.is_assigned() && !pod.is_terminal()).then_some((pod, pod.status.start_time))
 }
 
-/// The running pods by what is known of their ends.
+/// The numbers of running pods by the source of their estimated end.
 fn running_pods(facts: &WhenFacts) -> RunningPods {
     let mut pods = RunningPods::default();
     for (pod, start) in facts.objects.iter().filter_map(running_pod) {

@@ -421,7 +421,7 @@ fn gang_of_four_with_room_for_three() -> Objects {
     objects
 }
 
-/// The text answers how many there are, for how many there is room, which one lacks what, and what would help.
+/// The text lists the number of members, the number that fits, the lacks of each member, and the remedies.
 #[test]
 fn the_text_shows_room_and_remedies() {
     let world = gang_of_four_with_room_for_three().run();
@@ -474,7 +474,7 @@ fn the_best_domain_is_first() {
     );
 }
 
-/// Groups that do not exist, and those that lack members, state it.
+/// Groups that do not exist, and groups without enough members, are reported as such.
 #[test]
 fn what_a_group_waits_for_is_stated() {
     let mut objects = Objects::default();

@@ -18,7 +18,7 @@ const NOW: Time = Time::from_secs(1_000);
 /// The number of recorded decisions with scores.
 const SCORED: usize = 936;
 
-/// The recorded decisions with scores: objects, pod, configuration and what kube-scheduler answered.
+/// The recorded decisions with scores: objects, pod, configuration and the answers of kube-scheduler.
 fn recorded() -> impl Iterator<Item = Value> {
     let packed: &[u8] = include_bytes!("../../../testing/conformance/vectors/decisions.jsonl.gz");
     let lines = BufReader::new(flate2::read::GzDecoder::new(packed)).lines();

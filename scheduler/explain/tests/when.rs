@@ -77,9 +77,9 @@ fn seconds(answer: &WhenAnswer) -> [Option<u64>; 2] {
     [&answer.earliest, &answer.latest].map(|start| start.as_ref().map(|start| start.seconds))
 }
 
-/// Ten pods have run for 100, 110, …, 190 s: the 10th percentile is 100 s, the 90th 180 s. A pod of the template runs since
-/// 50 s, so that it ends in 50 to 130 s. Since 145 s, five run times are longer: 150, 160, 170, 180 and 190 s, of which the
-/// 10th percentile is 150 s and the 90th 190 s: it ends in 5 to 45 s.
+/// Ten pods have run for 100, 110, …, 190 s: the 10th percentile is 100 s, the 90th 180 s. A running pod of the
+/// template started 50 s ago, so it ends in 50 to 130 s. After 145 s, five run times are longer: 150, 160, 170, 180 and
+/// 190 s, with 150 s as the 10th percentile and 190 s as the 90th: the pod ends in 5 to 45 s.
 #[test]
 fn a_pod_starts_when_the_usual_run_time_is_over() {
     for (elapsed, expected) in [(50, [50, 130]), (145, [5, 45])] {
@@ -184,7 +184,7 @@ fn pods_that_precede_it_start_first() {
     );
 }
 
-/// What does not wait for room is not played.
+/// Pods that do not wait for room are not played.
 #[test]
 fn other_pods_have_a_reason() {
     let mut world = World::new();

@@ -23,7 +23,7 @@ pub enum GroupState {
     Unschedulable,
     /// An attempt is under way.
     Scheduling,
-    /// As many members as are needed have a node.
+    /// Enough members have a node.
     Started,
 }
 
@@ -82,7 +82,7 @@ answers! {
         places: Option<usize>,
         /// Its place in the queue, and that of its whole hierarchy.
         queue: Option<QueuePlace>,
-        /// Whether it was scheduled once, as its status shows.
+        /// Whether it was scheduled once, according to its status.
         condition: Option<GroupConditionView>,
         /// The label in which all nodes of the group agree.
         topology_key: Option<String>,
@@ -92,7 +92,7 @@ answers! {
         domain_count: usize,
         /// The groups below it.
         children: Vec<ChildGroup>,
-        /// The members, those that wait and fit nowhere first.
+        /// The members, first the waiting members that fit nowhere.
         members: Vec<GroupMember>,
         /// The number of members below the group.
         member_count: usize,
@@ -100,7 +100,7 @@ answers! {
         remedies: Vec<GroupRemedy>,
         /// The effect that preemption would have for it.
         preemption: Option<Preemption>,
-        /// The limits that were reached, and what the answer does not cover.
+        /// The limits that were reached, and the gaps of the answer.
         notes: Vec<String>,
     }
 

@@ -1,10 +1,10 @@
-//! The answer to the question when a pod starts.
+//! The estimated start of a pod.
 
 use super::is_default;
 use serde::{Deserialize, Serialize};
 
 answers! {
-    /// When a pod starts.
+    /// The estimated start of a pod.
     WhenAnswer {
         /// The namespace of the pod.
         namespace: String,
@@ -18,7 +18,7 @@ answers! {
         latest: Option<PlayedStart>,
         /// The reason why the start, or the latest start, is not known.
         unknown: Option<String>,
-        /// The running pods, by what is known of their ends.
+        /// The numbers of running pods by the source of their estimated end.
         running: RunningPods,
         /// The assumptions of the estimate.
         assumptions: Vec<String>,
@@ -44,7 +44,7 @@ answers! {
         by_deadline: usize,
         /// Pods that run longer than all earlier pods of their template.
         overdue: usize,
-        /// Pods of which no end is known.
+        /// Pods without an estimated end.
         without_end: usize,
     }
 }

@@ -338,7 +338,7 @@ fn clear_required(terms: &mut Option<PodAffinity>) {
     }
 }
 
-/// Reduces what the containers request, the greatest request first, and the request of the pod as a whole.
+/// Reduces the requests of the containers, the greatest request first, and the pod-level request.
 fn request_less(pod: &mut Pod, less: &Less) {
     let name = Str::new(&less.resource);
     let in_unit = |quantity: &Quantity| match name.as_str() {

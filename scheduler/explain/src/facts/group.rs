@@ -1,4 +1,4 @@
-//! The facts about a group that the cluster does not show: what the queue knows of it and of its members.
+//! The facts about a group that are not part of the cluster: the state of the group and of its members in the queue.
 
 use crate::answer::GroupConditionView;
 use berth_api::groups::{COMPOSITE_INITIALLY_SCHEDULED, GroupSpec, POD_GROUP_INITIALLY_SCHEDULED};
@@ -31,14 +31,13 @@ pub(crate) struct MemberFact {
     since: Time,
 }
 
-/// The facts of a scheduler about a group beside the cluster.
+/// The scheduler's facts about a group that are not part of the cluster.
 #[derive(Debug, Clone)]
 pub struct GroupFacts {
     pub(crate) key: GroupKey,
     /// The root, or why there is none.
     pub(crate) root: Result<GroupKey, NoRoot>,
-    /// The groups of the hierarchy, each before its children. Without a root, the groups from the one that is asked
-    /// for.
+    /// The groups of the hierarchy, each before its children. Without a root, the groups from the requested one on.
     pub(crate) tree: Vec<GroupFact>,
     /// The pods of the hierarchy, in the order in which they are tried.
     pub(crate) members: Vec<MemberFact>,
@@ -127,7 +126,7 @@ impl GroupFacts {
         children.filter(move |group| group.parent.as_ref() == Some(key))
     }
 
-    /// Returns whether as many members of a group as are needed have a node.
+    /// Returns whether enough members of a group have a node.
     pub(crate) fn has_started(&self, key: &GroupKey) -> bool {
         let Some(group) = self.of(key) else {
             return false;
@@ -155,7 +154,7 @@ impl GroupFacts {
         }
     }
 
-    /// Returns whether a group is the one that is asked for, or below it.
+    /// Returns whether a group is the requested one, or below it.
     pub(crate) fn is_below(&self, key: &GroupKey) -> bool {
         let mut at = Some(key);
         for _ in 0..=self.tree.len() {
@@ -169,7 +168,7 @@ impl GroupFacts {
     }
 }
 
-/// The members of a pod group: those that wait in the order in which they are tried, then those with a node by name.
+/// The members of a pod group: waiting members in the order of their attempts, then members with a node by name.
 fn members(scheduler: &Scheduler, leaf: &GroupKey) -> Vec<MemberFact> {
     let cluster = scheduler.cache().cluster();
     let Some(members) = cluster.pods.members(leaf) else {

@@ -42,7 +42,7 @@ pub(super) struct GroupCase<'a> {
     pub(super) group: (&'a Arc<Profile>, &'a GroupKey),
     pub(super) waiting: &'a [WaitingMember],
     pub(super) findings: &'a Findings,
-    /// Whether the waiting members can be placed as they are.
+    /// Whether the waiting members can be placed without a change.
     pub(super) fits: bool,
 }
 
@@ -179,7 +179,7 @@ impl GroupCase<'_> {
         fits && *budget > 0
     }
 
-    /// Members that are missing, like those that are there.
+    /// Adds the missing members, as copies of existing ones.
     fn more_members(
         &self,
         snapshot: &mut Snapshot,
@@ -467,7 +467,7 @@ impl GroupCase<'_> {
         };
         let mut best: Option<(usize, String)> = None;
         for like in self.models(snapshot) {
-            // As many nodes as the best model needs are of no interest.
+            // Only fewer nodes than with the best model are an improvement.
             let limit = best.as_ref().map_or(usize::MAX, |(fewest, _)| fewest - 1);
             let mut fits = |nodes: usize| {
                 let new = |at: usize| TriedChange::AddNode {
@@ -499,7 +499,7 @@ impl GroupCase<'_> {
         });
     }
 
-    /// The nodes like which new ones are tried: those that are closest for members without place, one of each kind.
+    /// The models for new nodes: the closest nodes for members without a node, one of each kind.
     fn models(&self, snapshot: &Snapshot) -> Vec<String> {
         let leaves = self.facts.tree.iter();
         let unfit = leaves
@@ -520,8 +520,8 @@ impl GroupCase<'_> {
     }
 }
 
-/// The smallest number up to `limit` that is enough, if one of those that are tried is. More are enough whenever fewer
-/// are.
+/// The smallest sufficient number up to `limit`, by binary search after the first sufficient one of `NEW_NODES`. A
+/// greater number is sufficient whenever a smaller one is.
 fn fewest(limit: usize, is_enough: &mut impl FnMut(usize) -> bool) -> Option<usize> {
     let mut too_few = 0;
     let mut enough = None;

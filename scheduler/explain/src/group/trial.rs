@@ -30,7 +30,7 @@ type TrialScope<'a> = Option<&'a [Slot]>;
 pub(crate) struct WaitingMember {
     pub(crate) leaf: GroupKey,
     pub(crate) pod: Arc<PodInfo>,
-    /// Whether the cluster does not have the pod.
+    /// Whether the pod is not in the cluster.
     pub(crate) is_new: bool,
 }
 
@@ -410,7 +410,7 @@ impl<'a> Trial<'a> {
         true
     }
 
-    /// Reverts the placements after the first so many, the last one first.
+    /// Reverts all placements except the first `keep`, the last one first.
     fn revert(&mut self, keep: usize) {
         while self.placed.len() > keep
             && let Some((at, slot)) = self.placed.pop()

@@ -1,4 +1,4 @@
-//! Changes after which preemption makes room: a single change of what exists, and a higher priority.
+//! Changes after which preemption makes room: a single change of an existing object, and a higher priority.
 
 use super::{NODES_CONSIDERED_MAX, Remedies};
 use crate::answer::Remedy;
@@ -81,7 +81,7 @@ impl Remedies<'_> {
         }
         if let Some((victims, node)) = self.preempting(snapshot, pod, None) {
             let mut remedy = preempting_remedy(self.made.clone(), victims, Some(node));
-            // The scheduler does the rest by itself, so this comes first.
+            // The cost counts only the changes, so this remedy is first: the scheduler preempts without further action.
             let costs = self.made.iter().map(TriedChange::cost);
             remedy.cost = costs.fold(0, u32::saturating_add);
             self.found.push(remedy);

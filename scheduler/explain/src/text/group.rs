@@ -155,7 +155,7 @@ fn children(text: &mut String, answer: &GroupAnswer) {
     *text += &headed(&head, rows, "  ");
 }
 
-/// The node of a member, or what keeps it from one.
+/// The node of a member, or the obstacle.
 fn place(member: &GroupMember) -> String {
     if let Some(node) = &member.node {
         return format!("on {node}");

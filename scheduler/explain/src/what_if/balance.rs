@@ -16,8 +16,8 @@ pub enum PodPlace {
 /// The places of pods, by `namespace/name`.
 pub type PodPlaces = BTreeMap<String, PodPlace>;
 
-/// The pods before and after the changes. The sum of the first two, with those that are added and without those that
-/// are removed, lost or evicted, is the sum of the last two.
+/// The pods before and after the changes: `on_nodes_before` + `waiting_before` + `added` − `removed` − `lost` −
+/// `evicted` = `on_nodes_after` + `waiting_after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Balance {

@@ -205,7 +205,7 @@ impl WhatIfWorld {
         self.engine.delete_node(node);
     }
 
-    /// The nodes by what their pods request, the least first; cordoned ones are left out.
+    /// The nodes in ascending order of requests, without cordoned nodes.
     fn nodes_by_use(&self) -> Vec<String> {
         let mut nodes: Vec<(i64, i64, String)> = self
             .scheduler()

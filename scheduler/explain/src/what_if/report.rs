@@ -78,7 +78,7 @@ pub struct DisplacedPod {
     /// The reason for which it waits, is lost or stays.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Whether it keeps its node from being drained.
+    /// Whether it prevents the drain of its node.
     #[serde(default)]
     pub blocks: bool,
 }
@@ -111,9 +111,9 @@ pub struct Usage {
     pub pods: usize,
     /// Pods that wait.
     pub pending: usize,
-    /// Requested CPU, in percent of what the nodes offer.
+    /// Requested CPU, in percent of the nodes' allocatable CPU.
     pub cpu_percent: f64,
-    /// Requested memory, in percent of what the nodes offer.
+    /// Requested memory, in percent of the nodes' allocatable memory.
     pub memory_percent: f64,
 }
 
@@ -127,7 +127,7 @@ pub struct Fit {
     pub pods: usize,
     /// On which nodes, the one with the most pods first.
     pub nodes: Vec<NodeFit>,
-    /// Whether the limit of pods was reached before one did not fit.
+    /// Whether the maximum number of pods was reached and all of them fit.
     pub is_limited: bool,
     /// The reason why the next one fits nowhere, the most frequent reason first.
     pub bottleneck: Vec<Reason>,
@@ -156,7 +156,7 @@ pub struct AddedNodes {
     pub waiting: usize,
     /// Those of them that get a node with these nodes.
     pub placed: usize,
-    /// Whether more nodes than are tried might be needed.
+    /// Whether the tried numbers of nodes were all insufficient, so that more might be needed.
     pub is_limited: bool,
 }
 

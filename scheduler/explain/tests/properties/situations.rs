@@ -1,4 +1,4 @@
-//! Single situations: what is explained, word by word.
+//! Single situations: the explanations, word by word.
 
 use crate::objects::{NOW, Objects, explain};
 use berth_api::{Object, Pod, TaintEffect, Time};
@@ -15,7 +15,7 @@ use berth_framework::{Lack, NodeView, Status};
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use std::collections::BTreeSet;
 
-/// The queue and the nodes are explained with what the scheduler has.
+/// The queue and the nodes are explained from the state of the scheduler.
 #[test]
 fn queue_and_nodes_are_explained() {
     let mut objects = Objects::default();
@@ -59,8 +59,8 @@ fn queue_and_nodes_are_explained() {
     assert!(explain_node(&mut snapshot, &facts, "n2").is_none());
 }
 
-/// An out-of-tree plugin is explained like one of the tree: with what a node lacks, as text and as a value, and with the
-/// changes that are derived from it. A plugin without values is shown with its reason.
+/// An out-of-tree plugin is explained like an in-tree one: with the lacks of a node, as text and as values, and with
+/// the changes derived from them. A plugin without values is shown with its reason.
 #[test]
 fn plugins_of_users_are_explained_by_their_values() {
     let mut objects = Objects::default();
