@@ -33,7 +33,7 @@ pub enum CycleResult {
     Skipped,
 }
 
-/// One attempt to schedule a pod, from the queue until it is bound or given back.
+/// One attempt to schedule a pod, from the queue until it is bound or returned to the queue.
 pub(crate) struct Attempt {
     /// The pod's entry in the queue.
     pub(crate) info: QueuedPodInfo,
@@ -51,7 +51,7 @@ pub(crate) struct Attempt {
     pub(crate) is_sampled: bool,
     /// Whether the cycle was parked, so that other inputs were applied during it.
     pub(crate) was_parked: bool,
-    /// Its extension points so far, if traces are on.
+    /// Its extension points so far, if tracing is enabled.
     pub(crate) trace: Option<Vec<TracedPoint>>,
 }
 
@@ -61,7 +61,7 @@ impl Attempt {
         PodRef::of(&self.pod.pod)
     }
 
-    /// Returns whether the pod has a node, and room is looked for there alone.
+    /// Returns whether the pod has a node and waits for a resize, so that only this node is evaluated.
     pub(crate) fn is_resize(&self) -> bool {
         self.pod.pod.is_assigned()
     }

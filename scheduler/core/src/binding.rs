@@ -1,8 +1,8 @@
 //! The binding cycle: from a placed pod to a bound one, or back.
 //!
 //! Each binding is a small state machine: it waits for Permit ([`permit`]), then for its PreBind plugins group by group
-//! ([`pre_bind`]), then for its Bind plugin or an extender ([`bind`]), and ends ([`end`]). Thousands go on at once;
-//! none delays the scheduling cycle.
+//! ([`pre_bind`]), then for its Bind plugin or an extender ([`bind`]), and ends ([`end`]). Thousands of bindings can be
+//! under way at once; none delays the scheduling cycle.
 
 mod bind;
 mod end;
@@ -21,11 +21,11 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A pod on its way from a node in memory to a node in the API.
+/// A pod that is placed in memory and being bound in the API.
 struct PodBinding {
     attempt: Attempt,
     placed: AssumedPod,
-    /// PreBind plugins that have nothing to do.
+    /// PreBind plugins without work for the pod.
     skip_pre_bind: PluginIds,
     stage: BindingStage,
 }
@@ -40,20 +40,20 @@ impl PodBinding {
 enum BindingStage {
     /// Permit plugins hold the pod.
     Permit {
-        /// Ends when the first of them has held it for long enough.
+        /// Ends when the first of their deadlines has passed.
         timer: WaitId,
         /// The plugins that are called again.
         waiting: SmallVec<[WaitingPlugin; 2]>,
     },
-    /// A group of PreBind plugins is at work.
+    /// A group of PreBind plugins is running.
     PreBind {
         run: PointRun,
-        /// The groups that have not begun, last first.
+        /// The remaining groups, last first.
         groups: Vec<SmallVec<[usize; 2]>>,
-        /// Those of the present group that wait.
+        /// The waiting plugins of the current group.
         waiting: SmallVec<[WaitingPlugin; 2]>,
     },
-    /// An extender is to bind the pod when it is this binding's turn.
+    /// An extender binds the pod when it is this binding's turn.
     Turn {
         /// Its place.
         at: usize,
@@ -69,12 +69,12 @@ enum BindingStage {
 
 /// A Permit or PreBind plugin that waits.
 struct WaitingPlugin {
-    /// The part of the run that calls it.
+    /// The part of the run for this plugin.
     run: PointRun,
     wait: WaitId,
 }
 
-/// The run of the plugin at a place of its extension point, if it waits. It does not wait any more.
+/// Removes and returns the run of the plugin at an index of its extension point, if it waits.
 fn take_waiting(waiting: &mut SmallVec<[WaitingPlugin; 2]>, at: usize) -> Option<PointRun> {
     let place = waiting.iter().position(|plugin| plugin.run.at() == at)?;
     Some(waiting.remove(place).run)
@@ -85,7 +85,7 @@ pub(crate) struct Bindings {
     by_id: FxHashMap<u64, Box<PodBinding>>,
     of_pod: FxHashMap<Str, u64>,
     next: u64,
-    /// The bindings that extenders carry out.
+    /// The bindings by extenders.
     binders: Binders,
 }
 
@@ -111,7 +111,7 @@ impl Bindings {
         Some(&binding.placed.pod)
     }
 
-    /// Returns whether a further binding would have to wait for an extender.
+    /// Returns whether a further binding would have to wait for its turn with an extender.
     pub(crate) fn is_saturated(&self) -> bool {
         self.binders.is_saturated()
     }
@@ -146,7 +146,7 @@ impl Bindings {
                 self.fail(core, id, &status);
                 return;
             }
-            // A pod that is bound at once needs no announcement: it would be one more call.
+            // A pod that is bound at once is not announced, which saves a call.
             Ok(has_work) if has_work || is_held => {
                 if let Some(call) = node_announcement(&core.settings, &binding) {
                     core.call(call);
@@ -174,10 +174,10 @@ impl Bindings {
         Some(binding)
     }
 
-    /// Checks that the books agree.
+    /// Checks the consistency of the bindings with the other parts.
     ///
     /// # Errors
-    /// The first disagreement.
+    /// The first inconsistency.
     pub(crate) fn check(&self, unbound: &UnboundPods) -> Result<(), String> {
         let (bindings, pods) = (self.by_id.len(), self.of_pod.len());
         if bindings != pods {

@@ -19,7 +19,7 @@ use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::Nominating;
 use berth_telemetry::LogLine;
 
-/// The time is over: the nodes are given back.
+/// The time has passed: the nodes are released.
 pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
     let broken_groups = &mut core.broken_groups;
     let Some(members) = broken_groups.time_is_over(&core.cache, &mut core.waits, key) else {
@@ -40,7 +40,7 @@ pub(crate) fn time_is_over(core: &mut Core, key: &GroupKey) {
         return;
     };
     let placed = known.scheduled().len();
-    // A group that still has enough members runs on, and one without any has nothing to give back.
+    // A group that still has enough members continues to run, and a group without any has no nodes to release.
     let is_short = placed < min && placed > 0;
     let mut siblings: Vec<Str> = known
         .scheduled()
@@ -82,7 +82,7 @@ fn pods_text(count: usize) -> String {
     }
 }
 
-/// The node is not kept for the pod any more. A node that preemption chose since then is.
+/// The node is not kept for the pod any more, unless preemption has chosen it since then.
 fn give_node_back(core: &mut Core, uid: &Str, node: &Str) {
     let is_kept = core.queue.nominator().node_of(uid) == Some(node);
     let is_preempting = core.cache.cluster().preempting.contains(uid);

@@ -1,12 +1,11 @@
-//! The scheduler's view of the cluster: the stored objects, and on top of them its own decisions that the API does not
+//! The scheduler's view of the cluster: the stored objects, with the scheduler's own decisions that the API does not
 //! show yet.
 //!
-//! A pod that was given a node is **assumed** there from the decision until an update shows it bound, or until it is
-//! forgotten because binding failed. Of a pod, all parts of the core see the **effective** one: the stored object
-//! with our unconfirmed writes applied.
+//! A pod is **assumed** on its node from the decision until an update shows it bound, or until it is forgotten because
+//! binding failed. All parts of the core see the **effective** pod: the stored object with our unconfirmed writes
+//! applied.
 //!
-//! **Architecture invariant:** the cache *is* the snapshot. It is not copied; one thread changes it, between
-//! decisions.
+//! **Architecture invariant:** the cache *is* the snapshot. It is not copied; one thread changes it, between decisions.
 
 mod assumed;
 mod names;
@@ -64,8 +63,7 @@ enum Why {
     Stored,
     /// We decided so.
     Assumed,
-    /// We decided so, and the API has answered that the object is on the node since this version. The stored object is
-    /// an earlier one.
+    /// The API has answered that the object is on the node since this version. The stored object is older.
     Confirmed(VersionNumber),
 }
 
@@ -80,7 +78,7 @@ fn is_assumed(counted: &Option<(Str, Why)>) -> bool {
     matches!(counted, Some((_, Why::Assumed)))
 }
 
-/// The node on which a pod is counted though the stored object does not show it.
+/// The node that counts a pod although the stored object does not show it.
 fn unshown_node(counted: &Option<(Str, Why)>) -> Option<&Str> {
     let unshown = counted.as_ref().filter(|(_, why)| why.is_unshown());
     unshown.map(|(node, _)| node)
@@ -95,7 +93,7 @@ fn has_reached(pod: &Pod, version: VersionNumber) -> bool {
 struct Known {
     /// The object as the API shows it; absent once it is deleted.
     stored: Option<Arc<Pod>>,
-    /// The node that counts the pod, and why.
+    /// The node that counts the pod, and the reason.
     counted: Option<(Str, Why)>,
     /// Our writes that the stored object does not show. Most pods have none.
     writes: Option<Box<Writes>>,
@@ -114,7 +112,7 @@ pub struct PodChange {
     pub new: Arc<Pod>,
 }
 
-/// The cluster as the scheduler knows it.
+/// The cluster as seen by the scheduler.
 #[derive(Debug, Default)]
 pub struct Cache {
     cluster: Cluster,
@@ -123,10 +121,10 @@ pub struct Cache {
     by_name: PodsByName,
     /// Objects of other kinds, by kind, namespace and name, as the API shows them.
     others: FxHashMap<Key, Object>,
-    /// The assumed writes of some of them.
+    /// The assumed writes to these objects.
     assumed_writes: FxHashMap<Key, Write>,
     assumed: usize,
-    /// The edits of plugins with which assumed pods count, by UID.
+    /// The edits by plugins of assumed pods, by UID.
     edits: FxHashMap<Str, Vec<PodEdit>>,
 }
 
@@ -143,22 +141,22 @@ fn key_of(object: &Object) -> Key {
 }
 
 impl Cache {
-    /// Everything, assumed pods included.
+    /// The whole cluster, including assumed pods.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Everything, for changes that are assumed and reverted.
+    /// The whole cluster, for changes that are assumed and reverted.
     pub fn cluster_mut(&mut self) -> &mut Cluster {
         &mut self.cluster
     }
 
-    /// From now on, PreEnqueue rejects the pod, as victims are evicted for it.
+    /// From now on, PreEnqueue rejects the pod, because its victims are being evicted.
     pub(crate) fn begins_to_preempt(&mut self, uid: &Str) {
         self.cluster.preempting.insert(uid.clone());
     }
 
-    /// Victims are not evicted for the pod any more.
+    /// No victim of the pod is being evicted any more.
     pub(crate) fn ends_to_preempt(&mut self, uid: &str) {
         self.cluster.preempting.remove(uid);
     }
@@ -195,7 +193,7 @@ impl Cache {
         self.known.values().filter_map(|k| k.stored.as_ref())
     }
 
-    /// Returns whether the pod was given a node that the API does not show yet.
+    /// Returns whether the pod is assumed on a node that the API does not show yet.
     pub fn is_assumed(&self, uid: &str) -> bool {
         self.assumed_on(uid).is_some()
     }
@@ -206,7 +204,7 @@ impl Cache {
     }
 
     /// The API has answered that a pod is bound, in this version: the pod is not assumed any more, though the stored
-    /// object does not show its node yet. An object of that version or a later one decides.
+    /// object does not show its node yet. An object of this or a later version takes precedence.
     pub(crate) fn confirm(&mut self, uid: &str, version: VersionNumber) {
         let Some(known) = self.known.get_mut(uid) else {
             return;
@@ -232,7 +230,8 @@ impl Cache {
         } else {
             let counted = self.known.get(&uid).and_then(|k| k.counted.clone());
             match counted {
-                // The binding was undone, which the API does not do by itself: the object decides.
+                // The stored object is newer than the binding and has no node, so the binding was undone. The API does
+                // not do this by itself; the object takes precedence.
                 Some((_, Why::Confirmed(version))) if has_reached(&pod, version) => {
                     self.count_on(&uid, None, &pod);
                 }
@@ -256,8 +255,8 @@ impl Cache {
         PodChange { old, new }
     }
 
-    /// The stored object was deleted. Where the pod was assumed, it stays counted until it is forgotten. Returns the
-    /// effective pod as it was.
+    /// The stored object was deleted. An assumed pod stays counted until it is forgotten. Returns the previous
+    /// effective pod.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let known = self.known.get_mut(uid)?;
         let stored = known.stored.take()?;
@@ -271,10 +270,10 @@ impl Cache {
         effective
     }
 
-    /// Counts a pod, the effective one, on a node before the API shows it there.
+    /// Counts an effective pod on a node before the API shows it on this node.
     ///
     /// # Errors
-    /// When it is counted on a node already.
+    /// When it is already counted on a node.
     pub fn assume(&mut self, pod: &Arc<Pod>, node: &Str) -> Result<Arc<PodInfo>, CacheError> {
         let uid = pod.uid().clone();
         let known = self.known.entry(uid.clone()).or_default();
@@ -291,7 +290,7 @@ impl Cache {
         known.counted = Some((node.clone(), Why::Assumed));
         self.assumed += 1;
         self.cluster.nodes.add_pod(node, info.clone());
-        // The pod that was handed in is the effective pod already; with its node it still is.
+        // The argument is the effective pod already, so only its node changes.
         if self.stored(&uid).is_some() {
             self.cluster.set_pod(uid, info.pod.clone());
         }
@@ -335,7 +334,7 @@ impl Cache {
         Ok(removed.ok().map(|info| info.pod.clone()))
     }
 
-    /// Counts a pod where it belongs, and nowhere else.
+    /// Counts a pod on this node and on no other.
     fn count_on(&mut self, uid: &str, place: Option<(Str, Why)>, pod: &Arc<Pod>) {
         let Some(known) = self.known.get_mut(uid) else {
             return;
@@ -367,7 +366,7 @@ impl Cache {
 
     // --- our own writes ------------------------------------------------------------------------------------
 
-    /// Our writes to the pod have changed: from now on it is seen with these.
+    /// Our writes to the pod have changed: it is shown with them from now on.
     pub fn set_writes(&mut self, uid: &str, writes: Writes) {
         let writes = boxed(writes);
         if let Some(known) = self.known.get_mut(uid)
@@ -378,7 +377,7 @@ impl Cache {
         }
     }
 
-    /// Works out the effective pod anew.
+    /// Recomputes the effective pod.
     fn refresh(&mut self, uid: &str) {
         let Some(known) = self.known.get(uid) else {
             return;
@@ -409,7 +408,7 @@ impl Cache {
 
     // --- nodes ---------------------------------------------------------------------------------------------
 
-    /// Takes the stored object of a node, new or changed. Returns the one before.
+    /// Stores a new or changed node. Returns the previous one.
     pub fn set_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
         let old = self.node(node.name()).cloned();
         self.cluster.nodes.set_node(node);
@@ -421,15 +420,15 @@ impl Cache {
         Some(self.cluster.nodes.node(name)?.node())
     }
 
-    /// A node was deleted. While pods are counted on it, they are kept, out of sight (C-8).
+    /// A node was deleted. If pods are counted on it, they are kept, but the node is not visible (C-8).
     pub fn remove_node(&mut self, name: &str) -> Option<Arc<Node>> {
         self.cluster.nodes.remove_node(name)
     }
 
-    // --- everything else -----------------------------------------------------------------------------------
+    // --- other kinds ---------------------------------------------------------------------------------------
 
-    /// Takes the stored object of a kind other than pods and nodes. Returns how the object was seen before, if it is
-    /// not new, and how it is seen now: with the write that is assumed of it.
+    /// Stores an object of a kind other than pods and nodes. Returns the previously visible object, unless it is new,
+    /// and the visible object now: with its assumed write.
     pub fn set_object(&mut self, object: Object) -> (Option<Object>, Object) {
         let key = key_of(&object);
         let before = self.seen(&key);
@@ -441,8 +440,8 @@ impl Cache {
         (before, effective)
     }
 
-    /// An object of a kind other than pods and nodes was deleted. Returns how it was seen: devices that were assumed to
-    /// be allocated are free again.
+    /// An object of a kind other than pods and nodes was deleted. Returns the previously visible object: devices that
+    /// were assumed to be allocated are free again.
     pub fn remove_object(&mut self, kind: Kind, namespace: &Str, name: &Str) -> Option<Object> {
         let key = (kind, namespace.clone(), name.clone());
         let seen = self.seen(&key)?;
@@ -496,11 +495,11 @@ impl Cache {
         identities
     }
 
-    /// Checks that the books agree: each pod is counted exactly where it should be. Walks everything: for tests and
-    /// the simulator.
+    /// Checks the consistency of the cache: each pod is counted only on its node. Walks all pods: for tests and the
+    /// simulator.
     ///
     /// # Errors
-    /// The first disagreement.
+    /// The first inconsistency.
     pub fn check(&self) -> Result<(), String> {
         let mut counted = 0;
         let mut assumed = 0;
@@ -508,7 +507,7 @@ impl Cache {
             if let Some((node, why)) = &known.counted {
                 counted += 1;
                 assumed += usize::from(*why == Why::Assumed);
-                // A pod on a deleted node is out of sight.
+                // A pod on a deleted node is not visible.
                 if let Some(view) = self.cluster.nodes.node(node)
                     && !view.pods().iter().any(|p| p.pod.uid() == uid)
                 {

@@ -1,4 +1,4 @@
-//! The consequences of API calls: the cluster is shown as if they had succeeded, until they end otherwise.
+//! The effects of API calls: the cluster is shown as if they had succeeded, until they fail.
 
 use crate::cache::Cache;
 use crate::core::{Assumption, CallObject, Core, PluginRequests};
@@ -75,8 +75,8 @@ fn revert(core: &mut Core, write: &Write) {
     core.waits.object_changed(write.object());
 }
 
-/// A write is not wanted any more. It stays assumed while there are calls about its object, because the API may carry
-/// it out, or may have done so without an answer.
+/// A plugin has given up a write. It stays assumed while calls about its object are under way, because the API may
+/// perform it, or may have performed it without an answer.
 fn give_up(core: &mut Core, write: Write) {
     let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.clock.now());
     let dispatcher = core.calls.dispatcher_mut();
@@ -88,9 +88,9 @@ fn give_up(core: &mut Core, write: Write) {
     }
 }
 
-/// A call about an object has ended. A write to the object that was given up is reverted if it was refused, or if no
-/// call is left that could show it. If this call made a later version of the object, that version ends the assumption
-/// when the watch shows it.
+/// A call about an object has ended. A given-up write to the object is reverted if it was refused, or if no remaining
+/// call could perform it. If this call created a later version of the object, that version ends the assumption when the
+/// watch shows it.
 fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
     let key = call.key();
     let Some(write) = core.calls.given_up(&key) else {
@@ -113,7 +113,7 @@ fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
     }
 }
 
-/// A call has ended: the waits for it end.
+/// A call has ended: ends the waits for it.
 pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
     if let Some(pod) = finished.call.pod() {
         show_writes(core, &pod.uid);
@@ -126,7 +126,7 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         result,
         took,
     } = finished;
-    // As in kube-scheduler, these families show whether the feature is in use.
+    // As in kube-scheduler, these metrics have values only if the feature is enabled.
     let is_async = core.settings.is_on(Feature::SchedulerAsyncAPICalls);
     if let Some(took) = took.filter(|_| is_async) {
         let result = if is_done { "success" } else { "error" };
@@ -161,7 +161,7 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
             }
         }
         Err(error) if error.kind.is_dropped() => {}
-        // The status of a pod that was deleted is no failure, and in the log at the level of requests.
+        // The status of a deleted pod is not a failure, so it is logged at the level of requests.
         Err(error) if is_done && error.kind != CallErrorKind::NotFound => {}
         Err(error) => log_failure(&mut core.outbound.log, &call, error),
     }
@@ -178,7 +178,7 @@ fn log_failure(log: &mut Log, call: &ApiCall, error: &CallError) {
         line.with("err", error.to_string())
     };
     match error.kind {
-        // The pod was deleted, or is another one by now: there is nothing left to write.
+        // The pod was deleted or recreated, so there is nothing left to write.
         CallErrorKind::NotFound | CallErrorKind::Conflict => log.v(4, MESSAGE, describe),
         _ => log.push(describe(LogLine::error(MESSAGE))),
     }

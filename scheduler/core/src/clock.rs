@@ -1,8 +1,9 @@
 //! The time of the current step, and the stopwatch for durations, which is used for metrics only.
 //!
 //! Time is part of every input and does not change during a step. Durations within a step are measured with a stopwatch
-//! of the edge. In virtual machines one reading costs up to a microsecond, so each stage of an attempt is read once, at
-//! its end: a stage begins when the previous one ends. Single plugins are timed in one of ten attempts.
+//! of the edge. In virtual machines one reading costs a large fraction of a microsecond, so the stopwatch is read once
+//! per stage of an attempt, at its end: a stage begins when the previous one ends. Single plugins are timed in one of
+//! ten attempts.
 
 use berth_api::{Duration, Time};
 use berth_telemetry::Stopwatch;
@@ -36,7 +37,7 @@ pub(crate) struct Moment {
     nanos: u64,
 }
 
-/// The time of the present step, and the stopwatch.
+/// The time of the current step, and the stopwatch.
 pub(crate) struct CoreClock {
     now: Time,
     /// The reading of the stopwatch at the beginning of the step.
@@ -63,7 +64,7 @@ impl CoreClock {
         self.step_nanos = self.laps.nanos();
     }
 
-    /// The time of a step in which nothing is timed.
+    /// The time of an untimed step.
     pub(crate) fn set(&mut self, now: Time) {
         self.now = now;
         self.step_nanos = self.laps.last_nanos();
@@ -84,7 +85,7 @@ impl CoreClock {
         self.laps.clone()
     }
 
-    /// The time at which the last stage that was timed has ended, which is when the present one began.
+    /// The end of the last timed stage, which is the beginning of the current one.
     pub(crate) fn stage_begin(&self) -> Moment {
         Moment {
             time: self.now,
@@ -110,12 +111,12 @@ impl CoreClock {
         self.nanos_since(then) as f64 / 1e9
     }
 
-    /// Nanoseconds from then until the last reading: the end of the last stage that was timed.
+    /// Nanoseconds from then until the last reading: the end of the last timed stage.
     pub(crate) fn nanos_until_last(&self, then: Moment) -> u64 {
         self.between(then, self.laps.last_nanos())
     }
 
-    /// By the clock that has advanced further: an attempt can span several steps.
+    /// Uses the clock that has advanced further, because an attempt can span several steps.
     fn between(&self, then: Moment, nanos: u64) -> u64 {
         let measured = nanos.saturating_sub(then.nanos);
         let passed = u64::try_from(self.now.since(then.time).as_nanos()).unwrap_or(u64::MAX);

@@ -104,12 +104,12 @@ impl Settings {
         self.features.enabled(feature)
     }
 
-    /// Returns whether one of the profiles schedules the pod.
+    /// Returns whether a profile schedules the pod.
     pub(crate) fn has_profile(&self, pod: &Pod) -> bool {
         self.profiles.get(&pod.spec.scheduler_name).is_some()
     }
 
-    /// Returns whether the pod has a node and is in the queue all the same, because it waits for a resize.
+    /// Returns whether the pod has a node and is still in the queue, because it waits for a resize.
     pub(crate) fn makes_room_for_resize(&self, pod: &Pod) -> bool {
         let profiles = self.resizes.as_ref();
         let is_ours = profiles.is_some_and(|p| p.get(&pod.spec.scheduler_name).is_some());

@@ -109,7 +109,7 @@ impl Cycle {
         parked.is_some_and(|parked| parked.attempt.pod.pod.uid().as_str() == uid)
     }
 
-    /// The answers that the incremental evaluator has kept.
+    /// The cache of the incremental evaluator.
     pub(crate) fn answer_cache(&self) -> &AnswerCache {
         &self.answer_cache
     }
@@ -143,7 +143,7 @@ impl Cycle {
     fn search(&mut self, core: &mut Core, attempt: &mut Attempt, scope: Option<&[Slot]>) -> Found {
         let percentage = percentage_of_nodes(&core.settings, attempt);
         let (start, rng) = (&mut self.start_node, &mut self.rng);
-        // Of a pod with a node, one node is evaluated.
+        // For a pod with a node, only this node is evaluated.
         let kind = if attempt.is_resize() {
             EvaluatorKind::Plain
         } else {
@@ -245,7 +245,7 @@ impl Cycle {
     }
 }
 
-/// Starts with a popped pod, unless it is to be dropped (C-4, C-5).
+/// Starts with a popped pod, unless it must be dropped (C-4, C-5).
 fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
     let uid = info.pod.uid().clone();
     let pod = core.cache.effective(&uid).unwrap_or(&info.pod).clone();
@@ -308,7 +308,8 @@ fn deleting(cache: &Cache, attempt: &Attempt) -> Option<Arc<Pod>> {
     deleting.cloned()
 }
 
-/// Drops the attempt if its pod began to terminate while the cycle was parked, as if it had done so before (C-5).
+/// Drops the attempt if its pod began to terminate while the cycle was parked, as if it had been terminating before
+/// (C-5).
 fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
     let Some(pod) = deleting(&core.cache, attempt) else {
         return false;
@@ -319,14 +320,15 @@ fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
     true
 }
 
-/// The number of nodes to score, in percent. Zero means that no percentage is given.
+/// The percentage of nodes to score. Zero means that none is configured.
 fn percentage_of_nodes(settings: &Settings, attempt: &Attempt) -> Option<i32> {
     let of_profile = attempt.profile.percentage_of_nodes_to_score;
     let given = of_profile.or(settings.percentage_of_nodes_to_score);
     given.filter(|percentage| *percentage != 0)
 }
 
-/// A pod whose status names a node that does not exist (C-16): all others are looked at, as if it named none.
+/// The status of the pod names a node that does not exist (C-16): all other nodes are evaluated, as without a
+/// nomination.
 fn log_lost_nomination(log: &mut Log, cluster: &Cluster, attempt: &Attempt) {
     let pod = &attempt.pod.pod;
     let node = &pod.status.nominated_node_name;

@@ -27,7 +27,7 @@ pub(crate) struct AttemptFailure {
     /// Whether the pod was rejected; otherwise an error occurred.
     is_rejected: bool,
     error: Option<Box<FitError>>,
-    /// The plugins that rejected the pod, without a diagnosis.
+    /// The rejecting plugins, if there is no diagnosis.
     plugins: Vec<Str>,
     nominating: Nominating,
 }
@@ -57,7 +57,7 @@ impl AttemptFailure {
         }
     }
 
-    /// The group of the pod cannot start, or broke.
+    /// The group of the pod cannot start, or its attempt failed with an error.
     pub(crate) fn of_group(status: &Status, nominating: Nominating) -> Self {
         Self {
             plugins: status.plugin().cloned().into_iter().collect(),
@@ -88,13 +88,13 @@ enum KnownStatus {
     Gone,
     /// It has a node.
     Bound,
-    /// Another pod has its name now.
+    /// Another pod has the same name now.
     Replaced,
-    /// It waits for a node, and its profile was removed while it was tried.
+    /// It waits for a node, and its profile was removed during the attempt.
     Foreign,
 }
 
-/// Handles the failure of an attempt: back into the queue, nomination, event, condition.
+/// Handles the failure of an attempt: return to the queue, nomination, event, condition.
 pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) -> CycleResult {
     if attempt.is_resize() {
         return resize_waits(core, attempt, failure);
@@ -135,7 +135,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     };
     info.set_template(template);
     let known = look_up(&core.cache, &core.settings, &pod);
-    // Of a bound pod nothing of this is true any more.
+    // A bound pod needs no event, no nomination and no condition.
     let call = match known {
         KnownStatus::Pending => {
             status_patch(&core.cache, core.calls.dispatcher(), &pod, reason, &failure)
@@ -202,7 +202,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     if let Some(call) = call {
         core.call(call);
     }
-    // While it was being bound here, nothing else could be written.
+    // During the binding by this scheduler, no other status could be written.
     let stored = core.cache.stored(&pod.uid);
     if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
         correct_status(&mut core.calls, &stored, core.clock.now());
@@ -210,8 +210,9 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
     failure.into_result()
 }
 
-/// The resize of a pod with a node waits on: for the kubelet, for victims that terminate, or for room. The status of
-/// the pod shows where it runs, so neither its condition nor a nomination is written, and no event is published.
+/// The resize of a pod with a node continues to wait: for the kubelet, for terminating victims, or for free resources.
+/// The status of the pod shows its node, so neither its condition nor a nomination is written, and no event is
+/// published.
 fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) -> CycleResult {
     let observations = core.requests.take_observations();
     core.count_observations(observations);
@@ -260,8 +261,8 @@ fn log(log: &mut Log, cluster: &Cluster, pod: &PodRef, failure: &AttemptFailure)
     }
 }
 
-/// The pod's template, if all pods of it would be rejected as this one was. With SchedulerPreQueueingHints off, each
-/// event asks all pods, as before KEP-6132.
+/// The pod's template, if all of its pods would be rejected like this one. If SchedulerPreQueueingHints is disabled,
+/// each event is evaluated for each pod, as before KEP-6132.
 fn template(
     settings: &Settings,
     nominator: &Nominator,
@@ -290,8 +291,8 @@ fn template(
     }
 }
 
-/// Returns whether the pod, which the same plugins rejected at its last attempt, is rejected for the same reasons: at
-/// most the numbers of nodes differ.
+/// Returns whether the pod, rejected by the same plugins as in its last attempt, is rejected for the same reasons,
+/// apart from the numbers of nodes.
 fn is_as_before(
     cache: &Cache,
     dispatcher: &Dispatcher,
@@ -303,7 +304,8 @@ fn is_as_before(
     let Some(last) = last else {
         return false;
     };
-    // The flush of long-unschedulable pods makes an attempt, so that an event recalls the pod every few minutes.
+    // The flush of long-unschedulable pods makes an attempt, so that the event about the pod is repeated every few
+    // minutes.
     if info.was_flushed_from_unschedulable {
         return false;
     }
@@ -344,8 +346,8 @@ fn has_reasons_of(cluster: &Cluster, error: &FitError, last: &Explanation) -> bo
     texts(&last.reasons) == texts(&reasons(error, cluster))
 }
 
-/// An event woke the pod without need: its status gives these reasons already. kube-scheduler counts an attempt,
-/// publishes an event and lengthens the backoff. Where many pods wait for room, nearly all attempts are of this kind.
+/// An event woke the pod unnecessarily: its status already states these reasons. kube-scheduler counts an attempt,
+/// publishes an event and increases the backoff. If many pods wait for resources, nearly all attempts are of this kind.
 fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure) -> CycleResult {
     let Attempt {
         mut info, profile, ..
@@ -358,7 +360,7 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure
     info.set_rejected_as_before();
     let pod = info.pod.clone();
     return_to_queue(core, info);
-    // With the writes that no watch has shown yet: one of them may be the nomination.
+    // Including the writes that no watch has shown yet, one of which may be the nomination.
     let pod = core.cache.effective(pod.uid()).cloned().unwrap_or(pod);
     core.queue
         .nominator_mut()
@@ -378,7 +380,7 @@ fn look_up(cache: &Cache, settings: &Settings, pod: &PodRef) -> KnownStatus {
     }
 }
 
-/// Gives a pod back to the queue in its latest version, unless it needs no node any more.
+/// Returns the latest version of a pod to the queue, unless it needs no node any more.
 pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
     let uid = info.pod.uid().clone();
     let stored = core.cache.stored(&uid);
@@ -391,7 +393,7 @@ pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
     core.give_back(info);
 }
 
-/// The patch of the pod's status; `None` when it contains all that already (C-50).
+/// The patch of the pod's status; `None` if the status is already as desired (C-50).
 fn status_patch(
     cache: &Cache,
     dispatcher: &Dispatcher,

@@ -13,7 +13,7 @@ fn policy_of(policy: Option<&Str>) -> &str {
     policy.map_or(DEFAULT_POLICY, Str::as_str)
 }
 
-/// Checks the shape of a hierarchy. Of several groups that are wrong, the first one by kind and name is reported.
+/// Checks the shape of a hierarchy. Reports the first invalid group by kind and name.
 fn check_shape(groups: &Groups, tree: &[GroupKey]) -> Result<(), String> {
     let mut sorted: Vec<&GroupKey> = tree.iter().collect();
     sorted.sort_unstable();
@@ -64,7 +64,8 @@ fn check_shape(groups: &Groups, tree: &[GroupKey]) -> Result<(), String> {
 
 /// Checks the waiting members, the members with a node, and all groups of the hierarchy.
 ///
-/// # Errors The first inconsistency.
+/// # Errors
+/// The first inconsistency.
 pub(crate) fn check(
     cx: &Context<'_>,
     root: &GroupKey,

@@ -1,7 +1,7 @@
-//! The conditions of groups: whether a group was scheduled once, and if not, why.
+//! The conditions of groups: whether a group was scheduled once, and if not, the reason.
 //!
-//! A condition is written through the dispatcher when it differs from that of the group as the core sees it, with our
-//! own writes. A group that was scheduled once stays so.
+//! A condition is written through the dispatcher if it differs from the condition of the group in the cache, which
+//! includes our own writes. A group that was scheduled once keeps this condition.
 
 use crate::attempt::CycleResult;
 use crate::cache::Cache;
@@ -21,14 +21,14 @@ use rustc_hash::FxHashMap;
 use serde_json::json;
 use std::sync::Arc;
 
-/// Conditions of pod groups. The last one of a group counts.
+/// Conditions of pod groups. The last write of a group takes precedence.
 pub(crate) static POD_GROUP_STATUS: CallType =
     CallType::new("pod_group_status_patch", Kind::PodGroup);
 /// Conditions of composite pod groups.
 pub(crate) static COMPOSITE_STATUS: CallType =
     CallType::new("composite_pod_group_status_patch", Kind::CompositePodGroup);
 
-/// Lets the dispatcher take these calls.
+/// Registers these calls with the dispatcher.
 pub(crate) fn register(dispatcher: &mut Dispatcher) {
     for call_type in [&POD_GROUP_STATUS, &COMPOSITE_STATUS] {
         let registered = dispatcher.register(call_type);
@@ -36,8 +36,8 @@ pub(crate) fn register(dispatcher: &mut Dispatcher) {
     }
 }
 
-/// The status that decides about a group: that of the highest ancestor that cannot start, or its own. `None` if neither
-/// was evaluated.
+/// The status that decides about a group: the status of the highest ancestor that cannot start, or its own. `None` if
+/// neither was evaluated.
 pub(crate) fn deciding<'s>(
     groups: &Groups,
     statuses: &'s FxHashMap<GroupKey, Status>,
@@ -133,7 +133,7 @@ fn condition_write(groups: &Groups, key: &GroupKey, status: &Status, now: Time) 
     Some(write)
 }
 
-/// The group with a condition instead of the one of its type.
+/// The group with this condition instead of its condition of the same type.
 fn with_condition(object: &Object, condition: &GroupCondition) -> Object {
     let set = |status: &mut GroupStatus| {
         let mut conditions = status.conditions.iter_mut();
@@ -186,7 +186,7 @@ pub(crate) struct AttemptEnd<'a> {
     pub(crate) profile: &'a Str,
 }
 
-/// The lines that end the attempts of a kind of group.
+/// The log messages about the end of an attempt for one kind of group.
 struct Texts {
     key: &'static str,
     scheduled: &'static str,
@@ -211,7 +211,7 @@ const OF_COMPOSITES: Texts = Texts {
     error: "Error scheduling composite pod group",
 };
 
-/// Counts and logs how the attempt of a group has ended.
+/// Counts and logs the end of an attempt of a group.
 pub(crate) fn attempt_ended(
     log: &mut Log,
     metrics: &mut Metrics,

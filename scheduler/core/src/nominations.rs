@@ -1,8 +1,8 @@
-//! Nominations: the node that a pod may use before it is placed there.
+//! Nominations: the node that a pod may use before it is placed on it.
 //!
-//! The [queue](berth_queue::Nominator) keeps them, and the evaluator counts nominated pods as if they were on their
-//! node. A nomination counts from when it is decided, and so does its end; a status that shows it later changes
-//! nothing. A nomination is cleared in one place, [`end`].
+//! The [queue](berth_queue::Nominator) keeps them, and the evaluator counts nominated pods on their node. A nomination
+//! begins and ends with the decision about it; a status that shows this later changes nothing. A nomination is cleared
+//! in one place, [`end`].
 
 use crate::core::Core;
 use berth_api::{Pod, Str};
@@ -10,7 +10,7 @@ use berth_framework::plugin::Nominating;
 use berth_queue::Nominator;
 use std::sync::Arc;
 
-/// Sets the nomination of a pod aside, and returns the node. No other pod is notified.
+/// Removes the nomination of a pod and returns the node. No other pod is notified.
 pub(crate) fn set_aside(nominator: &mut Nominator, uid: &str) -> Option<Str> {
     let node = nominator.node_of(uid).cloned();
     nominator.remove(uid);
@@ -21,13 +21,13 @@ pub(crate) fn set_aside(nominator: &mut Nominator, uid: &str) -> Option<Str> {
 pub(crate) enum End<'a> {
     /// The pod was placed on this node and counts there from now on.
     Placed(&'a Str),
-    /// The pod's status, as our calls write it, does not name the node any more.
+    /// The pod's status does not name the node any more after our calls.
     Written,
-    /// Others have changed the pod's status, or deleted the pod. The queue has seen that.
+    /// Another client has changed the pod's status, or deleted the pod. The queue has received the change.
     Seen,
 }
 
-/// Clears the nomination of `nominee`: pods of no higher priority had to respect it, and may use the room now.
+/// Clears the nomination of `nominee`: the resources are available to pods of the same or a lower priority now.
 pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     let uid = nominee.uid();
     if let End::Placed(node) = why {
@@ -55,8 +55,8 @@ pub(crate) fn end_at(core: &mut Core, pod: &Arc<Pod>, node: &Str, why: &End<'_>)
     end(core, &Arc::new(nominee), why);
 }
 
-/// A call of ours has changed the status of a pod: the pod is nominated as the status states now. A pod that no profile
-/// schedules any more is not nominated.
+/// A call of ours has changed the status of a pod: its nomination follows the status. A pod without a profile is not
+/// nominated.
 pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>) {
     let (old, new) = (
         &before.status.nominated_node_name,

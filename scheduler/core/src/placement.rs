@@ -12,7 +12,7 @@ use berth_telemetry::LogLine;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A placed pod that is to be bound, with the Permit plugins that hold it.
+/// A placed pod to bind, with the Permit plugins that hold it.
 pub(crate) struct Permitted {
     pub(crate) attempt: Attempt,
     pub(crate) placed: AssumedPod,
@@ -20,14 +20,14 @@ pub(crate) struct Permitted {
     pub(crate) waits: SmallVec<[PermitWait; 2]>,
 }
 
-/// A Permit plugin that waits to be called again.
+/// A waiting Permit plugin.
 pub(crate) struct PermitWait {
     /// The run of this plugin.
     pub(crate) run: PointRun,
     pub(crate) wait: Wait,
 }
 
-/// Calls the Reserve plugins, from the plugin that waited on if the cycle was parked.
+/// Calls the Reserve plugins, starting with the waiting plugin if the cycle was parked.
 pub(crate) fn run_reserve(
     core: &mut Core,
     attempt: &mut Attempt,

@@ -24,7 +24,7 @@ use berth_queue::{PreEnqueueReport, QueuedIn, SchedulingQueue};
 use std::sync::Arc;
 
 /// The time for which PreEnqueue plugins must have rejected a pod before the condition with the reason
-/// NotReadyForScheduling is written: most gates open within that time (KEP-5501).
+/// NotReadyForScheduling is written: most gates are removed within that time (KEP-5501).
 const NOT_READY_FOR_SCHEDULING_DELAY: Duration = Duration::from_secs(5);
 
 /// The time before a rejection that belongs to an attempt is reported. An eviction usually takes milliseconds, and the
@@ -64,7 +64,7 @@ pub(crate) fn take_pre_enqueue_reports(
     any
 }
 
-/// Hands one answer to the dispatcher, with the time at which it is written. `states_result` is set if the answer is a
+/// Passes one answer to the dispatcher, with the time at which it is written. `states_result` is set if the answer is a
 /// rejection that belongs to the last attempt, and the pod states the result of this attempt.
 fn write_report(
     calls: &mut Calls,
@@ -134,8 +134,8 @@ fn states_result_of_attempt(cache: &Cache, queue: &SchedulingQueue, pod: &Pod) -
     }
 }
 
-/// A status patch was written. If it was a report, an event states the same. The event is not published
-/// before, so that a rejection that ends in time writes nothing at all.
+/// A status patch was written. If it was a report, an event states the same. The event is published only then,
+/// so that a rejection that ends in time causes no write at all.
 pub(crate) fn report_event(cache: &Cache, call: &ApiCall) -> Option<(PodEvent, Str)> {
     let (ApiCall::PatchPodStatus { pod, .. }, Some(condition)) =
         (call, call.condition(POD_SCHEDULED))
@@ -162,7 +162,7 @@ pub(crate) fn report_event(cache: &Cache, call: &ApiCall) -> Option<(PodEvent, S
 
 // --- rejected writes ------------------------------------------------------------------------------------
 
-/// Offers statuses again that are due, as far as they are still true (D-14).
+/// Offers due statuses again, as far as they are still valid (D-14).
 pub(crate) fn offer_statuses(calls: &mut Calls, cache: &Cache, queue: &SchedulingQueue, now: Time) {
     while let Some(call) = calls.dispatcher_mut().take_due_offer(now) {
         if let Some(call) = desired_now(cache, queue, &call) {
@@ -171,8 +171,8 @@ pub(crate) fn offer_statuses(calls: &mut Calls, cache: &Cache, queue: &Schedulin
     }
 }
 
-/// The part of a status that is desired now: the condition if the pod still waits as the condition states, and the node
-/// that the pod is nominated to now.
+/// The part of a status that is still desired: the condition if the pod still waits as the condition states, and the
+/// current nominated node of the pod.
 fn desired_now(cache: &Cache, queue: &SchedulingQueue, refused: &ApiCall) -> Option<ApiCall> {
     let pod = refused.pod()?.clone();
     let mut conditions = refused.conditions().to_vec();
@@ -184,7 +184,7 @@ fn desired_now(cache: &Cache, queue: &SchedulingQueue, refused: &ApiCall) -> Opt
             nominated_node: None,
         });
     }
-    // The status of a pod that is being tried or bound is written when that fails.
+    // The status of a pod that is being tried or bound is written if that fails.
     let (place, info) = queue.get(&pod.namespace, &pod.name)?;
     if *info.pod.uid() != pod.uid {
         return None;
@@ -208,7 +208,7 @@ fn desired_now(cache: &Cache, queue: &SchedulingQueue, refused: &ApiCall) -> Opt
     })
 }
 
-/// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected.
+/// The API shows the pod as bound. A condition that states that it is not scheduled is corrected.
 pub(crate) fn correct_status(calls: &mut Calls, pod: &Arc<Pod>, now: Time) {
     calls.dispatcher_mut().forget_status(pod.uid());
     let condition = pod.condition(POD_SCHEDULED);

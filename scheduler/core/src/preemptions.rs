@@ -17,7 +17,7 @@ use berth_telemetry::LogLine;
 use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 
-/// Begins with the preemptions that plugins have asked for.
+/// Starts the preemptions that plugins have requested.
 pub(crate) fn start_preemptions(core: &mut Core) {
     for (preemption, reporter) in core.requests.take_preemptions() {
         start(core, preemption, reporter);
@@ -39,7 +39,7 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
             let line = line.with("preemptor", &preemptor);
             line.with("numVictims", victims.len())
         });
-    // The last victim is evicted when all others were, so that the event of its deletion wakes the preemptor.
+    // The last victim is evicted after all others, so that the event of its deletion wakes the preemptor.
     let last = victims.pop();
     core.cache.begins_to_preempt(&preemptor.uid);
     let mut running = OpenPreemption {
@@ -58,10 +58,10 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
     go_on(core, id, running, None);
 }
 
-/// Evicts a victim. Returns whether that takes a call.
+/// Evicts a victim. Returns whether this requires a call.
 fn evict(core: &mut Core, id: u64, running: &mut OpenPreemption, victim: Eviction) -> bool {
     let uid = &victim.event.regarding.uid;
-    // Another scheduler may have bound it while it was being prepared here: then it has to be evicted through the API.
+    // Another scheduler may have bound it during its preparation. In this case it has to be evicted through the API.
     let is_bound = core.cache.stored(uid).is_some_and(|pod| pod.is_assigned());
     if !is_bound && core.unbound.preempt(uid, &running.plugin) {
         let mut event = victim.event;
@@ -86,9 +86,9 @@ fn preempted(outbound: &mut Outbound, running: &OpenPreemption, event: PodEvent)
     outbound.publish(event, &running.reporter);
 }
 
-/// The next step of a preemption. `evicted` is the victim that the API server has evicted now.
+/// The next step of a preemption. `evicted` is the victim that the API server has just evicted.
 fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<Str>) {
-    // A preemptor that was deleted or bound, or whose profile was removed, needs no room.
+    // A preemptor that was deleted or bound, or whose profile was removed, needs no preemption.
     let stored = core.cache.stored(&running.preemptor.uid);
     let is_wanted = stored.is_some_and(|pod| {
         let waits = !pod.is_assigned() && core.is_responsible(pod);
@@ -189,8 +189,8 @@ fn is_unseen(cache: &Cache, uid: &str) -> bool {
     stored.is_some_and(|pod| !pod.is_terminating())
 }
 
-/// A pod is terminating or deleted: preemptors whose last victim it is may be tried again. Returns those, to be
-/// [admitted](admit) when the change has been taken in.
+/// A pod is terminating or deleted: preemptors with this pod as the last victim may be tried again. Returns them; they
+/// are [admitted](admit) after the change has been applied.
 pub(crate) fn seen_terminating(
     preemptions: &mut OpenPreemptions,
     cache: &mut Cache,
@@ -259,8 +259,8 @@ fn awaits_victims(
     })
 }
 
-/// A victim is deleted, or stays after all: pods of higher priority that are nominated to its node are retried. The
-/// plugins that rejected such a pod may not care about the victim's deletion, so no event would wake it, and its
+/// A victim is deleted, or its eviction has failed: pods of higher priority that are nominated to its node are retried.
+/// The plugins that rejected such a pod may not register for the victim's deletion, so no event would wake it, and its
 /// nomination would keep other pods from the node (P-5, P-20).
 pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
     let nominees = core

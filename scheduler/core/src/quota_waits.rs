@@ -11,7 +11,7 @@ use berth_framework::cluster::{DEFERRED_QUOTA, DEFERRED_QUOTA_KIND, Quotas, Remo
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource};
 use berth_telemetry::metrics::{Metric, Metrics};
 
-/// Carries out the changes of quotas. Returns whether there were any.
+/// Handles the changes of quotas. Returns whether there were any.
 pub(crate) fn follow_quotas(core: &mut Core) -> bool {
     if core.cache.cluster().quotas().changes().is_empty() {
         return false;
@@ -22,7 +22,7 @@ pub(crate) fn follow_quotas(core: &mut Core) -> bool {
             custom_label: Some("DeferredQuotaRoom"),
             ..ClusterEvent::new(resource, ActionType::UPDATE)
         };
-        // The plugin that receives the event reads the admitted pods, so the changes are taken after it.
+        // The plugin that receives the event reads the admitted pods, so the changes are taken after the event.
         core.move_all(&event, None, None, None);
     }
     let changes = core.cache.cluster_mut().quotas_mut().take_changes();
@@ -45,7 +45,7 @@ pub(crate) fn follow_quotas(core: &mut Core) -> bool {
     true
 }
 
-/// Writes the statuses that are due, as far as they differ from those of the quotas.
+/// Writes the due statuses that differ from the quotas.
 pub(crate) fn write_statuses(core: &mut Core) {
     let now = core.clock.now();
     for removed in core.quota_statuses.take_removed(now) {
@@ -61,7 +61,7 @@ pub(crate) fn write_statuses(core: &mut Core) {
         if let Some(write) = write {
             core.call(ApiCall::from(write));
         }
-        // Their conditions state the present obstacle.
+        // Their conditions state the current obstacle.
         for uid in heads {
             core.recheck(&uid);
         }
@@ -94,7 +94,7 @@ fn removal_event(removed: &RemovedQuota, first: &Pod) -> PodEvent {
     }
 }
 
-/// The number of quotas with series of their own in the metrics. The others are left out.
+/// The number of quotas with their own series in the metrics. The others are omitted.
 const SERIES_MAX: usize = 1_000;
 
 /// Sets the gauges of quotas.

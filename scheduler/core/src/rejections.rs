@@ -46,7 +46,7 @@ pub(crate) fn node_changed(cache: &mut Cache, old: &Node, new: &Node) {
     }
 }
 
-/// Wakes pods if a node is not excluded any more. Returns whether there was one.
+/// Wakes pods if the exclusion of a node has ended. Returns whether one has.
 pub(crate) fn follow_rejections(core: &mut Core) -> bool {
     let is_free = core.cache.cluster_mut().rejections_mut().take_freed();
     if is_free {

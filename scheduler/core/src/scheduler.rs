@@ -51,9 +51,9 @@ use std::fmt;
 /// The result of [`Scheduler::schedule_one`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScheduleOutcome {
-    /// There is no pod to try. Ask again after the next input, or at this time.
+    /// There is no pod to try until the next input, or until this time.
     Idle {
-        /// The next time at which time alone may cause one.
+        /// The next time at which a pod can become ready without an input.
         next_wake: Option<Time>,
     },
     /// A pod was tried.
@@ -67,7 +67,7 @@ pub enum ScheduleOutcome {
     Group {
         /// The group without parent.
         group: GroupKey,
-        /// The result of its cycle for each of its pods; empty if the group was given back untried.
+        /// The results of the cycle for each pod; empty if the group was returned to the queue without an attempt.
         pods: Vec<(PodRef, CycleResult)>,
     },
     /// The cycle is parked, and continues when its wait ends. No other pod is tried until then.
@@ -75,7 +75,7 @@ pub enum ScheduleOutcome {
 }
 
 impl ScheduleOutcome {
-    /// The pods that were tried, and how their cycles have ended.
+    /// The pods that were tried, and the results of their cycles.
     pub fn decided(&self) -> impl Iterator<Item = (&PodRef, &CycleResult)> {
         let (one, group) = match self {
             Self::Done { pod, result } => (Some((pod, result)), &[][..]),
@@ -100,7 +100,7 @@ pub struct SchedulerOptions {
     pub features: FeatureGates,
     /// The seed of all random decisions.
     pub seed: u64,
-    /// The value for profiles that do not state one; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    /// The default for profiles without a value; see [`ProfileSpec::percentage_of_nodes_to_score`].
     pub percentage_of_nodes_to_score: Option<i32>,
     /// The backoff after the first failure (`podInitialBackoffSeconds`).
     pub pod_initial_backoff: Duration,
@@ -152,16 +152,16 @@ pub struct Scheduler {
     core: Core,
     cycle: Cycle,
     bindings: Bindings,
-    /// The label of the event that was counted last, kept for its memory.
+    /// The label of the last counted event, kept to reuse its memory.
     event_label: String,
     observer: Option<Box<dyn Observer>>,
 }
 
 impl Scheduler {
-    /// A scheduler that knows nothing of a cluster yet.
+    /// A scheduler with an empty cluster.
     ///
     /// # Errors
-    /// Everything that is wrong with the profiles.
+    /// All problems of the profiles.
     pub fn new(
         options: SchedulerOptions,
         registry: &Registry,
@@ -174,7 +174,8 @@ impl Scheduler {
     /// A scheduler with these profiles instead of the profiles of the options. Another scheduler may use the same
     /// plugins.
     ///
-    /// # Errors When two plugins register the same type of calls.
+    /// # Errors
+    /// When two plugins register the same type of calls.
     pub fn of_profiles(
         options: SchedulerOptions,
         profiles: Profiles,
@@ -224,7 +225,7 @@ impl Scheduler {
 
     // --- inputs --------------------------------------------------------------------------------------------
 
-    /// Takes in a change of the cluster.
+    /// Applies a change of the cluster.
     pub fn apply(&mut self, change: ClusterChange, now: Time) {
         self.observed(now, ObservedInput::Apply(&change));
         self.core.begin_step(now);
@@ -261,7 +262,7 @@ impl Scheduler {
         self.settle();
     }
 
-    /// Time has passed: deadlines, backoffs and flushes that are due.
+    /// Time has passed: handles due deadlines, backoffs and flushes.
     pub fn tick(&mut self, now: Time) {
         self.observed(now, ObservedInput::Tick);
         self.tick_unobserved(now);
@@ -309,13 +310,13 @@ impl Scheduler {
         self.core.queue.close();
         let dispatcher = self.core.calls.dispatcher_mut();
         dispatcher.close(now);
-        // Components that wait for these calls would only make others.
+        // A component that waits for these calls would only make further calls.
         dispatcher.take_finished();
     }
 
     // --- outputs -------------------------------------------------------------------------------------------
 
-    /// The outputs, since the last time.
+    /// The outputs since the last call.
     pub fn take_outputs(&mut self, now: Time) -> Outputs {
         self.observed(now, ObservedInput::TakeOutputs);
         self.core.clock.set(now);
@@ -331,7 +332,7 @@ impl Scheduler {
         outputs
     }
 
-    /// The time at which [`Scheduler::tick`] has something to do next, if nothing else happens before.
+    /// The next time at which [`Scheduler::tick`] has work to do, without further inputs.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
         let times = [
             self.core.waits.next_deadline(),
@@ -354,7 +355,7 @@ impl Scheduler {
         self.core.calls.dispatcher().is_saturated() || self.bindings.is_saturated()
     }
 
-    // --- to look at ----------------------------------------------------------------------------------------
+    // --- views ---------------------------------------------------------------------------------------------
 
     /// The view of the cluster.
     pub fn cache(&self) -> &Cache {
@@ -371,7 +372,7 @@ impl Scheduler {
         self.core.calls.dispatcher()
     }
 
-    /// The answers that are kept, when the evaluator is the incremental one.
+    /// The cache of the incremental evaluator.
     pub fn answer_cache(&self) -> &AnswerCache {
         self.cycle.answer_cache()
     }
@@ -391,12 +392,12 @@ impl Scheduler {
         self.bindings.len()
     }
 
-    /// The reason why the last attempt of a pod failed, while it is remembered.
+    /// The reason why the last attempt of a pod failed, while it is recorded.
     pub fn explanation(&self, uid: &str) -> Option<&Explanation> {
         self.core.explanations.get(uid)
     }
 
-    /// From now on, the log contains information up to this level, as klog's. At first it is 0.
+    /// From now on, the log contains information up to this level, as klog's. The initial level is 0.
     pub fn set_log_verbosity(&mut self, verbosity: u8) {
         self.core.queue.log_mut().set_verbosity(verbosity);
         self.core.outbound.log.set_verbosity(verbosity);
@@ -407,10 +408,10 @@ impl Scheduler {
         self.core.outbound.trace_attempts();
     }
 
-    /// Checks that the core's own records agree. Walks everything: for tests and the simulator.
+    /// Checks the consistency of the core. Walks everything: for tests and the simulator.
     ///
     /// # Errors
-    /// The first disagreement.
+    /// The first inconsistency.
     pub fn check(&self) -> Result<(), String> {
         let core = &self.core;
         core.cache.check()?;
@@ -440,14 +441,14 @@ impl Scheduler {
         self.core.outbound.take(calls)
     }
 
-    /// Pops the pod whose turn it is, and runs its cycle.
+    /// Pops the next pod and runs its cycle.
     fn run_cycle(&mut self) -> ScheduleOutcome {
         if let Some(wait) = self.cycle.waits_for() {
             return ScheduleOutcome::Parked(wait.clone());
         }
         let now = self.core.clock.now();
         let popped = if self.is_saturated() {
-            // A popped pod is in flight and collects events. In the queue it can wait at no cost.
+            // A popped pod is in flight and collects events, while waiting in the queue costs nothing.
             None
         } else {
             self.core.queue.pop(now)
@@ -480,7 +481,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets the stages go on whose wait has ended. Returns whether there were any.
+    /// Resumes the stages whose wait has ended. Returns whether there were any.
     fn resume_woken(&mut self) -> bool {
         let mut any = false;
         while let Some((waiter, reason)) = self.core.waits.take_woken() {

@@ -38,7 +38,7 @@ pub struct Driver {
     pub group_events: Vec<GroupEvent>,
     /// The lines of the log.
     pub log: Vec<LogLine>,
-    /// The attempts that were traced.
+    /// The traced attempts.
     pub traces: Vec<AttemptTrace>,
     /// The pods as the API stores them, by name.
     pub pods: BTreeMap<String, Pod>,
@@ -170,12 +170,12 @@ impl Driver {
         outcome
     }
 
-    /// Tries one pod; how it ended, in a word or the message.
+    /// Tries one pod. Returns the result in a word, or the message.
     pub fn attempt(&mut self) -> String {
         ended(&self.schedule())
     }
 
-    /// Tries one pod: which, and how it ended.
+    /// Tries one pod. Returns the pod and the result.
     pub fn attempt_named(&mut self) -> String {
         let outcome = self.schedule();
         let end = ended(&outcome);
@@ -216,13 +216,13 @@ impl Driver {
         self.take();
     }
 
-    /// Ends a call with this result, without carrying it out.
+    /// Ends a call with this result, without performing it.
     pub fn complete(&mut self, id: CallId, result: Result<impl Into<Response>, CallError>) {
         self.scheduler.complete(id, result, self.now);
         self.take();
     }
 
-    /// Answers the oldest call: carries it out, or refuses it.
+    /// Answers the oldest call: performs it, or refuses it.
     pub fn answer(&mut self, refusal: Option<&str>) -> ApiCall {
         let refusal = refusal.map(|text| CallError::new(CallErrorKind::Refused, text));
         self.answer_with(|_| true, refusal, false)
@@ -320,7 +320,7 @@ impl Driver {
         calls.collect()
     }
 
-    /// The events since the last time: reason and note.
+    /// The events since the last call: reason and note.
     pub fn take_events(&mut self) -> Vec<String> {
         let events = std::mem::take(&mut self.events).into_iter();
         let texts = events.map(|e| format!("{} {}", e.event.reason, e.event.note));

@@ -1,22 +1,22 @@
-//! Traces of scheduling attempts, for the edge to export: when an attempt and each of its extension points began and
-//! ended.
+//! Traces of scheduling attempts, exported by the edge: the start and the end of an attempt and of each of its
+//! extension points.
 //!
-//! They are off unless the edge asks for them. Then an attempt costs a few entries of a vector.
+//! They are disabled by default. An attempt with a trace costs a few entries of a vector.
 
 use berth_api::{Str, Time};
 use berth_framework::Code;
 use berth_framework::call::PodRef;
 
-/// The number of extension points of an attempt that are kept. An attempt runs each of them once, and Filter and Score
-/// again when it was parked.
+/// The number of recorded extension points of an attempt. An attempt runs each of them once, and Filter and Score again
+/// if it was parked.
 pub(crate) const POINTS_MAX: usize = 64;
-/// The number of traces that are kept until the edge takes them; further ones are dropped and counted.
+/// The number of traces kept until the edge takes them; further ones are dropped and counted.
 const KEPT_MAX: usize = 4 * 1024;
 
 /// A run of an extension point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracedPoint {
-    /// The name of the point, as metrics have it.
+    /// The name of the point, as in metrics.
     pub point: &'static str,
     /// The result.
     pub code: Code,
@@ -35,7 +35,7 @@ pub struct AttemptTrace {
     pub profile: Str,
     /// The number of the attempt; the first one of a pod is 1.
     pub attempt: u32,
-    /// `scheduled`, `unschedulable` or `error`, as metrics have it.
+    /// `scheduled`, `unschedulable` or `error`, as in metrics.
     pub result: &'static str,
     /// The node, if the pod was bound.
     pub node: Option<Str>,
@@ -62,7 +62,7 @@ impl Traces {
         self.is_on = true;
     }
 
-    /// The place for the points of an attempt that begins; `None` while traces are off.
+    /// The buffer for the points of a new attempt; `None` while traces are disabled.
     pub(crate) fn begin(&self) -> Option<Vec<TracedPoint>> {
         self.is_on.then(Vec::new)
     }

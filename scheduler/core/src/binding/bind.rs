@@ -13,10 +13,10 @@ use berth_profile::Point;
 use berth_telemetry::LogLine;
 use std::collections::VecDeque;
 
-/// The bindings that extenders carry out.
+/// The bindings by extenders.
 #[derive(Debug)]
 pub(super) struct Binders {
-    /// The number of pods that may be with extenders at once.
+    /// The maximum number of concurrent bindings by extenders.
     max: usize,
     /// The number of them.
     asked: usize,
@@ -40,15 +40,15 @@ impl Binders {
 }
 
 impl Bindings {
-    /// The pod is prepared, and is bound.
+    /// The pod is prepared and ready to be bound.
     pub(super) fn start_bind(&mut self, core: &mut Core, id: u64) {
         self.bind_by_extender(core, id, 0);
     }
 
     // --- extenders -----------------------------------------------------------------------------------------
 
-    /// Lets the first extender from `from` on bind that does so and is interested in the pod. Without one the Bind
-    /// plugins bind it.
+    /// Starts the first binding extender from `from` on that is interested in the pod. If there is none, the Bind
+    /// plugins bind the pod.
     fn bind_by_extender(&mut self, core: &mut Core, id: u64, from: usize) {
         let Some(binding) = self.by_id.get_mut(&id) else {
             return;
@@ -76,7 +76,7 @@ impl Bindings {
         core.waits.add(Waiter::Bind(id), wait);
     }
 
-    /// An extender has answered, or failed to.
+    /// An extender has answered or failed.
     fn extender_answered(&mut self, core: &mut Core, id: u64, at: usize, reason: WakeReason) {
         self.binders.asked = self.binders.asked.saturating_sub(1);
         self.take_answer(core, id, at, reason);
@@ -113,7 +113,8 @@ impl Bindings {
 
     /// Checks the number of bindings by extenders, and that every waiting binding is in line for its turn.
     ///
-    /// # Errors The first inconsistency.
+    /// # Errors
+    /// The first inconsistency.
     pub(super) fn check_binders(&self) -> Result<(), String> {
         let Binders { asked, waiting, .. } = &self.binders;
         let mut with_extenders = 0;
@@ -184,7 +185,7 @@ impl Bindings {
                 return;
             }
             Ran::Ended(status) => status,
-            // Every plugin has left the pod to the next one.
+            // Every plugin has skipped the pod.
             Ran::Through => Status::skip(),
         };
         run.end(&core.clock, &mut core.metrics, attempt, status.code());

@@ -15,11 +15,11 @@ use berth_profile::Point;
 use berth_queue::QueuedPodInfo;
 use berth_telemetry::metrics::{Metric, Metrics};
 
-/// From this number of attempts on, all have one label in metrics.
+/// From this number of attempts on, all pods have the same label in metrics.
 const ATTEMPTS_LABEL_MAX: u32 = 15;
 
 impl Bindings {
-    /// The API has the pod's node now.
+    /// The API has accepted the binding.
     pub(super) fn bound(&mut self, core: &mut Core, id: u64) {
         let Some(mut binding) = self.take(&mut core.waits, &mut core.unbound, id) else {
             return;
@@ -59,7 +59,7 @@ impl Bindings {
         self.undo(core, id, status, false);
     }
 
-    /// The pod is not to be bound: preemption, or its group, has given its node up.
+    /// The pod must not be bound: a preemption or its group has released its node.
     pub(super) fn stop(&mut self, core: &mut Core, id: u64, status: &Status) {
         self.undo(core, id, status, true);
     }
@@ -91,8 +91,8 @@ impl Bindings {
             failure = failure.nominating(Nominating::Set(placed.node.clone()));
         }
         if status.is_rejected() {
-            // The pod is back in the queue before its node is freed: in flight, it would receive its own event, and be
-            // retried at once. An error is retried after its backoff in any case.
+            // The pod returns to the queue before its node is released: in flight, it would receive the event about
+            // itself and be retried at once. After an error it is retried after its backoff in any case.
             fail(core, attempt, failure);
             if let Some(pod) = freed {
                 let uid = pod.uid().clone();

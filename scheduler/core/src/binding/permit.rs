@@ -42,7 +42,7 @@ fn start_timer(waits: &mut Waits, uid: &Str, deadline: Time) -> WaitId {
 }
 
 impl Bindings {
-    /// The first of the plugins has held a pod for long enough.
+    /// The first deadline of the plugins that hold a pod has passed.
     pub(crate) fn permit_timeout(
         &mut self,
         waits: &mut Waits,
@@ -115,7 +115,7 @@ impl Bindings {
                 }
             }
             PermitStep::Hold(timeout) => {
-                // The limit counts from the first hold, so that a plugin cannot prolong it again and again.
+                // The limit counts from the first hold, so that a plugin cannot extend it repeatedly.
                 let until = (core.clock.now() + timeout).min(since + PERMIT_WAIT_MAX);
                 if let Some(deadline) = core.unbound.hold_until(uid, &member.name, until) {
                     self.set_timer(&mut core.waits, id, deadline);
@@ -131,8 +131,8 @@ impl Bindings {
         }
     }
 
-    /// Continues the bindings of the pods that are held or being prepared and about which a plugin has decided. Returns
-    /// whether there were any.
+    /// Continues the bindings of the held or prepared pods about which a plugin has decided. Returns whether there were
+    /// any.
     pub(crate) fn take_decided(&mut self, core: &mut Core) -> bool {
         let decided = core.unbound.take_decided();
         for uid in &decided {
@@ -141,14 +141,14 @@ impl Bindings {
         !decided.is_empty()
     }
 
-    /// A pod is deleted: if Permit plugins hold it, it is rejected. Returns it as it is counted on its node.
+    /// A pod is deleted: if Permit plugins hold it, it is rejected. Returns the pod as counted on its node.
     pub(crate) fn reject_deleted(&self, unbound: &mut UnboundPods, uid: &str) -> Option<Arc<Pod>> {
         let placed = self.pod(uid)?;
         let is_held = unbound.reject(uid, "", "removed");
         is_held.then(|| placed.pod.clone())
     }
 
-    /// Something was decided about a pod that is held or being prepared.
+    /// A decision was made about a pod that is held or being prepared.
     fn decided(&mut self, core: &mut Core, uid: &Str) {
         let Some(id) = self.of_pod.get(uid).copied() else {
             return;
@@ -173,7 +173,7 @@ impl Bindings {
         }
     }
 
-    /// The binding waits for nothing any more.
+    /// The binding has no open wait any more.
     pub(super) fn end_waits(&self, waits: &mut Waits, id: u64) {
         match self.by_id.get(&id).map(|binding| &binding.stage) {
             Some(BindingStage::Permit { timer, waiting }) => {

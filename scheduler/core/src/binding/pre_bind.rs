@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 /// The metric label of the check before PreBind.
 const PRE_FLIGHT: &str = "PreBindPreFlight";
 
-/// Asks the PreBind plugins whether they have something to do. Returns whether one has.
+/// Asks the PreBind plugins whether they have work for the pod. Returns whether one has.
 pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Result<bool, Status> {
     if !core
         .settings
         .is_on(Feature::NominatedNodeNameForExpectation)
     {
-        // The plugins are not asked, so each of them may have something to do.
+        // The plugins are not asked, so each of them may have work for the pod.
         return Ok(true);
     }
     let PodBinding {
@@ -75,7 +75,7 @@ pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Resul
 }
 
 impl Bindings {
-    /// No Permit plugin holds the pod: its PreBind plugins start. Events need not be kept for it from here on (C-41).
+    /// No Permit plugin holds the pod: its PreBind plugins start. From here on, events are not kept for it (C-41).
     pub(super) fn start_pre_bind(&mut self, core: &mut Core, id: u64) {
         let Some(binding) = self.by_id.get_mut(&id) else {
             return;

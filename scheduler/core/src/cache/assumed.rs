@@ -33,8 +33,8 @@ impl Cache {
         }
     }
 
-    /// The write will not be made, or its result is unknown. Returns how the object looked and how it looks now, if
-    /// that is not the same.
+    /// The write will not be made, or its result is unknown. Returns the previously visible object and the visible
+    /// object now, if they differ.
     pub(crate) fn revert_write(&mut self, write: &Write) -> Option<Looks> {
         let name = write.object();
         let key = (name.kind, name.namespace.clone(), name.name.clone());
@@ -52,7 +52,7 @@ impl Cache {
         Some((write.applied_to(stored), stored.clone()))
     }
 
-    /// An assumed pod counts on its node with the edit from now on, as do its updates, until it is bound or forgotten.
+    /// Adds an edit to an assumed pod, which applies to it and its updates until it is bound or forgotten.
     pub(crate) fn count_with(&mut self, uid: &Str, edit: PodEdit) {
         let counted = self.known.get(uid).and_then(|k| k.counted.clone());
         let (Some(node), Some(pod)) = (unshown_node(&counted), self.effective(uid).cloned()) else {
@@ -63,7 +63,7 @@ impl Cache {
         self.count_on(uid, counted, &placed);
     }
 
-    /// A pod as it counts on the node on which it is assumed.
+    /// A pod as counted on the node on which it is assumed.
     pub(super) fn placed(&self, pod: &Pod, node: &Str) -> Arc<Pod> {
         let mut placed = pod.clone();
         placed.spec.node_name = node.clone();
@@ -98,12 +98,12 @@ impl Cache {
         }
     }
 
-    /// The number of volumes and claims that are not seen as they are stored.
+    /// The number of volumes and claims with an assumed write.
     pub fn assumed_objects(&self) -> usize {
         self.assumed_writes.len()
     }
 
-    /// Checks that something is assumed only of objects that exist, or that the write creates.
+    /// Checks that every assumption is about an object that exists, or that the write creates.
     pub(super) fn check_writes(&self) -> Result<(), String> {
         for (key, write) in &self.assumed_writes {
             let stored = self.others.get(key).or(write.created());

@@ -1,4 +1,4 @@
-//! The stored pods by namespace and name. The pods hold their own names, so an entry is no more than a pointer.
+//! The stored pods by namespace and name. The names are read from the pods, so an entry is a single pointer.
 
 use berth_api::Pod;
 use hashbrown::HashTable;
@@ -29,7 +29,7 @@ impl PodsByName {
         self.0.find(hash, |pod| is_named(pod, namespace, name))
     }
 
-    /// Puts a pod in the place of the one of its name.
+    /// Inserts a pod; replaces another pod of its name.
     pub(super) fn insert(&mut self, pod: &Arc<Pod>) {
         let same = |other: &Arc<Pod>| is_named(other, pod.namespace(), pod.name());
         self.0
@@ -38,7 +38,7 @@ impl PodsByName {
             .or_insert_with(|| pod.clone());
     }
 
-    /// Takes a pod out; another one of its name stays.
+    /// Removes a pod, unless its name belongs to another pod now.
     pub(super) fn remove(&mut self, pod: &Arc<Pod>) {
         let same = |other: &Arc<Pod>| {
             is_named(other, pod.namespace(), pod.name()) && other.uid() == pod.uid()

@@ -1,10 +1,10 @@
-//! The meaning of an update of a node for scheduling.
+//! The effect of an update of a node on scheduling.
 
 use berth_api::{Node, Str};
 use berth_framework::{ActionType, ClusterEvent, EventResource, Feature, FeatureGates};
 use smallvec::SmallVec;
 
-/// The events of one update of a node; none when nothing that scheduling reads has changed.
+/// The events of one update of a node; none if no field that scheduling reads has changed.
 pub fn node_update_events(
     old: &Node,
     new: &Node,
@@ -46,7 +46,7 @@ pub fn node_update_events(
     .collect()
 }
 
-/// Type and status of each condition, in whatever order they were written: a heartbeat changes neither.
+/// Type and status of each condition, independent of their order: a heartbeat changes neither.
 fn conditions(node: &Node) -> SmallVec<[(&Str, &Str); 8]> {
     let conditions = node.status.conditions.iter();
     let mut pairs: SmallVec<[_; 8]> = conditions.map(|c| (&c.kind, &c.status)).collect();

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 struct BrokenGroup {
     /// The time of the first failure.
     since: Time,
-    /// The timer; `None` if the nodes were given back.
+    /// The timer; `None` if the nodes were released.
     timer: Option<WaitId>,
     /// The node of each member whose binding failed, by UID.
     members: BTreeMap<Str, Str>,
@@ -92,7 +92,7 @@ impl BrokenGroups {
         Some(group.members.clone())
     }
 
-    /// Forgets members that wait no more, and groups without such members.
+    /// Drops members that do not wait any more, and groups without such members.
     fn forget_deleted(&mut self, cache: &Cache, waits: &mut Waits) {
         let is_waiting = |uid: &Str| cache.stored(uid).is_some_and(|pod| !pod.is_assigned());
         self.groups.retain(|_, group| {

@@ -20,8 +20,8 @@ pub(crate) enum CallObject {
 pub(crate) struct Calls {
     dispatcher: Dispatcher,
     made: Vec<CallObject>,
-    /// Writes that their plugin has given up, but that the API may have carried out or may yet. They are assumed until
-    /// the last call about their object has ended.
+    /// Writes that their plugin has given up, but that the API may still perform or have performed. They are assumed
+    /// until the last call about their object has ended.
     given_up: FxHashMap<ObjectKey, Write>,
 }
 
@@ -34,7 +34,7 @@ impl Calls {
         }
     }
 
-    /// Hands a call to the dispatcher.
+    /// Passes a call to the dispatcher.
     pub(crate) fn make(&mut self, call: ApiCall, now: Time) -> CallId {
         self.made.push(match call.pod() {
             Some(pod) => CallObject::Pod(pod.uid.clone()),
@@ -43,7 +43,7 @@ impl Calls {
         self.dispatcher.enqueue(call, now)
     }
 
-    /// Hands a report of PreEnqueue to the dispatcher; see [`Dispatcher::report`].
+    /// Passes a report of PreEnqueue to the dispatcher; see [`Dispatcher::report`].
     pub(crate) fn report(&mut self, call: ApiCall, due: Time, now: Time) {
         if let Some(pod) = call.pod() {
             self.made.push(CallObject::Pod(pod.uid.clone()));
@@ -60,22 +60,22 @@ impl Calls {
         &mut self.dispatcher
     }
 
-    /// The objects of the calls that were made since the last time.
+    /// The objects of the calls made since the last time.
     pub(crate) fn take_made(&mut self) -> Vec<CallObject> {
         std::mem::take(&mut self.made)
     }
 
-    /// A write that its plugin has given up stays assumed while there are calls about its object.
+    /// A plugin has given up a write: it stays assumed while there are calls about its object.
     pub(crate) fn keep_given_up(&mut self, write: Write) {
         self.given_up.insert(write.key(), write);
     }
 
-    /// The write to an object that was given up.
+    /// The given-up write to an object.
     pub(crate) fn given_up(&self, key: &ObjectKey) -> Option<&Write> {
         self.given_up.get(key)
     }
 
-    /// The write to an object that was given up is not assumed any longer.
+    /// The given-up write to an object is not assumed any longer.
     pub(crate) fn forget_given_up(&mut self, key: &ObjectKey) -> Option<Write> {
         self.given_up.remove(key)
     }

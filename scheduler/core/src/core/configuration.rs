@@ -1,4 +1,4 @@
-//! The parts follow a new configuration, between two cycles.
+//! Applies a new configuration to the parts, between two cycles.
 
 use super::{Core, Settings};
 use crate::cache::Cache;
@@ -11,14 +11,14 @@ use berth_queue::SchedulingQueue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The waiting pods that none of `profiles` schedules.
+/// The waiting pods without a profile in `profiles`.
 pub(crate) fn waiting_without(queue: &SchedulingQueue, profiles: &Profiles) -> Vec<Arc<Pod>> {
     let waiting = queue.places().pods().map(|(_, info)| &info.pod);
     let foreign = waiting.filter(|pod| profiles.get(&pod.spec.scheduler_name).is_none());
     foreign.cloned().collect()
 }
 
-/// The UIDs of the nominated pods that are not in flight and that none of `profiles` schedules.
+/// The UIDs of the nominated pods that are not in flight and have no profile in `profiles`.
 pub(crate) fn nominated_without(queue: &SchedulingQueue, profiles: &Profiles) -> Vec<Str> {
     let nominator = queue.nominator();
     let nominated = nominator.nodes().flat_map(|node| nominator.pods_on(node));
@@ -29,7 +29,7 @@ pub(crate) fn nominated_without(queue: &SchedulingQueue, profiles: &Profiles) ->
     foreign.map(|pod| pod.uid().clone()).collect()
 }
 
-/// The pods, as the API shows them, that the present profiles do not schedule.
+/// The stored pods without a profile in the current configuration.
 pub(crate) fn pods_of_others(cache: &Cache, settings: &Settings) -> Vec<Arc<Pod>> {
     let pods = cache.stored_pods();
     let others = pods.filter(|pod| !settings.has_profile(pod));

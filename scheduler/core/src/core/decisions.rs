@@ -10,7 +10,7 @@ use berth_profile::Profile;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The number of decisions that are kept.
+/// The number of recorded decisions.
 pub const DECISIONS_MAX: usize = 4096;
 
 /// A pod was given a node.
@@ -22,7 +22,7 @@ pub struct PodDecision {
     pub pod: Arc<PodInfo>,
     /// The profile that scheduled it.
     pub profile: Arc<Profile>,
-    /// The percentage of nodes that was scored; `None` for all.
+    /// The percentage of scored nodes; `None` for all.
     pub percentage_of_nodes: Option<i32>,
     /// The node.
     pub node: Str,
@@ -30,7 +30,7 @@ pub struct PodDecision {
     pub evaluated: usize,
     /// The number of feasible nodes.
     pub feasible: usize,
-    /// The generator as it was before the choice among equal nodes.
+    /// The generator before the choice among equal nodes.
     pub rng: fastrand::Rng,
     /// The position at which the search began in the order of the nodes.
     pub start_node: usize,
@@ -43,7 +43,7 @@ pub struct PodDecision {
     pub nominations_end: u64,
 }
 
-/// The start of a search, noted before it runs.
+/// The start of a search, recorded before it runs.
 #[derive(Debug, Clone)]
 pub(crate) struct SearchBegin {
     pub(crate) rng: fastrand::Rng,
@@ -66,13 +66,13 @@ impl Decisions {
         self.kept.push_back(decision);
     }
 
-    /// The last decision about a pod, if it is kept.
+    /// The last decision about a pod, if it is recorded.
     pub(crate) fn of(&self, uid: &str) -> Option<&PodDecision> {
         let mut latest_first = self.kept.iter().rev();
         latest_first.find(|decision| decision.pod.pod.uid() == uid)
     }
 
-    /// The number of bytes that are kept, without the objects that the decisions refer to.
+    /// The number of bytes of the records, without the objects that the decisions refer to.
     pub(crate) fn bytes(&self) -> usize {
         self.kept.capacity() * size_of::<PodDecision>()
     }

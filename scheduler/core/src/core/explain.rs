@@ -1,5 +1,5 @@
-//! The reasons why pods are pending, the last diagnosis of each pod; and the reasons for the nodes of others, the last
-//! decisions.
+//! The reasons why pods are pending, from the last diagnosis of each pod, and the reasons for the nodes of other pods,
+//! from the last decisions.
 
 use super::Core;
 use super::decisions::{Decisions, PodDecision, SearchBegin};
@@ -15,16 +15,16 @@ use std::ops::ControlFlow;
 
 /// The number of recorded pods; the pod with the oldest failure is dropped first.
 const PODS_MAX: usize = 16 * 1024;
-/// The number of nodes that are named per reason.
+/// The number of example nodes per reason.
 const NODES_MAX: usize = 5;
-/// The number of nodes that are looked at for those names.
+/// The number of nodes searched for examples.
 const LOOKED_AT_MAX: usize = 256;
 /// The number of recorded attempts of a pod before the last one.
 const EARLIER_MAX: usize = 3;
 /// The bytes of a map entry in addition to key and value: its hash and its index.
 const HASH_BYTES: usize = 16;
 
-/// Nodes that turned a pod down for one reason.
+/// Nodes that rejected a pod for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectionReason {
     /// The plugin.
@@ -48,17 +48,17 @@ pub struct Explanation {
     pub at: Time,
     /// The number of attempts.
     pub attempts: u32,
-    /// The message of the condition of the pod, except for the numbers of nodes: these are the latest ones.
+    /// The message of the condition of the pod, with the latest numbers of nodes.
     pub message: String,
     /// The code of a rejection without answers of nodes.
     pub code: ReasonCode,
     /// The plugins that rejected it, sorted.
     pub unschedulable_plugins: Vec<Str>,
-    /// The plugins that wait for something on its behalf, sorted.
+    /// The plugins that wait for an external event for the pod, sorted.
     pub pending_plugins: Vec<Str>,
-    /// The answers of the nodes, the most frequent reason first. Empty after an error. Empty when something broke.
+    /// The answers of the nodes, the most frequent reason first. Empty after an error.
     pub reasons: Vec<RejectionReason>,
-    /// The last attempts before it that failed with another message each, the oldest first.
+    /// Earlier failed attempts with different messages, the oldest first.
     pub earlier: Vec<EarlierAttempt>,
 }
 
@@ -118,14 +118,14 @@ pub(crate) struct Explanations {
 }
 
 impl Explanations {
-    /// Notes the last attempt of a pod, which becomes an earlier one with the next.
+    /// Records the last attempt of a pod. The previous record becomes an earlier attempt.
     pub(crate) fn put(&mut self, uid: Str, mut explanation: Explanation) {
         if let Some(before) = self.by_uid.get_mut(&uid) {
             explanation.follow(before);
             *before = explanation;
             return;
         }
-        // Removing the oldest of many moves the others, so a batch is dropped at once.
+        // Removing the oldest entry moves all others, so entries are dropped in batches.
         if self.by_uid.len() >= PODS_MAX {
             self.by_uid.sort_by_key(|_, explanation| explanation.at);
             self.by_uid.drain(..PODS_MAX / 8);
@@ -141,7 +141,7 @@ impl Explanations {
         self.by_uid.get(uid)
     }
 
-    /// About how many bytes are kept, without the objects that the decisions refer to.
+    /// The approximate number of bytes of the records, without the objects that the decisions refer to.
     pub(crate) fn bytes(&self) -> usize {
         let entries = self.by_uid.capacity() * (size_of::<(Str, Explanation)>() + HASH_BYTES);
         let of_pods = self.by_uid.values().map(Explanation::heap_bytes);
@@ -150,7 +150,7 @@ impl Explanations {
 }
 
 impl Core {
-    /// Notes the decision of an attempt, with the inputs that it followed from.
+    /// Records the decision of an attempt with its inputs.
     pub(crate) fn note_decision(
         &mut self,
         attempt: &Attempt,
@@ -174,10 +174,10 @@ impl Core {
     }
 }
 
-/// The answers of the nodes, summed up.
+/// A summary of the answers of the nodes.
 pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<RejectionReason> {
     let statuses = &error.diagnosis.statuses;
-    // By plugin and text. Each node of many can have reasons of its own.
+    // By plugin and text. Each of many nodes can have different reasons.
     let mut sums: IndexMap<(Str, String), RejectionReason, FxBuildHasher> = IndexMap::default();
     let key = |status: &Status, reason: &Reason| {
         let plugin = status.plugin().cloned().unwrap_or_default();
@@ -285,7 +285,7 @@ mod tests {
         assert!(explanations.get(&uid).is_none());
     }
 
-    /// The pods that failed longest ago are forgotten when there are too many.
+    /// If there are too many pods, the oldest failures are dropped first.
     #[test]
     fn no_more_pods_are_remembered_than_the_limit() {
         let mut explanations = Explanations::default();

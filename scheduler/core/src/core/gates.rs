@@ -1,25 +1,25 @@
-//! Removals of scheduling gates: how long pods have them before a controller removes them.
+//! Removals of scheduling gates: the ages of pods when a controller removes a gate.
 
 use berth_api::{Duration, Pod, Str, Time};
 use indexmap::IndexMap;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use std::collections::VecDeque;
 
-/// For how many gates removals are remembered; the gate whose last removal is the oldest is forgotten first.
+/// The number of gates with recorded removals; the gate with the oldest last removal is dropped first.
 const GATES_MAX: usize = 128;
-/// The number of removals of a gate that the usual age is computed of.
+/// The number of removals of a gate from which the usual age is computed.
 const REMOVALS_MAX: usize = 512;
 /// The number of pods that are listed per gate, those with the latest removals.
 const RECENT_MAX: usize = 3;
 
-/// The removals of a gate that were seen.
+/// The observed removals of a gate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GateRemovals {
     /// The number.
     pub count: u64,
     /// The time of the last one.
     pub last: Time,
-    /// The pods of the last ones as `namespace/name`, the latest first.
+    /// The pods of the latest removals as `namespace/name`, the latest first.
     pub recent: VecDeque<String>,
     ages: VecDeque<Duration>,
 }
@@ -42,9 +42,9 @@ impl GateRemovals {
 pub(crate) struct GateLog(IndexMap<Str, GateRemovals, FxBuildHasher>);
 
 impl GateLog {
-    /// Notes the gates that a pod had before and does not have now.
+    /// Records the gates that an update of a pod removed.
     pub(crate) fn note(&mut self, old: &Pod, new: &Pod, now: Time) {
-        // Nearly all versions of a pod have the gates of the one before.
+        // In nearly all updates the gates are equal.
         if old.spec.scheduling_gates == new.spec.scheduling_gates {
             return;
         }

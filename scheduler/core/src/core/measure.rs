@@ -50,7 +50,7 @@ impl Core {
         if let Some(sampled) = &tally.sampled {
             self.metrics.absorb(sampled);
         }
-        // They ran one after the other, and the last one has just ended.
+        // They ran in sequence, and the last one has just ended.
         let mut left: u64 = tally.spans.iter().map(|span| span.nanos).sum();
         for span in &tally.spans {
             let point = span.point.as_str();
@@ -87,7 +87,7 @@ impl Core {
             .push(LogLine::info(text).with("pod", &*attempt.pod.pod));
     }
 
-    /// An attempt has ended with this result, as metrics name it.
+    /// An attempt has ended with this result; `result` is the label of metrics.
     pub(crate) fn attempt_took(&mut self, attempt: &Attempt, result: &str) {
         let labels = [result, attempt.profile.name.as_str()];
         let seconds = self.clock.seconds_since(attempt.began);
@@ -207,7 +207,7 @@ pub(super) fn trace_point(
     });
 }
 
-/// A number of nanoseconds before a time.
+/// The time this number of nanoseconds earlier.
 fn before(time: Time, nanos: u64) -> Time {
     time - Duration::from_nanos(nanos)
 }

@@ -38,7 +38,7 @@ pub(crate) struct OpenPreemptions {
 }
 
 impl OpenPreemptions {
-    /// The name of a preemption that begins.
+    /// A new preemption ID.
     pub(crate) fn next_id(&mut self) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -135,10 +135,10 @@ impl OpenPreemptions {
         views
     }
 
-    /// Checks that the books agree.
+    /// Checks the consistency of the records.
     ///
     /// # Errors
-    /// The first disagreement.
+    /// The first inconsistency.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (id, running) in &self.running {
             let calls = self.calls.values().filter(|(of, _)| of == id).count();

@@ -11,7 +11,7 @@ use berth_profile::Profile;
 use berth_telemetry::{Log, LogLine};
 use std::fmt;
 
-/// The number of events that are kept until the edge takes them; further ones are dropped and counted.
+/// The number of events kept until the edge takes them; further ones are dropped and counted.
 const EVENTS_MAX: usize = 16 * 1024;
 
 /// An event to publish.
@@ -55,9 +55,9 @@ pub struct Outputs {
     pub group_events: Vec<GroupEvent>,
     /// Lines to log.
     pub log: Vec<LogLine>,
-    /// Traces of attempts that have ended, if they are on.
+    /// Traces of ended attempts, if tracing is enabled.
     pub traces: Vec<AttemptTrace>,
-    /// The number of events and lines that were dropped because the earlier ones had not been taken.
+    /// The number of events and lines that were dropped because the edge had not taken the earlier ones.
     pub dropped: usize,
 }
 
@@ -111,12 +111,12 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    /// From now on, attempts are traced.
+    /// Enables traces of attempts.
     pub(crate) fn trace_attempts(&mut self) {
         self.traces.switch_on();
     }
 
-    /// The place for the points of an attempt that begins; `None` while traces are off.
+    /// The buffer for the points of a new attempt; `None` while traces are disabled.
     pub(crate) fn begin_trace(&self) -> Option<Vec<TracedPoint>> {
         self.traces.begin()
     }
@@ -161,7 +161,7 @@ impl Outbound {
         self.group_events.push(event);
     }
 
-    /// Everything, with the calls that are to be sent.
+    /// All outputs, with the calls to send.
     pub(crate) fn take(&mut self, calls: Vec<(CallId, ApiCall)>) -> Outputs {
         let (traces, lost) = self.traces.take();
         if lost > 0 {

@@ -7,7 +7,7 @@ use berth_framework::call::{CallId, EventKind};
 use berth_framework::cluster::GroupKey;
 
 impl Core {
-    /// Hands a call to the dispatcher.
+    /// Passes a call to the dispatcher.
     pub(crate) fn call(&mut self, call: ApiCall) -> CallId {
         self.calls.make(call, self.clock.now())
     }

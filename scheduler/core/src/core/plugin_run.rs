@@ -73,7 +73,7 @@ impl PointRun {
         }
     }
 
-    /// The place of the plugin that waits.
+    /// The index of the waiting plugin.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -130,7 +130,7 @@ impl PointRun {
         answer
     }
 
-    /// The run has ended. One in which no plugin was called took no time, and no clock is read for it.
+    /// The run has ended. A run without called plugins has no duration, and no clock is read for it.
     pub(crate) fn end(
         &self,
         clock: &CoreClock,
@@ -151,7 +151,7 @@ impl PointRun {
 }
 
 impl Core {
-    /// Lets a plugin work on the pod of an attempt at a point from Reserve to PostBind.
+    /// Calls a plugin for the pod of an attempt, at a point from Reserve to PostBind.
     pub(crate) fn stage<R>(
         &mut self,
         attempt: &mut Attempt,
@@ -177,7 +177,7 @@ impl Core {
         work(&mut cx, &mut attempt.evaluation.state)
     }
 
-    /// Lets a PostFilter plugin work on the pod of an attempt.
+    /// Calls a PostFilter plugin for the pod of an attempt.
     pub(crate) fn dry_run<R>(
         &mut self,
         attempt: &mut Attempt,

@@ -1,4 +1,4 @@
-//! The progress of pods and preemptions, as explanations show it.
+//! The progress of pods and preemptions, for explanations.
 
 use berth_api::{Str, Time};
 use berth_framework::call::PodRef;
@@ -7,7 +7,7 @@ use berth_framework::stage::Wait;
 /// The progress of a pod that is not in the queue and not bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Its scheduling cycle runs, or is parked and waits for this.
+    /// Its scheduling cycle runs, or is parked with this wait.
     Cycle {
         /// The wait of the cycle.
         wait: Option<Wait>,
@@ -18,7 +18,7 @@ pub enum Progress {
         node: Str,
         /// Since when it is held.
         since: Time,
-        /// The plugins, and until when each holds it at most.
+        /// The plugins, each with the time until which it holds the pod at most.
         plugins: Vec<(Str, Time)>,
     },
     /// PreBind plugins prepare its node.

@@ -9,17 +9,17 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Statuses of quotas. The last one of a quota counts.
+/// Statuses of quotas. The last write of a quota takes precedence.
 static QUOTA_STATUS: CallType =
     CallType::new("deferred_quota_status_patch", Kind::Custom(DEFERRED_QUOTA));
 
-/// The shortest time between two writes of the status of a quota.
+/// The minimum time between two writes of the status of a quota.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time after which a status is computed again that the API server did not take.
+/// The time after which a status is computed again if the API server did not accept it.
 const STATUS_RETRY: Duration = Duration::from_secs(30);
 
-/// The shortest time between two evaluations of the pods at the head of a line for their conditions (DQ-14).
+/// The minimum time between two evaluations of the pods at the head of a line for their conditions (DQ-14).
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The number of pods at the head of a line whose conditions follow the quota (DQ-14).
@@ -28,7 +28,7 @@ const REPORTED_MAX: usize = 10;
 /// The number of deleted quotas that are kept until their events are published. No event is published for further ones.
 const REMOVED_MAX: usize = 100;
 
-/// The age from which on the deletion of a quota is not published.
+/// The maximum age of the deletion of a quota for which an event is published.
 const REMOVED_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Namespace and name of a quota.
@@ -39,13 +39,13 @@ type QuotaId = (Str, Str);
 pub(crate) struct QuotaStatuses {
     due: BTreeSet<(Time, QuotaId)>,
     known: FxHashMap<QuotaId, Planned>,
-    /// The quotas that were deleted while pods waited for them, with the time; events are to be published.
+    /// The quotas that were deleted while pods waited for them, with the times and with pending events.
     removed: Vec<(Time, RemovedQuota)>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Planned {
-    /// The time at which the status is compared with the quota next.
+    /// The next time at which the status is compared with the quota.
     due: Option<Time>,
     written: Option<Time>,
     reported: Option<Time>,
@@ -90,14 +90,14 @@ impl QuotaStatuses {
         Some(id)
     }
 
-    /// A quota was deleted, or is not one any more.
+    /// A quota was deleted, or the object is not a quota any more.
     pub(crate) fn forget(&mut self, id: &QuotaId) {
         if let Some(due) = self.known.remove(id).and_then(|planned| planned.due) {
             self.due.remove(&(due, id.clone()));
         }
     }
 
-    /// Quotas were deleted while pods waited for them. Events about them are to be published.
+    /// Quotas were deleted while pods waited for them. Their events are pending.
     pub(crate) fn removed(&mut self, quotas: Vec<RemovedQuota>, now: Time) {
         let left = REMOVED_MAX.saturating_sub(self.removed.len());
         let quotas = quotas.into_iter().take(left);
@@ -112,7 +112,7 @@ impl QuotaStatuses {
         recent.map(|(_, quota)| quota).collect()
     }
 
-    /// The time at which a status is due next, or an event.
+    /// The next time at which a status or an event is due.
     pub(crate) fn next_due(&self) -> Option<Time> {
         let removed = self.removed.first().map(|(at, _)| *at);
         let due = self.due.first().map(|(at, _)| *at);
@@ -136,7 +136,7 @@ impl QuotaStatuses {
         Some(write.of(&quota.object.metadata).to_subresource("status"))
     }
 
-    /// The pods at the head of the line, if they are to be evaluated again for their conditions.
+    /// The pods at the head of the line, if their conditions are due to be evaluated.
     pub(crate) fn heads(&mut self, quotas: &Quotas, id: &QuotaId, now: Time) -> Vec<Str> {
         let entries = quotas.line(&id.0, &id.1).take(REPORTED_MAX);
         let members = entries.flat_map(|(_, key)| quotas.members(&id.0, key).take(REPORTED_MAX));
@@ -170,7 +170,7 @@ impl QuotaStatuses {
     }
 }
 
-/// The merge patch that makes one status of the other: fields that are not wanted any more are removed.
+/// The merge patch that turns one status into the other: obsolete fields are removed.
 fn patch_of(before: Option<&Value>, after: &Value) -> Value {
     let (Some(Value::Object(before)), Value::Object(after)) = (before, after) else {
         return after.clone();
@@ -185,7 +185,7 @@ fn patch_of(before: Option<&Value>, after: &Value) -> Value {
     Value::Object(patch)
 }
 
-/// The status of a quota. Times of transitions are kept while a condition stays as it is.
+/// The status of a quota. The transition time of an unchanged condition is kept.
 fn status_of(quota: &QuotaView<'_>, now: Time) -> Value {
     let limit = |at: usize| quota.spec.and_then(|spec| spec.limits.get(at));
     let amounts = |of: fn(&QuotaAmount) -> i64, with_zero: bool| -> Value {

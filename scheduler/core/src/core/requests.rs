@@ -21,7 +21,7 @@ pub(crate) enum Assumption {
     GivenUp(Write),
 }
 
-/// The requests of plugins that are carried out when they have returned.
+/// The requests of plugins, performed after the call of the plugin returns.
 #[derive(Debug, Default)]
 pub(crate) struct PluginRequests {
     assumptions: Vec<Assumption>,

@@ -7,9 +7,9 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::collections::VecDeque;
 
-/// The number of templates whose run times are remembered; the one whose last pod ended first is forgotten first.
+/// The number of templates with recorded run times; the template whose last end is the oldest is dropped first.
 const TEMPLATES_MAX: usize = 1024;
-/// The number of run times that are remembered of a template, the last ones.
+/// The number of recorded run times per template, the latest ones.
 const SAMPLES_MAX: usize = 64;
 
 /// Pods that run for similar times: pods of one kind of controller in a namespace whose specs are equal, as far as the
@@ -50,7 +50,7 @@ pub struct RunTimes {
 }
 
 impl RunTimes {
-    /// A pod has ended on its node. Pods that did not run or were deleted while they ran state nothing.
+    /// A pod has ended on its node. Pods that did not run, or were deleted while running, are not recorded.
     pub(crate) fn ended(&mut self, pod: &Pod, now: Time) {
         let has_run = pod.is_assigned() && pod.status.phase == "Running" && !pod.is_terminating();
         let Some(start) = pod.status.start_time.filter(|_| has_run) else {

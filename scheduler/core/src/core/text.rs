@@ -1,11 +1,12 @@
-//! Texts as Go writes them, where people compare them.
+//! Texts in the format of Go, for comparisons with kube-scheduler.
 
 use berth_api::{Duration, GoDuration};
 
 /// The longest note of an event, in bytes.
 const NOTE_BYTES_MAX: usize = 1024;
 
-/// A message as the note of an event: cut after 1020 bytes, with ` ...`, when it is longer than 1024 (C-49).
+/// A message as the note of an event: a message longer than 1024 bytes is cut after 1020 bytes and ends with ` ...`
+/// (C-49).
 pub(crate) fn event_note(message: &str) -> String {
     if message.len() <= NOTE_BYTES_MAX {
         return message.to_owned();
@@ -17,7 +18,7 @@ pub(crate) fn event_note(message: &str) -> String {
     format!("{} ...", &message[..end])
 }
 
-/// A duration as Go prints it: `1h2m3.5s`, `15m0s`, `250ms`, `0s`.
+/// A duration in the format of Go: `1h2m3.5s`, `15m0s`, `250ms`, `0s`.
 pub(crate) fn go_duration(duration: Duration) -> String {
     GoDuration::from(duration).to_string()
 }

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The longest that a Permit plugin can hold a pod (F-14).
+/// The maximum time for which a Permit plugin can hold a pod (F-14).
 pub(crate) const PERMIT_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// A plugin that holds a pod.
@@ -46,7 +46,7 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct UnboundPods {
     pods: FxHashMap<Str, UnboundProgress>,
-    /// Pods about which something was decided that their binding does not know yet.
+    /// Pods with a decision that their binding has not processed yet.
     decided: Vec<Str>,
 }
 
@@ -120,14 +120,14 @@ impl UnboundPods {
         first.unwrap_or(now + PERMIT_WAIT_MAX)
     }
 
-    /// Returns whether the plugin holds the pod, and since when the pod is held.
+    /// Returns the time since which the pod is held, if the plugin holds it.
     pub(crate) fn held_since(&self, uid: &str, plugin: &str) -> Option<Time> {
         let held = self.held_pod(uid).filter(|held| held.verdict.is_none())?;
         let mut plugins = held.plugins.iter();
         plugins.any(|p| p.plugin == plugin).then_some(held.since)
     }
 
-    /// A plugin that holds the pod holds it until `until` and no longer. Returns the first deadline.
+    /// Sets the time until which a plugin holds the pod. Returns the first deadline.
     pub(crate) fn hold_until(&mut self, uid: &str, plugin: &str, until: Time) -> Option<Time> {
         let held = self.held_pod_mut(uid)?;
         let hold = held.plugins.iter_mut().find(|p| p.plugin == plugin)?;
@@ -150,7 +150,7 @@ impl UnboundPods {
         pods
     }
 
-    /// Decides about a pod that is held. False when it is not, or not any more.
+    /// Decides about a held pod. Returns false if it is not held.
     pub(crate) fn decide(&mut self, uid: &str, verdict: Status) -> bool {
         match self.held_pod_mut(uid) {
             Some(held) if held.verdict.is_none() => {
@@ -202,7 +202,8 @@ impl UnboundPods {
         true
     }
 
-    /// The first of the plugins has held the pod for long enough. Returns the next deadline, if the pod is still held.
+    /// The first deadline of the plugins that hold the pod has passed. Returns the next deadline, if the pod is still
+    /// held.
     pub(crate) fn expire(&mut self, uid: &str, now: Time) -> Option<Time> {
         let held = self.held_pod(uid).filter(|held| held.verdict.is_none())?;
         let first = held.plugins.iter().min_by_key(|p| p.until)?;
@@ -219,7 +220,7 @@ impl UnboundPods {
         None
     }
 
-    /// The decision about a held pod, and the time since which it was held. It is not held any more.
+    /// Takes the decision about a held pod, with the time since which it was held. It is not held any more.
     pub(crate) fn take_verdict(&mut self, uid: &str) -> Option<(Status, Time)> {
         let held = self.held_pod_mut(uid)?;
         let decided = (held.verdict.take()?, held.since);
@@ -248,7 +249,7 @@ impl UnboundPods {
         self.pods.insert(uid.clone(), UnboundProgress::Binding);
     }
 
-    /// The pods about which something was decided.
+    /// Takes the pods with a decision.
     pub(crate) fn take_decided(&mut self) -> Vec<Str> {
         std::mem::take(&mut self.decided)
     }
@@ -256,7 +257,7 @@ impl UnboundPods {
     /// Checks that these are the pods that are being bound.
     ///
     /// # Errors
-    /// The first disagreement.
+    /// The first inconsistency.
     pub(crate) fn check<'a>(
         &self,
         bound: impl ExactSizeIterator<Item = &'a Str>,

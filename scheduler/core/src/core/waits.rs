@@ -18,7 +18,7 @@ pub(crate) enum Waiter {
     Cycle,
     /// The parked cycle, for the scores of the extender at this place among others.
     Prioritizer(usize),
-    /// A pod that Permit plugins hold, by UID: the first of them has held it for long enough.
+    /// A pod that Permit plugins hold, by UID: their first deadline has passed.
     PermitTimeout(Str),
     /// A Permit plugin of a binding.
     Permit {
@@ -77,7 +77,7 @@ impl Waits {
         id
     }
 
-    /// The wait is over, whatever it was for.
+    /// Ends a wait of any kind.
     pub(crate) fn end(&mut self, id: WaitId) -> Option<Waiter> {
         let (waiter, wait) = self.waiting.remove(&id)?;
         self.deadlines.remove(&(wait.deadline, id));
@@ -103,7 +103,7 @@ impl Waits {
         Some(waiter)
     }
 
-    /// A call has ended. Whether a wait has ended by that.
+    /// A call has ended. Returns whether this ended a wait.
     pub(crate) fn call_ended(&mut self, call: CallId, result: CallResult) -> bool {
         let id = self.calls.get(&call).copied();
         let waiter = id.and_then(|id| self.end(id));
@@ -145,7 +145,7 @@ impl Waits {
         }
     }
 
-    /// The next wait that has ended and whose waiter is to go on.
+    /// The next waiter to resume.
     pub(crate) fn take_woken(&mut self) -> Option<(Waiter, WakeReason)> {
         self.woken.pop_front()
     }
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// The waiters that go on, each with why.
+    /// The resumed waiters, each with its reason.
     fn woken(waits: &mut Waits) -> Vec<String> {
         let woken = std::iter::from_fn(|| waits.take_woken());
         let texts = woken.map(|(waiter, reason)| format!("{waiter:?} {reason:?}"));

@@ -1,4 +1,4 @@
-//! The way of pods into the queue, within it, and out of it.
+//! Moves pods into the queue, within it, and out of it.
 
 use super::Core;
 use berth_api::{Object, Pod, Str, Time};
@@ -33,7 +33,7 @@ impl Core {
         queue.move_all(&cx, event, Change { old, new }, pre_check);
     }
 
-    /// A placed pod does not need its node any more: pods that wait for room are retried (C-52).
+    /// A placed pod has released its node: pods that wait for resources are retried (C-52).
     pub(crate) fn placement_freed(
         &mut self,
         pod: &Arc<Pod>,
@@ -43,13 +43,13 @@ impl Core {
         self.move_all(&ASSIGNED_POD_DELETE, Some(&old), None, pre_check);
     }
 
-    /// Tries pods at once, whatever they wait for.
+    /// Activates pods, regardless of the events that they wait for.
     pub(crate) fn activate(&mut self, pods: &[Arc<Pod>]) {
         let (queue, cx) = self.queue_with_context();
         queue.activate(&cx, pods);
     }
 
-    /// Makes the pods active that the plugins of an attempt asked for, as that attempt has succeeded so far (F-23).
+    /// Activates the pods that the plugins of an attempt requested, because that attempt has succeeded so far (F-23).
     pub(crate) fn activate_wanted(&mut self, attempt_of: &Str) {
         let wanted = self.requests.take_activations(attempt_of);
         if wanted.is_empty() {
@@ -63,7 +63,7 @@ impl Core {
         self.activate(&pods);
     }
 
-    /// Runs the PreEnqueue plugins again for a waiting pod: it may have to be held back, or state another reason.
+    /// Runs the PreEnqueue plugins again for a waiting pod: they may reject it now, or for another reason.
     pub(crate) fn recheck(&mut self, uid: &str) {
         if let Some(pod) = self.cache.effective(uid).cloned() {
             let (queue, cx) = self.queue_with_context();
@@ -77,7 +77,7 @@ impl Core {
         queue.add(&cx, pod);
     }
 
-    /// Gives a pod back to the queue after an attempt.
+    /// Returns a pod to the queue after an attempt.
     pub(crate) fn give_back(&mut self, info: QueuedPodInfo) {
         let (queue, cx) = self.queue_with_context();
         if let Err(error) = queue.add_unschedulable(&cx, info) {

@@ -71,7 +71,8 @@ impl Scheduler {
     /// after its backoff, because no event announces that a new configuration may accept it. Pods keep their attempts,
     /// timestamps and backoff. Pods in flight continue; if they fail, they are tried again after their backoff.
     ///
-    /// # Errors When a cycle is parked, or the profiles are invalid. Nothing is changed in these cases.
+    /// # Errors
+    /// When a cycle is parked, or the profiles are invalid. Nothing is changed in these cases.
     pub fn reconfigure(
         &mut self,
         new: &Reconfiguration,
