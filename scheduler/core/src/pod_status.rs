@@ -2,7 +2,7 @@
 //!
 //! The desired status is derived from the state of the scheduler and compared with the effective status of the pod: the
 //! stored object with our unconfirmed writes. `dispatcher::pod_status` has a row for each pod whose desired status is
-//! not effective. Only a difference becomes a call, and it is compared again when it is sent, repeated or offered again:
+//! not effective. Only a difference becomes a call, and it is compared again when it is sent, repeated or re-offered:
 //! - the result of a cycle is written at once (`cycle::failure` makes that call);
 //! - a rejection by PreEnqueue plugins is written after it has lasted 5 s (KEP-5501), or 30 s if it belongs to an
 //!   attempt whose result the pod states;

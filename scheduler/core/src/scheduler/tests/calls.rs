@@ -200,7 +200,7 @@ fn roll_backs() -> impl Iterator<Item = (FeatureGates, bool)> {
 }
 
 /// D-1: a pod is back in the queue before its status is written, with the gate, which is on by default, and without it.
-/// It waits for its backoff or for an event, whatever the order in which the answer and the watch come.
+/// It waits for its backoff or for an event, independent of the order of the answer and the watch.
 #[test]
 fn a_pod_is_back_in_the_queue_before_its_status_is_written() {
     assert!(FeatureGates::default().enabled(Feature::SchedulerAsyncAPICalls));
@@ -353,7 +353,7 @@ fn calls_are_counted_and_timed() {
             &[Some(CallErrorKind::Unavailable), None],
             ["pod_status_patch", "success"],
         ),
-        // The pod was deleted meanwhile, so no status is missing.
+        // The pod was deleted during the call, so no status is missing.
         (
             &patch,
             &[Some(CallErrorKind::NotFound)],
@@ -408,8 +408,8 @@ fn calls_are_counted_and_timed() {
     }
 }
 
-/// D-20: what was never sent is not counted as executed; what waits shows as pending, reports that wait for their time
-/// included, and every registered type has its number.
+/// D-20: unsent calls are not counted as executed; waiting calls are pending, including delayed reports; and every
+/// registered type has its number.
 #[test]
 fn only_what_was_sent_is_counted() {
     let gate = fake("Gate")
@@ -455,7 +455,7 @@ fn a_wait_for_a_call_has_a_deadline() {
     assert_eq!(w.scheduler.dispatcher().counts().skipped, 1);
     let seen = w.scheduler.cache().effective("uid-p").cloned();
     assert!(seen.is_some_and(|p| p.status.conditions.is_empty()));
-    // The answer comes after all.
+    // The late answer.
     w.answer(None);
     assert_eq!((w.place_of("p"), w.on("n1")), (None, vec!["p".to_owned()]));
 }
@@ -468,7 +468,7 @@ fn giving_way_is_no_failure() {
     w.pod(pod("p").request("cpu", "2"));
     w.attempt();
     let first = w.calls_text();
-    // While that one is on its way the nomination and then the binding come up.
+    // The nomination and then the binding are requested while the first call is in flight.
     let nominate = ApiCall::PatchPodStatus {
         pod: PodRef::of(&w.pods["p"]),
         conditions: Vec::new(),
@@ -487,7 +487,7 @@ fn giving_way_is_no_failure() {
     assert_eq!(w.logged("Failed to write an object"), []);
 }
 
-/// D-16, D-28: a scheduler that stops makes no call any more, held back or not; an answer may still come.
+/// D-16, D-28: a closed scheduler makes no call any more, including delayed ones; answers may still arrive.
 #[test]
 fn a_scheduler_that_stops_makes_no_calls() {
     let mut w = driver([]);

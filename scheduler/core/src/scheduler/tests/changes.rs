@@ -471,8 +471,8 @@ fn a_list_replaces_what_was_known() {
     }
 }
 
-/// an API server that comes back with an empty store has other objects of the same names, at lower versions. What
-/// was known of the old ones is dropped and counted: nodes are free, calls for the old pods reach no new pod, and every
+/// an API server that returns with an empty store has other objects of the same names, at lower versions. All
+/// state of the old objects is dropped and counted: nodes are free, calls for the old pods affect no new pod, and every
 /// new pod is placed.
 #[test]
 fn a_new_store_replaces_everything() {

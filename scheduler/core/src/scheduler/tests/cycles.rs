@@ -13,7 +13,7 @@ use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// C-1, C-2, C-43: once there is nothing to try the loop waits, and goes on when a pod comes.
+/// C-1, C-2, C-43: without a pod to try the loop is idle, and it continues with the next pod.
 #[test]
 fn a_pod_is_placed_bound_and_confirmed() {
     let mut w = driver([fits()]);
@@ -77,7 +77,7 @@ fn what_is_on_its_way_ends_after_the_stop() {
     assert_eq!(w.events_text().len(), 1, "the binding was notified");
 }
 
-/// C-35: the pod counts on its node at once, though what the API stores is as it was, and its nomination is over.
+/// C-35: the pod counts on its node at once, although the stored object is unchanged, and its nomination has ended.
 #[test]
 fn an_assumed_pod_has_its_node_in_memory_only() {
     let hold = fake("Hold")
@@ -340,8 +340,8 @@ fn a_profile_states_how_many_nodes_to_look_for() {
     }
 }
 
-/// C-10, C-11: there is no copy of the cluster that could be late: a decision knows all that came before it, and the
-/// order of the nodes follows those that come and go.
+/// C-10, C-11: there is no copy of the cluster that could be outdated: a decision includes all earlier inputs, and the
+/// order of the nodes follows additions and deletions.
 #[test]
 fn a_decision_knows_what_arrived_before_it() {
     let mut w = driver([fits()]);
@@ -463,8 +463,7 @@ fn a_pod_of_no_profile_is_dropped() {
     assert!(w.calls.is_empty() && w.events.is_empty());
 }
 
-/// C-5, case 221: a pod that was queued once more though it has its place is dropped without a word; its binding goes
-/// on.
+/// C-5, case 221: a pod that was queued again although it is placed is dropped silently; its binding continues.
 #[test]
 fn a_pod_that_is_placed_already_is_dropped_silently() {
     let mut w = driver([fits()]);
@@ -485,7 +484,7 @@ fn a_pod_that_is_placed_already_is_dropped_silently() {
     assert_eq!(w.on("n1"), ["p"]);
 }
 
-/// C-45: the gauge of bindings goes up and down, however they end.
+/// C-45: the gauge of bindings increases and decreases, whatever their result.
 #[test]
 fn bindings_are_counted_while_they_last() {
     let mut w = driver([fits()]);

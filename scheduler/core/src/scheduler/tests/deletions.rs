@@ -91,8 +91,8 @@ fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
     }
 }
 
-/// D-1, D-25: without the gate, a pod that goes while its status is being written, or waits to be, is nowhere any more;
-/// the calls that were not sent are not.
+/// D-1, D-25: without the gate, a pod that is deleted, or bound by another scheduler, while its status write is in
+/// flight or waiting leaves the queue; unsent calls are dropped.
 #[test]
 fn without_the_gate_a_pod_may_go_during_its_status_call() {
     type Change = fn(&mut Driver);
@@ -186,8 +186,8 @@ fn a_binding_that_gives_way_to_a_deletion_has_failed() {
     }
 }
 
-/// P-20: a pod that is to be deleted is not tried meanwhile. Should the deletion be refused, it is tried again, though
-/// its turn came while it seemed to go.
+/// P-20: a pod is not tried while its eviction is in flight. If the eviction is refused, the pod is tried again, even
+/// if it was popped during the eviction.
 #[test]
 fn a_pod_that_is_spared_is_tried_again() {
     for refused in [true, false] {

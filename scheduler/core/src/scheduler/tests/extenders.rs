@@ -1,5 +1,4 @@
-//! Extenders in the cycle and in the binding: their answers count, missing answers do not, and time
-//! goes on while they think.
+//! Extenders in the cycle and in the binding: their answers, missing answers, and changes during their calls.
 
 mod binding;
 mod meanwhile;
@@ -43,7 +42,7 @@ fn reply_all(w: &mut Driver) {
     }
 }
 
-/// Tries the pod, with all answers. What came of it: the bind call, or the message.
+/// Tries the pod, with all answers. Returns the bind call, or the message.
 fn outcome(w: &mut Driver) -> String {
     let began = w.attempt();
     if began != "parked" {

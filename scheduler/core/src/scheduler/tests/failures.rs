@@ -400,8 +400,8 @@ fn plugins_can_activate_pods() {
     }
 }
 
-/// D-1, D-20: with the gate off, too, a failed pod is back in the queue before its status is written, and the loop goes
-/// on meanwhile. The metrics of the feature have no values.
+/// D-1, D-20: also with the gate off, a failed pod is back in the queue before its status is written, and the loop
+/// continues during the write. The metrics of the feature have no values.
 #[test]
 fn without_async_calls_the_loop_does_not_wait() {
     let features = FeatureGates::default()
@@ -434,7 +434,7 @@ fn without_async_calls_the_loop_does_not_wait() {
     assert_eq!(w.attempt(), "on n2");
 }
 
-/// A status patch for a pod that was deleted meanwhile is not logged as an error.
+/// The failed status patch of a pod that was deleted during the call is not logged as an error.
 #[test]
 fn only_writes_that_should_have_worked_are_errors_in_the_log() {
     let cases = [

@@ -1,4 +1,4 @@
-//! Fake plugins, drivers with them, and what tests read of these.
+//! Fake plugins, drivers with them, and accessors for tests.
 
 use crate::LogLevel;
 use crate::SchedulerOptions;
@@ -33,8 +33,7 @@ impl Stopwatch for HandWatch {
     }
 }
 
-/// A plugin that takes part from PreFilter to PostBind, but for PostFilter, accepts everything, and records
-/// where it is asked.
+/// A plugin for all points from PreFilter to PostBind except PostFilter. It accepts everything and records its calls.
 pub(super) fn everywhere(
     name: &str,
     asked: impl Fn(&'static str) + Send + Sync + 'static,
@@ -127,7 +126,7 @@ pub(super) fn fits() -> FakePlugin {
         })
 }
 
-/// As [`fits`], with answers that are kept for pods that request as much CPU.
+/// As [`fits`], with answers that are cached for pods with the same CPU request.
 pub(super) fn fits_alike() -> FakePlugin {
     fits()
         .score(|_, _, _| Ok(0))

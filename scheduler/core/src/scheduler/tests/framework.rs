@@ -136,8 +136,8 @@ fn the_nominated_node_is_evaluated_before_the_others() {
     );
 }
 
-/// F-5: what a code means for the pod: whether room can be made for it, and whether it has to wait out a backoff when
-/// an event comes that may help.
+/// F-5: the effect of a code on the pod: whether preemption is tried, and whether a backoff follows an event that may
+/// help.
 #[test]
 fn codes_state_what_can_be_done_for_a_pod() {
     for (status, may_be_freed, woken_into) in [
@@ -186,8 +186,8 @@ fn codes_state_what_can_be_done_for_a_pod() {
     }
 }
 
-/// F-21, F-22: what plugins keep about a pod, and which of them return Skip for it, holds from PreFilter to
-/// PostBind of one attempt, and for no other.
+/// F-21, F-22: the cycle state of a pod, and the plugins that return Skip for it, are valid from PreFilter to PostBind
+/// of one attempt, and for no other attempt.
 #[test]
 fn what_is_kept_about_a_pod_belongs_to_one_attempt() {
     #[derive(Debug, PartialEq)]

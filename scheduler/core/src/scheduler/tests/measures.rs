@@ -216,7 +216,7 @@ fn every_point_and_every_call_is_timed() {
     }
 }
 
-/// F-7: PostFilter with what it tries, and a filter that breaks.
+/// F-7: PostFilter with its dry runs, and a filter that fails.
 #[test]
 fn dry_runs_and_errors_are_timed() {
     let watch = HandWatch::default();
@@ -302,7 +302,7 @@ fn slow() -> FakePlugin {
         .bind(move |cx, _, _, _, wake| step(cx, wake, 4))
 }
 
-/// F-7: a plugin that waits is being called until it is done, and its point lasts as long.
+/// F-7: the duration of a call includes the waits of the plugin, and so does the duration of its point.
 #[test]
 fn waits_count_as_part_of_the_call() {
     let bound: &[(&str, &str, u64)] = &[
@@ -324,7 +324,7 @@ fn waits_count_as_part_of_the_call() {
         assert_eq!(w.scheduler.bindings_in_flight(), 0, "{name}");
         let metrics = w.scheduler.metrics();
         for (point, code, seconds) in rows {
-            // It went on at the first moment that it could; PostFilter was not woken before the last.
+            // Each point continued as soon as possible; PostFilter was not woken before the last timer.
             let took = (*seconds).max(if *point == "PostFilter" { 15 } else { 0 });
             let metric = Metric::FrameworkExtensionPointDuration;
             let whole = millis(&metrics, metric, &[point, code, PROFILE]);
@@ -482,7 +482,7 @@ fn slow_searches_are_logged() {
     );
 }
 
-/// F-7: PreFilter plugins of which nothing is known run for every pod, with either evaluator, and count and are timed.
+/// F-7: out-of-tree PreFilter plugins run for every pod, with both evaluators, and are counted and timed.
 #[test]
 fn calls_of_strangers_count_with_both_evaluators() {
     for kind in [EvaluatorKind::Plain, EvaluatorKind::Incremental] {

@@ -1,4 +1,4 @@
-//! The eviction of victims beside the loop: order, events, failures, numbers (P-17, P-20 to P-23).
+//! The eviction of victims outside of the scheduling loop: order, events, failures, numbers (P-17, P-20 to P-23).
 
 use super::fakes::profile_with;
 use super::*;
@@ -100,7 +100,7 @@ fn is_preempting(w: &Driver) -> bool {
 const NONE: [&str; 0] = [];
 
 /// P-17, P-20, P-22: the last victim is evicted after the others, each event follows its deletion, and the preemptor
-/// counts as preempting meanwhile.
+/// counts as preempting during that time.
 #[test]
 fn the_last_victim_is_evicted_last() {
     let mut w = full(&["a", "b", "c"]);
@@ -192,7 +192,7 @@ fn a_refusal_spares_the_last_victim() {
     }
 }
 
-/// P-20, case 242: a preemptor that an event has sent into backoff meanwhile does not sit that out.
+/// P-20, case 242: a preemptor that an event has moved to backoffQ during its preemption does not wait for its backoff.
 #[test]
 fn a_refusal_brings_the_preemptor_back_from_backoff() {
     let mut w = full(&["a", "b"]);

@@ -193,7 +193,7 @@ fn an_extender_that_binds_is_answered_to_after_it_was_removed() {
     assert_eq!(w.calls_text(), ["bind b n1"]);
 }
 
-/// A pod in flight fails after the swap: what the old profile lacked may be what the new one has.
+/// A pod in flight fails after the replacement: the new profile may accept it.
 #[test]
 fn a_pod_in_flight_that_fails_is_tried_again_by_the_new_profile() {
     let rejects = fake("Rejects").pre_bind(|cx, _, _, _, wake| match wake {
@@ -237,8 +237,8 @@ fn pre_enqueue_plugins_are_asked_again() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// Pods of a profile that is removed leave the queue, with their nominations; one whose binding fails does not come back.
-/// When the profile returns, all of them do.
+/// Pods of a removed profile leave the queue, with their nominations; a pod with a failed binding does not return. When
+/// the profile is added again, all of them return.
 #[test]
 fn pods_leave_and_come_back_with_their_profile() {
     let (registry, usual) = profile_with([only("n1"), binder()]);
@@ -314,7 +314,8 @@ fn a_status_of_a_removed_profile_is_not_written_again() {
     }
 }
 
-/// The pod was bound by another scheduler while no profile had its scheduler name, and its condition states that it waits.
+/// The pod was bound by another scheduler while no profile had its scheduler name, and its condition still states that
+/// it waits.
 #[test]
 fn the_status_of_a_pod_that_was_bound_without_a_profile_is_corrected() {
     let mut w = driver([]);

@@ -70,8 +70,8 @@ fn a_rejection_that_passes_in_time_is_not_written() {
     assert_eq!(w.scheduler.dispatcher().counts().sent, 1);
 }
 
-/// D-11, Q-102: when the dispatcher holds as many reports as it may, further ones wait for room, with the time that
-/// they have waited already; none is refused, and one that is not true any more by then is not made.
+/// D-11, Q-102: when the dispatcher is full of reports, further ones wait for a place and keep their age; none is
+/// refused, and an outdated report is dropped.
 #[test]
 fn reports_wait_for_room() {
     let mut w = driver_with([gate(), binder()], |options| {
@@ -359,7 +359,7 @@ fn a_repeated_report_states_what_is_true_by_then() {
 }
 
 /// D-27, case 169: a written report is cleared 5 s after the pod has passed, unless the binding, which sets the
-/// condition to True, or the result of a cycle comes first.
+/// condition to True, or the result of a cycle precedes it.
 #[test]
 fn a_report_is_reverted_when_the_pod_passes() {
     for (situation, room, expected) in [
@@ -500,7 +500,7 @@ fn a_new_scheduler_goes_on_from_what_the_pod_states() {
     }
 }
 
-/// cases 168 and 170: what is written follows the answers of the plugins, through attempts.
+/// cases 168 and 170: the written reports follow the answers of the plugins, also across attempts.
 #[test]
 fn reports_follow_the_plugins() {
     let receives = || {

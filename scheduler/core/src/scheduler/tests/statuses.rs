@@ -175,15 +175,15 @@ fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
     assert_eq!(w.calls_text(), NONE);
 }
 
-/// D-14: the API shows the first status, and the second may have been written without an answer. If the third is like the
-/// first, it is written all the same.
+/// D-14: the API shows the first status, and the second may have been written without an answer. A third status equal
+/// to the first is written nevertheless.
 #[test]
 fn a_status_is_written_again_after_one_that_may_have_been() {
     for (kind, shown, expected) in [
         (Timeout, false, 1),
         (Unavailable, false, 1),
         (Conflict, false, 0),
-        // The watch has shown the second one meanwhile.
+        // The watch has shown the second status.
         (Timeout, true, 1),
     ] {
         let mut w = full_or_closed();
@@ -225,7 +225,7 @@ fn a_status_is_written_again_after_one_that_may_have_been() {
     }
 }
 
-/// D-22: what was dropped for a binding, or came too late for it, leaves nothing wrong.
+/// D-22: a status write that was dropped because of a binding, or arrived after it, leaves no wrong condition.
 #[test]
 fn the_condition_of_a_bound_pod_is_corrected() {
     let denied = || pod("p").condition("PodScheduled", "False", "SchedulerError", "no answer");

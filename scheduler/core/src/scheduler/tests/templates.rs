@@ -6,7 +6,7 @@ use berth_framework::testing::{PodBuilder, node, pod};
 use berth_queue::QueuedIn;
 use berth_telemetry::metrics::Metric;
 
-/// A node that is full of `count` pods, and as many that wait for room, `p0` first.
+/// A node that is full with `count` pods, and the same number of waiting pods, `p0` first.
 fn full(count: usize) -> Driver {
     let mut w = driver([fits_alike()]);
     let cpu = count.to_string();
@@ -39,8 +39,8 @@ fn attempts(w: &mut Driver) -> Vec<String> {
     attempts
 }
 
-/// however many pods of a template wait, a freed slot costs two evaluations, of which one is an attempt, and the
-/// pods get their slots in the order of the queue.
+/// independent of the number of waiting pods of a template, a free slot costs two evaluations, one of them an
+/// attempt, and the pods get their slots in the order of the queue.
 #[test]
 fn a_freed_slot_is_offered_to_one_waiting_pod_after_another() {
     for count in [3, 40] {

@@ -349,7 +349,7 @@ fn updates_of_a_placed_pod_do_not_queue_it() {
 }
 
 /// C-11, C-38: the cluster may change while a cycle is parked in Reserve. The cycle checks the node again when it
-/// continues, and a pod that another client has bound meanwhile stays bound.
+/// continues, and a pod that another client has bound stays bound.
 #[test]
 fn a_parked_reserve_looks_at_its_node_again() {
     type Change = fn(&mut Driver);

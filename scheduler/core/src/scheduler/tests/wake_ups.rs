@@ -1,4 +1,4 @@
-//! The handling of pods while they are tried, and of those whose plugin names the wrong pods for an event (KEP-6132).
+//! Events for pods in flight, and for pods whose plugin names the wrong pods for an event (KEP-6132).
 
 use super::fakes::{driver, fits};
 use crate::testing::Driver;
@@ -98,8 +98,8 @@ fn a_nomination_ends_when_the_pod_is_placed_or_gone() {
     }
 }
 
-/// for as long as an event may still help a pod, it is in flight: until it is given back, skipped or gone,
-/// or Permit lets it go on. Then nothing is kept for it.
+/// a pod is in flight as long as an event may still help it: until it is returned to the queue, skipped or
+/// deleted, or Permit allows it. Afterwards no events are kept for it.
 #[test]
 fn a_flight_lasts_while_events_may_help() {
     let permit = || {

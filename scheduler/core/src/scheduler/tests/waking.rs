@@ -26,7 +26,7 @@ fn wait_for(call: CallId, now: Time) -> Wait {
     }
 }
 
-/// Makes a call at the point, waits for it, and then looks at how that went or not.
+/// Makes a call at the point, waits for it, and then, with `looks`, returns an error unless it succeeded.
 fn waits_at(point: &'static str, looks: bool) -> FakePlugin {
     let result = move |wake: Wake<'_>| {
         if !looks {
@@ -97,7 +97,7 @@ fn a_failed_call_is_never_a_success() {
     }
 }
 
-/// F-46: a Permit plugin that waits is called again, holds the pod meanwhile, and decides in the end.
+/// F-46: a waiting Permit plugin is called again, holds the pod until then, and decides in the end.
 #[test]
 fn a_permit_plugin_is_called_again() {
     let timer = |cx: &StageContext<'_>, seconds| {
@@ -152,8 +152,8 @@ fn a_permit_plugin_is_called_again() {
     }
 }
 
-/// F-46: a Permit plugin that waits again and again holds the pod for 15 minutes in all; a pod that it was allowed
-/// meanwhile does not wait for it.
+/// F-46: a Permit plugin that waits repeatedly holds the pod for 15 minutes in total; a pod that is allowed earlier
+/// does not wait for it.
 #[test]
 fn a_permit_plugin_does_not_wait_for_ever() {
     let slow = || {

@@ -45,7 +45,7 @@ fn what_changes_of_a_node_states_which_events_it_raises() {
     assert!(w.scheduler.cache().cluster().nodes.is_empty());
 }
 
-/// hints of a new node find it in the cluster, and those of one that goes find it still there.
+/// hints for a new node find it in the cluster, and hints for a deleted node still find it.
 #[test]
 fn a_node_exists_when_its_events_are_raised() {
     for action in [ActionType::ADD, ActionType::DELETE] {

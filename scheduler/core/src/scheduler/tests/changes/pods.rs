@@ -320,7 +320,7 @@ fn a_pod_that_is_bound_elsewhere_frees_the_node_it_was_placed_on() {
     );
 }
 
-/// The reason for the last failed attempt is available as long as the pod waits.
+/// The reason for the last failed attempt is available while the pod waits.
 #[test]
 fn nothing_is_explained_of_a_pod_that_waits_no_more() {
     type Change = fn(&mut Driver);

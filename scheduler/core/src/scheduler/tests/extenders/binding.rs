@@ -14,7 +14,7 @@ fn an_extender_binds_in_place_of_the_plugins() {
     let elsewhere = |extender: FakeExtender| extender.managing("example.com/gpu");
     let scheduled = "Normal Scheduled Successfully assigned default/p to n1";
     let failed = "Warning FailedScheduling the license server is down";
-    // The binder: none of these waits for a call, or the plugin's call is there.
+    // The number of calls to extenders, and the event about the pod; `None` if the Bind plugins bind it.
     let cases: Vec<(&str, Vec<FakeExtender>, usize, Option<&str>)> = vec![
         ("it binds", vec![well("a")], 1, Some(scheduled)),
         ("it fails", vec![ill("a")], 1, Some(failed)),
@@ -105,7 +105,8 @@ fn a_late_binding_counts_when_the_pod_is_seen_bound() {
     assert_eq!(w.place_of("q"), Some(QueuedIn::ErrorBackoff));
 }
 
-/// F-42: what an extender has bound stays on its node until the API shows it, whatever happens to the pod meanwhile.
+/// F-42: a pod bound by an extender stays on its node until the API shows it, whatever changes of the pod arrive
+/// earlier.
 #[test]
 fn a_pod_that_an_extender_has_bound_is_not_tried_again() {
     let mut w = extended([extender("e").bind(|_, _| Ok(()))], [fits()]);
@@ -123,8 +124,8 @@ fn a_pod_that_an_extender_has_bound_is_not_tried_again() {
     assert_eq!(w.on("n1"), ["p"]);
 }
 
-/// F-42: so many bindings by extenders at once as calls may be on their way. The others wait for their turn, with their
-/// whole time before them, and no further pod is tried meanwhile.
+/// F-42: the number of concurrent bindings by extenders is the limit of calls in flight. The others wait for their
+/// turn, with their full timeout, and no further pod is tried while they wait.
 #[test]
 fn so_many_extenders_bind_at_once() {
     let binds = || extender("http://e").bind(|_, _| Ok(()));

@@ -1,4 +1,4 @@
-//! Time goes on while an extender thinks: it may be late, nodes and pods may change.
+//! Changes during the call of an extender: it may be late, nodes and pods may change.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn an_extender_that_is_late_has_failed() {
     }
 }
 
-/// C-14: the world goes on while an extender thinks, and what has changed is looked at again.
+/// C-14: changes are applied during the call of an extender, and changed nodes are evaluated again.
 #[test]
 fn nodes_that_changed_meanwhile_are_looked_at_again() {
     type Change = fn(&mut Driver);
@@ -138,7 +138,7 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
     ];
     for (situation, change, kept, expected) in cases {
         for scores in [false, true] {
-            // Asked last by the filter, or by the one that scores.
+            // The nodes of the last call: to the filter, or to the extender that scores.
             let kept: Vec<Str> = kept.iter().map(|name| Str::from(*name)).collect();
             let several = kept.len() > 1;
             let filter = extender("f").filter(move |_, _| {
@@ -211,7 +211,7 @@ fn any_event_wakes_a_pod_that_an_extender_rejected() {
     }
 }
 
-/// Case 91: an event that comes while the extender thinks is not lost.
+/// Case 91: an event during the call of the extender is not lost.
 #[test]
 fn an_event_during_the_question_wakes_the_pod() {
     let mut w = extended([extender("e").keeps(&[])], [fits()]);
@@ -272,7 +272,7 @@ fn room_that_appears_meanwhile_is_used() {
     assert_eq!(notified(&questions), [""; 0]);
 }
 
-/// C-14: nodes that keep coming are asked about so many times; then the pod is tried again later.
+/// C-14: if nodes are added continuously, the number of rounds is limited; then the pod is retried later.
 #[test]
 fn a_search_comes_to_an_end() {
     let mut w = extended([extender("e").keeps(&[])], [fits()]);
@@ -375,8 +375,8 @@ fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
     assert_eq!(notified(&asked), ["n1", "n2", "n1"]);
 }
 
-/// C-16, C-23: if a filter fails when a node is evaluated again, the node is excluded, and the attempt continues as
-/// long as there are other nodes.
+/// C-16, C-23: if a filter fails when a node is evaluated again, the node is excluded, and the attempt continues with
+/// the other nodes.
 #[test]
 fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
     let bind = |node: &str| format!("bind p {node}");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// F-39, F-40, cases 208, 209, 210 and 239: what one extender makes of three nodes.
+/// F-39, F-40, cases 208, 209, 210 and 239: the answers of one extender for three nodes.
 #[test]
 fn an_extender_leaves_some_nodes_none_or_states_nothing() {
     let unschedulable = "patch p PodScheduled=False Unschedulable: 0/3 nodes are available:";
@@ -107,8 +107,8 @@ fn an_extender_leaves_some_nodes_none_or_states_nothing() {
     }
 }
 
-/// F-39, F-44, case 209: extenders are asked one after another, those that may fail last, each about what is left;
-/// and the answers of plugins stay.
+/// F-39, F-44, case 209: extenders are called in sequence, ignorable ones last, each with the remaining nodes; the
+/// answers of plugins are kept.
 #[test]
 fn extenders_are_asked_one_after_another() {
     let (may_fail, asked_may_fail) =
@@ -431,7 +431,7 @@ fn a_pod_that_fits_nowhere_states_what_was_stated_of_every_node() {
     assert_eq!(w.rejectors_of("p").0, ["Extender"]);
 }
 
-/// C-54: what is kept about pods is of no use where an extender takes part, and does no harm.
+/// C-54: cached answers are not used if an extender takes part, and cause no wrong decision.
 #[test]
 fn the_same_shape_may_go_elsewhere() {
     let by_name = extender("e").filter(|pod, _| {
