@@ -33,7 +33,7 @@ pub(crate) struct Added {
     pub(crate) deleted_nodes: Vec<String>,
 }
 
-/// The outcome of the changes, beside the changed objects.
+/// The outcome of the changes, in addition to the changed objects.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     /// The chunks of CapacityBuffers, which are pods of the changed cluster.
@@ -46,10 +46,10 @@ pub(crate) struct Changed {
     pub(crate) done: Vec<String>,
 }
 
-/// Applies the changes in their order.
+/// Applies the changes in order.
 ///
 /// # Errors
-/// When a document is not what the API server would accept, or names an object that does not exist.
+/// When the API server would not accept a document, or a document names an object that does not exist.
 pub(crate) fn change_all(
     documents: &[Document],
     raw: &mut ClusterJson,

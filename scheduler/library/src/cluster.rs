@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 
 /// The objects of a cluster.
 ///
-/// Objects of all kinds that decide about pods are used: those that the scheduler reads (Pod, Node, PersistentVolume,
-/// ResourceSlice and others), and those that decide about the pods of a change (ResourceQuota, PriorityClass,
-/// ResourceClaimTemplate, DaemonSet, CapacityBuffer and its templates). Objects of other kinds are accepted and have no
-/// effect, so the output of `kubectl get` can be used as it is.
+/// Two groups of kinds are used: the kinds that the scheduler reads (Pod, Node, PersistentVolume, ResourceSlice and
+/// others), and the kinds that decide about the pods of a change (ResourceQuota, PriorityClass, ResourceClaimTemplate,
+/// DaemonSet, CapacityBuffer and its templates). Objects of other kinds are accepted and have no effect, so the output
+/// of `kubectl get` can be used unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterObjects {
     pub(crate) raw: ClusterJson,

@@ -113,8 +113,8 @@ impl Configuration {
         Self { seed, ..self }
     }
 
-    /// With options that `make` returns for some feature gates, in place of those of a KubeSchedulerConfiguration: the options
-    /// of a recorded scheduler.
+    /// Uses the options that `make` returns for feature gates instead of the options of a KubeSchedulerConfiguration,
+    /// for the options of a recorded scheduler.
     #[must_use]
     pub fn options(
         self,

@@ -52,8 +52,8 @@ impl Session {
         self.world.report(self.before.clone(), Vec::new())
     }
 
-    /// Why a pod has no node, and what would free it; or the scores of the nodes when it was placed. `None` if there is no
-    /// such pod. Reasons of the last attempt are known after [`Self::schedule`].
+    /// The reasons why a pod has no node, with its remedies; or the scores of the nodes when it was placed. `None` if
+    /// there is no such pod. Reasons of the last attempt are available after [`Self::schedule`].
     pub fn explain(&self, namespace: &str, name: &str) -> Option<PodAnswer> {
         let scheduler = self.world.scheduler();
         let facts = PodFacts::take(scheduler, namespace, name)?;
@@ -61,7 +61,7 @@ impl Session {
         Some(explain_pod(&mut snapshot, &facts))
     }
 
-    /// What a node has left, and for which waiting pods. `None` if there is no such node.
+    /// The free resources of a node, and the waiting pods that fit. `None` if there is no such node.
     pub fn explain_node(&self, name: &str) -> Option<NodeAnswer> {
         let scheduler = self.world.scheduler();
         let queue = QueueFacts::take(scheduler, self.world.now());

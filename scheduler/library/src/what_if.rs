@@ -1,4 +1,4 @@
-//! What the scheduler would do if the cluster or its configuration were changed.
+//! The decisions of the scheduler for a changed cluster or configuration.
 
 mod fit;
 mod shape;
@@ -25,9 +25,9 @@ pub const FIT_PODS_MAX: usize = fit::PODS_MAX;
 /// The most nodes that are added to find out how many are needed.
 pub const ADDED_NODES_MAX: usize = shape::NODES_MAX;
 
-/// A question: changes of a cluster, and what to find out about the changed cluster.
+/// A question: changes of a cluster, and the goals for the changed cluster.
 ///
-/// The pods that wait are always scheduled, with preemption.
+/// The waiting pods are always scheduled, with preemption.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct WhatIf {

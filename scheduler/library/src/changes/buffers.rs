@@ -105,10 +105,11 @@ const FIELDS: [&str; 6] = [
     "scalableRef",
 ];
 
-/// Checks the fields of a CapacityBuffer. Clusters have their own definitions, and so what-if knows no other rules.
+/// Checks the fields of a CapacityBuffer. Each cluster has its own version of the definition, so what-if checks no
+/// other rules.
 ///
 /// # Errors
-/// When `spec` has a field that no version has.
+/// When `spec` has a field that exists in no version.
 pub(crate) fn check(place: &str, buffer: &Value) -> Result<(), InputError> {
     let fields = buffer["spec"].as_object();
     let mut fields = fields.into_iter().flat_map(|fields| fields.keys());

@@ -16,7 +16,7 @@ pub(crate) fn is_one(object: &Value) -> bool {
     object["apiVersion"] == VERSION && object["kind"] == KIND
 }
 
-/// Makes the pods of a DaemonSet what its controller would make them, on the nodes that `concerns` selects.
+/// Creates, replaces or removes the pods of a DaemonSet like its controller, on the nodes that `concerns` selects.
 ///
 /// # Errors
 /// When the object has no name or no template that can be decoded.
@@ -84,7 +84,7 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// The template with what the controller adds for a node.
+/// The template with the controller's additions for a node.
 fn of_node(template: &Value, node: &str) -> Value {
     let mut template = template.clone();
     if !template["spec"].is_object() {

@@ -5,7 +5,7 @@ use berth_api::Kind;
 use berth_explain::what_if::{DisplacedPod, Fate};
 use serde_json::{Value, json};
 
-/// Replaces the pods of deleted nodes as their controllers would, and removes those that no controller replaces.
+/// Replaces the pods of deleted nodes like their controllers, and removes pods without a controller that replaces them.
 pub(crate) fn displace(raw: &mut ClusterJson, nodes: &[String]) -> Vec<DisplacedPod> {
     if nodes.is_empty() {
         return Vec::new();

@@ -20,7 +20,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Takes an object that is one of these, and notes what it changes if it is a change.
+    /// Takes an object of one of these kinds, and records its effect if it is a change.
     pub(crate) fn take(
         &mut self,
         place: &str,

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 /// The error of an API server that does not require an image: the scheduler does not read it.
 const IMAGE: &str = ".image: Required value";
 
-/// A hint at what was meant; empty when nothing is similar.
+/// A hint at the intended name; empty if no candidate is similar.
 pub(crate) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     closest(name, candidates).map_or_else(String::new, |near| format!("; did you mean {near:?}?"))
 }
@@ -90,10 +90,10 @@ pub(crate) fn similar(raw: &ClusterJson, key: &ObjectKey) -> String {
     hint(&key.2, in_namespace.map(|known| known.2.as_str()))
 }
 
-/// Checks an object that does not exist. Fields that were meant for another object make no valid new one.
+/// Checks an object that does not exist. Fields that were intended for another object make no valid new one.
 ///
 /// # Errors
-/// Names the object that may have been meant, and what a new one lacks.
+/// Names the object that may have been intended, and the missing fields of a new one.
 pub(crate) fn check_new(
     raw: &ClusterJson,
     place: &str,

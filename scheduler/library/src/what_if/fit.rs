@@ -1,4 +1,4 @@
-//! The template of the pods of which as many as fit are added.
+//! The template of the pods that are added until no further one fits.
 
 use crate::InputError;
 use crate::changes::others::Others;

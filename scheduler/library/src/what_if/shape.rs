@@ -33,7 +33,7 @@ impl From<&str> for NodeShape {
     }
 }
 
-/// A node, and what belongs to it.
+/// A node with its ResourceSlices and CSINode.
 #[derive(Debug, Clone)]
 pub(crate) struct SpareNode {
     text: String,
