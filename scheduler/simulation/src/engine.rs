@@ -7,17 +7,18 @@
 //! | `pods` | pods that arrive, are bound, run, end, are evicted and replaced; gates; groups |
 //! | `nodes` | nodes that join, fail, are drained and leave |
 //! | `node_groups` | groups of nodes that grow and shrink |
-//! | `buffers` | room that node groups keep for capacity buffers |
+//! | `buffers` | capacity that node groups keep for capacity buffers |
 //! | `quotas` | pods that wait for room in a quota |
 //! | `evictions` | pods that are deleted, evicted by drains, or end with their node |
 //! | `daemons` | the pods of DaemonSets |
 //! | `claims`, `volumes` | the controllers of resource claims and volumes |
 //! | `budgets` | disruption budgets |
-//! | `calls` | the calls of the scheduler: their latency, and the controllers and kubelets that follow them |
+//! | `calls` | the calls of the scheduler: their latency, and the reactions of controllers and kubelets |
 //! | `measure` | integrals over time, and the course of the simulation |
 //! | `outcome` | the result |
 //!
-//! Time goes from event to event. Empty time costs nothing. [`Engine`] of `berth-explain` carries out the calls of the scheduler.
+//! Time advances from event to event, so time without events costs nothing. [`Engine`] of `berth-explain` performs the
+//! calls of the scheduler.
 
 mod budgets;
 mod buffers;
@@ -81,7 +82,7 @@ pub struct SimulationOptions {
     /// Whether the report has a row for each pod.
     pub pods: bool,
     /// Whether pods that no node accepts are tried again after `podMaxInUnschedulablePodsDuration` without an event, as
-    /// in production. Such an attempt has the result of the one before it unless a plugin misses an event.
+    /// in production. Such an attempt has the same result as the previous one, unless a plugin misses an event.
     pub retry_without_events: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Traces of other tools. What a format does not state is left to the defaults of [`crate::trace`].
+//! Traces of other tools. Values that a format does not contain have the defaults of [`crate::trace`].
 //!
 //! | module | format |
 //! |---|---|

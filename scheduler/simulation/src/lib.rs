@@ -2,12 +2,12 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`trace`] | the input: pods that arrive and end, nodes that join and leave, node groups, quotas, times of the world |
+//! | [`trace`] | the input: pods that arrive and end, nodes that join and leave, node groups, quotas, latencies of the environment |
 //! | [`text`] | the input as CSV and YAML |
 //! | [`import`] | traces of other tools |
-//! | [`trace::generate`] | pods that a seed draws: arrivals, sizes, durations |
+//! | [`trace::generate`] | pods generated from a seed: arrivals, sizes, durations |
 //! | [`engine`] | the simulation: a queue of events around [`berth_scheduler::Scheduler`] |
-//! | [`report`] | the result of a simulation, and of several beside each other; CSV |
+//! | [`report`] | the result of a simulation, and comparisons of several; CSV |
 //!
 //! **Architecture invariants:** no I/O, no clock, no thread. The same trace, options and seed give the same report.
 

@@ -63,8 +63,8 @@ pub struct Run {
     pub by_namespace: BTreeMap<String, WaitingTimes>,
     /// By priority.
     pub by_priority: BTreeMap<i32, WaitingTimes>,
-    /// By size: `small` pods request at most an eighth of the largest node, `medium` ones at most the half, in the
-    /// resource of which they request the largest share; others are `large`.
+    /// By size: `small` pods request at most an eighth of the largest node, `medium` ones at most half of it, in the
+    /// resource with the largest requested share; others are `large`.
     pub by_size: BTreeMap<String, WaitingTimes>,
     /// Each capacity buffer, in the order of the trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -198,7 +198,7 @@ pub struct Series {
     pub at: Vec<f64>,
     /// Pods on nodes.
     pub running: Vec<f64>,
-    /// Pods without a node, gated ones and those that wait for a quota included.
+    /// Pods without a node, including gated pods and pods that wait for a quota.
     pub waiting: Vec<f64>,
     /// The largest number of pods without a node in the interval.
     pub waiting_max: Vec<f64>,

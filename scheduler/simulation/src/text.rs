@@ -1,7 +1,7 @@
-//! Traces as text: CSV for pods or nodes, YAML for everything.
+//! Traces as text: CSV for pods or nodes, YAML for all parts.
 //!
-//! Errors name the line, the column and what to write instead. Files that a trace names, templates of pods, are read by
-//! the caller, and so are objects of Kubernetes.
+//! Errors name the line, the column and the correction. Files that a trace names, such as templates of pods, are read
+//! by the caller, and so are objects of Kubernetes.
 
 mod csv;
 mod fields;

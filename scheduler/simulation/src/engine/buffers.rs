@@ -145,8 +145,8 @@ impl Simulation {
         placed
     }
 
-    /// Adds nodes for the chunks that have no room on present nodes or nodes that boot (`coming`), in a copy of the cluster
-    /// with the pods that wait. Removes nodes that were kept for chunks and are not needed any more.
+    /// Adds nodes for the chunks without room on present nodes or on booting nodes (`coming`), in a copy of the cluster
+    /// with the waiting pods. Removes nodes that were kept for chunks and are not needed any more.
     pub(super) fn scan_buffers(
         &mut self,
         packing: &mut Packing,

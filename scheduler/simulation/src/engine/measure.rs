@@ -1,5 +1,5 @@
-//! What is measured while time passes: integrals over time, and the course of the simulation in intervals of the same
-//! length. The number of intervals is bounded: when there are too many, each two become one.
+//! Measurements over time: integrals over time, and the course of the simulation in intervals of equal length. The
+//! number of intervals is limited: if it is exceeded, each pair of intervals is merged.
 
 use super::Simulation;
 use super::plan::{Plan, Shape};
@@ -324,7 +324,7 @@ impl Measure {
 
     // --- results -------------------------------------------------------------------------------------------
 
-    /// The share of what it asked for that each namespace received.
+    /// The received share of the requested resources, by namespace.
     pub(super) fn shares(&mut self) -> Vec<f64> {
         let now = self.now;
         let shares = self.namespaces.iter_mut().filter_map(|of| {
@@ -407,7 +407,7 @@ impl Interval {
         cost_of(self.cost)
     }
 
-    /// The mean allocatable, allocated and requested amount of a resource, of so many.
+    /// The mean allocatable, allocated and requested amount of a resource; `resources` is the number of resources.
     pub(super) fn amounts(&self, resource: usize, resources: usize) -> [f64; 3] {
         [0, 1, 2].map(|block| self.means[FIXED + block * resources + resource])
     }
@@ -441,7 +441,8 @@ impl Simulation {
         wasted.into()
     }
 
-    /// The requests of waiting pods, without those that another one does not exceed in any resource.
+    /// The minimal requests of waiting pods: requests that are at least as large as others in every resource are left
+    /// out.
     fn smallest_waiting(&self) -> Vec<&[i64]> {
         let mut smallest: Vec<&[i64]> = Vec::new();
         let is_within = |a: &[i64], b: &[i64]| a.iter().zip(b).all(|(a, b)| a <= b);

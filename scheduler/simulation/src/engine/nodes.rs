@@ -33,7 +33,7 @@ pub(super) struct SimulatedNode {
     pub(super) group: Option<u32>,
     /// The number of times that it joined.
     joined: u32,
-    /// Whether it left for good.
+    /// Whether it left permanently.
     pub(super) is_gone: bool,
     /// Whether its drain waits for a disruption budget.
     pub(super) drain_is_refused: bool,

@@ -248,7 +248,7 @@ impl Simulation {
         &self.plan.sources[source as usize].gates
     }
 
-    /// A pod arrives, for the first time or as the replacement of one that ended.
+    /// A pod arrives, for the first time or as the replacement of a pod that ended.
     pub(super) fn pod_arrives(&mut self, pod: PodIndex) {
         let is_first = self.pods.get(pod).phase == Phase::Future;
         let shape = self.shape_of(pod);

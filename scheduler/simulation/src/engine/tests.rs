@@ -38,7 +38,7 @@ fn pod_of(cpu: &str, priority: i32) -> Pod {
     .pod()
 }
 
-/// A pod that requests this CPU, arrives and runs so many seconds.
+/// A pod with this CPU request and arrival that runs for `seconds`.
 fn pod(name: &str, cpu: &str, arrival: u64, seconds: u64) -> TracePod {
     TracePod {
         arrival: Duration::from_secs(arrival),
@@ -236,7 +236,7 @@ fn quotas_hold_pods_until_there_is_room() {
     }];
     let run = play(&of);
     assert_times(&run, "a", 0.02, 61.02);
-    // c fits beside a; b is created when a has ended.
+    // c fits while a runs; b is created when a has ended.
     assert_times(&run, "c", 2.02, 63.02);
     assert_times(&run, "b", 61.04, 122.04);
     assert_eq!(row(&run, "b").attempts, 1, "it did not exist before");

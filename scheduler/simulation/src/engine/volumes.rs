@@ -53,7 +53,7 @@ impl Simulation {
         }
     }
 
-    /// Creates the claims of the ephemeral volumes of a pod, except those that are objects of the trace.
+    /// Creates the claims of the ephemeral volumes of a pod, except the claims that are objects of the trace.
     pub(super) fn create_volume_claims(&mut self, pod: &Pod) {
         let annotations = &pod.metadata.annotations;
         let templates = annotations.get(VOLUME_CLAIM_TEMPLATES_ANNOTATION);
@@ -105,7 +105,7 @@ impl Simulation {
         default.map(|class| class.name.clone())
     }
 
-    /// Whether the class of a claim has a provisioner, and if so, whether it waits for the first pod.
+    /// Whether the provisioner of the class of a claim waits for the first pod; `None` without a provisioner.
     fn provisioner_of(&self, claim: &PersistentVolumeClaim) -> Option<bool> {
         let storage = self.engine.scheduler().cache().cluster().storage();
         let class = storage.classes().get(claim.class())?;
@@ -113,7 +113,7 @@ impl Simulation {
         (class.provisioner != NO_PROVISIONER).then_some(mode == Some(WAIT_FOR_FIRST_CONSUMER))
     }
 
-    /// Plans what the controllers do after the scheduler has written a claim or volume.
+    /// Plans the reactions of the controllers to the scheduler's write of a claim or volume.
     pub(super) fn plan_binding(&mut self, written: &Object) {
         let claim = match written {
             Object::PersistentVolumeClaim(claim) if !claim.is_fully_bound() => {

@@ -1,4 +1,4 @@
-//! MessagePack (<https://github.com/msgpack/msgpack/blob/master/spec.md>), as much of it as traces have: no extension
+//! MessagePack (<https://github.com/msgpack/msgpack/blob/master/spec.md>), limited to the types of traces: no extension
 //! types.
 
 use serde_json::{Map, Value};

@@ -319,7 +319,7 @@ fn end(trace: &mut Trace, pod: usize, at: Duration) {
     });
 }
 
-/// The pod of a template, without what the cluster of the trace had decided.
+/// The pod of a template, without the decisions of the cluster of the trace.
 fn pod(template: &Value, namespace: &str, place: &str) -> Result<Pod, SimkubeError> {
     let mut spec = template["spec"].clone();
     if let Some(fields) = spec.as_object_mut() {

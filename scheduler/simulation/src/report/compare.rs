@@ -1,4 +1,4 @@
-//! Configurations beside each other, over several seeds.
+//! Comparison of configurations, over several seeds.
 
 use super::Run;
 use super::stats::mean_and_deviation;
@@ -141,8 +141,8 @@ fn values(run: &Run) -> BTreeMap<String, f64> {
     values
 }
 
-/// Each configuration over its seeds. The runs of a configuration are beside each other, with the same seeds in the same
-/// order as those of the others.
+/// Each configuration over its seeds. The runs of a configuration are adjacent, and all configurations have the same
+/// seeds in the same order.
 pub(super) fn compare(runs: &[Run]) -> Vec<Comparison> {
     let all: Vec<(&str, Vec<BTreeMap<String, f64>>)> = runs
         .chunk_by(|a, b| a.config == b.config)

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(quantiles(&mut []), Quantiles::default());
     }
 
-    /// Two namespaces, one of which received nothing: (1 + 0)² / (2 · 1) = ½. Shares of 1 and ½: 2.25 / 2.5 = 0.9.
+    /// Two namespaces, and one of them received nothing: (1 + 0)² / (2 · 1) = ½. Shares of 1 and ½: 2.25 / 2.5 = 0.9.
     #[test]
     fn fairness_is_one_for_equal_shares() {
         assert_eq!(jain(&[0.4, 0.4, 0.4]).map(|x| (x * 1e9).round()), Some(1e9));

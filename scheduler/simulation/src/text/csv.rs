@@ -69,7 +69,7 @@ impl Row<'_> {
         }
     }
 
-    /// The text of a column, if it is there and not empty.
+    /// The text of a column; `None` if the column is missing or empty.
     fn text(&self, name: &str) -> Option<(usize, &str)> {
         let at = self.names.iter().position(|known| known == name)?;
         let (text, _) = self.record.fields.get(at)?;
@@ -330,7 +330,7 @@ fn pod_text(
     })
 }
 
-/// The fields that make a pod what it is, so that equal ones are one.
+/// The fields of the shape of a pod, so that pods with equal fields share one shape.
 fn shape_key(row: &Row<'_>) -> String {
     const OWN: [&str; 8] = [
         "name",

@@ -1,4 +1,4 @@
-//! Values that CSV and YAML have in common, and what becomes of them.
+//! The common values of CSV and YAML, and their conversion.
 
 use crate::span::{Moment, parse_span, show_span};
 use crate::trace::{Gate, GateRemoval, Trace, TraceGroup};
@@ -260,7 +260,7 @@ impl Dates {
     }
 }
 
-/// Groups that are defined beside their pods: without a minimum, all pods must be able to run.
+/// Groups that are defined by their pods: without a minimum, all pods must be able to run.
 #[derive(Debug, Default)]
 pub(super) struct GroupsOfPods {
     found: Vec<(TraceGroup, bool, u32)>,

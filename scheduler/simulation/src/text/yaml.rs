@@ -281,7 +281,7 @@ fn node(text: NodeText, dates: &Dates) -> Result<TraceNode, TextError> {
     })
 }
 
-/// The slices of a node, of which those of a driver are a pool.
+/// The slices of a node. The slices of one driver are a pool.
 fn slices(texts: Vec<SliceText>) -> Vec<Arc<ResourceSlice>> {
     let drivers: Vec<Str> = texts.iter().map(|text| text.driver.0.clone()).collect();
     let slices = texts.into_iter().map(|text| {

@@ -1,4 +1,4 @@
-//! Pods drawn from a seed, for those who have no trace: arrivals, sizes and durations by distributions.
+//! Pods generated from a seed, for users without a trace: arrivals, sizes and durations by distributions.
 
 use super::TracePod;
 use crate::distribution::{Distribution, normal, quotes};

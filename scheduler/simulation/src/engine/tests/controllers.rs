@@ -122,7 +122,7 @@ fn devices_are_released_when_the_pods_of_a_claim_have_ended() {
     };
     let template = |name: &str| json!({"name": "gpu", "resourceClaimTemplateName": name});
     let claim = |name: &str| json!({"name": "gpu", "resourceClaimName": name});
-    // The pod arrives 10 s after `a`; whether it starts beside it, after it, or never.
+    // The pod arrives 10 s after `a`. The expected result is a start during the run of `a`, after it, or never.
     for (situation, first, second, expected) in [
         (
             "claims from a template",
@@ -189,7 +189,7 @@ fn volumes_are_provisioned_where_the_first_pod_runs() {
     };
     let wait = "WaitForFirstConsumer";
     let zones = json!([{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}]);
-    // The nodes of the two pods, of which the second arrives when an empty node in zone `a` has joined.
+    // The nodes of the two pods. The second pod arrives when an empty node in zone `a` has joined.
     for (situation, claim_class, nodes) in [
         ("no claim", "", [Some("n-b"), Some("n-a")]),
         (
