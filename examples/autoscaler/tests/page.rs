@@ -1,4 +1,4 @@
-//! The program prints what `docs/use/library.md` shows.
+//! The output of the program is the output in `docs/use/library.md`.
 
 // It reads the project's own files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "Hold";
 
-/// The label of a held pod; its value states what the pod is held for.
+/// The label of a held pod; its value states the reason for which the pod is held.
 pub const HOLD: &str = "example.com/hold";
 /// The label of a namespace that releases the pods that are held for its value.
 pub const RELEASED: &str = "example.com/released";
@@ -28,7 +28,7 @@ pub const RELEASED: &str = "example.com/released";
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HoldArgs {
-    /// The message for pods that are held for the key, instead of the one that names the label to set.
+    /// The message for pods that are held for the key, instead of the message that names the label to set.
     pub messages: BTreeMap<String, String>,
 }
 
@@ -65,8 +65,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// The message for the owner of the pod: what the pod waits for, and who can resolve it. It contains nothing that
-    /// changes often, because each new message is a write to the API.
+    /// The message for the owner of the pod: the condition for its release, and who can resolve it. It contains nothing
+    /// that changes often, because each new message is a write to the API.
     fn message(&self, pod: &Pod, reason: &str) -> String {
         match self.args.messages.get(reason) {
             Some(text) => format!("held for {reason:?}: {text}"),

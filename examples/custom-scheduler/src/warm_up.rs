@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 /// The plugin's name.
 pub const NAME: &str = "WarmUp";
 
-/// The label of a pod; its value is what the node must prepare.
+/// The label of a pod; its value names the preparation that the node must perform.
 pub const WARM_UP: &str = "example.com/warm-up";
 /// The prefix of node annotations that contain the state of a preparation.
 pub const ANNOTATION: &str = "warm-up.example.com/";
@@ -177,7 +177,7 @@ mod tests {
         })
     }
 
-    /// Calls the plugin; what it does, in a word or its message.
+    /// Calls the plugin. Returns its step in a word, or its message.
     fn step(
         node: NodeBuilder,
         state: &mut CycleState,

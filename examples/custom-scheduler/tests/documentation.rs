@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 /// Fenced blocks of these languages are quoted from files with these endings.
 const QUOTED: [(&str, &str); 3] = [("rust", "rs"), ("toml", "toml"), ("yaml", "yaml")];
-/// Blocks that belong to no file: commands for a terminal, and what they print.
+/// Blocks without a file: commands for a terminal, and their output.
 const FREE: [&str; 2] = ["sh", "console"];
 /// The pages with code of the example.
 const PAGES: [&str; 2] = ["adding-a-plugin.md", "plugin-reference.md"];
-/// The files that the tutorial goes through, and where they are in the example.
+/// The files that the tutorial creates, and their names in the example.
 const FILES: [(&str, &str); 3] = [
     ("Cargo.toml", "outside.toml"),
     ("config.yaml", "first-plugin.yaml"),

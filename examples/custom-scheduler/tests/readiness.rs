@@ -30,7 +30,7 @@ const NOT_READY: &str = "NotReadyForScheduling";
 /// The message of Hold for a pod that is held for a budget.
 const BUDGET: &str = "held for \"budget\" until namespace \"default\" is labelled example.com/released=budget, or the \
                       pod loses its label example.com/hold";
-/// The message for one that is held for a freeze.
+/// The message for a pod that is held for a freeze.
 const FREEZE: &str = "held for \"freeze\": bis Montag – fragt Zoë";
 
 /// Hold, and its messages.
@@ -47,7 +47,7 @@ fn config(messages: &Value) -> String {
     .to_string()
 }
 
-/// A control plane, a scheduler, and what has been written so far.
+/// A control plane, a scheduler, and the numbers of writes so far.
 struct World {
     server: Cluster,
     api: Api,
@@ -185,8 +185,8 @@ fn a_held_pod_states_what_it_is_held_for(world: &mut World) {
     assert!(row.contains("Pending"), "{row}");
 }
 
-/// KEP-5501: a block that ends within five seconds causes neither a patch nor an event. If the message changes
-/// meanwhile, the report contains the last one, and the five seconds do not start again.
+/// KEP-5501: a block that ends within five seconds causes neither a patch nor an event. If the message changes during
+/// that time, the report contains the last message, and the five seconds do not start again.
 fn a_block_that_ends_within_five_seconds_is_not_reported(world: &mut World) {
     for name in ["released", "released-later", "deleted"] {
         world.hold(name, "budget");
@@ -219,8 +219,8 @@ fn a_block_that_ends_within_five_seconds_is_not_reported(world: &mut World) {
     for name in ["released", "released-later", "deleted"] {
         assert_eq!(world.api.event(name, NOT_READY), None, "{name}");
     }
-    // Four pods; two bindings with their events; an event for each of the two that stay held. Five labels; the
-    // conditions of those two.
+    // Creations: four pods; two bindings with their events; one event for each of the two pods that stay held. Patches:
+    // five labels, and the conditions of the two held pods.
     world.wrote("what is resolved in time", 4 + 2 * 2 + 2, 5 + 2);
     let calls = |of| {
         world
@@ -263,7 +263,8 @@ fn users_go_on_working_with_it(world: &mut World) {
     world.wrote("what kubectl wrote", 0, 2);
 }
 
-/// KEP-5501: the pod's condition is what a scheduler remembers. A message that it has already is not written again.
+/// KEP-5501: the pod's condition is the only memory of a scheduler. A message that is already in it is not written
+/// again.
 fn a_scheduler_that_takes_over_repeats_nothing(world: &mut World) {
     let pods = ["held", "changes", "gated"];
     let conditions = |world: &World| pods.map(|name| scheduled(&world.api.pod(name)));
@@ -278,7 +279,7 @@ fn a_scheduler_that_takes_over_repeats_nothing(world: &mut World) {
 }
 
 /// Pods that are released while no scheduler runs are bound, and pods with a new reason get a new message. The
-/// condition contains a message of any length in full, and the event as much of it as fits.
+/// condition contains a message of any length in full, and the event contains it up to the length limit.
 fn changes_without_a_running_scheduler_are_handled_later(world: &mut World) {
     world.scheduler = None;
     world.relabel("changes", Value::Null);

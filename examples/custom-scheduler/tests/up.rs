@@ -28,7 +28,7 @@ const CONFIG: &str = include_str!("../config.yaml");
 /// The admission service in it.
 const SERVICE: &str = "http://127.0.0.1:8099/admissions";
 
-/// A cluster of three nodes: two gold ones, of which one is in the drained rack, and a silver one.
+/// A cluster of three nodes: two gold nodes, one of them in the drained rack, and a silver node.
 fn start(name: &str, service: &str) -> (Scratch, Cluster, Api) {
     assert!(
         CONFIG.contains(SERVICE),
@@ -57,7 +57,7 @@ fn seen(cluster: &Cluster, event: &str) -> f64 {
     cluster.metric("scheduler_event_handling_duration_seconds_count", &event)
 }
 
-/// Labels nodes and waits until the scheduler has seen it: nodes and pods come to it by different watches.
+/// Labels nodes and waits until the scheduler has received the change, because it watches nodes and pods independently.
 fn label_nodes(cluster: &Cluster, api: &Api, nodes: &[(&str, Value)]) {
     let expected = seen(cluster, "NodeUpdateNodeLabel") + nodes.len() as f64;
     for (node, labels) in nodes {
@@ -79,7 +79,7 @@ fn a_pod_is_bound_once_its_node_has_warmed_up() {
         let node = api.send(&request::get(NODES, "", "berth-node-3"));
         (node["metadata"]["annotations"][&key] == REQUESTED).then_some(())
     });
-    // Meanwhile others are bound.
+    // Other pods are bound during the preparation.
     api.create_pod("plain", &json!({}));
     api.bound("plain");
     assert_eq!(node_of(&api.pod("first")), None, "the node is not ready");
@@ -99,7 +99,7 @@ fn node_of(pod: &Value) -> Option<&str> {
     pod["spec"]["nodeName"].as_str()
 }
 
-/// RackAware: no pod comes to the drained rack, though it is gold; the other gold rack is preferred until it is
+/// RackAware: no pod is placed in the drained rack, though it is gold; the other gold rack is preferred until it is
 /// drained, too.
 #[test]
 fn racks_are_avoided_and_preferred() {
@@ -134,7 +134,7 @@ fn a_pod_is_bound_once_its_node_is_admitted() {
     api.create_pod("careful", &json!({ADMISSION: REQUIRED}));
     let asked = service.next();
     assert_eq!(asked.line(), "PUT /admissions/default/careful/berth-node-3");
-    // Meanwhile others are bound, and the status of the pod names the node.
+    // Other pods are bound during the admission, and the status of the pod names the node.
     api.create_pod("careless", &json!({}));
     api.bound("careless");
     eventually("the pod states its nominated node", || {

@@ -66,7 +66,7 @@ fn without_gpus(list: &ResourceList) -> ResourceList {
     ResourceList::from_pairs(others.map(|(name, amount)| (name.clone(), *amount)))
 }
 
-/// Decodes what this module has written; a mistake in it is a defect.
+/// Decodes an object created by this module; an error is a defect.
 fn decoded(kind: Kind, value: &Value) -> Object {
     let text = value.to_string();
     match kind.decode(text.as_bytes()) {

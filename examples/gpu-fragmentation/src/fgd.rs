@@ -87,7 +87,7 @@ impl Fgd {
         }
     }
 
-    /// The fragmentation of a node in milli: the free milli without the mean of what typical pods can use.
+    /// The fragmentation of a node in milli: the free milli minus the mean that typical pods can use.
     pub fn fragmentation(&self, room: &Room<'_>) -> f64 {
         let free: i64 = room.free.iter().sum();
         let runs = |pod: &&TypicalPod| {

@@ -82,7 +82,7 @@ fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Plays every run, on as many threads as there are processors.
+/// Plays every run, on one thread per processor.
 fn play(args: &Args, experiments: &[(&str, Experiment)]) -> Result<Results, String> {
     let mut tasks = Vec::new();
     for (workload, experiment) in experiments {

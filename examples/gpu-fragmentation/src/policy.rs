@@ -18,8 +18,8 @@ pub trait Policy: Send + Sync + 'static {
     /// The name of the plugin.
     const NAME: &'static str;
 
-    /// The GPUs for a demand, and the rate of the node from 0 to 100; `None` if it has too few. Of the nodes with the
-    /// highest rate, the one that joined first is chosen, as in the simulator of the paper.
+    /// The GPUs for a demand, and the rate of the node from 0 to 100; `None` if it has too few. Among nodes with the
+    /// highest rate, the first one to join is chosen, as in the simulator of the paper.
     fn place(&self, demand: &Demand, room: &Room<'_>) -> Option<(i64, Vec<usize>)>;
 }
 

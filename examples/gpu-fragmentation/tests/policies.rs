@@ -80,7 +80,7 @@ fn chosen<P: Policy>(plugin: &GpuPlugin<P>, world: &World, asking: &Arc<PodInfo>
     );
     let step = plugin.pre_bind(&mut stage, &mut state, asking, &node, None);
     assert!(matches!(step, Step::Wait(_)), "{step:?}");
-    // The binding goes on with the answer.
+    // The binding continues with the answer.
     let answer = Some(WakeReason::Call(Ok(Response::default())).into());
     let step = plugin.pre_bind(&mut stage, &mut state, asking, &node, answer);
     assert!(
