@@ -1,4 +1,4 @@
-//! The amounts of a resource that reasons name.
+//! The amounts of a resource in reasons.
 
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_framework::NodeView;
@@ -20,7 +20,7 @@ pub fn wanted(pod: &PodInfo, resource: &str) -> i64 {
     }
 }
 
-/// The amount of a resource that is free on a node, below zero if more is requested than the node has.
+/// The free amount of a resource on a node; negative if the requests exceed the allocatable amount.
 pub fn free(node: NodeView<'_>, resource: &str) -> i64 {
     match resource {
         PODS => node.allocatable_of(PODS) - i64::try_from(node.pods().len()).unwrap_or(i64::MAX),

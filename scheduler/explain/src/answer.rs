@@ -4,7 +4,7 @@ use berth_framework::Lack;
 use berth_scheduler::queue::QueuedIn;
 use serde::{Deserialize, Serialize};
 
-/// A field that is left out when it has its default.
+/// Skips a field with its default value.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -82,7 +82,7 @@ answers! {
         uid: String,
         /// `spec.schedulerName`.
         scheduler_name: String,
-        /// `spec.priority`; zero when it is not set.
+        /// `spec.priority`; zero if it is not set.
         priority: i32,
         /// The place of the pod.
         state: PodState,
@@ -92,7 +92,7 @@ answers! {
         node: Option<String>,
         /// Its place in the queue.
         queue: Option<QueuePlace>,
-        /// The step that holds the pod outside of the queue.
+        /// The step during which the pod is not in the queue.
         progress: Option<String>,
         /// The last attempt that failed.
         last_attempt: Option<Attempt>,
@@ -100,9 +100,9 @@ answers! {
         earlier_attempts: Vec<EarlierAttempt>,
         /// The current answers of the filters. For a gated pod: as if it were not gated.
         verdict: Option<Verdict>,
-        /// The nodes that lack the least, the closest one first.
+        /// The nodes that lack the least, the closest first.
         closest: Vec<ClosestNode>,
-        /// The devices that its claims request and do not have yet.
+        /// The devices requested by its claims and not allocated yet.
         devices: Vec<DeviceRequest>,
         /// Changes after which the pod fits, the cheapest first. Each was tried on a copy of the cluster.
         remedies: Vec<Remedy>,
@@ -118,7 +118,7 @@ answers! {
         nomination: Option<Nomination>,
         /// The effect of preemption for the pod.
         preemption: Option<Preemption>,
-        /// The explanation of its group, with which it is scheduled: nothing is tried for such a pod alone.
+        /// The explanation of its group: no change is tried for a member alone.
         group: Option<GroupAnswer>,
         /// The reasons for its node.
         decision: Option<DecisionTable>,
@@ -128,18 +128,18 @@ answers! {
 
     /// A pod's place in the queue.
     QueuePlace {
-        /// Since when the pod waits: since it was rejected first, over all retries; with scheduling gates since it was
-        /// created.
+        /// The time since which the pod waits: its first rejection, over all retries; its creation if it has scheduling
+        /// gates.
         since: String,
         /// For how many seconds.
         seconds: f64,
-        /// The number of pods of the same place that precede it.
+        /// The number of pods ahead of it in the same place.
         ahead: Option<usize>,
         /// The end of its backoff.
         backoff_until: Option<String>,
         /// The number of attempts.
         attempts: u32,
-        /// The time of the first attempt, gates not counted.
+        /// The time of the first attempt, without the time behind gates.
         first_attempt: Option<String>,
         /// The number of rejections by plugins.
         rejections: u32,
@@ -183,7 +183,7 @@ answers! {
         feasible_examples: Vec<String>,
         /// The reason why PreFilter rejects the pod on every node.
         pre_filter: Option<Reason>,
-        /// The number of nodes that each plugin rejects. Every filter is asked about every node, so a node may count
+        /// The number of nodes that each plugin rejects. Every filter is run on every node, so a node may be counted
         /// more than once.
         reasons: Vec<Reason>,
     }
@@ -194,13 +194,13 @@ answers! {
         plugin: String,
         /// Its reason.
         reason: String,
-        /// The reason for programs, one of [`ReasonCode`](berth_framework::ReasonCode).
+        /// The reason as a code, one of [`ReasonCode`](berth_framework::ReasonCode).
         code: String,
         /// The resource that is short.
         resource: Option<String>,
-        /// The amount that the pod wants: milli-CPU for `cpu`, otherwise in the unit of the resource.
+        /// The amount that the pod requests: milli-CPU for `cpu`, otherwise in the unit of the resource.
         wanted: Option<i64>,
-        /// The amount that is free on the node of these that has most of it.
+        /// The greatest free amount among these nodes.
         free: Option<i64>,
         /// The number of nodes.
         nodes: usize,
@@ -218,7 +218,7 @@ answers! {
         lacks: Vec<LackView>,
     }
 
-    /// Something that a node lacks for a pod.
+    /// One lack of a node for a pod.
     LackView {
         /// The plugin that rejects the node for it.
         plugin: String,
@@ -226,7 +226,7 @@ answers! {
         text: String,
         /// The code, one of [`ReasonCode`](berth_framework::ReasonCode).
         code: String,
-        /// The same for programs, from a plugin that has values.
+        /// The lack as a value, if the plugin reports values.
         value: Option<Lack>,
         /// The resource that is short.
         resource: Option<String>,
@@ -240,8 +240,7 @@ answers! {
     Remedy {
         /// The change.
         text: String,
-        /// The changes, for programs, in the order in which they were made. There are two if no single change is
-        /// enough.
+        /// The changes as values, in the order in which they are made: two if no single change is enough.
         changes: Vec<crate::TriedChange>,
         /// The node on which the pod fits then, if it is the only one.
         node: Option<String>,
@@ -249,13 +248,13 @@ answers! {
         feasible: usize,
         /// The pods that preemption evicts after the change; the pod fits then.
         victims: Vec<crate::change::PodRef>,
-        /// The key of the order: a small number is a change that disturbs little.
+        /// The sort key: a small number is a change with little disruption.
         cost: u32,
     }
 
     /// Events after which a pod is tried again.
     WakeUp {
-        /// The plugin that rejected the pod and asks for the events.
+        /// The plugin that rejected the pod and registered for the events.
         plugin: String,
         /// The events, such as `Node/Add`.
         events: Vec<String>,
@@ -271,18 +270,18 @@ answers! {
         message: String,
         /// Since when it is known.
         since: String,
-        /// The field manager that set it, as far as the pod's managed fields show it.
+        /// The field manager that set it, if the pod's managed fields show it.
         set_by: Option<String>,
-        /// For how many seconds the pod has it.
+        /// The time for which the pod has had it, in seconds.
         age_seconds: f64,
         /// The removals of the gate from other pods that this scheduler has seen.
         usage: Option<GateUsage>,
         /// Whether probably no component removes it any more: it is much older than usual, and no removal was seen
         /// during a comparable time, or the Leases of the component that removes it are expired.
         is_orphaned: bool,
-        /// The Lease of the component that removes it, which is expired.
+        /// The expired Lease of the component that removes it.
         expired_lease: Option<ExpiredLease>,
-        /// The field manager that removed it from other pods, as their managed fields show it.
+        /// The field manager that removed it from other pods, if their managed fields show it.
         removed_by: Option<String>,
         /// Mutating webhooks that are called for new pods, and may set it.
         webhooks: Vec<String>,
@@ -305,7 +304,7 @@ answers! {
         entries: usize,
         /// The pod that is first in line, `namespace/name`.
         first: String,
-        /// The key of `spec.hard` that has no room; empty if only earlier entries are in the way.
+        /// The key of `spec.hard` without enough room; empty if only earlier entries prevent the admission.
         key: String,
         /// The requested amount of the pod, or of its gang.
         requested: String,
@@ -315,7 +314,7 @@ answers! {
         limit: String,
         /// The amount that is missing.
         missing: String,
-        /// The cohort, if the sum of its limits is lacking.
+        /// The cohort, if the sum of its limits is exceeded.
         cohort: String,
         /// Whether the request exceeds the limit: it can never be admitted.
         never_fits: bool,
@@ -345,13 +344,13 @@ answers! {
     GateUsage {
         /// The number of removals since the start of the scheduler.
         removals: u64,
-        /// The median age at the removal, of the last 512.
+        /// The median age at the last 512 removals.
         median_seconds: Option<f64>,
         /// The 99th percentile of these ages.
         p99_seconds: Option<f64>,
-        /// The time at which the last removal was seen.
+        /// The time of the last observed removal.
         last: String,
-        /// Pods from which it was removed last, `namespace/name`.
+        /// The pods of the last removals, `namespace/name`.
         recent: Vec<String>,
     }
 
@@ -363,7 +362,7 @@ answers! {
         pods: usize,
         /// The pod that has had it longest, `namespace/name`.
         oldest: String,
-        /// For how many seconds that one has had it.
+        /// The time for which this pod has had it, in seconds.
         oldest_seconds: f64,
         /// The number of pods that have had it for so long that probably no component removes it any more.
         orphans: usize,
@@ -371,15 +370,15 @@ answers! {
         usage: Option<GateUsage>,
     }
 
-    /// The leader lease of a component that is not renewed.
+    /// The expired leader election Lease of a component.
     ExpiredLease {
         /// The namespace and the name of the Lease.
         name: String,
         /// The holder.
         holder: String,
-        /// The time at which it was renewed last.
+        /// The time of the last renewal.
         renewed_at: String,
-        /// For how many seconds it has been expired.
+        /// The time since its expiry, in seconds.
         expired_seconds: f64,
     }
 
@@ -391,7 +390,7 @@ answers! {
         reason: String,
         /// The message.
         message: String,
-        /// The time at which it was reported last.
+        /// The time of the last report.
         at: String,
     }
 
@@ -417,7 +416,7 @@ answers! {
     Nomination {
         /// The node.
         node: String,
-        /// Pods of lower priority on the node that are terminating.
+        /// Terminating pods of lower priority on the node.
         awaited: Vec<PodName>,
     }
 
@@ -441,13 +440,13 @@ answers! {
         request: String,
         /// The device class.
         class: String,
-        /// The number of devices that are requested; nothing for all.
+        /// The number of requested devices; `None` for all.
         wanted: Option<usize>,
         /// The number of devices of the class.
         exist: usize,
-        /// The number of these devices that the selectors of the request match.
+        /// The number of devices of the class that match the selectors of the request.
         matching: usize,
-        /// The number of these devices that can be allocated.
+        /// The number of matching devices that can be allocated.
         free: usize,
         /// The number of allocated devices.
         held: usize,
@@ -457,9 +456,9 @@ answers! {
         exhausted: usize,
         /// The taints.
         taints: Vec<String>,
-        /// Some of the devices that are allocated, with the claims that hold them.
+        /// Examples of allocated devices, with their claims.
         held_by: Vec<DeviceHolder>,
-        /// The node on which the fewest devices are missing.
+        /// The node with the fewest missing devices.
         closest: Option<DeviceNode>,
     }
 
@@ -477,9 +476,9 @@ answers! {
     DeviceNode {
         /// The node.
         node: String,
-        /// The number of devices that can be allocated there.
+        /// The number of devices that can be allocated on it.
         free: usize,
-        /// The number of devices that are missing.
+        /// The number of missing devices.
         missing: usize,
     }
 
@@ -491,7 +490,7 @@ answers! {
         state: String,
         /// The taints.
         taints: Vec<String>,
-        /// The claim that holds it, `namespace/name`.
+        /// The claim to which it is allocated, `namespace/name`.
         claim: String,
         /// The pods for which the claim is reserved.
         pods: Vec<String>,
@@ -501,11 +500,11 @@ answers! {
     Preemption {
         /// Whether it is under way.
         is_running: bool,
-        /// The node on which it makes, or would make, room.
+        /// The node of the victims.
         node: Option<String>,
         /// The victims.
         victims: Vec<PodName>,
-        /// The reason for which it does not help, as the plugin states it.
+        /// The plugin's reason why preemption does not help.
         message: String,
     }
 
@@ -522,9 +521,9 @@ answers! {
         /// Whether the decision was computed again from its inputs with the same result. Otherwise the scores are those
         /// of the present cluster, and `notes` of the answer states the reason.
         is_exact: bool,
-        /// The number of nodes that had the greatest total; one of them was drawn at random.
+        /// The number of nodes with the greatest total; one of them was drawn at random.
         ties: usize,
-        /// The drawn node, counted from 1 in the order of their slots.
+        /// The position of the drawn node, from 1, in the order of slots.
         drawn: Option<usize>,
         /// The chosen node and the runners-up, the greatest total first.
         nodes: Vec<ScoredNode>,
@@ -570,18 +569,18 @@ answers! {
         taints: Vec<String>,
         /// The amount of each resource.
         resources: Vec<NodeResource>,
-        /// Free resources that no pod can use because another one is used up, in percent of the node: the difference
-        /// between the greatest and the smallest free share of CPU and memory.
+        /// Free resources that no pod can use because another resource is used up, in percent of the node: the
+        /// difference between the greatest and the smallest free share of CPU and memory.
         fragmentation_percent: f64,
-        /// The pods on it, the one with the greatest requests first.
+        /// The pods on it, the greatest requests first.
         pods: Vec<PodOnNode>,
         /// The number of pods on the node.
         pod_count: usize,
         /// The devices that it can use.
         devices: Vec<NodeDevice>,
-        /// The number of devices that it can use.
+        /// The number of its devices.
         device_count: usize,
-        /// The number of these devices that no claim holds.
+        /// The number of its devices that are not allocated.
         devices_free: usize,
         /// Pods that are nominated to it.
         nominated: Vec<PodName>,
@@ -597,7 +596,7 @@ answers! {
     NodeResource {
         /// The resource.
         name: String,
-        /// The amount that pods may request in all.
+        /// The allocatable amount.
         allocatable: String,
         /// The requests of its pods.
         requested: String,
@@ -655,15 +654,15 @@ answers! {
         groups: Vec<QueueGroup>,
         /// The number of groups.
         group_count: usize,
-        /// The scheduling gates of waiting pods, those of the most pods first.
+        /// The scheduling gates of waiting pods, the gate of the most pods first.
         gates: Vec<GateAccount>,
         /// The deferred quotas for which pods wait, the longest line first.
         quotas: Vec<QuotaLine>,
-        /// Pods that were given a node in the last minute, for each second.
+        /// The rate of placed pods during the last minute, per second.
         placed_per_second: f64,
         /// Whether the record was full, so that the rate covers less than a minute.
         is_rate_of_less: bool,
-        /// Pods that the periodic flush brought back and that were scheduled then: missed wake-ups since the start.
+        /// Pods that were scheduled after the periodic flush had moved them: missed wake-ups since the start.
         flush_rescues: u64,
     }
 

@@ -13,7 +13,7 @@ use berth_framework::lack::PodAffinityRule;
 use berth_framework::{Cluster, Code, Lack, NodeView, PodInfo, Slot};
 use std::collections::BTreeMap;
 
-/// From how many of the closest nodes first changes of pairs are derived.
+/// The number of closest nodes from which the first changes of pairs are derived.
 const NODES_OF_PAIRS_MAX: usize = 8;
 /// The access mode of a claim that one pod may use.
 const ONE_POD: &str = "ReadWriteOncePod";
@@ -43,7 +43,7 @@ pub(crate) fn candidates(
         of_pod: BTreeMap::new(),
         least: None,
     };
-    // Pairs are tried on few nodes, because their number grows with the square.
+    // Pairs are tried on few nodes, because their number grows with the square of the number of changes.
     let nodes_max = match which {
         Which::Whole => usize::MAX,
         Which::Parts => NODES_OF_PAIRS_MAX,
@@ -59,7 +59,7 @@ pub(crate) fn candidates(
         least,
         ..
     } = of_nodes;
-    // Of the changes that request less, only the least one is useful.
+    // Among the reductions of a request, only the smallest one is useful.
     found.extend(least.map(|(_, change, node)| (change, vec![node])));
     found.extend(of_pod.into_values());
     found.sort_by_key(|(change, _)| change.cost());
@@ -80,7 +80,7 @@ struct OfNodes<'a> {
 
 impl OfNodes<'_> {
     fn node(&mut self, distance: &Distance, view: NodeView<'_>) {
-        // A cordon is two rejections when the node has the taint of it as well.
+        // A cordoned node with the taint of its cordon is rejected twice.
         let is_of_cordon = |lack: &LackView| {
             let value = lack.value.as_ref();
             value.is_some_and(|value| matches!(value, Lack::Cordon | Lack::Taint(_)))
@@ -213,8 +213,8 @@ impl OfNodes<'_> {
     }
 }
 
-/// Returns whether a label is Kubernetes' own, such as the host name or the zone of a node: it describes the node, and
-/// is not set to attract pods.
+/// Returns whether a label is a well-known label of Kubernetes, such as the host name or the zone of a node: it
+/// describes the node, and is not set to attract pods.
 fn is_of_kubernetes(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
@@ -269,7 +269,7 @@ fn of_claims(
     with_nodes.collect()
 }
 
-/// Resource claims that the pod names and that do not exist.
+/// Resource claims of the pod that do not exist.
 fn of_resource_claims(snapshot: &Snapshot, pod: &PodInfo) -> Vec<TriedChange> {
     let named = pod.pod.spec.resource_claims.iter();
     let named = named.filter_map(|claim| claim.resource_claim_name.as_ref());

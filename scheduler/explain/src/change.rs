@@ -72,7 +72,7 @@ pub struct Less {
     pub amount: i64,
 }
 
-/// A limit of a deferred quota that is raised.
+/// A raised limit of a deferred quota.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QuotaRaise {
@@ -162,7 +162,7 @@ pub enum TriedChange {
     RemoveDeviceConstraint {
         /// The claim, in the pod's namespace.
         claim: String,
-        /// The place of the constraint in the claim.
+        /// The index of the constraint in the claim.
         index: usize,
         /// The constraint in words.
         constraint: String,
@@ -173,7 +173,7 @@ pub enum TriedChange {
         claim: String,
         /// The request, or `request/alternative`.
         request: String,
-        /// The number of devices that are left.
+        /// The remaining number of devices.
         count: usize,
     },
     /// Request less.
@@ -192,7 +192,7 @@ pub enum TriedChange {
     RemovePodAffinity,
     /// Remove the required anti-affinity of the pod to pods.
     RemovePodAntiAffinity,
-    /// Let the pod be scheduled although a spread constraint is not met.
+    /// Let the pod be scheduled although a spread constraint is not satisfied.
     RelaxSpread {
         /// The topology key of the constraint.
         topology_key: String,
@@ -221,7 +221,7 @@ pub enum TriedChange {
     },
     /// Give the pod a higher priority, so that it preempts other pods.
     RaisePriority {
-        /// The lowest priority that is high enough.
+        /// The lowest sufficient priority.
         priority: i32,
         /// The pods that it preempts then.
         victims: Vec<PodRef>,
@@ -236,8 +236,8 @@ pub enum TriedChange {
 }
 
 impl TriedChange {
-    /// The key of the order of remedies: changes of one object that disturb no other workload are cheap, deletions and
-    /// new nodes expensive.
+    /// The sort key of remedies: changes of one object that disturb no other workload are cheap, deletions and new
+    /// nodes expensive.
     pub fn cost(&self) -> u32 {
         let many = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         match self {

@@ -22,14 +22,14 @@ pub(crate) struct Distance {
 /// The things that a node lacks, by the rejection.
 type Lacking<'a> = Vec<(&'a Status, Vec<Lack>)>;
 
-/// The values behind the rejections of a node. PreFilter has run.
+/// The lacks behind the rejections of a node. PreFilter has run.
 fn lacking<'a>(evaluator: &mut Evaluator<'_>, rejecting: &'a Rejecting) -> Lacking<'a> {
     let lacks = evaluator.lacking(rejecting.node, &rejecting.statuses);
     rejecting.statuses.iter().zip(lacks).collect()
 }
 
-/// The distance of a node from fitting: how many things it lacks, and how much of resources is short, in thousandths
-/// of the requests.
+/// The distance of a node from fitting: the number of lacks, and the sum of missing amounts, in thousandths of the
+/// requests.
 fn measured(lacking: &Lacking<'_>) -> (usize, i64) {
     let counts = lacking.iter().map(|(status, lacks)| match lacks.len() {
         0 => status.reasons().len().max(1),
@@ -67,7 +67,7 @@ fn in_words(lacking: Lacking<'_>) -> Vec<LackView> {
     views
 }
 
-/// The things that a rejecting node lacks. PreFilter has run.
+/// The lacks of a rejecting node. PreFilter has run.
 pub(crate) fn distance(evaluator: &mut Evaluator<'_>, rejecting: &Rejecting) -> Distance {
     Distance {
         node: rejecting.node,
@@ -75,8 +75,7 @@ pub(crate) fn distance(evaluator: &mut Evaluator<'_>, rejecting: &Rejecting) -> 
     }
 }
 
-/// The distances of the rejecting nodes, the closest ones first, and no more than `max` of them. Only these are
-/// described.
+/// The distances of at most `max` rejecting nodes, the closest first. Only these nodes are described.
 pub(crate) fn closest(
     snapshot: &mut Snapshot,
     profile: &Profile,
@@ -88,11 +87,11 @@ pub(crate) fn closest(
         return Vec::new();
     }
     snapshot.evaluate(profile, pod, |evaluator| {
-        // The state of the plugins is that of the examination again.
+        // PreFilter runs again, to restore the plugins' state for the pod.
         if evaluator.pre_filter().is_err() {
             return Vec::new();
         }
-        // Fewer lacks first, then less that is short, then by name.
+        // Ordered by the number of lacks, then by the missing amounts, then by name.
         let mut closest: BTreeMap<((usize, i64), Str), (Slot, Lacking<'_>)> = BTreeMap::new();
         for rejecting in &examination.rejecting {
             let lacking = lacking(evaluator, rejecting);
@@ -113,8 +112,8 @@ pub(crate) fn closest(
     })
 }
 
-/// Takes the codes of the reasons that have none from the values of the closest nodes: a plugin may state only texts
-/// in its statuses.
+/// Fills in missing codes of reasons from the lacks of the closest nodes, because a plugin may return statuses with
+/// texts only.
 pub(crate) fn complete_codes(verdict: &mut Verdict, closest: &[Distance]) {
     let is_open = |reason: &&mut Reason| reason.code == ReasonCode::Other.as_str();
     for reason in verdict.reasons.iter_mut().filter(is_open) {

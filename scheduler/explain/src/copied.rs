@@ -1,13 +1,13 @@
-//! The number of times that the scheduler is copied for explanations.
+//! The limit for copies of the scheduler's state.
 
 use berth_api::{Duration, Time};
 
-/// Copies take no more than this part of the time of the scheduler's thread: one hundredth.
+/// The maximum share of copies in the time of the scheduler's thread: one hundredth.
 pub const COPY_SHARE: u32 = 100;
-/// A copy is used for further questions no longer than this.
+/// The maximum age of a copy.
 pub const COPY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// A copy, and how long it is used for further questions: the longer copying took, the longer.
+/// A copy, with the time until which it is reused: the longer copying took, the longer it is reused.
 #[derive(Debug)]
 pub struct Copied<T> {
     /// The copy.

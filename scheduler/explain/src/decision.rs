@@ -12,15 +12,14 @@ use berth_framework::table::TableChange;
 use berth_scheduler::PodDecision;
 use berth_scheduler::evaluator::{Found, Placement, Scores};
 
-/// Supposes that the pods are on nodes as they were when the table's log ended at `since`. Returns why that is not
-/// exact, if it is not.
+/// Moves the pods to their nodes at the position `since` of the table's log. Returns the reason if this is not exact.
 fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
     let nodes = &mut snapshot.cluster.nodes;
     nodes.begin();
     let Some(changes) = nodes.log().since(since) else {
         return Some("the decision is older than the log of changes".to_owned());
     };
-    // Changes that were tried in the snapshot are logged after this.
+    // Changes that were tried in the snapshot are logged after this position.
     let changes = changes.take((snapshot.log_end.saturating_sub(since)) as usize);
     let changes: Vec<TableChange> = changes.cloned().collect();
     let mut inexact = None;
@@ -52,7 +51,7 @@ fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
     inexact
 }
 
-/// Decides again. Returns the table, and why it is not exact, if it is not.
+/// Decides again. Returns the table, and the reason if it is not exact.
 pub(crate) fn decide_again(
     snapshot: &mut Snapshot,
     decision: &PodDecision,
@@ -94,7 +93,7 @@ fn decide_then(
         let found = evaluator.find(percentage, &mut start, &mut rng);
         match found {
             Found::Placed(placement) => {
-                // A single feasible node needs no scores; here they are wanted all the same.
+                // A single feasible node is normally not scored, but the table needs its scores.
                 let scores = match &placement.scores {
                     Some(scores) => Some(Scores::clone(scores)),
                     None => evaluator.score(&[placement.node]).ok(),

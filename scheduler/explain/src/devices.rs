@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The claims of a pod that exist, in the order of its spec.
+/// The existing claims of a pod, in the order of its spec.
 fn claims_of(cluster: &Cluster, pod: &Pod) -> Vec<Arc<ResourceClaim>> {
     let claims = cluster.devices().claims();
     let entries = pod.spec.resource_claims.iter();
@@ -33,7 +33,7 @@ fn claims_of(cluster: &Cluster, pod: &Pod) -> Vec<Arc<ResourceClaim>> {
     found.cloned().collect()
 }
 
-/// The devices that waiting pods request, such as `2 × gpu.example.com`.
+/// The requested devices of waiting pods, such as `2 × gpu.example.com`.
 pub(crate) fn requests_text(cluster: &Cluster, pod: &Pod) -> String {
     let mut counts: BTreeMap<String, i64> = BTreeMap::new();
     for claim in claims_of(cluster, pod) {
@@ -89,7 +89,7 @@ impl PodDevices {
     }
 }
 
-/// The claims of a pod that exist and have no devices.
+/// The existing claims of a pod without allocated devices.
 pub(crate) fn needing(cluster: &Cluster, pod: &Pod) -> Vec<Arc<ResourceClaim>> {
     let mut claims = claims_of(cluster, pod);
     claims.retain(|claim| !claim.is_allocated());
@@ -101,7 +101,7 @@ pub(crate) fn needing(cluster: &Cluster, pod: &Pod) -> Vec<Arc<ResourceClaim>> {
 struct RequestSum {
     of_class: HashSet<DeviceId>,
     selected: HashMap<DeviceId, DeviceState>,
-    /// Missing devices, node and free devices of the node that lacks the least.
+    /// The number of missing devices, the node, and its number of free devices, for the node that lacks the least.
     closest: Option<(usize, String, usize)>,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn device_requests(
     for view in cluster.nodes.iter() {
         let surveys = match devices.survey(cluster, view) {
             Ok(surveys) => surveys,
-            // A count of some nodes is better than no answer.
+            // An incomplete count is better than no answer.
             Err(AllocateError::OutOfSteps) => {
                 notes.push(format!(
                     "devices are counted on some nodes only: no more than {DEVICE_STEPS_MAX} devices are looked at"

@@ -18,18 +18,18 @@ use berth_scheduler::{ClusterChange, ScheduleOutcome, Scheduler};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// The part of a call that kubelets and controllers carry out.
+/// The reaction of kubelets and controllers to a call.
 #[derive(Debug)]
 pub enum Effect {
     /// A pod was bound, and its containers can start.
     Bound(PodRef),
-    /// A pod is to end. It exists until [`Engine::delete_pod`].
+    /// A pod is terminating. It exists until [`Engine::delete_pod`].
     Deleted(PodRef),
     /// An object other than a pod was written.
     Written(Object),
 }
 
-/// The change of a pod by the kubelet of its node when the pod is bound.
+/// The change of a pod by the kubelet of its node after the binding.
 pub type Acknowledgement = fn(&mut Pod, Time);
 
 /// A scheduler in virtual time, with an API server.
@@ -72,7 +72,7 @@ impl Engine {
         self.now
     }
 
-    /// Sets the virtual time if it is later than the present one.
+    /// Sets the virtual time if it is later than the current time.
     pub fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
@@ -93,7 +93,7 @@ impl Engine {
         self.cache().object(kind, namespace, name)
     }
 
-    /// Stores objects that a cluster has already, with their versions. Later versions are greater.
+    /// Stores objects of an existing cluster, with their versions. New versions are greater.
     pub fn load(&mut self, objects: impl IntoIterator<Item = Object>) {
         for object in objects {
             let version = object.metadata().resource_version.parse();
@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// Lets the scheduler try a pod. Its calls are passed to `on_call`, which answers them at once or later
-    /// ([`Self::answer`]). Jobs are those of extenders, which are not called.
+    /// ([`Self::answer`]). Jobs are calls to extenders, which are not supported.
     pub fn attempt(
         &mut self,
         mut on_call: impl FnMut(&mut Self, CallId, ApiCall),
@@ -191,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// Carries out a call and answers it.
+    /// Performs a call and answers it.
     pub fn answer(&mut self, id: CallId, call: ApiCall) -> Option<Effect> {
         self.has_input = true;
         if let Some(error) = self.refusal(&call) {
@@ -286,7 +286,7 @@ impl Engine {
         });
     }
 
-    /// Another object looks as the write states: an allocated claim, a volume, a pod that a plugin writes.
+    /// Applies a write to its object: an allocated claim, a volume, a pod that a plugin writes.
     fn write(&mut self, write: &Write) -> Option<Effect> {
         let object = write.object();
         let is_deletion = matches!(write.action(), Action::Delete);
@@ -348,8 +348,8 @@ fn set_version(object: &mut Object, version: Str) {
     metadata.resource_version = version;
 }
 
-/// The object after a write. A claim has no marks of assumed devices then, and the users that the patch of a reservation adds or
-/// removes.
+/// The object after a write. In a claim, the marks of assumed devices are removed, and the users are changed as in the
+/// patch of a reservation.
 fn written(write: &Write, object: &Object) -> Object {
     let Object::ResourceClaim(claim) = write.applied_to(object) else {
         return write.applied_to(object);

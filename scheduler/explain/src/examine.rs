@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A node that rejects the pod, with the answers of all filters that do.
+/// A rejecting node, with the answers of all rejecting filters.
 #[derive(Debug)]
 pub(crate) struct Rejecting {
     pub(crate) node: Slot,
@@ -22,7 +22,7 @@ pub(crate) struct Rejecting {
 #[derive(Debug, Default)]
 pub(crate) struct Examination {
     pub(crate) nodes: usize,
-    /// The rejection of the pod by PreFilter on every node. No filter was asked then.
+    /// The rejection of the pod by PreFilter on every node. In this case no filter was run.
     pub(crate) pre_filter: Option<Status>,
     pub(crate) feasible: Vec<Slot>,
     pub(crate) rejecting: Vec<Rejecting>,
@@ -37,7 +37,7 @@ pub(crate) fn examine(
     examine_nodes(snapshot, profile, pod, None)
 }
 
-/// Asks all filters about these nodes, or about all.
+/// Runs all filters for these nodes, or for all nodes.
 pub(crate) fn examine_nodes(
     snapshot: &mut Snapshot,
     profile: &Profile,
@@ -80,7 +80,7 @@ pub(crate) fn examine_nodes(
     })
 }
 
-/// The feasible nodes, and the number of filtered nodes. Filters stop at the first rejection.
+/// The feasible nodes, and the number of filtered nodes. Filtering of a node stops at the first rejection.
 pub(crate) fn feasible(
     snapshot: &mut Snapshot,
     profile: &Profile,
@@ -105,7 +105,7 @@ pub(crate) fn feasible(
     })
 }
 
-/// Returns whether PreFilter leaves the node among the possible ones.
+/// Returns whether PreFilter keeps the node.
 pub(crate) fn is_possible(
     cluster: &Cluster,
     possible: &Option<Vec<berth_api::Str>>,
@@ -119,7 +119,7 @@ pub(crate) fn is_possible(
 }
 
 impl Examination {
-    /// The statuses as PostFilter gets them: of each node, the rejection of the first filter.
+    /// The statuses in the form for PostFilter: for each node, the rejection of the first filter.
     pub(crate) fn statuses(&self) -> NodeStatuses {
         let mut statuses = NodeStatuses::new();
         if let Some(status) = &self.pre_filter {
@@ -133,7 +133,7 @@ impl Examination {
         statuses
     }
 
-    /// The same, summed up by plugin and reason.
+    /// The rejections, summarized by plugin and reason.
     pub(crate) fn verdict(&self, cluster: &Cluster, pod: &PodInfo) -> Verdict {
         let name = |node: &Slot| Some(cluster.nodes.get(*node)?.name().to_string());
         let mut sums: BTreeMap<(&str, Cow<'_, str>), Reason> = BTreeMap::new();
@@ -201,7 +201,7 @@ pub(crate) fn plugin_of(status: &Status) -> String {
     status.plugin().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The reasons of a status with their codes; its message when it has none.
+/// The reasons of a status with their codes; its message if it has none.
 pub(crate) fn coded_texts(status: &Status) -> impl Iterator<Item = (ReasonCode, Cow<'_, str>)> {
     let reasons = status.reasons().iter();
     let message = status.reasons().is_empty().then(|| status.message());

@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct PodFacts {
     pub(crate) pod: Arc<Pod>,
     pub(crate) queued: Option<(QueuedIn, QueuedPodInfo)>,
-    /// The number of pods of its place that precede it.
+    /// The number of pods ahead of it in the same place.
     pub(crate) ahead: Option<usize>,
     pub(crate) backoff_expiry: Option<Time>,
     pub(crate) explanation: Option<Explanation>,
@@ -31,7 +31,7 @@ pub struct PodFacts {
     pub(crate) is_assumed: bool,
     /// The removals of its gates from other pods.
     pub(crate) removals: Vec<(Str, GateRemovals)>,
-    /// The facts about its group, while it waits with a group.
+    /// The facts about its group, if it waits with a group.
     pub(crate) group: Option<GroupFacts>,
 }
 
@@ -51,7 +51,7 @@ fn removals(scheduler: &Scheduler, pod: &Pod) -> Vec<(Str, GateRemovals)> {
 }
 
 impl PodFacts {
-    /// Takes the facts about a pod; `None` when the scheduler does not know the pod.
+    /// Takes the facts about a pod; `None` if the scheduler does not have the pod.
     pub fn take(scheduler: &Scheduler, namespace: &str, name: &str) -> Option<Self> {
         let cache = scheduler.cache();
         let stored = cache.stored_by_name(namespace, name)?;

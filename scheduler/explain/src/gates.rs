@@ -1,5 +1,4 @@
-//! Scheduling gates accounted for: their ages, the usual ages at which they are removed, and gates that no component
-//! seems to remove.
+//! Scheduling gates: their ages, the usual ages at removal, and gates that probably no component removes.
 
 use crate::answer::{GateAccount, GateUsage};
 use berth_api::{Duration, Pod, Str, Time};
@@ -11,9 +10,9 @@ use std::collections::HashMap;
 /// A gate is orphaned when its age is more than this factor times the 99th percentile of its removals, and no removal
 /// was seen for the same time.
 const ORPHAN_FACTOR: u32 = 10;
-/// The age that a gate needs at least to be orphaned.
+/// The minimum age of an orphaned gate.
 const ORPHAN_AGE_MIN: Duration = Duration::from_secs(60);
-/// The number of gates that are listed, those of the most pods.
+/// The number of listed gates, the gates of the most pods first.
 const GATES_MAX: usize = 100;
 
 /// The time at which a pod got its gates: they are set at its creation.
@@ -34,7 +33,7 @@ pub(crate) fn usage(removals: &GateRemovals) -> GateUsage {
     }
 }
 
-/// Returns whether no component seems to remove a gate any more.
+/// Returns whether probably no component removes a gate any more.
 pub(crate) fn is_orphaned(age: Duration, removals: Option<&GateRemovals>, now: Time) -> bool {
     let usual = removals.and_then(|removals| Some((removals.last, removals.usual_ages()?.1)));
     usual.is_some_and(|(last, p99)| {
@@ -50,7 +49,7 @@ struct Count {
     orphans: usize,
 }
 
-/// The gates of waiting pods, those of the most pods first. The cost grows with the number of gated pods.
+/// The gates of waiting pods, the gate of the most pods first. The cost grows with the number of gated pods.
 pub fn gate_accounts(scheduler: &Scheduler, now: Time) -> Vec<GateAccount> {
     let mut counts: HashMap<Str, Count> = HashMap::new();
     for (place, info) in scheduler.queue().places().pods() {
@@ -66,7 +65,7 @@ pub fn gate_accounts(scheduler: &Scheduler, now: Time) -> Vec<GateAccount> {
                 orphans: 0,
             });
             count.pods += 1;
-            // The example is the pod that has waited longest.
+            // The example is the pod with the longest wait.
             if since < count.oldest {
                 count.oldest = since;
                 count.example = info.pod.key();

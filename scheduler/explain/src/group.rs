@@ -20,21 +20,21 @@ use trial::{Findings, Trial, WaitingMember};
 
 /// The limits of the explanation of a group.
 pub(crate) mod limits {
-    /// The number of times that nodes are filtered in all.
+    /// The total number of node filterings.
     pub(crate) const FILTER_RUNS_MAX: usize = 300_000;
-    /// The number of values of a topology label that are tried.
+    /// The number of tried values of a topology label.
     pub(crate) const DOMAINS_TRIED_MAX: usize = 64;
-    /// The number of domains that are listed.
+    /// The number of listed domains.
     pub(crate) const DOMAINS_LISTED_MAX: usize = 10;
-    /// For how many members of a pod group the closest nodes are listed.
+    /// The number of members of a pod group with listed closest nodes.
     pub(crate) const MEMBERS_EXAMINED_MAX: usize = 3;
-    /// The number of members that are listed.
+    /// The number of listed members.
     pub(crate) const MEMBERS_LISTED_MAX: usize = 50;
-    /// The number of groups below a group that are listed.
+    /// The number of listed groups below a group.
     pub(crate) const CHILDREN_LISTED_MAX: usize = 50;
 }
 
-/// The plugin that decides whether enough members are known: the answer states this by itself.
+/// The plugin that requires enough members. The answer states this requirement separately.
 const GANG_PLUGIN: &str = "GangScheduling";
 
 /// The explanation of the group. A trial in the snapshot is reverted.
@@ -133,7 +133,7 @@ fn place(
     };
     answer.remedies = case.remedies(snapshot, &mut budget, &mut answer.notes);
     notes(snapshot, waiting, answer);
-    // An answer that is cut off must not look complete.
+    // A truncated answer must not look complete.
     if findings.is_cut || budget == 0 {
         let text = "the group and the cluster are so large that not all members, nodes and changes were tried";
         answer.notes.push(text.to_owned());
@@ -158,7 +158,7 @@ fn notes(snapshot: &Snapshot, waiting: &[WaitingMember], answer: &mut GroupAnswe
     }
 }
 
-/// The members that wait, in the order in which they are tried.
+/// The waiting members, in the order of their attempts.
 fn waiting(facts: &GroupFacts) -> Vec<WaitingMember> {
     let waiting = facts.members.iter().filter(|m| !m.pod.is_assigned());
     let waiting = waiting.map(|member| WaitingMember {
@@ -328,7 +328,7 @@ fn pod_names(snapshot: &Snapshot, pods: &[PodRef]) -> Vec<PodName> {
     names.collect()
 }
 
-/// The results of the plugins that make room for groups.
+/// The results of the PodGroupPostFilter plugins.
 fn preemption(
     snapshot: &mut Snapshot,
     group: (&Arc<Profile>, &GroupKey),

@@ -84,36 +84,36 @@ pub use when::{WhenFacts, explain_when};
 
 /// The limits of one explanation.
 pub mod limits {
-    /// The number of nodes that are listed as the closest ones.
+    /// The number of listed closest nodes.
     pub const CLOSEST_MAX: usize = 5;
-    /// The number of remedies that are returned, the cheapest ones.
+    /// The number of returned remedies, the cheapest ones.
     pub const REMEDIES_MAX: usize = 8;
-    /// The number of single changes that are tried.
+    /// The number of tried single changes.
     pub const CHANGES_TRIED_MAX: usize = 64;
-    /// With how many first changes pairs are tried, if no single change is enough.
+    /// The number of first changes of pairs, if no single change is enough.
     pub const FIRST_CHANGES_MAX: usize = 16;
-    /// The number of second changes that are tried in all.
+    /// The total number of tried second changes.
     pub const PAIRS_TRIED_MAX: usize = 128;
-    /// After how many single changes preemption is tried.
+    /// The number of single changes after which preemption is tried.
     pub const PREEMPTIONS_TRIED_MAX: usize = 16;
-    /// With how many higher priorities preemption is tried.
+    /// The number of higher priorities with which preemption is tried.
     pub const PRIORITIES_TRIED_MAX: usize = 4;
-    /// The number of times that a node is filtered while changes are tried.
+    /// The total number of node filterings while changes are tried.
     pub const FILTER_RUNS_MAX: usize = 100_000;
-    /// On how many nodes deletions of pods are tried.
+    /// The number of nodes on which deletions of pods are tried.
     pub const NODES_WITH_DELETIONS_MAX: usize = 8;
-    /// The number of devices that are looked at for the devices that a pod requests.
+    /// The number of examined devices per explanation of a pod.
     pub const DEVICE_STEPS_MAX: u64 = 5_000_000;
-    /// The number of nodes that are named per reason.
+    /// The number of example nodes per reason.
     pub const EXAMPLES_MAX: usize = 5;
-    /// The number of nodes that a table of scores lists.
+    /// The number of nodes in a table of scores.
     pub const SCORED_NODES_MAX: usize = 5;
-    /// For how many kinds of waiting pods a node is examined.
+    /// The number of kinds of waiting pods for which a node is examined.
     pub const KINDS_MAX: usize = 100;
-    /// The number of groups of waiting pods that are listed.
+    /// The number of listed groups of waiting pods.
     pub const GROUPS_MAX: usize = 50;
-    /// The number of devices of a node that are listed.
+    /// The number of listed devices of a node.
     pub const DEVICES_LISTED_MAX: usize = 200;
-    /// The number of pods of a node that are listed.
+    /// The number of listed pods of a node.
     pub const PODS_LISTED_MAX: usize = 200;
 }

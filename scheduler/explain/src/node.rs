@@ -17,10 +17,10 @@ use berth_framework::{NodeView, PodInfo, Slot, Status, quantity};
 use berth_scheduler::profile::Profile;
 use std::sync::Arc;
 
-/// The number of kinds of waiting pods that are listed as fitting, and as not fitting.
+/// The number of listed kinds of waiting pods, for fitting and for not fitting kinds each.
 const KINDS_LISTED_MAX: usize = 10;
 
-/// Explains a node; `None` when there is no such node.
+/// Explains a node; `None` if there is no such node.
 pub fn explain_node(snapshot: &mut Snapshot, queue: &QueueFacts, name: &str) -> Option<NodeAnswer> {
     let view = snapshot.cluster.nodes.node(name)?;
     let slot = view.slot();
@@ -111,7 +111,7 @@ fn pods(snapshot: &Snapshot, view: NodeView<'_>) -> Vec<PodOnNode> {
     let listed = infos.into_iter().take(PODS_LISTED_MAX);
     listed
         .map(|info| {
-            // The stored pod has its latest state; the table has the pod as it is counted.
+            // The stored pod has its latest state, while the table has the pod as counted.
             let known = snapshot.cluster.pods.get(info.pod.uid());
             let pod: &Pod = known.unwrap_or(&info.pod);
             let requests = &info.requests;
@@ -179,14 +179,14 @@ fn kinds(snapshot: &mut Snapshot, slot: Slot, queue: &QueueFacts, answer: &mut N
         );
         answer.notes.push(text);
     }
-    // The kinds that lack the least are the most useful ones.
+    // The kinds with the fewest lacks are the most useful ones.
     lacking.sort_by_key(|kind| kind.lacks.len());
     lacking.truncate(KINDS_LISTED_MAX);
     answer.closest_to = lacking;
     answer.fits.truncate(KINDS_LISTED_MAX);
 }
 
-/// The things that the node lacks for a pod; none if the pod fits.
+/// The lacks of the node for a pod; none if the pod fits.
 fn lacks(
     snapshot: &mut Snapshot,
     profile: &Profile,

@@ -7,7 +7,7 @@ use berth_framework::cluster::GroupKey;
 use berth_framework::{Cluster, PodInfo};
 use std::sync::Arc;
 
-/// Edits that were made in a snapshot, to be reverted in the opposite order.
+/// Edits made in a snapshot, to be reverted in reverse order.
 enum Undo {
     SetNode(Arc<Node>),
     RemoveNode(Str),
@@ -16,7 +16,7 @@ enum Undo {
     Unset(Object),
 }
 
-/// Runs `then` in a snapshot that is changed, for the pod with the change, and reverts the change.
+/// Runs `then` with the edits in the snapshot and for the changed pod, and reverts the edits.
 pub(crate) fn with_edits<R>(
     snapshot: &mut Snapshot,
     pod: &Arc<PodInfo>,
@@ -25,7 +25,7 @@ pub(crate) fn with_edits<R>(
 ) -> R {
     let mut undo = Vec::new();
     let mut changed = pod.clone();
-    // A pod that was admitted in a trial would keep its room.
+    // The quotas are saved, because a pod that is admitted in the trial would keep its admission.
     let namespaces = edits.iter().filter_map(Edit::namespace_of_quotas);
     let quotas = snapshot.cluster.quotas().saved(namespaces);
     for edit in edits {
@@ -84,7 +84,7 @@ pub(crate) fn with_edits<R>(
 }
 
 impl Edit {
-    /// The namespace in which pods may be admitted by quotas after the edit; none for nodes and volumes.
+    /// The namespace whose quotas may admit pods after the edit; none for nodes and volumes.
     fn namespace_of_quotas(&self) -> Option<&Str> {
         match self {
             Self::Delete(pod) => Some(pod.namespace()),
@@ -99,7 +99,7 @@ impl Edit {
     }
 }
 
-/// The object of the same kind and name, of the kinds that changes set.
+/// The object of the same kind and name, for kinds that changes set.
 fn stored(cluster: &Cluster, object: &Object) -> Option<Object> {
     let meta = object.metadata();
     // Only kinds that changes set have a former object.

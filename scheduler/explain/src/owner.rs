@@ -1,10 +1,10 @@
-//! The owner under which waiting pods are summed up.
+//! The owner by which waiting pods are grouped.
 
 use berth_api::{Pod, Str};
 use berth_framework::Cluster;
 
-/// Kind and name of the pod group of a pod, otherwise of its controller. The owner of the pods of a ReplicaSet is the
-/// controller of the ReplicaSet, such as a Deployment, because a new version of the pods has a new ReplicaSet.
+/// Kind and name of the pod group of a pod, otherwise of its controller. For a pod of a ReplicaSet, it is the
+/// controller of the ReplicaSet, such as a Deployment, because each revision of the pods has its own ReplicaSet.
 pub fn owner_of(cluster: &Cluster, pod: &Pod) -> Option<(Str, Str)> {
     if let Some(group) = pod.pod_group_name() {
         return Some((Str::new("PodGroup"), group.clone()));

@@ -1,8 +1,8 @@
-//! Pods that are placed one by one on a copy of the cluster, with nodes that do not exist yet: whether a new node would
-//! help, judged by the filters of the pod's profile.
+//! Pods that are placed in sequence on a copy of the cluster, with nodes that do not exist yet: the filters of the
+//! pod's profile decide whether a new node would help.
 //!
-//! As in a cluster autoscaler, a placed pod takes its room and its devices from the following ones, and nodes are not scored.
-//! A pod preempts no other pod.
+//! As in a cluster autoscaler, a placed pod uses its resources and devices for all following pods, and nodes are not
+//! scored. There is no preemption.
 
 use crate::examine::is_possible;
 use crate::snapshot::Snapshot;
@@ -29,12 +29,12 @@ impl Packing {
         self.0.renew(scheduler, now);
     }
 
-    /// The nodes of the copy, one of each zone in turn.
+    /// The nodes of the copy, alternating between the zones.
     pub fn nodes(&mut self) -> Arc<[Slot]> {
         self.0.cluster.nodes.in_order()
     }
 
-    /// Adds a node with the pods that it has from the beginning.
+    /// Adds a node with its initial pods.
     pub fn add_node(
         &mut self,
         node: Arc<Node>,
@@ -68,8 +68,8 @@ impl Packing {
         self.0.cluster.unset(object);
     }
 
-    /// Places pods alike, each on the first of these nodes that all filters accept, until one fits nowhere. Returns the number
-    /// of placed pods.
+    /// Places equal pods, each on the first of these nodes that all filters accept, until one fits nowhere. Returns the
+    /// number of placed pods.
     pub fn place(&mut self, pods: &[Arc<PodInfo>], nodes: &[Slot]) -> usize {
         let Some(first) = pods.first() else {
             return 0;
@@ -100,7 +100,7 @@ impl Packing {
                             break;
                         }
                     }
-                    // A spread constraint may admit nodes again that have rejected an earlier pod.
+                    // After a placement, a spread constraint may admit nodes that have rejected an earlier pod.
                     None if from > 0 && placed.len() > placed_before => {
                         (from, placed_before) = (0, placed.len());
                     }
@@ -139,7 +139,8 @@ fn reserve(evaluator: &mut Evaluator<'_>, pod: &Arc<PodInfo>, node: Slot) -> Opt
             break;
         }
     }
-    // A plugin may keep its own account of reservations: the reserved part is in the copy of the cluster from now on.
+    // A plugin may keep its own record of reservations, but the copy of the cluster contains the reservation from now
+    // on.
     for member in &evaluator.profile.reserve {
         let cx = &mut StageContext {
             now: evaluator.now,

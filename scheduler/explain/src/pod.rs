@@ -201,7 +201,7 @@ fn call(view: &CallView) -> Call {
     }
 }
 
-/// The names of actions; all updates are one.
+/// The names of actions; all updates have the same name.
 fn actions(action: ActionType) -> Vec<&'static str> {
     let is_update = action.contains(ActionType::UPDATE);
     let bits = action.bits();
@@ -211,7 +211,7 @@ fn actions(action: ActionType) -> Vec<&'static str> {
     names
 }
 
-/// The events that the plugins which rejected the pod ask for.
+/// The events for which the rejecting plugins registered.
 fn woken_by(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<WakeUp> {
     let Some((place, info)) = &facts.queued else {
         return Vec::new();
@@ -289,8 +289,8 @@ fn gates(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Gate> 
     gates
 }
 
-/// The reasons for which a member of a group waits: its own gates, the nodes that reject it, and the explanation of
-/// its group. No change frees the pod alone, so none is tried for it.
+/// The reasons why a member of a group waits: its own gates, the nodes that reject it, and the explanation of its
+/// group. No change is tried for it, because none lets a member be scheduled alone.
 fn explain_member(
     snapshot: &mut Snapshot,
     (facts, group): (&PodFacts, &GroupFacts),
@@ -305,7 +305,7 @@ fn explain_member(
     answer.group = Some(explain_group(snapshot, group));
 }
 
-/// The reasons for which a pod waits, and the changes that would free it.
+/// The reasons why a pod waits, and its remedies.
 fn explain_waiting(
     snapshot: &mut Snapshot,
     facts: &PodFacts,
@@ -384,7 +384,7 @@ fn explain_waiting(
     }
 }
 
-/// The event for which a pod that preempts others waits.
+/// The event for which a preemptor waits.
 fn awaited(answer: &PodAnswer) -> Option<String> {
     let nomination = answer.nomination.as_ref()?;
     let (pod, others) = nomination.awaited.split_first()?;

@@ -40,7 +40,7 @@ pub(crate) fn violated_budgets(snapshot: &Snapshot, pod: &Pod) -> Vec<String> {
     names
 }
 
-/// The nomination of the pod, and the victims on its node that are terminating.
+/// The nomination of the pod, and the terminating victims on its node.
 pub(crate) fn nomination(snapshot: &Snapshot, facts: &PodFacts) -> Option<Nomination> {
     let node: &Str = facts.nominated_node.as_ref()?;
     let priority = facts.pod.priority();

@@ -24,11 +24,11 @@ pub enum Preempted {
 }
 
 impl Snapshot {
-    /// The cluster before these pods were evicted or deleted: each is on its node, as it was.
+    /// Restores the cluster before these pods were evicted or deleted: each pod is on its former node.
     pub fn restore(&mut self, pods: &[Arc<Pod>]) {
         for pod in pods {
             let node = &pod.spec.node_name;
-            // A pod that was deleted is on no node.
+            // A deleted pod is on no node.
             let _ = self.cluster.nodes.remove_pod(node, pod.uid());
             let footprint = self.cluster.footprint;
             let info = Arc::new(PodInfo::counting(pod.clone(), footprint));

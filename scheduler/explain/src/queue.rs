@@ -13,7 +13,7 @@ use berth_scheduler::{DECISIONS_MAX, Scheduler};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Over how long the rate of decisions is computed.
+/// The period of the rate of decisions.
 const RATE_OVER: Duration = Duration::from_secs(60);
 
 /// The key of equal waiting pods.
@@ -25,7 +25,7 @@ struct GroupKey {
     namespace: Str,
     /// Kind and name of the pod group, otherwise of the controller.
     owner: Option<(Str, Str)>,
-    /// The devices that each pod requests.
+    /// The requested devices of each pod.
     requests: String,
 }
 
@@ -60,8 +60,8 @@ pub(crate) struct WaitingGroup {
     message: String,
 }
 
-/// The number of pods that were given a node in the last minute, for each second; and whether there were more than are
-/// kept, so that the number is that of less than a minute.
+/// The rate of placed pods during the last minute, per second, and whether the record was full, so that the rate covers
+/// less than a minute.
 pub fn placed_per_second(scheduler: &Scheduler, now: Time) -> (f64, bool) {
     let over = i64::try_from(RATE_OVER.as_nanos()).unwrap_or(i64::MAX);
     let from = Time::from_nanos(now.as_nanos().saturating_sub(over));
@@ -71,7 +71,7 @@ pub fn placed_per_second(scheduler: &Scheduler, now: Time) -> (f64, bool) {
     (rate, placed == DECISIONS_MAX)
 }
 
-/// The facts of a scheduler about its queue. The cost of taking it grows with the number of waiting pods.
+/// The facts of a scheduler about its queue. The cost grows with the number of waiting pods.
 #[derive(Debug, Clone)]
 pub struct QueueFacts {
     now: Time,
@@ -86,7 +86,7 @@ pub struct QueueFacts {
     flush_rescues: u64,
 }
 
-/// The reason for which a gated pod waits: its gates, or the message of the PreEnqueue plugin. Empty for other pods.
+/// The reason why a gated pod waits: its gates, or the message of the PreEnqueue plugin. Empty for other pods.
 pub fn gate_text(info: &QueuedPodInfo) -> String {
     if !info.is_gated() {
         return String::new();

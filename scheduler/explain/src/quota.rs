@@ -13,7 +13,7 @@ use berth_framework::{Cluster, PodInfo};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// The number of times that a limit is raised to find out how much is enough.
+/// The number of times that a limit is raised to find a sufficient one.
 const RAISES_MAX: usize = 10;
 /// The number of pods whose end is tried.
 const ENDS_MAX: usize = 16;
@@ -98,7 +98,7 @@ pub fn quota_lines(cluster: &Cluster, now: Time) -> Vec<QuotaLine> {
     lines.collect()
 }
 
-/// The changes that may let quotas admit a pod. Whether the pod fits on a node then is not known.
+/// The changes that may let quotas admit a pod. They do not consider whether the pod then fits on a node.
 pub(crate) fn changes(snapshot: &mut Snapshot, pod: &Arc<PodInfo>) -> Vec<TriedChange> {
     let obstacle = snapshot.cluster.quotas().obstacle(&pod.pod);
     let Some(obstacle) = obstacle.filter(|obstacle| obstacle.out.is_none()) else {
@@ -109,7 +109,7 @@ pub(crate) fn changes(snapshot: &mut Snapshot, pod: &Arc<PodInfo>) -> Vec<TriedC
     changes
 }
 
-/// The amount of a limit that is missing: for the pod, or for the first entry in line if the pod only waits for its turn.
+/// The missing amount of a limit: for the pod, or for the first entry in line if the pod only waits for its turn.
 fn missing(cluster: &Cluster, pod: &Pod) -> Result<(), Option<Box<(Str, QuotaLack)>>> {
     let quotas = cluster.quotas();
     let Some(obstacle) = quotas.obstacle(pod) else {
@@ -123,7 +123,7 @@ fn missing(cluster: &Cluster, pod: &Pod) -> Result<(), Option<Box<(Str, QuotaLac
     Err(obstacle.and_then(|obstacle| Some(Box::new((obstacle.quota, obstacle.lack?)))))
 }
 
-/// By how much limits have to be raised until the pod is admitted: for the pod, and for those before it.
+/// The necessary raises of limits for the admission of the pod: for the pod itself, and for the pods ahead of it.
 fn raise(snapshot: &mut Snapshot, pod: &Arc<PodInfo>) -> Option<TriedChange> {
     let mut raises: Vec<QuotaRaise> = Vec::new();
     for _ in 0..RAISES_MAX {
@@ -180,7 +180,7 @@ fn add(
     Some(())
 }
 
-/// The quotas whose pods take the room that is missing: the quota itself, or all of its cohort.
+/// The quotas whose pods use the missing amount: the quota itself, or all quotas of its cohort.
 fn holders(quotas: &Quotas, namespace: &Str, obstacle: &QuotaObstacle) -> Vec<(Str, Str)> {
     let cohort = match obstacle.lack.as_ref().map(|lack| &lack.of) {
         Some(LackOf::Cohort(cohort)) => cohort,
@@ -194,7 +194,7 @@ fn holders(quotas: &Quotas, namespace: &Str, obstacle: &QuotaObstacle) -> Vec<(S
     of_cohort.collect()
 }
 
-/// The pods whose end makes room: each alone, or as few of them as possible together.
+/// The pods whose end makes room: each alone, or the smallest set of them.
 fn ends(snapshot: &mut Snapshot, pod: &Arc<PodInfo>, obstacle: &QuotaObstacle) -> Vec<TriedChange> {
     let quotas = snapshot.cluster.quotas();
     let holders = holders(quotas, pod.pod.namespace(), obstacle);
@@ -231,7 +231,7 @@ fn ends(snapshot: &mut Snapshot, pod: &Arc<PodInfo>, obstacle: &QuotaObstacle) -
     if !is_enough(&refs) {
         return Vec::new();
     }
-    // Those of the highest priority are left out first.
+    // Pods of the highest priority are removed from the set first.
     let mut needed = refs;
     for at in (0..needed.len()).rev() {
         let left_out = needed.remove(at);

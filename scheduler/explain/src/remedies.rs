@@ -38,11 +38,11 @@ pub(crate) struct Remedies<'a> {
     all_nodes: Vec<Slot>,
     /// Whether any change on one node can change the answer of another node.
     is_about_all: bool,
-    /// The changes that are made already in the snapshot and the pod.
+    /// The changes already made in the snapshot and the pod.
     made: Vec<TriedChange>,
     /// Whether a new node may help. It cannot if the first change is about another node.
     may_add_node: bool,
-    /// The number of times that a node was filtered.
+    /// The number of node filterings.
     runs: usize,
     tried: usize,
     tried_max: usize,
@@ -58,7 +58,7 @@ pub(crate) struct FoundRemedies {
     pub(crate) notes: Vec<String>,
 }
 
-/// Returns whether any change on one node can change the answer of another one.
+/// Returns whether any change on one node can change the answer of another node.
 fn looks_at_other_nodes(pod: &PodInfo) -> bool {
     let spec = &pod.pod.spec;
     !spec.topology_spread_constraints.is_empty()
@@ -67,7 +67,7 @@ fn looks_at_other_nodes(pod: &PodInfo) -> bool {
         || !spec.resource_claims.is_empty()
 }
 
-/// Returns whether a change on one node can change the answer of another one through the anti-affinity of pods on
+/// Returns whether a change on one node can change the answer of another node through the anti-affinity of pods on
 /// nodes.
 fn changes_anti_affinity(snapshot: &Snapshot, change: &TriedChange) -> bool {
     let cluster = &snapshot.cluster;
@@ -133,7 +133,7 @@ pub(crate) fn without_gates(pod: &PodInfo) -> Option<TriedChange> {
     })
 }
 
-/// A remedy of changes after which the pod fits on these nodes.
+/// A remedy whose changes let the pod fit on these nodes.
 pub(crate) fn remedy(changes: Vec<TriedChange>, nodes: &[String]) -> Remedy {
     let texts: Vec<String> = changes.iter().map(TriedChange::text).collect();
     let mut text = texts.join(", and ");
@@ -195,7 +195,7 @@ impl Remedies<'_> {
         }
     }
 
-    /// Makes changes that are not enough, and tries further ones.
+    /// Makes insufficient changes, and tries further changes after them.
     fn pairs(
         &mut self,
         snapshot: &mut Snapshot,
@@ -308,8 +308,8 @@ impl Remedies<'_> {
         }
     }
 
-    /// The pods of one node that would have to be deleted: one, if one is enough; otherwise as few as possible, those
-    /// of the lowest priority. Only pods of no higher priority and of other controllers.
+    /// The pods of one node to delete: a single pod if one is enough; otherwise the smallest set, of the lowest
+    /// priority. Only pods of no higher priority and of other controllers.
     fn try_deletions(&mut self, snapshot: &mut Snapshot, pod: &Arc<PodInfo>, closest: &[Distance]) {
         let resolvable = closest.iter().filter(|distance| {
             let mut lacks = distance.lacks.iter();
@@ -376,7 +376,7 @@ impl Remedies<'_> {
                 .iter()
                 .filter(|other| other.cost == remedy.cost)
                 .count();
-            // Other remedies of one kind add little.
+            // More remedies of the same kind add little information.
             if same_kind < 3 && kept.len() < REMEDIES_MAX {
                 kept.push(remedy);
             }
@@ -407,7 +407,7 @@ fn size(remedy: &Remedy) -> i64 {
     sizes.sum()
 }
 
-/// The pods of a node that have to be deleted for the pod to fit.
+/// The pods of a node to delete so that the pod fits.
 fn deletions(
     dry_run: &mut dyn DryRun,
     pod: &PodInfo,
@@ -422,7 +422,7 @@ fn deletions(
         .pods()
         .iter()
         .filter(|info| info.pod.priority() <= priority && !info.pod.is_terminating())
-        // The controller of the pod would create another one, which waits in place of the pod.
+        // The controller of the pod would create a replacement, which waits instead of the pod.
         .filter(|info| owner_of_pod.is_none() || owner(info) != owner_of_pod)
         .cloned()
         .collect();
@@ -443,7 +443,7 @@ fn deletions(
     if victims.len() < 2 || !fits_without(dry_run, node, &victims, runs) {
         return None;
     }
-    // The most important ones stay if the pod fits all the same.
+    // Pods of the highest priority are kept if the pod fits with them.
     let mut deleted = victims;
     let mut at = deleted.len();
     while at > 0 && *runs < FILTER_RUNS_MAX {

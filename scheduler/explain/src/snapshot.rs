@@ -1,4 +1,4 @@
-//! A copy of the cluster, to be examined and changed.
+//! A copy of the cluster, for examination and trial changes.
 
 use crate::facts::{GroupFacts, PodFacts};
 use berth_api::Time;
@@ -15,7 +15,7 @@ use berth_scheduler::profile::{Profile, Profiles};
 use berth_scheduler::queue::Nominator;
 use std::sync::Arc;
 
-/// The cluster as a scheduler knows it at one time. It shares the objects with the scheduler and nothing else.
+/// The cluster of a scheduler at one time. It shares only the objects with the scheduler.
 #[derive(Debug)]
 pub struct Snapshot {
     pub(crate) cluster: Cluster,
@@ -32,8 +32,8 @@ pub struct Snapshot {
 impl Snapshot {
     /// Copies the cluster of a scheduler. The cost grows with the number of pods and nodes: a few references for each.
     ///
-    /// A copy should end on the thread that made it, by [`Snapshot::renew`] or by being dropped there: allocators that
-    /// keep memory by thread make both threads wait for each other otherwise.
+    /// Drop a copy, or replace it with [`Snapshot::renew`], on the thread that made it: allocators that keep memory by
+    /// thread otherwise make both threads wait for each other.
     pub fn take(scheduler: &Scheduler, now: Time) -> Self {
         Self {
             log_end: scheduler.cache().cluster().nodes.log().end(),
@@ -58,8 +58,7 @@ impl Snapshot {
         self.log_end = known.nodes.log().end();
     }
 
-    /// Returns whether the copy is recent enough for an answer about the pod: it contains the decision, if there was
-    /// one.
+    /// Returns whether the copy is recent enough for an answer about the pod: it contains the pod's decision, if any.
     pub fn is_enough_for(&self, facts: &PodFacts) -> bool {
         let decision = facts.decision.as_ref();
         let group = facts.group.as_ref();
@@ -98,7 +97,7 @@ impl Snapshot {
         }
     }
 
-    /// Runs an evaluator for a pod, which begins without anything computed.
+    /// Runs a new evaluator for a pod.
     pub(crate) fn evaluate<R>(
         &mut self,
         profile: &Profile,
@@ -118,8 +117,8 @@ impl Snapshot {
         })
     }
 
-    /// Runs PostFilter for a pod as the scheduling cycle does, and carries nothing out. Returns the answers of the
-    /// plugins with the preemptions that they ask for.
+    /// Runs PostFilter for a pod as in the scheduling cycle, without effects. Returns the answers of the plugins with
+    /// the requested preemptions.
     pub(crate) fn post_filter(
         &mut self,
         profile: &Profile,

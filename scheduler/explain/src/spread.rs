@@ -21,7 +21,7 @@ use berth_framework::Cluster;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The labels by which controllers tell revisions of their pods apart.
+/// The labels with which controllers mark the revision of their pods.
 const REVISION_LABELS: [&str; 2] = ["pod-template-hash", "controller-revision-hash"];
 
 /// The pods of a workload in a domain.
@@ -59,7 +59,7 @@ pub struct WorkloadSpread {
 }
 
 impl WorkloadSpread {
-    /// Returns whether the workload is beyond its allowed skew after the rollout.
+    /// Returns whether the workload exceeds its allowed skew after the rollout.
     pub fn is_exceeded(&self) -> bool {
         self.skew_after > self.max_skew
     }
@@ -69,11 +69,11 @@ impl WorkloadSpread {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SpreadAnswer {
-    /// The workloads with topology spread constraints, those beyond their allowed skew first.
+    /// The workloads with topology spread constraints, the workloads beyond their allowed skew first.
     pub workloads: Vec<WorkloadSpread>,
 }
 
-/// Returns whether a pod with a node has topology spread constraints: without one, no workload has a spread.
+/// Returns whether any pod with a node has topology spread constraints: otherwise no workload has a spread.
 pub fn has_constraints(cluster: &Cluster) -> bool {
     cluster.nodes.totals().with_spread_constraints() > 0
 }
@@ -85,8 +85,8 @@ pub fn explain_spread(snapshot: &Snapshot) -> SpreadAnswer {
     }
 }
 
-/// The spreads of all workloads with constraints, those beyond their allowed skew first; of these, those with the fewest
-/// pods to delete.
+/// The spreads of all workloads with constraints. Workloads beyond their allowed skew are first, ordered by the number
+/// of pods to delete.
 pub fn spreads(cluster: &Cluster) -> Vec<WorkloadSpread> {
     let mut workloads: BTreeMap<(Str, Str, Str), Vec<&Pod>> = BTreeMap::new();
     for view in cluster.nodes.iter() {
@@ -115,7 +115,7 @@ pub fn spreads(cluster: &Cluster) -> Vec<WorkloadSpread> {
     all
 }
 
-/// Orders pods by the time of their creation; for equal times by name, so that the order is always the same.
+/// Orders pods by creation time, then by name, so that the order is deterministic.
 fn age_key<'a>(pod: &&'a Pod) -> (Option<berth_api::Time>, &'a Str) {
     (pod.metadata.creation_timestamp, pod.name())
 }
@@ -141,7 +141,7 @@ fn spread_of(
     let inclusion = Inclusion::of(newest, constraint);
     let own: BTreeSet<&Str> = pods.iter().map(|pod| pod.uid()).collect();
     let mut domains: BTreeMap<&Str, DomainPods> = BTreeMap::new();
-    // The pods of the workload that stay, by domain.
+    // The remaining pods of the workload, by domain.
     let mut staying: BTreeMap<&Str, Vec<&Pod>> = BTreeMap::new();
     for view in cluster.nodes.iter() {
         let Some(domain) = view.labels().get_str(&constraint.topology_key) else {
@@ -253,8 +253,8 @@ fn skew(pods: &[usize], has_too_few_domains: bool) -> usize {
     most - fewest
 }
 
-/// The pods to delete, if each is created again in the domain with the fewest pods. The newest pod of the fullest domain is
-/// the first, because it has done the least work.
+/// The pods to delete if each replacement is placed in the domain with the fewest pods. The first one is the newest pod
+/// of the fullest domain, because it has done the least work.
 fn surplus(
     domains: &BTreeMap<&Str, DomainPods>,
     mut staying: BTreeMap<&Str, Vec<&Pod>>,
@@ -409,9 +409,9 @@ mod tests {
         let counts: Vec<(usize, usize)> = spread.domains.iter().map(|d| (d.now, d.after)).collect();
         assert_eq!(counts, [(2, 2), (2, 1), (2, 0)]);
         assert!(spread.is_exceeded() && spread.is_required);
-        // One pod is enough, the newest one of the fullest zone.
+        // One pod is enough: the newest one of the fullest zone.
         assert_eq!(spread.surplus, ["default/new-2"]);
-        // Pods of the same revision alone count anyway if the constraint says so.
+        // With this constraint, only pods of the same revision count, also during the rollout.
         let keys = constraint(json!({"matchLabelKeys": ["pod-template-hash"]}));
         let spread = one(&cluster(&zones(&["a", "b", "c"]), &pods, keys));
         assert_eq!((spread.skew, spread.skew_after), (2, 2));
@@ -456,13 +456,13 @@ mod tests {
         for (more, expected) in [
             (json!({}), 2),
             (json!({"nodeTaintsPolicy": "Honor"}), 1),
-            // The two domains are fewer than required, so a domain without pods counts.
+            // There are two domains, fewer than the required three, so a domain without pods counts.
             (json!({"nodeTaintsPolicy": "Honor", "minDomains": 3}), 2),
         ] {
             let spread = one(&cluster(&nodes, &pods, constraint(more.clone())));
             assert_eq!(spread.skew_after, expected, "{more}");
         }
-        // A constraint that does not select the pods themselves says nothing about their spread.
+        // A constraint that does not select the pods themselves does not define their spread.
         let other = constraint(json!({"labelSelector": {"matchLabels": {"app": "other"}}}));
         assert!(spreads(&cluster(&nodes, &pods, other)).is_empty());
     }

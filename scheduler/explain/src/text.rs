@@ -9,7 +9,7 @@ use crate::words::ago;
 use berth_framework::quantity;
 use std::fmt::Write as _;
 
-/// The longest message that a table shows, in characters.
+/// The maximum length of a message in a table, in characters.
 const MESSAGE_CHARS_MAX: usize = 100;
 
 /// Appends a line; writing to a string cannot fail.
@@ -26,15 +26,15 @@ mod when;
 pub use group::group;
 pub use when::when;
 
-/// An amount of a resource in the unit of the answers, as Kubernetes writes it.
+/// An amount of a resource in the unit of the answers, in the format of Kubernetes.
 pub fn amount(resource: &str, amount: i64) -> String {
     quantity::amount(resource, amount)
 }
 
-/// The number of pods of a workload that are listed.
+/// The number of listed pods of a workload.
 const SPREAD_PODS_MAX: usize = 10;
 
-/// Rows in columns that are as wide as their longest cell.
+/// Rows in columns with the width of their longest cell.
 fn table(rows: &[Vec<String>], indent: &str) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
@@ -264,7 +264,7 @@ fn gates(text: &mut String, answer: &PodAnswer) {
     }
 }
 
-/// The age of a gate against its usual age, and whether a component is left that removes it.
+/// The age of a gate compared with its usual age, and whether a component still removes it.
 fn usual(text: &mut String, gate: &Gate) {
     removals(text, gate);
     if let Some(lease) = &gate.expired_lease {

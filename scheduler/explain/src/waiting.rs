@@ -1,4 +1,4 @@
-//! Pods that wait, by code and owner: for metrics.
+//! Waiting pods by code and owner, for metrics.
 
 use crate::owner::owner_of;
 use berth_api::Time;
@@ -11,21 +11,21 @@ use std::collections::HashMap;
 /// The maximum number of rows. The pods of further rows are combined in one row for each code.
 const ROWS_MAX: usize = 200;
 
-/// Pods that wait for one reason and have one owner.
+/// Pods with the same reason and owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitingPods {
     /// The code.
     pub code: ReasonCode,
-    /// The resource that is short; empty for none.
+    /// The missing resource; empty for none.
     pub resource: String,
-    /// The namespace; empty for the row of the others.
+    /// The namespace; empty in the combined row.
     pub namespace: String,
     /// Kind and name of the pod group, otherwise of the controller, such as `Deployment/web`; empty for pods without
     /// either.
     pub owner: String,
     /// The number of pods.
     pub pods: usize,
-    /// For how long the oldest one waits, in seconds.
+    /// The longest wait of these pods, in seconds.
     pub oldest_seconds: f64,
 }
 

@@ -34,9 +34,9 @@ use berth_scheduler::{CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions}
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The average number of attempts for a pod before a run is given up. Preemption tries a pod a few times.
+/// The limit of a run: the average number of attempts per pod. Preemption tries a pod a few times.
 const ATTEMPTS_PER_POD_MAX: usize = 20;
-/// The time for which a run lasts at most, in virtual time: longer than any backoff.
+/// The maximum virtual duration of a run: longer than any backoff.
 const RUN_MAX: Duration = Duration::from_secs(15 * 60);
 /// Objects by kind, namespace and name.
 pub type CopiedObjects = BTreeMap<(Kind, String, String), Object>;
@@ -60,7 +60,7 @@ pub struct WhatIfWorld {
     attempts: usize,
 }
 
-/// The order in which a scheduler learns objects: pods last, because they name other objects.
+/// The order in which a scheduler receives objects: pods last, because they refer to other objects.
 fn place_of(object: &Object) -> u8 {
     match object.kind() {
         Kind::Pod => 2,
@@ -70,10 +70,10 @@ fn place_of(object: &Object) -> u8 {
 }
 
 impl WhatIfWorld {
-    /// A scheduler that knows these objects.
+    /// A scheduler with these objects.
     ///
     /// # Errors
-    /// When the profiles are wrong.
+    /// When the profiles are invalid.
     pub fn new(
         options: SchedulerOptions,
         registry: &Registry,
@@ -86,7 +86,7 @@ impl WhatIfWorld {
         Ok(Self::of(scheduler, sorted, now))
     }
 
-    /// A world over a new scheduler, which learns these objects. Pods arrive in the order of their creation.
+    /// A world with a new scheduler and these objects. Pods are added in the order of their creation.
     pub(crate) fn over(scheduler: Scheduler, objects: &[Object], now: Time) -> Self {
         let mut sorted = objects.to_vec();
         sorted.sort_by_cached_key(|object| {
@@ -131,7 +131,7 @@ impl WhatIfWorld {
         self.scheduler().cache().stored_by_name(namespace, name)
     }
 
-    /// The objects as they are now. Pods that have run to their end are left out.
+    /// The current objects, without pods that have run to completion.
     pub fn objects(&self) -> CopiedObjects {
         let objects = self.scheduler().cache().stored_objects();
         let keyed = objects.into_iter().map(|object| (key_of(&object), object));
@@ -148,12 +148,12 @@ impl WhatIfWorld {
         self.engine.now()
     }
 
-    /// Sets the virtual time if it is later than the present one.
+    /// Sets the virtual time if it is later than the current time.
     pub fn advance(&mut self, now: Time) {
         self.engine.advance(now);
     }
 
-    /// The node that a pod, `namespace/name`, was given.
+    /// The node of a pod, `namespace/name`.
     pub fn node_of(&self, pod: &str) -> Option<&str> {
         self.placed.get(pod).map(String::as_str)
     }
@@ -200,7 +200,7 @@ impl WhatIfWorld {
         }
     }
 
-    /// The pods that have not run to their end, in no particular order.
+    /// The pods that have not run to completion, in no particular order.
     fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.scheduler().cache().stored_pods()
     }
@@ -229,7 +229,7 @@ impl WhatIfWorld {
         }
     }
 
-    /// Returns whether a pod is one of this scheduler that has no node.
+    /// Returns whether a pod has no node and belongs to this scheduler.
     fn waits(&self, pod: &Pod) -> bool {
         !pod.is_assigned()
             && !pod.is_terminating()
@@ -254,7 +254,7 @@ impl WhatIfWorld {
         explanation.map_or_else(String::new, |e| e.message.clone())
     }
 
-    /// The pods of this scheduler that have no node.
+    /// The pods of this scheduler without a node.
     fn pending(&self) -> Vec<PendingPod> {
         let pending = self.pods().filter(|pod| self.waits(pod));
         let mut pending: Vec<&Arc<Pod>> = pending.collect();
@@ -266,8 +266,8 @@ impl WhatIfWorld {
         pending.collect()
     }
 
-    /// The events since the beginning. `before` is the cluster at that time, `displaced` are pods of nodes that were
-    /// deleted or drained: replacements that had no end yet get the present one.
+    /// The events since the beginning. `before` is the initial cluster, `displaced` are pods of deleted or drained
+    /// nodes: the current state of their replacements becomes their end, if they have none yet.
     pub fn report(&self, before: Usage, displaced: Vec<DisplacedPod>) -> WhatIfReport {
         let displaced = self.settle(displaced);
         let is_displaced: BTreeSet<&str> = displaced.iter().map(|pod| pod.pod.as_str()).collect();

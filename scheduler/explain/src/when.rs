@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 /// The percentiles of run times in the optimistic and the pessimistic play.
 const PERCENTILES: [usize; 2] = [10, 90];
-/// The number of run times with which the usual run time of a template is known.
+/// The minimum number of run times from which the usual run time of a template is known.
 pub(crate) const SAMPLES_MIN: usize = 3;
 /// The virtual time that is played.
 const HORIZON: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The number of ends of pods that are played.
+/// The maximum number of ends of pods in a play.
 const ENDS_MAX: usize = 1_000;
-/// The number of attempts to place a pod that are played.
+/// The maximum number of attempts to place a pod in a play.
 const ATTEMPTS_MAX: usize = 10_000;
 
 /// The facts of a scheduler from which the start of a pod is estimated.
@@ -42,7 +42,7 @@ impl WhenFacts {
         let cache = scheduler.cache();
         let stored = cache.stored_by_name(namespace, name)?;
         let pod = stored.clone();
-        // Of a pod that does not wait, nothing is played.
+        // There is no play for a pod that does not wait.
         let waits = !pod.is_assigned() && pod.spec.scheduling_gates.is_empty();
         Some(Self {
             objects: if waits {
@@ -67,8 +67,8 @@ enum KnownBy {
     Deadline,
 }
 
-/// The end of a pod that runs since `start`: by the run times of its template that are longer than it runs already, and at
-/// its deadline at the latest. `None` if there is neither.
+/// The end of a pod that runs since `start`: by the run times of its template that are longer than its run time so far,
+/// and no later than its deadline. `None` if it has neither.
 fn end_of(
     pod: &Pod,
     start: Time,
@@ -98,7 +98,7 @@ fn end_of(
     }
 }
 
-/// The value at a percentile of sorted ones, by nearest rank.
+/// The value at a percentile of sorted values, by nearest rank.
 fn at_percentile(sorted: &[Duration], percentile: usize) -> Option<Duration> {
     let rank = (sorted.len() * percentile).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
@@ -173,7 +173,7 @@ fn play(facts: &WhenFacts, percentile: usize) -> Option<Played> {
         world.advance(at);
         world.end(&pod);
         (ended, last) = (ended + 1, Some(pod));
-        // Pods that end at the same time make room together.
+        // Pods that end at the same time free their resources together.
         while let Some((_, pod)) = ends.first().filter(|(next, _)| *next <= at).cloned() {
             ends.pop_first();
             world.end(&pod);
@@ -182,7 +182,7 @@ fn play(facts: &WhenFacts, percentile: usize) -> Option<Played> {
     }
 }
 
-/// A pod on a node that has not ended, with its start.
+/// A running pod on a node, with its start.
 fn running_pod(object: &Object) -> Option<(&Arc<Pod>, Option<Time>)> {
     let pod = object.as_pod()?;
     (pod.is_assigned() && !pod.is_terminal()).then_some((pod, pod.status.start_time))
@@ -209,7 +209,7 @@ fn running_pods(facts: &WhenFacts) -> RunningPods {
     pods
 }
 
-/// The reason why nothing has to be played for a pod.
+/// The reason why no play is necessary for a pod.
 fn known_without_play(facts: &WhenFacts) -> Option<String> {
     let pod = &facts.pod;
     if pod.is_terminating() {
@@ -249,7 +249,7 @@ pub fn explain_when(facts: &WhenFacts) -> WhenAnswer {
         return answer;
     };
     let limits = [&optimistic, &pessimistic].map(|play| play.start.is_none() && play.is_cut);
-    // With shorter run times, another pod may get the room, so that the pod starts later.
+    // With shorter run times, another pod may get the resources, so that the pod starts later.
     let mut starts = [optimistic.start, pessimistic.start];
     if let [Some(first), Some(second)] = &starts
         && second.seconds < first.seconds
@@ -266,7 +266,7 @@ pub fn explain_when(facts: &WhenFacts) -> WhenAnswer {
         answer.unknown = Some(why_unknown(&answer.running, reason, limits[0] || limits[1]));
     }
     (answer.earliest, answer.latest) = match (earliest, latest) {
-        // It starts in the pessimistic play alone.
+        // It starts only in the pessimistic play.
         (None, Some(only)) => (Some(only), None),
         both => both,
     };

@@ -1,6 +1,6 @@
-//! Explanations of groups are true: the scheduler itself is the judge.
+//! Checks explanations of groups against the scheduler.
 //!
-//! Every failure names its seed; `BERTH_EXPLAIN_SEEDS` sets how many are run.
+//! Every failure prints its seed; `BERTH_EXPLAIN_SEEDS` sets the number of seeds.
 
 // A test reads its environment.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -248,7 +248,7 @@ fn random(rng: &mut Rng) -> Objects {
     objects
 }
 
-/// Each remedy, applied to the cluster, lets the group start, and a group that has started is shown so.
+/// Each remedy, applied to the cluster, lets the group start, and a started group is shown as started.
 #[test]
 fn every_remedy_lets_the_group_start() {
     let (mut pending, mut proposed) = (0, 0);
@@ -298,7 +298,7 @@ fn every_remedy_lets_the_group_start() {
             kinds.insert(format!("{:?}", remedy.change));
         }
     }
-    // A property over nothing proves nothing.
+    // Guards against a vacuous property.
     assert!(
         pending >= 40 && proposed >= 60,
         "{pending} pending, {proposed} proposed"

@@ -126,7 +126,7 @@ fn explanations_have_the_recorded_scores() {
         let id = case["id"].to_string();
         let mut table = explained(&case, &registry).unwrap_or_else(|e| panic!("{id}: {e}"));
         if !table.is_exact {
-            // The scheduler has bound a claim of the pod since, and the log of changes does not have volumes.
+            // The scheduler has bound a claim of the pod since, and the log of changes does not contain volumes.
             let spec = &case["pod"]["spec"];
             let has_claims = !spec["volumes"].is_null() || !spec["resourceClaims"].is_null();
             assert!(has_claims, "{id}");
@@ -136,7 +136,7 @@ fn explanations_have_the_recorded_scores() {
         compare(&case, &table).unwrap_or_else(|e| panic!("{id}: {e}"));
         compared += 1;
 
-        // A comparison that accepts other scores shows nothing.
+        // Guards against a vacuous comparison.
         if let Some(score) = table.nodes[0].scores.first_mut() {
             score.weighted += 1;
             assert!(compare(&case, &table).is_err(), "{id}");

@@ -111,7 +111,7 @@ fn a_pod_starts_when_the_usual_run_time_is_over() {
     }
 }
 
-/// Without run times, a deadline is known, and so is the end of a grace period; everything else is not.
+/// Without run times, only deadlines and ends of grace periods are known.
 #[test]
 fn deadlines_end_pods_and_other_ends_are_unknown() {
     type Change = fn(PodBuilder) -> PodBuilder;
@@ -155,7 +155,7 @@ fn deadlines_end_pods_and_other_ends_are_unknown() {
     }
 }
 
-/// Pods that precede it start first, and end after their own run times: at 100 s, the pod of higher priority starts, and
+/// Pods ahead of it start first, and end after their own run times: at 100 s, the pod of higher priority starts, and
 /// its deadline of 60 s ends it at 160 s.
 #[test]
 fn pods_that_precede_it_start_first() {

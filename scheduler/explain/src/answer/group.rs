@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 /// The place of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum GroupState {
-    /// Pods or groups name it, but it does not exist.
+    /// Pods or groups refer to it, but it does not exist.
     #[default]
     Missing,
-    /// An ancestor does not exist, or the ancestors form a circle.
+    /// An ancestor does not exist, or the ancestors form a cycle.
     Incomplete,
-    /// Fewer members are known than must be able to run.
+    /// Fewer members exist than must be able to run.
     WaitingForMembers,
     /// A member is gated: the group is not tried.
     Gated,
@@ -62,7 +62,7 @@ answers! {
         namespace: String,
         /// The name of the group.
         name: String,
-        /// The group without parent, if it is another one: the whole hierarchy is scheduled as one.
+        /// The root of its hierarchy, if it is another group: the whole hierarchy is scheduled as one.
         root: Option<String>,
         /// The priority.
         priority: i32,
@@ -74,19 +74,19 @@ answers! {
         policy: String,
         /// The number of members that must be able to run: pods, or children of a composite group.
         need: usize,
-        /// The number of members that are known.
+        /// The number of known members.
         known: usize,
-        /// The number of members that have a node; of a composite group, how many children have started.
+        /// The number of members with a node; for a composite group, the number of started children.
         scheduled: usize,
-        /// For how many further members there is room now, on the best domain if the group is restricted to one.
+        /// The number of further members that fit now, on the best domain if the group is restricted to one.
         places: Option<usize>,
-        /// Its place in the queue, and that of its whole hierarchy.
+        /// Its place in the queue, and the place of its whole hierarchy.
         queue: Option<QueuePlace>,
         /// Whether it was scheduled once, according to its status.
         condition: Option<GroupConditionView>,
-        /// The label in which all nodes of the group agree.
+        /// The label that must have the same value on all nodes of the group.
         topology_key: Option<String>,
-        /// The values of this label, the one with room for most members first.
+        /// The values of this label, the value with room for the most members first.
         domains: Vec<Domain>,
         /// The number of values.
         domain_count: usize,
@@ -122,7 +122,7 @@ answers! {
         name: String,
         /// The number of nodes.
         nodes: usize,
-        /// For how many waiting members there is room.
+        /// The number of waiting members that fit.
         places: usize,
     }
 
@@ -136,11 +136,11 @@ answers! {
         parent: String,
         /// The number of members that must be able to run.
         need: usize,
-        /// The number of members that are known.
+        /// The number of known members.
         known: usize,
-        /// The number of members that have a node.
+        /// The number of members with a node.
         scheduled: usize,
-        /// For how many further members there is room now, of a pod group.
+        /// The number of further members of a pod group that fit now.
         places: Option<usize>,
     }
 
@@ -154,11 +154,11 @@ answers! {
         state: PodState,
         /// The node that it has.
         node: Option<String>,
-        /// The node that it would get now, with the other members.
+        /// The node on which it fits now, with the other members.
         place: Option<String>,
         /// The scheduling gates and the PreEnqueue plugins that reject it.
         gates: Vec<String>,
-        /// The resources that the closest nodes lack for it when the other members are placed.
+        /// The resources that the closest nodes lack for it after the placement of the other members.
         closest: Vec<ClosestNode>,
     }
 
@@ -170,13 +170,13 @@ answers! {
         change: GroupChange,
         /// The new minimum, priority, or number of pods or nodes.
         value: Option<i64>,
-        /// The node whose labels, taints and resources new nodes have.
+        /// The model for new nodes: they have its labels, taints and resources.
         like: Option<String>,
-        /// The nodes or pods that are changed.
+        /// The changed nodes or pods.
         names: Vec<String>,
         /// The pods that preemption evicts after the change.
         victims: Vec<PodName>,
-        /// The key of the order: a small number is a change that disturbs little.
+        /// The sort key: a small number is a change with little disruption.
         cost: u32,
     }
 }

@@ -31,7 +31,7 @@ answers! {
         seconds: u64,
         /// The node.
         node: String,
-        /// The number of pods that end before.
+        /// The number of pods that end earlier.
         ended_pods: usize,
         /// The last of them, `namespace/name`.
         after: Option<String>,

@@ -1,4 +1,4 @@
-//! Changes after which a node may have the devices that are requested.
+//! Changes after which a node may have the requested devices.
 
 use crate::change::{PodRef, TriedChange};
 use crate::devices::needing;
@@ -62,7 +62,7 @@ fn of_request(shortage: &DeviceShortage) -> Vec<TriedChange> {
             value: value.to_string(),
         });
     let mut changes: Vec<TriedChange> = tolerated.collect();
-    // Selectors are named only if they exclude a device of the class.
+    // Selectors are proposed for removal only if they exclude a device of the class.
     if shortage.matching < shortage.exist {
         changes.push(TriedChange::RemoveDeviceSelectors {
             claim: claim.clone(),
@@ -80,7 +80,7 @@ fn of_request(shortage: &DeviceShortage) -> Vec<TriedChange> {
     changes
 }
 
-/// The constraints of the claims, one by one.
+/// The constraints of the claims, each as a separate change.
 fn constraints(cluster: &Cluster, pod: &PodInfo) -> Vec<TriedChange> {
     let claims = needing(cluster, &pod.pod);
     let changes = claims.iter().flat_map(|claim| {
@@ -94,8 +94,8 @@ fn constraints(cluster: &Cluster, pod: &PodInfo) -> Vec<TriedChange> {
     changes.collect()
 }
 
-/// The pods of the node that hold the missing devices: of no higher priority, and of other controllers; those of the
-/// lowest priority first.
+/// The pods of the node with the missing devices: of no higher priority, and of other controllers; the lowest priority
+/// first.
 fn deletion(
     pod: &PodInfo,
     node: NodeView<'_>,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// The label that names a node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The size of a claim that is created to see whether that helps, in bytes.
+/// The size of a claim that is created in a trial, in bytes.
 const CLAIM_BYTES: i64 = 1 << 30;
 
 /// A part of a change, as a watch of the cluster would report it.
@@ -34,7 +34,7 @@ pub enum Edit {
 }
 
 impl TriedChange {
-    /// The edits of the change in this cluster; `None` when it does not apply to it.
+    /// The edits of the change in this cluster; `None` if it does not apply.
     pub fn edits(&self, cluster: &Cluster, pod: &Pod) -> Option<Vec<Edit>> {
         let node = |name: &str| Some(Node::clone(cluster.nodes.node(name)?.node()));
         let set_node = |node: Node| vec![Edit::Set(Object::Node(Arc::new(node)))];
@@ -183,7 +183,7 @@ impl TriedChange {
         }
     }
 
-    /// Changes the pod; false when there is nothing to change.
+    /// Changes the pod. Returns false if there is nothing to change.
     fn edit_pod(&self, pod: &mut Pod) -> bool {
         let before = pod.spec.clone();
         match self {
@@ -243,7 +243,7 @@ impl TriedChange {
     }
 }
 
-/// The device request of a request, or of an alternative of one.
+/// The device request of a request or of an alternative.
 fn requested<'c>(claim: &'c mut DeviceClaim, name: &str) -> Option<&'c mut RequestedDevices> {
     let (request, alternative) = match name.split_once('/') {
         Some((request, alternative)) => (request, Some(alternative)),
@@ -259,7 +259,7 @@ fn requested<'c>(claim: &'c mut DeviceClaim, name: &str) -> Option<&'c mut Reque
     }
 }
 
-/// The claims whose devices are released because these pods alone use them.
+/// The claims whose devices are released with these pods, because no other pod uses them.
 fn released(cluster: &Cluster, pods: &[PodRef]) -> Vec<Edit> {
     let claims = cluster.devices().claims().iter();
     let released = claims.filter(|claim| {
@@ -350,7 +350,7 @@ fn request_less(pod: &mut Pod, less: &Less) {
         MEMORY | EPHEMERAL_STORAGE => Quantity::from_value(amount, QuantityFormat::BinarySI),
         _ => Quantity::from_value(amount, QuantityFormat::DecimalSI),
     };
-    // The request of the pod as a whole covers those of its containers.
+    // The pod-level request covers the requests of its containers.
     if let Some(resources) = &mut pod.spec.resources
         && let Some(before) = resources.requests.get(&name).map(in_unit)
     {
@@ -358,7 +358,7 @@ fn request_less(pod: &mut Pod, less: &Less) {
         resources.requests.set(name.clone(), after);
     }
     let mut left = less.amount;
-    // The greatest request is reduced first: it is the most likely one to be too large.
+    // The greatest request is reduced first: it is the most likely to be too large.
     loop {
         let containers = pod.spec.containers.iter_mut();
         let greatest = containers.max_by_key(|container| {
@@ -388,7 +388,7 @@ fn new_object(namespace: &Str, name: &str) -> ObjectMeta {
     }
 }
 
-/// A claim that is bound to a volume which every node can reach.
+/// A claim that is bound to a volume accessible from every node.
 fn created_claim(namespace: &Str, name: &str) -> Vec<Edit> {
     let mut claim = PersistentVolumeClaim {
         metadata: new_object(namespace, name),
@@ -404,7 +404,7 @@ fn created_claim(namespace: &Str, name: &str) -> Vec<Edit> {
     bound(claim)
 }
 
-/// A claim with a volume that it is bound to.
+/// A claim with a volume bound to it.
 fn bound(mut claim: PersistentVolumeClaim) -> Vec<Edit> {
     let mut volume = volume(&claim);
     let annotations = &mut claim.metadata.annotations;
@@ -423,7 +423,7 @@ fn bound(mut claim: PersistentVolumeClaim) -> Vec<Edit> {
     ]
 }
 
-/// A volume of the class, size and modes of a claim, which every node can reach.
+/// A volume of the class, size and modes of a claim, accessible from every node.
 fn volume(claim: &PersistentVolumeClaim) -> PersistentVolume {
     let mut capacity = berth_api::ResourceList::default();
     capacity.set(STORAGE.into(), claim.request().unwrap_or_default());

@@ -39,7 +39,7 @@ pub struct GroupFacts {
     pub(crate) root: Result<GroupKey, NoRoot>,
     /// The groups of the hierarchy, each before its children. Without a root, the groups from the requested one on.
     pub(crate) tree: Vec<GroupFact>,
-    /// The pods of the hierarchy, in the order in which they are tried.
+    /// The pods of the hierarchy, in the order of their attempts.
     pub(crate) members: Vec<MemberFact>,
     pub(crate) queued: Option<(QueuedIn, QueuedPodInfo)>,
     pub(crate) backoff_expiry: Option<Time>,
@@ -47,7 +47,7 @@ pub struct GroupFacts {
 }
 
 impl GroupFacts {
-    /// Takes the facts about a group; `None` when neither the group nor a pod of it is known.
+    /// Takes the facts about a group; `None` if neither the group nor a pod of it is known.
     pub fn take(
         scheduler: &Scheduler,
         kind: GroupKind,
@@ -120,7 +120,7 @@ impl GroupFacts {
         self.tree.iter().find(|group| group.key == *key)
     }
 
-    /// The groups that name this one as their parent.
+    /// The groups with this group as their parent.
     pub(crate) fn children<'a>(&'a self, key: &'a GroupKey) -> impl Iterator<Item = &'a GroupFact> {
         let children = self.tree.iter();
         children.filter(move |group| group.parent.as_ref() == Some(key))

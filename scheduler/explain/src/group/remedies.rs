@@ -18,10 +18,10 @@ use berth_scheduler::profile::Profile;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The numbers of new nodes that are tried until one is enough. Then the numbers between that and the one before are
-/// halved until the smallest is known.
+/// The numbers of new nodes that are tried until one is sufficient. A binary search between it and the previous one
+/// finds the smallest sufficient number.
 const NEW_NODES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Like how many nodes new ones are tried.
+/// The number of models for new nodes.
 const LIKE_MAX: usize = 3;
 /// The number of cordoned nodes that are tried alone.
 const CORDONED_ALONE_MAX: usize = 4;
@@ -33,7 +33,7 @@ const MINIMUMS_TRIED_MAX: usize = 4;
 const NEW_MEMBERS_MAX: usize = 256;
 /// The highest priority of a class that users may create.
 const PRIORITY_MAX: i32 = 1_000_000_000;
-/// The number of names that a text lists.
+/// The number of names in a text.
 const NAMES_MAX: usize = 5;
 
 /// A group whose members wait.
@@ -55,7 +55,7 @@ fn names(names: &[String]) -> String {
     }
 }
 
-/// The object of a group with another wanted behaviour.
+/// The object of a group with another spec.
 fn with_spec(
     snapshot: &Snapshot,
     key: &GroupKey,
@@ -92,7 +92,7 @@ impl GroupCase<'_> {
         let is_ready = snapshot.cluster.is_ready(root);
         let gated: Vec<&MemberFact> = self.facts.members.iter().filter(|m| is_gated(m)).collect();
         if !gated.is_empty() {
-            // Without its gates the group would start, so nothing else has to change.
+            // Without its gates the group would start, so no other change is necessary.
             if self.fits && is_ready {
                 found.push(without_gates(&gated))
             } else {
@@ -123,7 +123,7 @@ impl GroupCase<'_> {
         found
     }
 
-    /// The changes with which deferred quotas admit the group. Whether it fits on nodes is another question.
+    /// The changes with which deferred quotas admit the group. They do not consider whether it then fits on nodes.
     fn quotas(&self, snapshot: &mut Snapshot) -> Vec<GroupRemedy> {
         let quotas = snapshot.cluster.quotas();
         let waits = |member: &&WaitingMember| quotas.obstacle(&member.pod.pod).is_some();
@@ -394,7 +394,7 @@ impl GroupCase<'_> {
         let own = root.spec.priority();
         let running = snapshot.cluster.nodes.iter();
         let running = running.flat_map(|view| view.pods().iter().map(|pod| pod.pod.priority()));
-        // Only a priority just above that of some running pod can make a difference.
+        // Only a priority just above the priority of a running pod can make a difference.
         let above: BTreeSet<i32> = running
             .filter(|priority| (own..PRIORITY_MAX).contains(priority))
             .collect();
@@ -422,7 +422,7 @@ impl GroupCase<'_> {
         }
     }
 
-    /// The pods that the group preempts with this priority, if it can start then.
+    /// The pods that the group preempts with this priority, if it can then start.
     fn victims_with(
         &self,
         snapshot: &mut Snapshot,
@@ -449,7 +449,7 @@ impl GroupCase<'_> {
             trial.end();
             results
         });
-        // The members are as they were again.
+        // The members are restored.
         for member in self.waiting {
             let pod = &member.pod.pod;
             snapshot.cluster.set_pod(pod.uid().clone(), pod.clone());

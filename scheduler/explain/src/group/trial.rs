@@ -1,8 +1,7 @@
 //! Places a group in a snapshot, as the scheduling cycle of groups does.
 //!
-//! Every member is evaluated as a pod alone would be and counted on its node, so that the next one sees it there. The
-//! cycle ends as soon as a group cannot start; here all members are tried where the answer shows for how many there is
-//! room.
+//! Every member is evaluated like a single pod and counted on its node for the following members. The cycle ends as
+//! soon as a group cannot start; a trial continues with all members if the answer states how many fit.
 
 use crate::answer::{ClosestNode, Domain};
 use crate::closest::{closest, listed};
@@ -59,13 +58,13 @@ pub(crate) struct Trial<'a> {
     profile: Arc<Profile>,
     root: GroupKey,
     members: Vec<WaitingMember>,
-    /// The members that are placed, in that order.
+    /// The placed members, in the order of placement.
     placed: Vec<(usize, Slot)>,
     removed: HashMap<Str, (Slot, Arc<PodInfo>)>,
     nominated: Vec<(Arc<Pod>, Str)>,
-    /// The number of filters of nodes that may still be run.
+    /// The remaining number of node filterings.
     budget: &'a mut usize,
-    /// The findings, if all members are to be tried.
+    /// The findings, if all members are tried.
     findings: Option<Findings>,
     rng: fastrand::Rng,
 }
@@ -135,7 +134,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Lets the plugins that make room for a group try. Nothing is carried out.
+    /// Runs the PodGroupPostFilter plugins, without effects.
     pub(crate) fn make_room(&mut self) -> Vec<GroupPostFilterResult> {
         let (profile, root) = (self.profile.clone(), self.root.clone());
         let (now, features) = (self.snapshot.now, self.snapshot.features);
@@ -147,7 +146,7 @@ impl<'a> Trial<'a> {
             };
             member.plugin.post_filter_group(cx, &root)
         });
-        // As in a cycle, a plugin that has nothing to do returns no message.
+        // As in a cycle, a plugin without a result returns no message.
         let results = results.filter(|result| result.status.code() != Code::Skip);
         results.collect()
     }
@@ -218,7 +217,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// For how many members below a group there is room on a placement.
+    /// The number of members below a group that fit on a placement.
     fn places_on(&mut self, key: &GroupKey, placement: &GroupPlacement) -> usize {
         if self.findings.is_none() {
             return 0;
@@ -264,7 +263,7 @@ impl<'a> Trial<'a> {
         Ok(None)
     }
 
-    /// Places the members of a group on some nodes. A group that cannot start leaves nothing placed.
+    /// Places the members of a group on some nodes. If the group cannot start, all placements are reverted.
     fn evaluate_within(&mut self, key: &GroupKey, nodes: &[Slot]) -> Status {
         let mark = self.placed.len();
         let status = match key.kind {
@@ -324,14 +323,14 @@ impl<'a> Trial<'a> {
         members.map_or(0, |members| members.scheduled().len())
     }
 
-    /// Notes the result of a pod group if it is the best one so far.
+    /// Records the result of a pod group if it is the best one so far.
     fn note(&mut self, key: &GroupKey, mark: usize, unfit: &[usize], nodes: &[Slot]) {
         let Some(findings) = &self.findings else {
             return;
         };
         let places = self.placed.len() - mark;
         let known = findings.leaves.get(key);
-        // Another placement that is as good adds nothing.
+        // An equally good placement adds no information.
         if known.is_some_and(|known| known.placed.len() >= places) {
             return;
         }
@@ -383,7 +382,7 @@ impl<'a> Trial<'a> {
         answer
     }
 
-    /// Finds a node for a member and counts it there.
+    /// Finds a node for a member and counts the member on it.
     fn place_member(&mut self, at: usize, nodes: &[Slot]) -> bool {
         let pod = self.members[at].pod.clone();
         let (profile, rng) = (self.profile.clone(), &mut self.rng);

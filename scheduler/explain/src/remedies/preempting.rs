@@ -15,11 +15,10 @@ use berth_scheduler::profile::Profile;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The highest priority that users may give to pods; higher ones are for the system.
+/// The maximum priority of user-defined priority classes; higher values are reserved for the system.
 const USER_PRIORITY_MAX: i32 = 1_000_000_000;
 
-/// A remedy of changes after which preemption evicts pods. The node and the victims are named if every node was
-/// examined.
+/// A remedy whose changes let preemption evict pods. The node and the victims are named if every node was examined.
 fn preempting_remedy(
     changes: Vec<TriedChange>,
     victims: Vec<PodRef>,
@@ -74,7 +73,7 @@ fn evicting(
 }
 
 impl Remedies<'_> {
-    /// Preemption for a pod that is not tried because of its gates: nothing else has to change.
+    /// Tries preemption for a pod that only its gates keep from an attempt: no other change is necessary.
     pub(super) fn try_preemption_after(&mut self, snapshot: &mut Snapshot, pod: &Arc<PodInfo>) {
         if self.made.is_empty() || !self.admits(snapshot, pod) {
             return;
@@ -88,8 +87,8 @@ impl Remedies<'_> {
         }
     }
 
-    /// The lowest priority with which preemption finds a node, if that of the pod is too low. With a higher priority,
-    /// preemption finds a node if it does with a lower one, so the priorities are halved.
+    /// The lowest priority with which preemption finds a node, if the pod's priority is too low. If preemption finds a
+    /// node with one priority, it also does with every higher one, so this is a binary search.
     pub(super) fn try_priorities(
         &mut self,
         snapshot: &mut Snapshot,
@@ -113,7 +112,7 @@ impl Remedies<'_> {
         let higher: Vec<i32> = higher.into_iter().collect();
         let (mut from, mut to) = (0, higher.len());
         let mut best = None;
-        // The highest one first: most often no priority helps.
+        // The highest priority is tried first, because in most cases no priority helps.
         let mut at = higher.len().saturating_sub(1);
         for _ in 0..PRIORITIES_TRIED_MAX {
             if from >= to || self.is_over() {
@@ -134,7 +133,7 @@ impl Remedies<'_> {
         }
     }
 
-    /// Returns whether preemption finds a node for the pod with this priority, and which one.
+    /// Tries a priority. Returns the change and the node that preemption finds, if any.
     fn preempts(
         &mut self,
         snapshot: &mut Snapshot,
@@ -145,7 +144,7 @@ impl Remedies<'_> {
         let mut changed = berth_api::Pod::clone(&pod.pod);
         changed.spec.priority = Some(priority);
         let pod = Arc::new(PodInfo::new(Arc::new(changed)));
-        // Filters depend on the priority only through the room that is kept for nominated pods.
+        // Filters depend on the priority only through nominated pods.
         let is_examined = snapshot.nominator.is_empty();
         let (victims, node) = if is_examined {
             evicting(snapshot, self.profile, &pod, &examination.statuses())?
@@ -162,7 +161,7 @@ impl Remedies<'_> {
         pod: &Arc<PodInfo>,
         nodes: Option<&[Slot]>,
     ) -> Option<(Vec<PodRef>, String)> {
-        // Room that is kept for nominated pods of a lower priority counts as free now.
+        // The resources of nominated pods of a lower priority count as free now.
         let examination = examine_nodes(snapshot, self.profile, pod, nodes);
         self.runs += examination.nodes;
         if !examination.feasible.is_empty() || examination.pre_filter.is_some() {
@@ -195,8 +194,8 @@ impl Remedies<'_> {
         self.try_preemptions_after(snapshot, pod, closest, changes);
     }
 
-    /// Replaces the pairs that were found if one change of a pair is enough, by itself or with preemption. The second
-    /// change of a pair is derived after the first one, so it may be none of the changes that were tried alone.
+    /// Replaces the pairs if one change of a pair is enough, by itself or with preemption. The second change of a pair
+    /// is derived after the first one, so it may be none of the changes that were tried alone.
     pub(super) fn prefer_single_changes(
         &mut self,
         snapshot: &mut Snapshot,
@@ -225,7 +224,7 @@ impl Remedies<'_> {
         }
     }
 
-    /// The closest nodes; all, if there are few.
+    /// The closest nodes; all nodes if there are few.
     fn considered(&self, closest: &[Distance]) -> Vec<Slot> {
         match closest {
             _ if self.all_nodes.len() <= NODES_CONSIDERED_MAX => self.all_nodes.clone(),
@@ -234,7 +233,7 @@ impl Remedies<'_> {
         }
     }
 
-    /// Proposes those of these changes after which preemption makes room on one of the closest nodes.
+    /// Proposes the changes after which preemption makes room on one of the closest nodes.
     fn try_preemptions_after(
         &mut self,
         snapshot: &mut Snapshot,
@@ -245,7 +244,7 @@ impl Remedies<'_> {
         let Some(nodes) = self.nodes_for_preemption(snapshot, pod, closest) else {
             return;
         };
-        // If other nodes are left out, the preemption may choose one of them in truth.
+        // If nodes are left out, the scheduler's preemption may choose one of them.
         let is_all = nodes.len() == self.all_nodes.len();
         for change in changes {
             if self.is_over() {
@@ -270,9 +269,8 @@ impl Remedies<'_> {
         }
     }
 
-    /// The nodes on which preemption is tried after a change: the closest ones. If PreFilter rejects the pod, no node
-    /// is known to be close, and the first ones with pods of lower priority are taken. `None` if the pod cannot
-    /// preempt.
+    /// The nodes on which preemption is tried after a change: the closest ones. If PreFilter rejects the pod, closeness
+    /// is unknown, and the first nodes with pods of lower priority are used. `None` if the pod cannot preempt.
     fn nodes_for_preemption(
         &self,
         snapshot: &Snapshot,

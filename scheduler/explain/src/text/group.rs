@@ -1,4 +1,4 @@
-//! The explanation of a group for people.
+//! The explanation of a group as text.
 
 use super::{headed, lacks, notes, pod_name, shortened, table};
 use crate::answer::{GroupAnswer, GroupMember};

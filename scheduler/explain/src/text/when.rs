@@ -1,4 +1,4 @@
-//! The estimated start of a pod, for people.
+//! The estimated start of a pod as text.
 
 use super::table;
 use crate::answer::when::{PlayedStart, WhenAnswer};

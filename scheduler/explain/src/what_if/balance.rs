@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum PodPlace {
     /// On a node that exists.
     OnNode,
-    /// Without a node: this scheduler is responsible for it.
+    /// Without a node; belongs to this scheduler.
     Waiting,
 }
 
@@ -40,8 +40,8 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// Compares the places before with those of a world after the changes. `lost` are the pods that end with their
-    /// node.
+    /// Compares the initial places with the places in a world after the changes. `lost` are the pods that end with
+    /// their node.
     pub fn new(before: &PodPlaces, after: &WhatIfWorld, lost: &BTreeSet<String>) -> Self {
         let now = after.places();
         let count = |places: &PodPlaces, place| places.values().filter(|p| **p == place).count();
@@ -66,7 +66,7 @@ impl Balance {
             balance.added += 1;
             debug_assert!(!lost.contains(pod), "a pod that is lost exists");
         }
-        // A pod that is added and evicted at once.
+        // The pod was added and evicted at once.
         for pod in evicted {
             if !before.contains_key(pod) && !now.contains_key(pod) {
                 balance.added += 1;
@@ -86,7 +86,7 @@ impl Balance {
         self.on_nodes_after + self.waiting_after
     }
 
-    /// Returns whether the numbers add up.
+    /// Returns whether the equation holds.
     pub fn is_even(&self) -> bool {
         self.before() + self.added == self.after() + self.removed + self.lost + self.evicted
     }

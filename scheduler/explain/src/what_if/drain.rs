@@ -7,14 +7,13 @@ use berth_api::{Node, Object, Pod, PodDisruptionBudget, Selector, Str};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The number of nodes that are tried when a cluster is consolidated.
+/// The number of nodes that are tried in a consolidation.
 pub const CONSOLIDATION_NODES_MAX: usize = 500;
 
 impl WhatIfWorld {
-    /// Cordons a node and moves its pods away one by one, as `kubectl drain` does: pods of a DaemonSet and static pods
+    /// Cordons a node and evicts its pods in sequence, as `kubectl drain` does: pods of a DaemonSet and static pods
     /// stay, pods without a controller block the drain, and a pod is evicted only while its disruption budgets allow
-    /// it. A pod that was moved counts as available again once it has a node. Returns each pod of the node with its
-    /// end.
+    /// it. A replacement counts as available once it has a node. Returns each pod of the node with its end.
     pub fn drain(&mut self, name: &str) -> Vec<DisplacedPod> {
         if let Some(node) = self.scheduler().cache().node(name) {
             let mut node = Node::clone(node);
@@ -28,9 +27,9 @@ impl WhatIfWorld {
         pods.collect()
     }
 
-    /// Deletes the pods with which each workload can have its allowed skew again, and lets their replacements be scheduled.
-    /// Disruption budgets and pods without a controller are respected as in a drain. Returns the spreads of all workloads
-    /// before it with the skews after it, and each deleted pod with its end.
+    /// Deletes the pods that workloads have to lose to restore their allowed skew, and lets their replacements be
+    /// scheduled. Disruption budgets and pods without a controller are respected as in a drain. Returns the initial
+    /// spreads of all workloads with the skews at the end, and each deleted pod with its end.
     pub fn rebalance(&mut self) -> (Vec<Rebalance>, Vec<DisplacedPod>) {
         let before = spreads(self.scheduler().cache().cluster());
         let mut displaced = Vec::new();
@@ -63,7 +62,7 @@ impl WhatIfWorld {
         (rebalanced.collect(), displaced)
     }
 
-    /// Evicts a pod from a node that is drained, and lets its replacement be scheduled.
+    /// Evicts a pod from a drained node, and lets its replacement be scheduled.
     fn move_away(&mut self, pod: &Arc<Pod>, from: &str) -> DisplacedPod {
         let end = |fate: Fate, node: Option<String>, reason: String, blocks: bool| DisplacedPod {
             pod: pod.key(),
@@ -118,13 +117,13 @@ impl WhatIfWorld {
         pod.map_or_else(String::new, |pod| self.reason_for(pod))
     }
 
-    /// Each pod once, from the node on which it was first, with its present end.
+    /// Each pod once, with its original node and its current end.
     pub(super) fn settle(&self, displaced: Vec<DisplacedPod>) -> Vec<DisplacedPod> {
         let mut known: BTreeMap<String, usize> = BTreeMap::new();
         let mut settled: Vec<DisplacedPod> = Vec::new();
         for mut pod in displaced {
             match known.get(&pod.pod) {
-                // It was moved to a node that is drained later.
+                // It was moved to a node that was drained later.
                 Some(at) => {
                     pod.from = settled[*at].from.clone();
                     settled[*at] = pod;
@@ -185,7 +184,7 @@ impl WhatIfWorld {
         exhausted.next().map(|b| b.metadata.name.to_string())
     }
 
-    /// A pod was deleted and is not replaced: its budgets allow one disruption less.
+    /// A pod was deleted without replacement: its budgets allow one disruption less.
     fn spend_budgets(&mut self, pod: &Pod) {
         for budget in self.budgets_of(pod) {
             let mut budget = PodDisruptionBudget::clone(&budget);
@@ -195,7 +194,7 @@ impl WhatIfWorld {
         }
     }
 
-    /// Deletes a node that is drained. The pods that a drain leaves there end with it.
+    /// Deletes a drained node. The pods that the drain left on it end with it.
     fn remove_drained(&mut self, node: &str, displaced: &mut [DisplacedPod]) {
         for pod in displaced.iter_mut().filter(|pod| pod.fate == Fate::Stays) {
             self.end(&pod.pod);
@@ -224,9 +223,8 @@ impl WhatIfWorld {
     }
 }
 
-/// Drains one node after the other, the least used first, and keeps each drain after which no pod waits that did not
-/// wait before. `world` makes a world of objects. Returns the report, with the nodes in the order in which they can be
-/// drained, and the world at the end.
+/// Drains one node after the other, the least used first, and keeps each drain that causes no new waiting pod. `world`
+/// creates a world from objects. Returns the report, with the nodes in the order of their drains, and the final world.
 ///
 /// # Errors
 /// The errors of `world`.

@@ -11,12 +11,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The number of pods that are added at once at most.
+/// The maximum number of pods added at once.
 const BATCH_MAX: usize = 256;
 
 impl WhatIfWorld {
-    /// Adds copies of a pod until one does not fit, `max` at most. The copies evict no pod. Each gets claims like
-    /// these, by the entry of the pod's spec that they are for.
+    /// Adds up to `max` copies of a pod until one does not fit. The copies preempt no pod. Each copy has its own copies
+    /// of `claims`, which are listed by their entry in the pod's spec.
     pub fn fit(&mut self, template: &Pod, claims: &[(String, ResourceClaim)], max: usize) -> Fit {
         let mut fit = Fit {
             pod: template.key(),
@@ -106,7 +106,7 @@ fn copy(template: &Pod, name: &str) -> Pod {
     pod
 }
 
-/// A claim like another one for a pod, which refers to it.
+/// A copy of a claim for a pod, which refers to it.
 fn claim_of(pod: &mut Pod, entry: &str, like: &ResourceClaim) -> ResourceClaim {
     let mut claim = like.clone();
     let name = format!("{}-{entry}", pod.name());

@@ -1,12 +1,12 @@
-//! The workloads of a queue that fit at present.
+//! The workloads of a queue that fit now.
 
 use super::{PendingPod, PlacedPod, WhatIfWorld, WorkloadFit};
 use berth_api::{Object, Pod, Str};
 use std::sync::Arc;
 
 impl WhatIfWorld {
-    /// Schedules a workload without preemption and without its scheduling gates. A workload without enough room for all of
-    /// its pods is removed again, and takes no room.
+    /// Schedules a workload without preemption and without its scheduling gates. If not all of its pods fit, they are
+    /// removed again.
     pub fn fit_workload(&mut self, pods: &[Arc<Pod>]) -> WorkloadFit {
         for pod in pods.iter().filter(|pod| !pod.is_assigned()) {
             let mut pod = Pod::clone(pod);
@@ -37,7 +37,7 @@ impl WhatIfWorld {
         fit
     }
 
-    /// The reason why a pod waits, as it is in this world.
+    /// The reason why a pod waits, in the state of this world.
     fn reason_of_waiting(&self, pod: &Pod) -> String {
         let scheduler_name = &pod.spec.scheduler_name;
         if self.scheduler().profiles().get(scheduler_name).is_none() {

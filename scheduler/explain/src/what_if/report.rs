@@ -25,7 +25,7 @@ pub struct PendingPod {
     pub reason: String,
 }
 
-/// The end of a pod whose node is deleted or drained.
+/// The end of a pod of a deleted or drained node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
     /// Its replacement is bound to another node.
@@ -62,7 +62,7 @@ impl Fate {
     }
 }
 
-/// A pod of a node that is deleted or drained.
+/// A pod of a deleted or drained node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DisplacedPod {
@@ -75,7 +75,7 @@ pub struct DisplacedPod {
     /// The node of its replacement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The reason for which it waits, is lost or stays.
+    /// The reason why it waits, is lost or stays.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Whether it prevents the drain of its node.
@@ -83,12 +83,12 @@ pub struct DisplacedPod {
     pub blocks: bool,
 }
 
-/// Whether a workload of a queue fits.
+/// The fit of a workload of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct WorkloadFit {
-    /// Its pods for which there is a node.
+    /// Its pods without a node.
     pub placed: Vec<PlacedPod>,
     /// Its pods for which there is none.
     pub pending: Vec<PendingPod>,
@@ -125,11 +125,11 @@ pub struct Fit {
     pub pod: String,
     /// The number of pods that fit.
     pub pods: usize,
-    /// On which nodes, the one with the most pods first.
+    /// The nodes, the node with the most pods first.
     pub nodes: Vec<NodeFit>,
     /// Whether the maximum number of pods was reached and all of them fit.
     pub is_limited: bool,
-    /// The reason why the next one fits nowhere, the most frequent reason first.
+    /// The reasons why the next pod fits nowhere, the most frequent reason first.
     pub bottleneck: Vec<Reason>,
 }
 
@@ -150,17 +150,17 @@ pub struct NodeFit {
 pub struct AddedNodes {
     /// The shape as it was given.
     pub shape: String,
-    /// The smallest number of such nodes with which no further waiting pod gets a node.
+    /// The smallest number of new nodes that places as many waiting pods as any greater number.
     pub nodes: usize,
     /// The pods that wait without these nodes.
     pub waiting: usize,
-    /// Those of them that get a node with these nodes.
+    /// The number of waiting pods that get a node with these nodes.
     pub placed: usize,
     /// Whether the tried numbers of nodes were all insufficient, so that more might be needed.
     pub is_limited: bool,
 }
 
-/// The room that is left for a CapacityBuffer.
+/// The capacity that is left for a CapacityBuffer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BufferRoom {
@@ -168,9 +168,9 @@ pub struct BufferRoom {
     pub buffer: String,
     /// The number of its chunks.
     pub chunks: usize,
-    /// The chunks that fit at the same time as everything else.
+    /// The chunks that fit in addition to all pods.
     pub fitting: usize,
-    /// The reason why another one does not fit; empty if all fit.
+    /// The reason why the next chunk does not fit; empty if all fit.
     pub reason: String,
 }
 
@@ -196,19 +196,19 @@ pub struct WhatIfReport {
     pub after: Usage,
     /// Waiting pods that get a node.
     pub placed: Vec<PlacedPod>,
-    /// Pods that are evicted by preemption, with the node that they leave.
+    /// Pods evicted by preemption, with their former nodes.
     pub evicted: Vec<PlacedPod>,
     /// Pods that wait.
     pub pending: Vec<PendingPod>,
-    /// Pods among the changes that quotas do not admit, and why. They are not created.
+    /// Pods of the changes that quotas do not admit, with the reasons. They are not created.
     #[serde(default)]
     pub not_admitted: Vec<PendingPod>,
-    /// Each pod of a node that is deleted or drained, and its end.
+    /// Each pod of a deleted or drained node, and its end.
     #[serde(default)]
     pub displaced: Vec<DisplacedPod>,
-    /// Pods that a drain moves, with their new node.
+    /// Pods that a drain moves, with their new nodes.
     pub moved: Vec<PlacedPod>,
-    /// Pods that keep a node from being drained, and why.
+    /// Pods that prevent the drain of a node, with the reasons.
     pub blocked: Vec<PendingPod>,
     /// The pods before and after the changes.
     #[serde(default)]
@@ -224,10 +224,10 @@ pub struct WhatIfReport {
     /// The nodes that the waiting pods need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add_nodes: Option<AddedNodes>,
-    /// The room that is left for each CapacityBuffer.
+    /// The capacity that is left for each CapacityBuffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferRoom>,
-    /// The spread of each workload with topology spread constraints, if they are rebalanced.
+    /// The spread of each workload with topology spread constraints, if rebalancing was requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<Rebalance>,
     /// The parts that the report does not cover.

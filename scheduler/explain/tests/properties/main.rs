@@ -1,6 +1,6 @@
-//! Explanations are true: random clusters and pods, with the scheduler itself as the judge.
+//! Checks explanations of random clusters and pods against the scheduler.
 //!
-//! Every failure names its seed; `BERTH_EXPLAIN_SEEDS` sets how many are run.
+//! Every failure prints its seed; `BERTH_EXPLAIN_SEEDS` sets the number of seeds.
 
 // A test reads its environment.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -23,8 +23,8 @@ fn seeds() -> u64 {
     given.and_then(|text| text.parse().ok()).unwrap_or(400)
 }
 
-/// Each remedy, applied to the cluster, lets the pod be placed: on the node that is named, where one is. Preemption is
-/// carried out.
+/// Each remedy, applied to the cluster, lets the pod be placed: on the named node, if there is one. Preemption is
+/// performed.
 #[test]
 fn every_remedy_frees_the_pod() {
     let (mut proposed, mut pairs, mut pending, mut preempting) = (0, 0, 0, 0);
@@ -90,7 +90,7 @@ fn every_remedy_frees_the_pod() {
             }
         }
     }
-    // A property over nothing proves nothing.
+    // Guards against a vacuous property.
     assert!(
         pending >= 20 && proposed >= 40 && pairs >= 20 && preempting >= 3,
         "{pending} pending, {proposed} proposed, {pairs} pairs, {preempting} with preemption"
@@ -122,7 +122,7 @@ fn every_remedy_frees_the_pod() {
     assert!(missing.is_empty(), "never proposed: {missing:?}");
 }
 
-/// Everything on a node that can be provided by itself.
+/// The lacks of a node that single changes can provide.
 fn atoms(objects: &Objects, name: &str) -> Vec<Vec<Edit>> {
     let mut atoms = Vec::new();
     for object in &objects.0 {
@@ -322,8 +322,7 @@ fn a_decision_is_explained_by_its_scores() {
     assert!(exact >= 20, "{exact}");
 }
 
-/// Answers leave the copy as it was, and a copy that is renewed is like a new one: later answers are equal to the
-/// first.
+/// Answers leave the copy unchanged, and a renewed copy is like a new one: later answers are equal to the first.
 #[test]
 fn an_answer_leaves_no_trace_in_the_copy() {
     let mut used: Option<Snapshot> = None;

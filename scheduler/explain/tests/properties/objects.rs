@@ -1,4 +1,4 @@
-//! Clusters as lists of objects, random ones among them, and the scheduler that judges them.
+//! Clusters as lists of objects, some of them random, and the scheduler that checks them.
 
 use berth_api::{Kind, Object, Pod, TaintEffect, Time, Toleration};
 use berth_explain::answer::PodAnswer;
@@ -40,7 +40,7 @@ impl Objects {
         objects
     }
 
-    /// The cluster with a scheduler, before it has tried a pod. Its calls are carried out: victims of preemption are
+    /// The cluster with a scheduler before its first attempt. Its calls are performed: victims of preemption are
     /// deleted.
     pub(crate) fn world(&self) -> WhatIfWorld {
         let options = SchedulerOptions {
@@ -71,8 +71,8 @@ impl Objects {
         world.node_of("default/p").map(ToString::to_string)
     }
 
-    /// A scheduler that knows the cluster and has tried every waiting pod once. Returns the node of the pod `p`, if it
-    /// was given one.
+    /// A scheduler with the cluster that has tried every waiting pod once. Returns the node of the pod `p`, if it has
+    /// one.
     pub(crate) fn run(&self) -> (Scheduler, Option<String>) {
         self.run_with(&berth_plugins::in_tree())
     }
@@ -122,7 +122,7 @@ pub(crate) fn explain(scheduler: &Scheduler, name: &str) -> (PodAnswer, Snapshot
 /// The features of a random cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Features {
-    /// Terms that look at other nodes: spread, affinity and anti-affinity to pods.
+    /// Terms that depend on other nodes: spread, affinity and anti-affinity to pods.
     pub(crate) domains: bool,
     pub(crate) volumes: bool,
     /// Resource claims.

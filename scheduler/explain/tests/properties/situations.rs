@@ -115,7 +115,7 @@ fn plugins_of_users_are_explained_by_their_values() {
     }
 }
 
-/// The answers that the documentation shows, in short.
+/// The answers shown in the documentation, in short.
 #[test]
 fn remedies_of_a_pod_that_lacks_cpu() {
     let mut objects = Objects::default();
@@ -168,7 +168,7 @@ fn remedies_of_a_pod_that_lacks_cpu() {
     ));
 }
 
-/// A controller replaces a pod that is deleted, so its pods are not deleted for one another.
+/// A controller replaces a deleted pod, so no pod is deleted in favor of another pod of its controller.
 #[test]
 fn pods_of_the_same_controller_are_not_deleted() {
     let owned = |name: &str, owner: &str| {
@@ -287,7 +287,7 @@ fn preemption_after_one_change_takes_the_place_of_pairs() {
         ]
     );
 
-    // The same behind a gate: the gate is all that has to change.
+    // The same behind a gate: only the gate has to be removed.
     let gated = pod("p").priority(10).request("cpu", "1");
     objects.set(gated.gate("example.com/quota").object());
     let (scheduler, _) = objects.run();
@@ -393,7 +393,7 @@ fn ages_count_from_the_first_rejection() {
     check(&start(again.object(), at(400)), 1);
 }
 
-/// A gate has its age, the usual age at its removals, and is orphaned when it is much older and no removal is seen.
+/// A gate has its age and its usual age at removal, and is orphaned if it is much older and no removal is seen.
 #[test]
 fn gates_are_accounted_for() {
     let at = |seconds: i64| Time::from_secs(1_000 + seconds);
