@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 pub struct ClusterObjects {
     pub(crate) raw: ClusterJson,
     pub(crate) others: Others,
-    /// The places of the objects of the scheduler's kinds, for messages.
+    /// The locations of the objects of the scheduler's kinds, for messages.
     places: BTreeMap<ObjectKey, String>,
 }
 
@@ -83,8 +83,8 @@ impl ClusterObjects {
         Ok(())
     }
 
-    /// Adds or replaces an object of the scheduler's kinds as an API server stores it: defaults are not set, and the object
-    /// may lack `apiVersion` and `kind`, as items of lists do.
+    /// Adds or replaces an object of the scheduler's kinds as an API server stores it: defaults are not set, and the
+    /// object may lack `apiVersion` and `kind`, as items of lists do.
     pub fn set_stored(&mut self, key: (Kind, String, String), object: Value) {
         self.raw.insert(key, object);
     }
@@ -117,7 +117,7 @@ impl ClusterObjects {
         !self.others.buffers.is_empty()
     }
 
-    /// The room that each CapacityBuffer asks for, by namespace and name, and a note for each buffer that defines no chunks.
+    /// The room that each CapacityBuffer requests, by namespace and name, and a note for each buffer without chunks.
     pub fn buffers(&self) -> (Vec<BufferRequest>, Vec<String>) {
         self.others.buffers.requests(&self.raw)
     }

@@ -21,8 +21,8 @@ pub const GROUP_GATES: [Feature; 5] = [
 
 type MakeOptions = dyn Fn(FeatureGates) -> Result<SchedulerOptions, InputError> + Send + Sync;
 
-/// The configuration of a scheduler. The default is that of kube-scheduler with the in-tree plugins, in the release of the
-/// newest kubelet of the cluster.
+/// The configuration of a scheduler. The default is that of kube-scheduler with the in-tree plugins, in the release of
+/// the newest kubelet of the cluster.
 ///
 /// The parts are checked together when the configuration is first used with a cluster.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ impl fmt::Debug for Configuration {
 }
 
 impl Configuration {
-    /// The default configuration with these plugins: those of [`in_tree`](crate::plugins::in_tree) and others.
+    /// The default configuration with these plugins: the plugins of [`in_tree`](crate::plugins::in_tree) and others.
     pub fn with_plugins(registry: Registry) -> Self {
         Self {
             registry,
@@ -68,8 +68,8 @@ impl Configuration {
         }
     }
 
-    /// With the profiles and settings of a KubeSchedulerConfiguration in YAML or JSON. `name` is the name of the text in
-    /// messages. Fields that have no effect on decisions are read and ignored, such as leader election.
+    /// With the profiles and settings of a KubeSchedulerConfiguration in YAML or JSON. `name` is the name of the text
+    /// in messages. Fields that have no effect on decisions are read and ignored, such as leader election.
     #[must_use]
     pub fn yaml(self, name: &str, text: &str) -> Self {
         Self {
@@ -87,8 +87,8 @@ impl Configuration {
         }
     }
 
-    /// With feature gates in the format of `--feature-gates`, such as `A=true,B=false`. The gates of groups of pods that are
-    /// not named are on if the cluster has PodGroups.
+    /// With feature gates in the format of `--feature-gates`, such as `A=true,B=false`. The gates of groups of pods
+    /// that are not named are on if the cluster has PodGroups.
     #[must_use]
     pub fn feature_gates(self, gates: &str) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Configuration {
         }
     }
 
-    /// With exactly these feature gates, whatever the release and the cluster.
+    /// With exactly these feature gates, independent of the release and the cluster.
     #[must_use]
     pub fn features(self, features: FeatureGates) -> Self {
         Self {
@@ -106,8 +106,8 @@ impl Configuration {
         }
     }
 
-    /// With this seed of all random choices, such as the choice between nodes of equal score. The default is 0. The same
-    /// input and seed give the same result.
+    /// With this seed of all random choices, such as the choice between nodes of equal score. The default is 0. The
+    /// same input and seed give the same result.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
@@ -192,12 +192,12 @@ impl Configuration {
     }
 }
 
-/// A configuration that was checked with the gates of a cluster.
+/// A configuration checked with the gates of a cluster.
 #[derive(Debug)]
 pub(crate) struct CheckedSetup<'a> {
     configuration: &'a Configuration,
     features: FeatureGates,
-    /// `None` with options of the caller.
+    /// `None` if the caller provides the options.
     config: Option<Box<Config>>,
     pub(crate) warnings: Vec<String>,
 }
@@ -238,7 +238,7 @@ pub fn is_named(gates: &str, feature: Feature) -> bool {
     })
 }
 
-/// Gates with the gates of groups of pods on, whatever the release, except the gates that `given` names.
+/// The gates with the gates of groups of pods on, independent of the release, except the gates that `given` names.
 pub fn with_groups(features: FeatureGates, given: &str) -> FeatureGates {
     let mut features = features;
     for feature in GROUP_GATES {

@@ -77,7 +77,7 @@ pub enum InputError {
     /// Feature gates cannot be set as requested.
     #[error("feature gates: {0}")]
     FeatureGates(String),
-    /// The configuration has extenders: they are servers, which are not called.
+    /// The configuration has extenders, which are servers and cannot be called.
     #[error(
         "the configuration has extenders, which are not called, so the result would differ from the scheduler's; give \
          a configuration without extenders"

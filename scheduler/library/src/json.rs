@@ -14,7 +14,7 @@ pub(crate) type ClusterJson = BTreeMap<ObjectKey, Value>;
 /// Kind, namespace and name of an object.
 pub(crate) type ObjectKey = (Kind, String, String);
 
-/// Returns whether there are groups of pods: they are scheduled as such then.
+/// Returns whether there are groups of pods, so that the scheduler schedules their pods as groups.
 pub(crate) fn has_groups(raw: &ClusterJson) -> bool {
     raw.keys().any(|(kind, ..)| *kind == Kind::PodGroup)
 }

@@ -9,8 +9,8 @@ use berth_explain::what_if::{Usage, WhatIfReport, WhatIfWorld, WorkloadFit};
 use berth_explain::{PodFacts, QueueFacts, Snapshot, explain_node, explain_pod};
 use std::sync::Arc;
 
-/// A scheduler with a cluster in memory. Its API calls are carried out at once: pods are bound, victims of preemption are
-/// deleted. The objects from which the session was made do not change.
+/// A scheduler with a cluster in memory. Its API calls are performed at once: pods are bound, victims of preemption are
+/// deleted. The objects from which the session was created do not change.
 #[derive(Debug)]
 pub struct Session {
     world: WhatIfWorld,
@@ -19,7 +19,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A scheduler that knows the objects of a cluster at a time.
+    /// A scheduler with the objects of a cluster at a time.
     ///
     /// # Errors
     /// When an object or the configuration is malformed.
@@ -44,8 +44,8 @@ impl Session {
         &self.warnings
     }
 
-    /// Schedules the waiting pods until no attempt is due. Backoffs pass in virtual time, which begins at `now`. Returns
-    /// all placements since the beginning of the session.
+    /// Schedules the waiting pods until no attempt is due. Backoffs pass in virtual time, which begins at `now`.
+    /// Returns all placements since the beginning of the session.
     pub fn schedule(&mut self, now: Time) -> WhatIfReport {
         self.world.advance(now);
         self.world.run();
@@ -75,9 +75,9 @@ impl Session {
     }
 }
 
-/// Which workloads of a queue fit at present, in the order of the queue. A workload is the list of its pods as
-/// `namespace/name`; it fits if there is a node for each of its pods. A workload that fits takes its room from the workloads
-/// behind it; other waiting pods take none. Scheduling gates are ignored, and no pod is preempted.
+/// The workloads of a queue that fit now, in the order of the queue. A workload is the list of its pods as
+/// `namespace/name`; it fits if there is a node for each of its pods. A workload that fits uses its resources for the
+/// following workloads; other waiting pods use none. Scheduling gates are ignored, and no pod is preempted.
 ///
 /// # Errors
 /// When an object or the configuration is malformed, or a pod does not exist.

@@ -20,9 +20,9 @@ use berth_explain::what_if::{
 use berth_framework::FeatureGates;
 use std::collections::BTreeSet;
 
-/// The most pods that are added to find out how many fit.
+/// The maximum number of pods added to find the number that fits.
 pub const FIT_PODS_MAX: usize = fit::PODS_MAX;
-/// The most nodes that are added to find out how many are needed.
+/// The maximum number of nodes added to find the number that is needed.
 pub const ADDED_NODES_MAX: usize = shape::NODES_MAX;
 
 /// A question: changes of a cluster, and the goals for the changed cluster.
@@ -69,7 +69,7 @@ impl WhatIf {
         })
     }
 
-    /// The question for the pods of nodes that are drained.
+    /// The question for the pods of drained nodes.
     pub fn drain<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
             drain: nodes.into_iter().map(str::to_owned).collect(),
@@ -140,7 +140,7 @@ impl<'a> ChangedCluster<'a> {
         let changed = change_all(&question.changes, &mut raw, &mut others, now)?;
         check_drained(&question.drain, &raw)?;
         let release = cluster.release();
-        // Groups among the changes count, too, so that both runs have the same gates.
+        // Groups among the changes are included, so that both runs have the same gates.
         let (features, mut warnings) = configuration.gates(release, has_groups(&raw))?;
         let setup = configuration.checked(features)?;
         warnings.extend(setup.warnings.iter().cloned());

@@ -1,5 +1,5 @@
-//! CapacityBuffers (`autoscaling.x-k8s.io`): headroom that a cluster autoscaler keeps for pods that do not exist yet. Each
-//! chunk of a buffer is a virtual pod with the lowest priority, so it takes only the room that is left.
+//! CapacityBuffers (`autoscaling.x-k8s.io`): headroom that a cluster autoscaler keeps for pods that do not exist yet.
+//! Each chunk of a buffer is a virtual pod with the lowest priority, so it takes only the room that is left.
 //!
 //! The number of chunks is the least of `replicas`, the percentage of the workload's pods, rounded down, and the chunks
 //! within `limits`, as Cluster Autoscaler computes it.
@@ -22,7 +22,7 @@ pub(crate) const GROUP: &str = "autoscaling.x-k8s.io";
 const KIND: &str = "CapacityBuffer";
 /// The most chunks of a buffer.
 const CHUNKS_MAX: u32 = 10_000;
-/// The only strategy that asks for free room, in the words of each version.
+/// The only strategy that requests free room, in the spelling of each version.
 const STRATEGIES: [&str; 2] = ["active-capacity", "buffer.x-k8s.io/active-capacity"];
 
 /// Returns whether an object is a CapacityBuffer.
@@ -31,7 +31,8 @@ pub(crate) fn is_buffer(object: &Value) -> bool {
     object["kind"] == KIND && version.split_once('/').is_some_and(|(of, _)| of == GROUP)
 }
 
-/// Returns whether an object is a CapacityBuffer, or of a kind that only CapacityBuffers read: PodTemplate, Deployment and Job.
+/// Returns whether an object is a CapacityBuffer, or of a kind that only CapacityBuffers read: PodTemplate, Deployment
+/// and Job.
 pub fn is_read_by_buffers(object: &Value) -> bool {
     is_buffer(object) || is_template(object) || is_scalable(object)
 }
@@ -47,7 +48,7 @@ fn is_scalable(object: &Value) -> bool {
     of("apps/v1", "Deployment") || of("batch/v1", "Job")
 }
 
-/// The room that a CapacityBuffer asks for.
+/// The room that a CapacityBuffer requests.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BufferRequest {
@@ -55,7 +56,7 @@ pub struct BufferRequest {
     pub namespace: String,
     /// The name of the buffer.
     pub name: String,
-    /// The pod that has the shape of a chunk.
+    /// The pod with the shape of a chunk.
     pub chunk: Arc<Pod>,
     /// The number of chunks, at most 10,000.
     pub chunks: u32,
@@ -71,7 +72,7 @@ struct DefinedBuffer<'a> {
 }
 
 impl DefinedBuffer<'_> {
-    /// The key of the pod that stands for a chunk.
+    /// The key of the virtual pod of a chunk.
     fn key(&self, number: u32) -> ObjectKey {
         (
             Kind::Pod,
@@ -91,7 +92,7 @@ impl DefinedBuffer<'_> {
 pub(crate) struct BufferChunks {
     /// `namespace/name` of the buffer.
     buffer: String,
-    /// `namespace/name` of the pods that stand for the chunks.
+    /// `namespace/name` of the virtual pods of the chunks.
     pods: Vec<String>,
 }
 
@@ -133,8 +134,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Takes a CapacityBuffer or PodTemplate. Of a workload, a copy is taken. Returns whether the object is not needed
-    /// for anything else.
+    /// Takes a CapacityBuffer or PodTemplate, or copies a workload. Returns whether the object is not needed otherwise.
     ///
     /// # Errors
     /// When it has no name, or an object that does not exist is deleted.
@@ -186,7 +186,7 @@ impl Buffers {
         self.objects.iter().filter(|(key, _)| key.0 == KIND)
     }
 
-    /// Adds the chunks of all buffers as pods. Returns them, and a note for each buffer that defines none.
+    /// Adds the chunks of all buffers as pods. Returns them, and a note for each buffer without chunks.
     pub(crate) fn add_chunks(
         &self,
         raw: &mut ClusterJson,
@@ -208,7 +208,7 @@ impl Buffers {
         (all, notes)
     }
 
-    /// The room that each buffer asks for, and a note for each buffer that defines no chunks.
+    /// The room that each buffer requests, and a note for each buffer without chunks.
     pub(crate) fn requests(&self, raw: &ClusterJson) -> (Vec<BufferRequest>, Vec<String>) {
         let (defined, mut notes) = self.defined(raw);
         let mut all = Vec::new();
@@ -336,7 +336,7 @@ impl Buffers {
 fn chunk(key: &ObjectKey, template: &Value, buffer: &Value, name: &str) -> Value {
     let version = buffer["apiVersion"].as_str().unwrap_or(GROUP);
     let mut pod = new_pod(key, template, (version, KIND, name));
-    // Room for a chunk is room that nothing else needs.
+    // The lowest priority, so that a chunk only uses room that no other pod needs.
     pod["spec"]["priority"] = i32::MIN.into();
     pod["spec"]["preemptionPolicy"] = "Never".into();
     pod
@@ -356,7 +356,7 @@ fn decoded(pod: Value) -> Result<Arc<Pod>, String> {
     }
 }
 
-/// The number of chunks whose requests stay within the limits.
+/// The number of chunks whose requests are within the limits.
 fn within_limits(template: &Value, limits: &Value) -> Result<u64, String> {
     let key = (Kind::Pod, String::new(), "chunk".to_owned());
     let pod = decoded(new_pod(&key, template, ("", KIND, "")))?;
@@ -426,7 +426,7 @@ mod tests {
         ]}})
     }
 
-    /// The number of chunks of a buffer, or why it has none.
+    /// The number of chunks of a buffer, or the reason why it has none.
     fn chunks_of(spec: Value) -> Result<usize, String> {
         let (mut buffers, mut raw) = (Buffers::default(), ClusterJson::new());
         for object in [

@@ -1,4 +1,4 @@
-//! Resource claims of new pods, which a controller makes from ResourceClaimTemplates.
+//! Resource claims of new pods, which a controller creates from ResourceClaimTemplates.
 
 use super::strict::hint;
 use super::{Added, DELETE, merge, name_of, namespace_of};
@@ -56,7 +56,7 @@ impl ClaimTemplates {
         Ok(())
     }
 
-    /// The claims that a pod with a UID needs and does not have. Templates that are not known are added to `missing`.
+    /// The missing claims of a pod with a UID. Unknown templates are added to `missing`.
     pub(crate) fn claims_of(
         &self,
         pod: &Value,
@@ -104,7 +104,7 @@ impl ClaimTemplates {
         claims
     }
 
-    /// Makes the claims of new pods. Returns a note for each template that is not known.
+    /// Creates the claims of new pods. Returns a note for each unknown template.
     pub(crate) fn make(&self, raw: &mut ClusterJson, added: &Added) -> Vec<String> {
         let mut missing = BTreeSet::new();
         for key in &added.pods {
@@ -134,7 +134,7 @@ impl ClaimTemplates {
     }
 }
 
-/// A note for each template that is not known.
+/// A note for each unknown template.
 pub(crate) fn notes(missing: BTreeSet<(String, String)>) -> Vec<String> {
     let note = |(namespace, name)| {
         format!(

@@ -1,4 +1,4 @@
-//! Nodes that are deleted: each of their pods is accounted for.
+//! Deleted nodes: the effect on each of their pods.
 
 use crate::json::{ClusterJson, shown};
 use berth_api::Kind;
@@ -13,7 +13,7 @@ pub(crate) fn displace(raw: &mut ClusterJson, nodes: &[String]) -> Vec<Displaced
     let node_of = |pod: &Value| pod["spec"]["nodeName"].as_str().map(str::to_owned);
     let on_them = raw.iter().filter_map(|(key, pod)| {
         let phase = pod["status"]["phase"].as_str();
-        // A pod that has ended needs no other node.
+        // A pod that has ended needs no new node.
         let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
         let node = node_of(pod).filter(|node| nodes.contains(node))?;
         (key.0 == Kind::Pod && !has_ended).then(|| (key.clone(), node))
@@ -44,7 +44,7 @@ pub(crate) fn displace(raw: &mut ClusterJson, nodes: &[String]) -> Vec<Displaced
     displaced.collect()
 }
 
-/// The reason why a pod is not replaced; `None` when its controller replaces it.
+/// The reason why a pod is not replaced; `None` if its controller replaces it.
 fn not_replaced(pod: &Value) -> Option<&'static str> {
     if !pod["metadata"]["deletionTimestamp"].is_null() {
         return Some("it was terminating");

@@ -1,4 +1,4 @@
-//! The objects that the scheduler does not read and that decide about the pods of a change.
+//! The objects that the scheduler does not read, but that decide about the pods of a change.
 
 use super::buffers::Buffers;
 use super::priorities::{PriorityClasses, is_priority_class};
@@ -14,7 +14,7 @@ pub(crate) struct Others {
     pub(crate) priorities: PriorityClasses,
     pub(crate) claims: claims::ClaimTemplates,
     pub(crate) buffers: Buffers,
-    /// DaemonSets with the places where they were read.
+    /// DaemonSets with the locations where they were read.
     pub(crate) daemons: Vec<(String, Value)>,
     pub(crate) notes: Vec<String>,
 }

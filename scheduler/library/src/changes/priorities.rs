@@ -7,7 +7,7 @@ use crate::json::{ClusterJson, shown};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The classes that every cluster has.
+/// The built-in classes of every cluster.
 const OF_THE_SYSTEM: [(&str, i64); 2] = [
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
@@ -90,7 +90,7 @@ impl PriorityClasses {
             let Some(pod) = raw.get_mut(key) else {
                 continue;
             };
-            // The priority that a pod states counts.
+            // A priority in the pod takes precedence.
             if pod["spec"].is_null() || !pod["spec"]["priority"].is_null() {
                 continue;
             }

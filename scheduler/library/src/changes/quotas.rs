@@ -1,4 +1,4 @@
-//! ResourceQuotas: which of the new pods are admitted.
+//! ResourceQuotas: the admission of new pods.
 
 use super::strict::hint;
 use super::{Added, DELETE, merge, name_of, namespace_of};
@@ -45,7 +45,7 @@ pub(crate) fn change(quotas: &mut Quotas, place: &str, object: Value) -> Result<
     Ok(())
 }
 
-/// Removes the new pods that the quotas do not admit, in the order in which the pods were added; returns them.
+/// Removes the new pods that the quotas do not admit, in the order of their addition; returns them.
 pub(crate) fn admit(
     raw: &mut ClusterJson,
     quotas: &Quotas,

@@ -1,4 +1,4 @@
-//! Changes are decoded as strictly as the API server decodes them: a typing error is no change that has no effect.
+//! Strict decoding of changes, as in the API server: a typing error must not be a change without effect.
 
 use super::DELETE;
 use crate::InputError;
@@ -10,7 +10,7 @@ use berth_scheduler::profile::closest;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// The error of an API server that does not require an image: the scheduler does not read it.
+/// The API server's error about a missing image. It is ignored, because the scheduler does not read the image.
 const IMAGE: &str = ".image: Required value";
 
 /// A hint at the intended name; empty if no candidate is similar.

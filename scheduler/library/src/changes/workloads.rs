@@ -1,6 +1,6 @@
 //! Workloads among the changes: the pods that their controllers would create and delete.
 //!
-//! Present pods stay if they are as the template asks for; others are replaced. Pods without a node are deleted first.
+//! Existing pods that match the template are kept; others are replaced. Pods without a node are deleted first.
 
 use super::strict::{self, hint};
 use super::{Added, DELETE, name_of, namespace_of};
@@ -21,7 +21,7 @@ const KINDS: [(&str, &str, &str); 5] = [
 /// The most pods of a workload.
 const PODS_MAX: u64 = 100_000;
 
-/// The facts of the kind of a workload; `None` when the object is none.
+/// The facts of the kind of a workload; `None` if the object is not a workload.
 fn kind_of(object: &Value) -> Option<&'static (&'static str, &'static str, &'static str)> {
     let is_it =
         |known: &&(&str, &str, &str)| object["apiVersion"] == known.0 && object["kind"] == known.1;
@@ -33,7 +33,7 @@ pub(crate) fn is_one(object: &Value) -> bool {
     kind_of(object).is_some()
 }
 
-/// Applies a workload to the pods, and returns the effect in words; `None` when the object is none.
+/// Applies a workload to the pods, and returns the effect in words; `None` if the object is not a workload.
 ///
 /// # Errors
 /// When the workload does not define its pods.
@@ -81,7 +81,7 @@ pub(crate) fn apply(
                 ))
             })?,
     };
-    // The pods that stay are first, those with a node before the others.
+    // The kept pods are first, and among them the pods with a node.
     present.sort_by_key(|key| {
         let spec = &raw[key]["spec"];
         let is_other = template.is_object() && !contains(spec, &template["spec"]);
@@ -126,7 +126,7 @@ pub(crate) fn apply(
     )))
 }
 
-/// Returns whether the scheduler knows a workload, with or without pods.
+/// Returns whether the scheduler reads a workload, with or without pods.
 fn is_known(raw: &ClusterJson, kind: &str, namespace: &str, name: &str) -> bool {
     raw.keys()
         .any(|key| key.0.name() == kind && key.1 == namespace && key.2 == name)
@@ -166,7 +166,7 @@ pub(crate) fn remove(raw: &mut ClusterJson, key: &ObjectKey, added: &mut Added) 
     added.pods.retain(|other| other != key);
 }
 
-/// A pod that a controller creates of a template.
+/// A pod that a controller creates from a template.
 pub(crate) fn new_pod(
     key: &ObjectKey,
     model: &Value,
@@ -175,7 +175,7 @@ pub(crate) fn new_pod(
     let (_, namespace, name) = key;
     let mut spec = model["spec"].clone();
     if let Some(fields) = spec.as_object_mut() {
-        // The template may be that of a bound pod.
+        // The template may be copied from a bound pod.
         fields.remove("nodeName");
     }
     let mut pod = json!({
@@ -197,7 +197,7 @@ pub(crate) fn new_pod(
         "spec": spec,
         "status": {"phase": "Pending"},
     });
-    // The API server would fill in the defaults when the pod is created.
+    // The API server sets the defaults when the pod is created.
     offline::set_defaults("v1", "Pod", &mut pod);
     pod
 }
@@ -231,7 +231,7 @@ pub(crate) fn pods_of(
     pods.map(|(key, _)| key.clone()).collect()
 }
 
-/// Returns whether a value has all that a template asks for. The API server adds fields, and appends to lists.
+/// Returns whether a value contains everything in a template. The API server adds fields, and appends to lists.
 pub(crate) fn contains(value: &Value, template: &Value) -> bool {
     match (value, template) {
         (Value::Object(value), Value::Object(template)) => template.iter().all(|(name, field)| {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The most pods that are added to see how many fit.
+/// The maximum number of added pods.
 pub(crate) const PODS_MAX: usize = 10_000;
 
 /// The template: a pod, and the claims that each copy of it gets, by the entry of the pod.

@@ -1,4 +1,4 @@
-//! Nodes that are added: how many of a shape the waiting pods need.
+//! Added nodes: the number of nodes of a shape that the waiting pods need.
 
 use crate::InputError;
 use crate::changes::others::Others;
@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 
 /// The most nodes that are added.
 pub(crate) const NODES_MAX: usize = 1000;
-/// The pods of a node whose shape does not state it, as of kubelets.
+/// The pods of a node whose shape does not state them: the default of kubelets.
 const PODS_DEFAULT: &str = "110";
 
-/// The shape of nodes that are added.
+/// The shape of added nodes.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum NodeShape {
@@ -38,7 +38,7 @@ impl From<&str> for NodeShape {
 pub(crate) struct SpareNode {
     text: String,
     node: Value,
-    /// The name of the node that it is like; names in `parts` are made of it.
+    /// The name of the model; names in `parts` are derived from it.
     like: String,
     /// Its ResourceSlices and CSINode.
     parts: Vec<(Kind, Value)>,
@@ -204,8 +204,8 @@ fn renamed(kind: Kind, part: &Value, like: &str, node: &str) -> (String, Value) 
     (name, part)
 }
 
-/// Finds the smallest number of nodes with which as few pods wait as with any number. `run` runs with a number of added
-/// nodes. Returns the report of the run with the smallest number.
+/// Finds the smallest number of nodes with which the fewest pods wait. `run` runs with a number of added nodes. Returns
+/// the report of the run with the smallest number.
 ///
 /// # Errors
 /// The errors of `run`.
@@ -215,7 +215,7 @@ pub(crate) fn smallest(
 ) -> Result<WhatIfReport, InputError> {
     let mut none = run(0)?;
     let waiting: BTreeSet<String> = none.pending.iter().map(|pod| pod.pod.clone()).collect();
-    // The pods that the DaemonSets create on the new nodes need their room, too.
+    // The pods of DaemonSets on the new nodes need resources, too.
     let left = |report: &WhatIfReport| report.pending.len();
     let mut added = AddedNodes::default();
     added.shape.clone_from(&shape.text);
@@ -230,7 +230,7 @@ pub(crate) fn smallest(
         none.add_nodes = Some(added);
         return Ok(none);
     }
-    // With `low` nodes more pods wait, with `high` nodes as few as possible.
+    // With `low` nodes more pods wait, with `high` nodes the fewest possible pods wait.
     let (mut low, mut high) = (0, 1);
     while high < max && left(&run(high)?) > least {
         (low, high) = (high, (high * 2).min(max));
@@ -261,7 +261,7 @@ mod tests {
     fn the_smallest_number_of_nodes_is_found() {
         let shape = NodeShape::from("cpu=8,memory=32Gi");
         let shape = SpareNode::new(&shape, &ClusterJson::new()).expect("a shape");
-        // Each node takes a number of the waiting pods; some fit on none.
+        // Each node holds a number of the waiting pods; some pods fit on none.
         for (waiting, hopeless, per_node, expected) in [
             (0, 0, 1, 0),
             (1, 0, 1, 1),
