@@ -5,7 +5,7 @@ use berth_api::Duration;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest value that is drawn; a draw beyond it becomes it.
+/// The maximum value; a greater draw is reduced to it.
 const DRAWN_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A distribution of durations.
@@ -108,7 +108,7 @@ fn wrong(text: &str) -> String {
     )
 }
 
-/// The way out for a distribution that a YAML mapping or list in one line has cut at its comma.
+/// The remedy for a distribution that a YAML mapping or list in one line has cut at its comma.
 pub(crate) fn quotes(text: &str) -> &'static str {
     if text.contains('(') && !text.contains(')') {
         ", in quotes where it has commas"

@@ -63,9 +63,9 @@ use std::sync::Arc;
 const REST_MAX: Duration = Duration::from_secs(15 * 60);
 /// The number of steps between two reports of progress.
 const STEPS_PER_PROGRESS: u64 = 4096;
-/// The latest simulated time, in the year 2255: nanoseconds since the epoch have room for a few years more.
+/// The latest simulated time, in the year 2255, a few years before nanoseconds since the epoch overflow.
 const END_MAX: Time = Time::from_secs(9_000_000_000);
-/// The shortest step when the scheduler asks for the present time again.
+/// The shortest step if the scheduler requests the current time again.
 const STEP_MIN: Duration = Duration::from_micros(1);
 
 /// The options of a simulation.
@@ -75,7 +75,7 @@ pub struct SimulationOptions {
     pub scheduler: SchedulerOptions,
     /// The name of the configuration in the report.
     pub config: String,
-    /// The seed of everything random: decisions among equal nodes, drawn pods, durations and latencies.
+    /// The seed of all random choices: decisions among equal nodes, drawn pods, durations and latencies.
     pub seed: u64,
     /// The offset from the start of the trace at which the simulation ends, if it has not ended before.
     pub until: Option<Duration>,
@@ -86,7 +86,7 @@ pub struct SimulationOptions {
     pub retry_without_events: bool,
 }
 
-/// The state of a simulation that runs.
+/// The state of a running simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// The virtual time.
@@ -100,7 +100,7 @@ pub struct Progress {
 /// The reason why a trace cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
-    /// The configuration of the scheduler is wrong.
+    /// The configuration of the scheduler is invalid.
     #[error("{0}")]
     Profiles(#[from] ProfileErrors),
     /// A pod names a group that the trace does not have.
@@ -121,10 +121,10 @@ pub enum SimulationError {
         gate: String,
         /// The pod with the gate, `namespace/name`.
         pod: String,
-        /// The pod that is awaited, `namespace/name`.
+        /// The pod whose end removes the gate, `namespace/name`.
         awaited: String,
     },
-    /// Two nodes, pods or capacity buffers have one name.
+    /// Two nodes, pods or capacity buffers have the same name.
     #[error("two {kind} of the trace have the name {name}; give each a name of its own")]
     SameName {
         /// `pods`, `nodes` or `capacity buffers`.
@@ -138,7 +138,7 @@ pub enum SimulationError {
         /// The number.
         pods: u64,
     },
-    /// There is nothing to place pods on.
+    /// The trace has no nodes.
     #[error("the trace has no nodes; add some, or give --nodes N")]
     NoNodes,
 }
@@ -155,7 +155,7 @@ pub struct Simulation {
     pods: Pods,
     nodes: Nodes,
     node_groups: NodeGroups,
-    /// The copy of the cluster in which node groups and buffers try pods and nodes; kept for its memory.
+    /// The copy of the cluster for trials of node groups and buffers; kept to reuse its memory.
     packing: Option<Packing>,
     buffers: Buffers,
     budgets: Budgets,
@@ -246,7 +246,7 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// The objects that exist from the start on, and the namespaces of all pods.
+    /// The objects that exist from the start, and the namespaces of all pods.
     fn add_objects(&mut self, trace: &Trace) {
         for name in self.plan.namespaces.clone() {
             let mut namespace = Namespace::default();
@@ -260,14 +260,14 @@ impl Simulation {
         self.provision_at_once();
     }
 
-    /// Plays until nothing happens any more, or until a time.
+    /// Runs until no further event is planned, or until a time.
     fn run(&mut self, until: Time, progress: &mut dyn FnMut(Progress)) {
         let mut steps = 0_u64;
         let mut wake = self.schedule();
         loop {
             let event = self.next_event();
-            // A scan of node groups follows from an attempt, and an attempt without a node from a backoff: alone, they would
-            // go on for ever.
+            // A scan of node groups follows an attempt, and an attempt without a node follows a backoff: these two
+            // alone would continue forever.
             let is_resting = !self.has_events();
             if is_resting && self.engine.now() > self.last_event + REST_MAX {
                 break;
@@ -287,10 +287,10 @@ impl Simulation {
                 }
                 self.happen();
             } else {
-                // An attempt alone changes nothing that is measured: if nothing follows, the simulation has ended.
+                // An attempt alone changes no measurement: if nothing follows, the simulation has ended.
                 self.engine.advance(next);
             }
-            // The start of a container, for example, is nothing that the scheduler reads.
+            // For example, the scheduler does not read the start of a container.
             if self.engine.has_input() || wake.is_some_and(|at| at <= self.engine.now()) {
                 wake = self.schedule();
             }
@@ -334,7 +334,7 @@ impl Simulation {
         self.engine.advance(next);
     }
 
-    /// Everything that is due at the present time.
+    /// Handles all events that are due now.
     fn happen(&mut self) {
         while let Some(event) = self.events.pop_due(self.engine.now()) {
             match event {
@@ -363,7 +363,7 @@ impl Simulation {
         }
     }
 
-    /// Lets the scheduler work until it waits. Returns the time at which it wants to go on.
+    /// Runs the scheduler until it waits. Returns the time of its next step.
     fn schedule(&mut self) -> Option<Time> {
         loop {
             let outcome = self.attempt();

@@ -4,7 +4,7 @@ use berth_api::Str;
 use rustc_hash::FxHashMap;
 use std::fmt;
 
-/// The names that are in use, with the lines in which they are given.
+/// The used names, with their lines.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     given: FxHashMap<(Str, Str), Given>,
@@ -26,7 +26,7 @@ pub(crate) struct SameName {
     pub(crate) name: String,
     /// The line of the earlier item.
     line: u64,
-    /// The item with a count that has the name as one of several, and whether it is the earlier one.
+    /// The item with a count whose names include this name, and whether it is the earlier one.
     several: Option<(Str, u32, bool)>,
 }
 

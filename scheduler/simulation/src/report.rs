@@ -1,5 +1,5 @@
-//! The result of simulations, for programs: the JSON of `berth simulate -o json`. Fields are added within a version,
-//! never changed or removed.
+//! The result of simulations as data: the JSON of `berth simulate -o json`. Within a version, fields are added, never
+//! changed or removed.
 
 mod compare;
 mod csv;
@@ -23,7 +23,7 @@ pub const VERSION: u32 = 1;
 pub struct Report {
     /// [`VERSION`].
     pub version: u32,
-    /// Each simulation: the seeds of the first configuration, then those of the next one.
+    /// Each simulation: the seeds of the first configuration, then the seeds of the next one.
     pub runs: Vec<Run>,
     /// The means over the seeds, for each configuration in the order of the command line, with the differences from
     /// the first one.
@@ -51,7 +51,7 @@ pub struct Run {
     pub seed: u64,
     /// The virtual time at which the simulation begins, RFC 3339.
     pub start: String,
-    /// The virtual time at which it ends: nothing happens later.
+    /// The virtual time at which it ends, after the last event.
     pub end: String,
     /// The length of the simulation in seconds.
     pub seconds: f64,
@@ -71,7 +71,7 @@ pub struct Run {
     pub buffers: Vec<BufferUse>,
     /// The course of the simulation.
     pub series: Series,
-    /// Each pod of the trace, in the order of arrival. Empty unless asked for.
+    /// Each pod of the trace, in the order of arrival. Empty unless requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodRow>,
     /// The parts that the simulation left out.
@@ -91,9 +91,9 @@ pub struct Summary {
     pub finished: u64,
     /// Pods on nodes at the end of the simulation.
     pub running: u64,
-    /// Pods without a node at the end of the simulation, those without any attempt included.
+    /// Pods without a node at the end of the simulation, including pods without any attempt.
     pub waiting: u64,
-    /// Of these, pods that were never bound.
+    /// The number of waiting pods that were never bound.
     pub never_bound: u64,
     /// Pods that ended with their node or by an eviction and were not replaced.
     pub lost: u64,
@@ -154,8 +154,8 @@ pub struct ResourceUse {
     pub fragmentation_mean: f64,
 }
 
-/// One capacity buffer over a simulation. A chunk has room when it fits on the nodes that exist and are not cordoned. Room is
-/// counted at each change of a node or of the pods on it.
+/// One capacity buffer over a simulation. A chunk has room when it fits on the nodes that exist and are not cordoned.
+/// Room is counted at each change of a node or of the pods on it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BufferUse {
@@ -179,7 +179,7 @@ pub struct BufferUse {
 pub struct WaitingTimes {
     /// Pods that arrived.
     pub pods: u64,
-    /// Of these, pods that were never bound. They are not part of the times.
+    /// The number of these pods that were never bound. They are not included in the times.
     pub never_bound: u64,
     /// From the arrival to the first binding.
     pub to_binding: Quantiles,
@@ -214,8 +214,8 @@ pub struct Series {
     pub allocated: BTreeMap<String, Vec<f64>>,
     /// The requested amount of the pods without a node, for each resource.
     pub requested: BTreeMap<String, Vec<f64>>,
-    /// The share of the allocatable amount that is free on nodes on which no waiting pod has room, at the end of the
-    /// interval; zero while no pod waits. Room is judged by resources alone.
+    /// The share of the allocatable amount that is free on nodes without room for any waiting pod, at the end of the
+    /// interval; zero while no pod waits. Only resources are considered.
     pub fragmentation: BTreeMap<String, Vec<f64>>,
 }
 

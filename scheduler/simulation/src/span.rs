@@ -1,8 +1,8 @@
-//! Durations and points in time as traces write them.
+//! Durations and points in time in the format of traces.
 
 use berth_api::{Duration, Time};
 
-/// The words for the ways in which a span can be written.
+/// The supported formats of a span, for messages.
 pub const SPAN_FORMS: &str = "a number of seconds, or units such as 90s, 1h30m, 2d12h, 20ms";
 
 const UNITS: [(&str, f64); 7] = [
@@ -14,7 +14,7 @@ const UNITS: [(&str, f64); 7] = [
     ("m", 60.0),
     ("s", 1.0),
 ];
-/// The longest span: longer ones are a mistake, and times stay within those of the API.
+/// The longest span: a longer one is a mistake, and times stay within the range of the API.
 const SECONDS_MAX: f64 = 200.0 * 365.25 * 86_400.0;
 
 /// Reads a span: `90`, `1.5`, `90s`, `1h30m`, `2d`, `20ms`.

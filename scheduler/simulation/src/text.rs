@@ -15,7 +15,7 @@ use berth_api::Pod;
 use serde_json::Value;
 use std::fmt;
 
-/// Reads the template of a pod: gets the path as the trace has it.
+/// Reads the template of a pod; receives the path in the trace.
 pub type LoadPod<'a> = dyn FnMut(&str) -> Result<Pod, String> + 'a;
 
 /// A trace as YAML.

@@ -1,8 +1,8 @@
-//! The input of a simulation: pods that arrive and end, nodes that join and leave, and the times of the world around
-//! the scheduler.
+//! The input of a simulation: pods that arrive and end, nodes that join and leave, and the latencies of the environment
+//! of the scheduler.
 //!
-//! Times are offsets from [`Trace::start`], durations are virtual. The readers of [`crate::text`] and importers of other
-//! formats make a [`Trace`]; [`crate::simulate`] plays it.
+//! Times are offsets from [`Trace::start`], durations are virtual. The readers of [`crate::text`] and importers of
+//! other formats create a [`Trace`]; [`crate::simulate`] plays it.
 
 pub mod generate;
 
@@ -18,22 +18,22 @@ use std::sync::Arc;
 /// The virtual time at which a trace without absolute times begins: Monday, 5 January 2026, 00:00 UTC.
 pub const DEFAULT_START: Time = Time::from_secs(1_767_571_200);
 
-/// The annotation of a pod with its `terminationGracePeriodSeconds`, which [`Pod`] does not have because the scheduler does not
-/// read it. 30 unless stated. Traces state it as [`PodShape::grace_period`].
+/// The annotation of a pod with its `terminationGracePeriodSeconds`, which [`Pod`] does not have because the scheduler
+/// does not read it. 30 unless stated. Traces state it as [`PodShape::grace_period`].
 pub const GRACE_PERIOD_ANNOTATION: &str = "simulation.berth.dev/termination-grace-period-seconds";
 
-/// The annotation of a pod with the templates of the claims of its ephemeral volumes, which [`Pod`] does not have either: a JSON
-/// object of PersistentVolumeClaims by the name of the volume.
+/// The annotation of a pod with the templates of the claims of its ephemeral volumes, which [`Pod`] does not have
+/// either: a JSON object of PersistentVolumeClaims by the name of the volume.
 pub const VOLUME_CLAIM_TEMPLATES_ANNOTATION: &str = "simulation.berth.dev/volume-claim-templates";
 
-/// Everything that happens in a simulation from outside of the scheduler.
+/// All inputs of a simulation except the configuration of the scheduler.
 #[derive(Default, Debug, Clone, PartialEq)]
 pub struct Trace {
     /// The virtual time of offset zero, if the trace has dates; see [`Trace::start`].
     pub start: Option<Time>,
     /// The pods, in any order. Pods that arrive at the same time arrive in this order.
     pub pods: Vec<TracePod>,
-    /// Pods that are drawn from the seed of a run.
+    /// Generators of pods from the seed of a run.
     pub generators: Vec<Generator>,
     /// The groups that pods name.
     pub groups: Vec<TraceGroup>,
@@ -51,10 +51,10 @@ pub struct Trace {
     pub claim_templates: Vec<Arc<ResourceClaim>>,
     /// The disruption budgets. The simulation keeps their status.
     pub budgets: Vec<DisruptionBudget>,
-    /// Objects that exist from the start on and do not change by themselves: namespaces, storage classes, device
-    /// classes and others that the scheduler reads.
+    /// Objects that exist from the start and do not change by themselves: namespaces, storage classes, device classes
+    /// and other kinds that the scheduler reads.
     pub objects: Vec<Object>,
-    /// The times of the world.
+    /// The latencies of the environment.
     pub world: World,
 }
 
@@ -64,8 +64,8 @@ impl Trace {
         self.start.unwrap_or(DEFAULT_START)
     }
 
-    /// Adds everything that another trace has. If both have dates, the dates stay; otherwise, the offsets do. The times
-    /// of the world are those of the other one if it states some.
+    /// Adds all parts of another trace. If both have dates, the dates are kept; otherwise, the offsets are. The
+    /// latencies of the other trace take precedence if it states any.
     pub fn merge(&mut self, mut other: Self) {
         if let (Some(own), Some(start)) = (self.start, other.start) {
             let earlier = own.min(start);
@@ -109,7 +109,7 @@ impl Trace {
             generator.until += by;
         }
         for node in &mut self.nodes {
-            // Nodes that exist at the start of their trace exist before.
+            // Nodes that exist at the start of the other trace exist from the start.
             if !node.joins.is_zero() {
                 node.joins += by;
             }
@@ -123,15 +123,15 @@ impl Trace {
     }
 }
 
-/// The times that calls and kubelets take.
+/// The latencies of calls and kubelets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct World {
     /// From a call of the scheduler to its effect and answer. 20 ms unless stated.
     pub api_latency: Distribution,
     /// From the binding of a pod to the start of its containers. One second unless stated.
     pub start_latency: Distribution,
-    /// From the end of a pod by eviction, or by the end of its node, to the arrival of the pod that replaces it. One
-    /// second unless stated.
+    /// From the end of a pod by eviction, or by the end of its node, to the arrival of its replacement. One second
+    /// unless stated.
     pub recreate_latency: Distribution,
 }
 
@@ -151,12 +151,12 @@ impl Default for World {
 pub struct TracePod {
     /// The name. With a count above one, the pods are `NAME-0`, `NAME-1`, ….
     pub name: Str,
-    /// Everything else: namespace, labels, spec. Its name, UID and status are not read. With a node in its spec, the pod
-    /// is on that node when it arrives. Pods alike share it.
+    /// Namespace, labels and spec. Name, UID and status are not read. With a node in its spec, the pod is on that node
+    /// when it arrives. Equal pods share it.
     pub pod: Arc<Pod>,
     /// The arrival, as an offset from the start of the trace.
     pub arrival: Duration,
-    /// From the arrival of one of several pods alike to that of the next one.
+    /// The time between the arrivals of two pods of an item with a count.
     pub every: Duration,
     /// From the start of the containers to the end of the pod; `None` for a pod that does not end.
     pub duration: Option<Distribution>,
@@ -202,7 +202,7 @@ pub enum GateRemoval {
     At(Duration),
     /// Another pod, `NAMESPACE/NAME`, has run to its end.
     Ended(Str),
-    /// The quotas of the namespace have room for the pod. Until then, the pod exists and is not counted by them.
+    /// The quotas of the namespace have room for the pod. Until then, the pod exists, but its quotas do not count it.
     Quota,
 }
 
@@ -215,7 +215,7 @@ pub struct TraceGroup {
     pub name: Str,
     /// The number of pods that must be able to run at the same time for any of them to start.
     pub minimum: u32,
-    /// The label of nodes in which all pods of the group must agree.
+    /// The label that must have the same value on the nodes of all pods of the group.
     pub topology: Option<Str>,
     /// The priority.
     pub priority: Option<i32>,
@@ -232,9 +232,9 @@ pub struct TraceNode {
     pub count: u32,
     /// The time at which the nodes join, as an offset from the start of the trace.
     pub joins: Duration,
-    /// The time at which the nodes leave for good.
+    /// The time at which the nodes leave permanently.
     pub leaves: Option<Duration>,
-    /// The times in between at which they are not available.
+    /// The outages of the nodes.
     pub outages: Vec<Outage>,
     /// The price for an hour of each node, in any currency.
     pub price_per_hour: f64,
@@ -255,26 +255,26 @@ impl TraceNode {
     }
 }
 
-/// A time in which a node is not available.
+/// An outage of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
     /// Its beginning, as an offset from the start of the trace.
     pub at: Duration,
     /// Its length; `None` for a node that does not return.
     pub length: Option<Duration>,
-    /// Whether the node is drained: it is cordoned, its pods are evicted as their disruption budgets allow, and it stays.
-    /// Otherwise it fails: it leaves, and its pods end with it.
+    /// Whether the node is drained: it is cordoned, its pods are evicted as their disruption budgets allow, and it
+    /// stays. Otherwise it fails: it leaves, and its pods end with it.
     pub drain: bool,
 }
 
-/// Nodes of one shape whose number follows the pods that wait.
+/// Nodes of one shape whose number follows the waiting pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeGroup {
     /// The name. The nodes are `NAME-0`, `NAME-1`, ….
     pub name: Str,
     /// Labels, taints, allocatable resources.
     pub node: Arc<Node>,
-    /// The ResourceSlices that the drivers of devices publish for each node. Their names, nodes and pools are those of the
+    /// The ResourceSlices that device drivers publish for each node. Their names, nodes and pools are derived from the
     /// node.
     pub slices: Vec<Arc<ResourceSlice>>,
     /// The number of nodes at the start, and the smallest number later.
@@ -292,21 +292,21 @@ pub struct NodeGroup {
 /// The most chunks of a buffer.
 pub const CHUNKS_MAX: u32 = 10_000;
 
-/// A CapacityBuffer (`autoscaling.x-k8s.io`): room for a number of pods alike that node groups keep.
+/// A CapacityBuffer (`autoscaling.x-k8s.io`): room for a number of equal pods that node groups keep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapacityBuffer {
     /// The namespace.
     pub namespace: Str,
     /// The name.
     pub name: Str,
-    /// The pod that has the shape of a chunk.
+    /// The pod with the shape of a chunk.
     pub pod: Arc<Pod>,
     /// The number of chunks, at most [`CHUNKS_MAX`].
     pub chunks: u32,
 }
 
-/// The largest amounts that the pods of a namespace may request in all. A pod that exceeds them is created when there is
-/// room, in the order of arrival.
+/// The maximum total requests of the pods of a namespace. A pod that exceeds them is created when there is room, in the
+/// order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quota {
     /// The namespace.
@@ -333,7 +333,7 @@ pub struct DisruptionBudget {
     pub bound: BudgetBound,
 }
 
-/// The pods that a disruption budget keeps.
+/// The number of pods that a disruption budget protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BudgetBound {
     /// At least this number runs.
@@ -351,7 +351,7 @@ pub enum PodShare {
     Percent(u32),
 }
 
-/// The parts of a pod that traces usually have.
+/// The common fields of pods in traces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodShape {
     /// The namespace; empty is `default`.
@@ -360,7 +360,8 @@ pub struct PodShape {
     pub labels: Labels,
     /// The priority.
     pub priority: Option<i32>,
-    /// The name of the priority class; empty for none. Without a priority, it replaces a priority of the pod under the shape.
+    /// The name of the priority class; empty for none. Without a priority, it replaces a priority of the pod under the
+    /// shape.
     pub priority_class: Str,
     /// The requests.
     pub requests: ResourceList,
@@ -370,7 +371,7 @@ pub struct PodShape {
     pub scheduler_name: Str,
     /// Labels that the node must have.
     pub node_selector: Labels,
-    /// The time that the containers of a deleted pod have to end, in whole seconds.
+    /// The grace period of the containers of a deleted pod, in whole seconds.
     pub grace_period: Option<Duration>,
 }
 
@@ -380,7 +381,7 @@ impl PodShape {
         self.over(Pod::default())
     }
 
-    /// Another pod with the parts of this shape that are stated; requests replace those of its first container.
+    /// A pod with the stated fields of this shape; requests replace those of its first container.
     pub fn over(self, mut pod: Pod) -> Pod {
         if !self.namespace.is_empty() {
             pod.metadata.namespace = self.namespace;
@@ -430,7 +431,7 @@ impl PodShape {
     }
 }
 
-/// The parts of a node that traces usually have.
+/// The common fields of nodes in traces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeShape {
     /// The allocatable resources; 110 `pods` unless stated.
@@ -462,7 +463,7 @@ impl NodeShape {
     }
 }
 
-/// The gates of a pod as its spec has them.
+/// The gates of a pod in the format of its spec.
 pub(crate) fn scheduling_gates(gates: &[Gate]) -> impl Iterator<Item = SchedulingGate> {
     gates.iter().map(|gate| SchedulingGate {
         name: gate.name.clone(),

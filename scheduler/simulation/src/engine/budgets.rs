@@ -1,7 +1,7 @@
-//! Disruption budgets: the number of pods that may be evicted, as the disruption controller computes it.
+//! Disruption budgets: the number of pods that may be evicted, computed like in the disruption controller.
 //!
-//! A pod is healthy from the start of its containers until it is deleted. The expected pods are those of the trace that
-//! have arrived and not ended for good.
+//! A pod is healthy from the start of its containers until it is deleted. The expected pods are the pods of the trace
+//! that have arrived and not ended permanently.
 
 use super::Simulation;
 use super::events::{Event, PodIndex};
@@ -39,7 +39,7 @@ impl SimulatedBudget {
         self.healthy.saturating_sub(desired)
     }
 
-    /// The object with its present status.
+    /// The object with its current status.
     fn object(&self) -> Object {
         let mut object = PodDisruptionBudget::clone(&self.of.object);
         object.status = Default::default();
@@ -105,7 +105,7 @@ impl Simulation {
         budgets.all(|budget| budget.allowed > 0)
     }
 
-    /// The numbers of expected and healthy pods change with a pod.
+    /// Updates the numbers of expected and healthy pods after a change of a pod.
     pub(super) fn budgets_change(&mut self, pod: PodIndex, expected: i32, healthy: i32) {
         let shape = self.shape_of(pod) as usize;
         for at in 0..self.budgets.of_shape[shape].len() {
@@ -127,7 +127,7 @@ impl Simulation {
         }
     }
 
-    /// Drains with refused evictions try again.
+    /// Retries drains with refused evictions.
     fn plan_drains(&mut self) {
         for node in self.nodes.draining.clone() {
             if self.nodes.all[node as usize].drain_is_refused {

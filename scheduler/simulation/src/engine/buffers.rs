@@ -1,10 +1,10 @@
 //! Capacity buffers: room that node groups keep for pods that do not exist yet.
 //!
-//! As with a cluster autoscaler, the chunks of buffers cause nodes and keep nodes. The scheduler ignores them: a pod uses
-//! the room at any time. Chunks are placed as the pods that cause nodes, in the order of the buffers, on the first nodes
-//! that accept them.
+//! As with a cluster autoscaler, the chunks of buffers cause nodes and keep nodes. The scheduler ignores them, so a pod
+//! can use the room at any time. Chunks are placed like the pods that cause nodes, in the order of the buffers, on the
+//! first nodes that accept them.
 //!
-//! Every scan follows from a change of the trace: a pod that is bound or ends, a node of the trace that joins, leaves or is
+//! Every scan follows a change of the trace: a pod that is bound or ends, a node of the trace that joins, leaves or is
 //! cordoned. A node that a group adds or removes plans no scan, so a simulation with buffers ends.
 
 use super::events::NodeIndex;
@@ -23,7 +23,7 @@ struct SimulatedBuffer {
     of: CapacityBuffer,
     /// A pod for each chunk.
     pods: Vec<Arc<PodInfo>>,
-    /// The chunks with room, as counted last.
+    /// The chunks with room at the last count.
     room: u32,
     /// The time in which all chunks had room, in nanoseconds.
     all_room: u128,
@@ -35,7 +35,7 @@ struct SimulatedBuffer {
 #[derive(Debug)]
 pub(super) struct Buffers {
     all: Vec<SimulatedBuffer>,
-    /// Nodes without pods that stay because chunks need them.
+    /// Nodes without pods that are kept because chunks need them.
     kept: BTreeSet<NodeIndex>,
     /// Whether the room may have changed since the last count.
     is_stale: bool,
@@ -47,7 +47,7 @@ impl Buffers {
     /// The buffers of a trace.
     ///
     /// # Errors
-    /// When two buffers have one name.
+    /// When two buffers have the same name.
     pub(super) fn new(trace: &Trace) -> Result<Self, SimulationError> {
         let mut names = BTreeSet::new();
         let repeated = trace
@@ -102,7 +102,7 @@ impl Buffers {
     }
 }
 
-/// The pods that stand for the chunks of a buffer.
+/// The virtual pods of the chunks of a buffer.
 fn chunks(buffer: &CapacityBuffer) -> Vec<Arc<PodInfo>> {
     let chunks = (0..buffer.chunks).map(|number| {
         let mut pod = Pod::clone(&buffer.pod);
@@ -121,7 +121,7 @@ fn place(packing: &mut Packing, chunks: &[Arc<PodInfo>], nodes: &[Slot]) -> u32 
 }
 
 impl Simulation {
-    /// The room on nodes of the trace has changed, or pods have taken or given back room.
+    /// The room on nodes of the trace has changed, or pods have used or released room.
     pub(super) fn room_changed(&mut self) {
         self.buffers.note_change();
         self.plan_scan_for_buffers();
@@ -133,7 +133,7 @@ impl Simulation {
         }
     }
 
-    /// The number of chunks of each buffer that have room on the nodes that exist, without one of them.
+    /// The number of chunks of each buffer with room on the existing nodes, except one node.
     fn chunks_with_room(&mut self, without: Option<NodeIndex>) -> Vec<u32> {
         let mut packing = self.take_packing();
         if let Some(node) = without {
@@ -176,8 +176,8 @@ impl Simulation {
         }
     }
 
-    /// Returns whether a node without pods stays: without it, a chunk that has room would have none. It is evaluated again
-    /// in the next scan.
+    /// Returns whether a node without pods is kept, because a chunk would lose its room without it. It is evaluated
+    /// again in the next scan.
     pub(super) fn keep_for_buffers(&mut self, node: NodeIndex) -> bool {
         if self.buffers.all.is_empty() {
             return false;
@@ -194,7 +194,7 @@ impl Simulation {
         is_needed
     }
 
-    /// Time passes with the present room.
+    /// Advances the time with the current room.
     pub(super) fn measure_buffers(&mut self, until: Time) {
         let nanos = until.since(self.buffers.measured).as_nanos();
         if self.buffers.all.is_empty() || nanos == 0 {

@@ -1,4 +1,4 @@
-//! The calls of the scheduler: they are answered after a latency, and controllers and kubelets act after them.
+//! The calls of the scheduler: they are answered after a latency, and controllers and kubelets react to them.
 
 use super::Simulation;
 use super::events::{CallAnswer, Event};
@@ -16,7 +16,7 @@ impl Simulation {
         })
     }
 
-    /// Carries out a call and answers it.
+    /// Performs a call and answers it.
     pub(super) fn answer(&mut self, answer: CallAnswer) {
         match self.engine.answer(answer.id, answer.call) {
             Some(Effect::Bound(pod)) => {

@@ -1,5 +1,5 @@
-//! Resource claims, as their controller keeps them: a claim for each entry of a pod that names a template, which ends with
-//! the pod.
+//! The controller of resource claims: it creates a claim for each entry of a pod that names a template. The claim ends
+//! with the pod.
 
 use super::Simulation;
 use super::events::PodIndex;

@@ -1,7 +1,7 @@
 //! DaemonSets: each has a pod on each node that its template allows, from the joining of the node to its end.
 //!
-//! Their controller directs each pod to its node, so the pods have their nodes at once, before others take the room. They are
-//! no pods of the trace: the report counts their requests as used, and nothing else.
+//! Their controller assigns each pod to its node, so the pods have their nodes at once, before other pods use the
+//! resources. They are not pods of the trace: the report counts their requests as used, and nothing else.
 
 use super::Simulation;
 use super::events::NodeIndex;
@@ -53,7 +53,7 @@ impl Daemons {
         self.pods.contains_key(uid)
     }
 
-    /// The pods of a node that joins, each with the index of its set. Pods for which the node is too small are left out.
+    /// The pods of a joining node, each with the index of its set. Pods for which the node is too small are left out.
     fn on_node(&self, node: &Node, allocatable: &[i64]) -> Vec<(usize, Pod)> {
         let mut free = allocatable.to_vec();
         let mut pods = Vec::new();
@@ -92,7 +92,7 @@ impl Daemons {
 }
 
 impl Simulation {
-    /// The pods that a node of a group has from the beginning.
+    /// The initial pods of a node of a group.
     pub(super) fn daemons_of(&self, node: &Node) -> Vec<Arc<PodInfo>> {
         let allocatable = self.plan.amounts(&node.status.allocatable);
         let pods = self.daemons.on_node(node, &allocatable).into_iter();
@@ -118,7 +118,8 @@ impl Simulation {
         }
     }
 
-    /// A pod of a DaemonSet ends: with its node, or by preemption. Its controller replaces it when the node joins again.
+    /// A pod of a DaemonSet ends: with its node, or by preemption. Its controller replaces it when the node joins
+    /// again.
     pub(super) fn end_daemon(&mut self, uid: &str) {
         let Some(pod) = self.daemons.pods.remove(uid) else {
             return;

@@ -1,4 +1,4 @@
-//! The events, ordered by time; those of one time in the order in which they were planned.
+//! The events, ordered by time, then by the order in which they were planned.
 
 use berth_api::{Str, Time};
 use berth_framework::ApiCall;
@@ -11,7 +11,7 @@ pub(super) type PodIndex = u32;
 /// An index of [`super::nodes::Nodes`].
 pub(super) type NodeIndex = u32;
 
-/// A call of the scheduler on its way.
+/// A call of the scheduler in flight.
 #[derive(Debug)]
 pub(super) struct CallAnswer {
     pub(super) id: CallId,
@@ -21,7 +21,7 @@ pub(super) struct CallAnswer {
 /// Something that happens at a time.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A call of the scheduler is carried out and answered.
+    /// A call of the scheduler is performed and answered.
     Answer(Box<CallAnswer>),
     /// The containers of a pod start.
     Start { pod: PodIndex, incarnation: u32 },
@@ -41,15 +41,15 @@ pub(super) enum Event {
     NodeLeaves { node: NodeIndex },
     /// A node is drained.
     NodeDrains { node: NodeIndex },
-    /// The drain of a node tries again to evict the pods that are left.
+    /// The drain of a node retries the eviction of the remaining pods.
     RetryDrain { node: NodeIndex },
-    /// The controllers of volumes look at a claim, by its namespace and name.
+    /// The controllers of volumes process a claim, by its namespace and name.
     BindVolume(Box<(Str, Str)>),
     /// The containers of a deleted pod have ended.
     Terminated { pod: PodIndex, incarnation: u32 },
     /// A drained node is available again.
     NodeReturns { node: NodeIndex },
-    /// Node groups are compared with the pods that wait, and with the chunks of capacity buffers.
+    /// Node groups are compared with the waiting pods, and with the chunks of capacity buffers.
     Scan,
     /// A node of a node group may be idle for long enough.
     IdleCheck { node: NodeIndex },

@@ -1,7 +1,7 @@
-//! Pods that end before their time: deleted by preemption, evicted by a drain, or ended with their node.
+//! Pods that end early: deleted by preemption, evicted by a drain, or ended with their node.
 //!
-//! A deleted pod keeps its room until its containers end: after its grace period, or earlier if its work is done. Its
-//! controller creates the replacement at once, a StatefulSet when the pod has ended.
+//! A deleted pod keeps its resources until its containers end: after its grace period, or earlier if its work is done.
+//! Its controller creates the replacement at once, a StatefulSet only after the end of the pod.
 
 use super::Simulation;
 use super::events::{Event, NodeIndex, PodIndex};
@@ -9,10 +9,10 @@ use super::pods::{Phase, uid};
 use crate::trace::GRACE_PERIOD_ANNOTATION;
 use berth_api::{Duration, Pod};
 
-/// The grace period of a pod that does not state one.
+/// The default grace period of a pod.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// A deleted pod whose containers run.
+/// A deleted pod whose containers are still running.
 #[derive(Debug)]
 pub(super) struct TerminatingPod {
     node: NodeIndex,
@@ -36,20 +36,20 @@ impl Simulation {
         }
     }
 
-    /// A node that was drained takes pods again.
+    /// A drained node accepts pods again.
     pub(super) fn node_returns(&mut self, node: NodeIndex) {
         self.nodes.draining.remove(&node);
         self.cordon(node, false);
     }
 
-    /// Evicts the pods of a node that is being drained.
+    /// Evicts the pods of a node under drain.
     pub(super) fn drain(&mut self, node: NodeIndex) {
         if !self.nodes.draining.contains(&node) {
             return;
         }
         for pod in self.nodes.get(node).pods.clone() {
             let state = self.pods.get(pod);
-            // A pod that is being deleted may have a replacement on another node.
+            // A terminating pod may have a replacement on another node.
             if state.phase != Phase::OnNode || state.node != node {
                 continue;
             }
@@ -128,7 +128,7 @@ impl Simulation {
         }
     }
 
-    /// A pod ends before its time and at once. It is replaced if it has a controller.
+    /// A pod ends early and at once. It is replaced if it has a controller.
     pub(super) fn pod_ends_early(&mut self, index: PodIndex, is_preempted: bool) {
         self.note_early_end(index, is_preempted);
         let next = self.phase_after(index);
@@ -162,7 +162,7 @@ impl Simulation {
         }
     }
 
-    /// Plans the replacement of a pod that has been deleted (`is_terminating`) or has ended.
+    /// Plans the replacement of a pod that was deleted (`is_terminating`) or has ended.
     fn replace(&mut self, index: PodIndex, is_terminating: bool) {
         let shape = self.shape_of(index);
         if !self.is_recreated(index) {
@@ -176,7 +176,7 @@ impl Simulation {
         }
     }
 
-    /// A deleted pod does not exist any more.
+    /// Removes a deleted pod.
     fn ended_for_replacement(&mut self, index: PodIndex) {
         match self.pods.get(index).phase {
             Phase::Lost => {
@@ -197,7 +197,7 @@ impl Simulation {
         self.events.push(at, Event::Replace { pod: index });
     }
 
-    /// Returns whether the replacement has the name of the pod: that of a StatefulSet.
+    /// Returns whether the replacement has the same name as the pod, as in a StatefulSet.
     pub(super) fn waits_for_end(&self, index: PodIndex) -> bool {
         let pod = &self.plan.shapes[self.shape_of(index) as usize].pod;
         let owner = pod.metadata.controller();

@@ -6,12 +6,12 @@ use super::plan::{Plan, Shape};
 use berth_api::{Duration, Time};
 use std::collections::BTreeMap;
 
-/// The number of intervals at which each two become one.
+/// The number of intervals at which each pair is merged.
 const INTERVALS_MAX: usize = 1_000;
-/// The number of intervals up to the last arrival at first.
+/// The initial number of intervals up to the last arrival.
 const INTERVALS_WANTED: u32 = 500;
 
-// The levels that are integrated; three for each resource follow.
+// The integrated levels; three levels for each resource follow.
 const RUNNING: usize = 0;
 const WAITING: usize = 1;
 const NODES: usize = 2;
@@ -79,12 +79,12 @@ pub(super) struct Measure {
     levels: Vec<i64>,
     areas: Vec<f64>,
     namespaces: Vec<NamespaceUse>,
-    /// The number of pods that wait, by shape.
+    /// The number of waiting pods, by shape.
     pub(super) waiting_shapes: BTreeMap<u32, u32>,
     pub(super) counts: Counts,
     interval: Duration,
     pub(super) intervals: Vec<Interval>,
-    /// The integrals at the beginning of the present interval.
+    /// The integrals at the beginning of the current interval.
     before: Vec<f64>,
     waiting_max: i64,
 }
@@ -135,7 +135,7 @@ impl Measure {
 
     // --- time ----------------------------------------------------------------------------------------------
 
-    /// Time passes at the present levels.
+    /// Advances the time at the current levels.
     pub(super) fn advance(&mut self, now: Time) {
         let seconds = now.since(self.now).as_secs_f64();
         self.now = now;
@@ -166,7 +166,7 @@ impl Measure {
         Some(self.interval_start() + self.interval)
     }
 
-    /// Ends the present interval at the present time.
+    /// Ends the current interval now.
     pub(super) fn close_interval(&mut self, fragmentation: Box<[f64]>) {
         let seconds = self.now.since(self.interval_start()).as_secs_f64();
         if seconds <= 0.0 {
@@ -238,7 +238,7 @@ impl Measure {
         *self.waiting_shapes.entry(index).or_default() += 1;
     }
 
-    /// A pod that waited does not exist any more.
+    /// A waiting pod was removed.
     pub(super) fn pod_gives_up(&mut self, shape: &Shape, index: u32) {
         self.add(WAITING, -1);
         self.add_requests(Self::requested, &shape.requests, -1);
@@ -334,7 +334,7 @@ impl Measure {
         shares.collect()
     }
 
-    /// The time that was measured, up to the last event.
+    /// The measured time, up to the last event.
     pub(super) fn length(&self) -> Duration {
         self.now.since(self.start)
     }

@@ -1,9 +1,8 @@
-//! Groups of nodes that grow and shrink, as cluster autoscalers do: a pod that no node accepts and that would fit on a
-//! new node causes one; a node without pods is removed after some time, unless a capacity buffer needs it.
+//! Groups of nodes that grow and shrink, like with a cluster autoscaler: a pod that no node accepts and that would fit
+//! on a new node causes one; a node without pods is removed after some time, unless a capacity buffer needs it.
 //!
-//! Whether a pod fits is judged by the filters of its profile, on a copy of the cluster with the nodes that boot and the
-//! node that is tried ([`Packing`]). A pod that fits on a present node waits for something else than a node, and causes
-//! none.
+//! The filters of the pod's profile decide whether it fits, on a copy of the cluster with the booting nodes and the
+//! tried node ([`Packing`]). A pod that fits on an existing node waits for another reason, and causes no node.
 
 use super::Simulation;
 use super::events::{Event, NodeIndex, PodIndex};
@@ -17,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The time between two comparisons, as that of the cluster autoscaler (`--scan-interval`).
+/// The time between two scans, as in the cluster autoscaler (`--scan-interval`).
 const SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A node group.
@@ -139,7 +138,7 @@ impl Simulation {
         self.packing = Some(packing);
     }
 
-    /// A copy of the cluster as the scheduler knows it now.
+    /// A copy of the current cluster of the scheduler.
     pub(super) fn take_packing(&mut self) -> Packing {
         match self.packing.take() {
             Some(mut packing) => {
@@ -150,9 +149,9 @@ impl Simulation {
         }
     }
 
-    /// Places the pods that no node accepts on nodes that boot, and adds nodes for the others.
+    /// Places the pods that no node accepts on booting nodes, and adds nodes for the remaining pods.
     fn scan_pods(&mut self, packing: &mut Packing, present: &[Slot], coming: &mut Vec<Slot>) {
-        // Placed pods only take room, so pods alike are not tried again.
+        // A placed pod only uses up room, so after a failure equal pods are not tried again.
         let mut fits_nowhere: FxHashSet<u32> = FxHashSet::default();
         let mut not_on_present: FxHashSet<u32> = FxHashSet::default();
         for index in self.node_groups.unschedulable.clone() {
@@ -161,7 +160,7 @@ impl Simulation {
                 continue;
             };
             let queue = self.engine.scheduler().queue();
-            // A pod that is not queued is being bound. A nominated one waits for the end of its victims.
+            // A pod that is not queued is being bound. A nominated pod waits for the end of its victims.
             let Some((place, _)) = queue.get(pod.namespace(), pod.name()) else {
                 continue;
             };
@@ -169,8 +168,8 @@ impl Simulation {
                 continue;
             }
             let pod = [Arc::new(PodInfo::new(pod))];
-            // Since the last attempt for a pod in `Unschedulable`, nothing has happened that may let it fit. A pod of a group
-            // may wait for the room of the others.
+            // Since the last attempt of a pod in `Unschedulable`, no event has happened that may let it fit. A pod of a
+            // group may wait for room for the other members.
             let may_fit = place != QueuedIn::Unschedulable || pod[0].pod.pod_group_name().is_some();
             let may_fit = may_fit && !not_on_present.contains(&shape);
             if may_fit {
@@ -191,7 +190,7 @@ impl Simulation {
         }
     }
 
-    /// Adds a node of the cheapest group that may grow and on whose nodes a pod fits, and places the pod there.
+    /// Adds a node of the cheapest group that may grow and whose nodes accept a pod, and places the pod on it.
     pub(super) fn grow_for(&mut self, pod: &Arc<PodInfo>, packing: &mut Packing) -> Option<Slot> {
         for at in self.node_groups.order.clone() {
             let group = &self.node_groups.groups[at];
@@ -252,7 +251,7 @@ impl Simulation {
             .push(self.engine.now() + boot, Event::NodeJoins { node });
     }
 
-    /// Adds a node that exists from the start on.
+    /// Adds a node that exists from the start.
     pub(super) fn add_group_node(&mut self, group: u32) {
         let node = self.new_group_node(group);
         self.events
@@ -268,7 +267,7 @@ impl Simulation {
         self.add_node(name, &node, price, Some(group))
     }
 
-    /// A node of a group has joined: it is idle until it gets a pod, and may allow another one to be removed.
+    /// A node of a group has joined: it is idle until it gets a pod, and may allow the removal of another node.
     pub(super) fn group_node_joined(&mut self, group: u32, joined: NodeIndex) {
         self.node_groups.booting.remove(&joined);
         self.node_groups
@@ -305,7 +304,7 @@ impl Simulation {
         else {
             return;
         };
-        // A pod may be on its way to the node.
+        // A pod may be assigned to the node with its binding in flight.
         let cluster = self.engine.scheduler().cache().cluster();
         let view = cluster.nodes.node(&state.name);
         if view.is_some_and(|view| view.pods().len() > state.daemons.len()) {

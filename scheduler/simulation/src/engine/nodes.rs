@@ -85,7 +85,7 @@ impl Nodes {
 }
 
 impl Simulation {
-    /// The nodes of the trace, those of node groups included.
+    /// The nodes of the trace, including nodes of node groups.
     pub(super) fn add_nodes(&mut self, trace: &Trace) -> Result<(), SimulationError> {
         let mut names = rustc_hash::FxHashSet::default();
         for of_trace in &trace.nodes {
@@ -106,7 +106,7 @@ impl Simulation {
                 self.add_group_node(group as u32);
             }
         }
-        // Nodes that exist from the start on do so before the first pod arrives.
+        // Nodes that exist from the start are added before the first pod arrives.
         self.happen_nodes();
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Simulation {
         while let Some(event) = self.events.pop_due(self.engine.now()) {
             match event {
                 Event::NodeJoins { node } => self.node_joins(node),
-                // Whatever else happens at the start does so after the nodes have joined.
+                // All other events at the start follow after the nodes have joined.
                 other => {
                     self.events.push(self.engine.now() + super::STEP_MIN, other);
                 }
@@ -213,7 +213,7 @@ impl Simulation {
         let name = state.name.clone();
         self.nodes.by_name.remove(&name);
         self.buffers.note_change();
-        // A group has removed the node only because no chunk needs it.
+        // A group removes a node only if no chunk needs it.
         if !state.is_gone {
             self.plan_scan_for_buffers();
         }

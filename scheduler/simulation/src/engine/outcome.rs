@@ -45,7 +45,7 @@ fn finished<K: Ord>(waits: BTreeMap<K, Waits>) -> BTreeMap<K, WaitingTimes> {
         .collect()
 }
 
-/// The size of a pod by the largest share of the largest node that it requests, in millionths.
+/// The size of a pod: its largest requested share of the largest node, in millionths.
 fn size(shape: &Shape) -> &'static str {
     match shape.share {
         ..=125_000 => "small",
@@ -147,7 +147,7 @@ impl Simulation {
                 Phase::Future | Phase::Finished | Phase::Lost => {}
             }
         }
-        // The first one is the number of pods, which is no amount that pods request.
+        // The first one is the number of pods, which pods do not request.
         for (resource, name) in self.plan.resources.iter().enumerate().skip(1) {
             let lost = self.measure.counts.lost_work[resource];
             if lost > 0.0 {

@@ -1,4 +1,4 @@
-//! The trace of one seed: every pod with its arrival, the shapes of pods, and the resources that are measured.
+//! The trace of one seed: every pod with its arrival, the shapes of pods, and the measured resources.
 
 use super::SimulationError;
 use crate::trace::{Trace, TracePod};
@@ -27,7 +27,7 @@ pub(super) struct Shape {
     pub(super) pod: Arc<Pod>,
     /// In the order of [`Plan::resources`].
     pub(super) requests: Box<[i64]>,
-    /// The largest share of the largest node that the pod requests, in millionths.
+    /// The largest requested share of the largest node, in millionths.
     pub(super) share: i64,
     /// In [`Plan::namespaces`].
     pub(super) namespace: u32,
@@ -41,7 +41,7 @@ pub(super) struct Plan {
     /// By arrival.
     pub(super) pods: Vec<Planned>,
     pub(super) shapes: Vec<Shape>,
-    /// The resources that pods request or nodes offer, `pods` first.
+    /// The requested or allocatable resources, `pods` first.
     pub(super) resources: Vec<Str>,
     pub(super) namespaces: Vec<Str>,
 }
@@ -157,7 +157,7 @@ pub(super) fn numbered(name: &Str, count: u32, copy: u32) -> Str {
     }
 }
 
-/// An amount in the unit in which it is counted.
+/// An amount in the unit for counting.
 pub(super) fn whole(resource: &str, amount: Quantity) -> i64 {
     if resource == CPU {
         amount.milli_value()
@@ -166,7 +166,7 @@ pub(super) fn whole(resource: &str, amount: Quantity) -> i64 {
     }
 }
 
-/// An amount that was counted, in cores, bytes or units.
+/// A counted amount, in cores, bytes or units.
 pub(super) fn in_units(resource: &str, counted: f64) -> f64 {
     if resource == CPU {
         counted / 1e3

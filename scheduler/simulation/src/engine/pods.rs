@@ -179,12 +179,12 @@ impl Pods {
         ((index as usize) < self.all.len()).then_some(index)
     }
 
-    /// The UID of a pod since it was created last.
+    /// The current UID of a pod.
     pub(super) fn uid(&self, pod: PodIndex) -> Str {
         uid(pod, self.get(pod).incarnation)
     }
 
-    /// The pod with this UID, if it exists with that identity and is not being deleted.
+    /// The pod with this UID, if it exists with this identity and is not being deleted.
     pub(super) fn existing(&self, uid: &str) -> Option<PodIndex> {
         let index = self.index_of(uid)?;
         let exists = self.get(index).phase.exists() && self.uid(index).as_str() == uid;
@@ -201,7 +201,7 @@ pub(super) fn acknowledge(pod: &mut Pod, now: Time) {
     pod.status.start_time = Some(now);
 }
 
-/// The UID of a pod that was created this number of times.
+/// The UID of a pod in its incarnation with this number.
 pub(super) fn uid(pod: PodIndex, incarnation: u32) -> Str {
     match incarnation {
         1 => pod.to_string().into(),
@@ -209,7 +209,7 @@ pub(super) fn uid(pod: PodIndex, incarnation: u32) -> Str {
     }
 }
 
-/// The pods for whose end a gate waits, `namespace/name`, with nobody waiting yet.
+/// The pods whose end removes a gate, `namespace/name`, without waiting pods yet.
 fn awaited(plan: &Plan) -> Result<FxHashMap<Str, Vec<(PodIndex, u8)>>, SimulationError> {
     let mut awaited = FxHashMap::default();
     let mut unknown = BTreeMap::new();
@@ -349,7 +349,7 @@ impl Simulation {
         self.engine.set(Object::PodGroup(Arc::new(object)));
     }
 
-    /// A pod of a group has ended for good: the group ends with its last pod.
+    /// A pod of a group has ended permanently: the group ends with its last pod.
     pub(super) fn leave_group(&mut self, shape: u32) {
         let Some(group) = self.pods.group_of_shape[shape as usize] else {
             return;
@@ -436,7 +436,7 @@ impl Simulation {
         let pod = self.engine.pod(&uid(index, incarnation));
         let node = pod.and_then(|pod| self.nodes.index_of(&pod.spec.node_name));
         let Some(at) = node else {
-            // The node left while the pod was being bound: the pod is deleted with it.
+            // The node left during the binding of the pod: the pod is deleted with it.
             self.pods.get_mut(index).node = NodeIndex::MAX;
             return self.pod_ends_early(index, false);
         };
@@ -491,7 +491,7 @@ impl Simulation {
         self.remove_gates_after(index);
     }
 
-    /// Deletes the object of a pod, which gives its node back, if it has one.
+    /// Deletes the object of a pod, which releases its node, if it has one.
     pub(super) fn leave_node(&mut self, index: PodIndex, to: Phase) {
         let shape = self.shape_of(index);
         let state = self.pods.get_mut(index);

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 /// The quota of a namespace.
 #[derive(Debug)]
 struct NamespaceQuota {
-    /// The largest amount of some resources, by their index.
+    /// The maximum amounts of some resources, by their index.
     hard: Vec<(usize, i64)>,
     /// The amounts in use, in the same order.
     used: Vec<i64>,
-    /// The pods that wait, by shape, each in the order of arrival.
+    /// The waiting pods, by shape, each in the order of arrival.
     held: BTreeMap<u32, VecDeque<PodIndex>>,
 }
 
@@ -32,7 +32,7 @@ impl NamespaceQuota {
     }
 }
 
-/// All quotas. Several quotas of a namespace are one with the smallest amounts.
+/// All quotas. Several quotas of a namespace are combined, with the smallest amounts.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     by_namespace: FxHashMap<u32, NamespaceQuota>,
@@ -66,7 +66,7 @@ impl Quotas {
 }
 
 impl Simulation {
-    /// Counts a pod if there is room, and lets it wait otherwise. Returns whether it is counted.
+    /// Counts a pod if there is room, and queues it otherwise. Returns whether it is counted.
     pub(super) fn charge_or_hold(&mut self, pod: PodIndex) -> bool {
         let shape = self.shape_of(pod);
         let of_shape = &self.plan.shapes[shape as usize];
@@ -85,15 +85,15 @@ impl Simulation {
         has_room
     }
 
-    /// A pod that exists already has a gate that waits for the quota.
+    /// An existing pod has a gate that waits for the quota.
     fn admit_gate(&mut self, pod: PodIndex) {
         if self.pods.get(pod).phase.exists() {
             self.admitted_by_quota(pod);
         }
     }
 
-    /// A pod does not exist any more: its room is that of pods that wait, the earliest that fits first. A pod that was not
-    /// counted waited itself.
+    /// A pod was removed. Its room is given to waiting pods, the earliest that fits first. A pod that was not counted
+    /// is removed from the waiting pods.
     pub(super) fn release_quota(&mut self, pod: PodIndex, was_counted: bool) {
         let shape = &self.plan.shapes[self.shape_of(pod) as usize];
         let Some(quota) = self.quotas.by_namespace.get_mut(&shape.namespace) else {
@@ -103,7 +103,7 @@ impl Simulation {
         if was_counted {
             quota.add(&shape.requests, -1);
         } else {
-            // It was held, with a gate, and does not exist any more.
+            // It was waiting with a gate.
             quota.held.retain(|_, pods| {
                 pods.retain(|held| *held != pod);
                 !pods.is_empty()

@@ -113,7 +113,7 @@ fn pods_wait_for_room_and_take_it_when_it_is_given_back() {
         &["1"],
         vec![pod("a", "1", 0, 60), pod("b", "1", 10, 60)],
     ));
-    // Bound after 20 ms, started a second later, at its end after a minute. The node is empty then, and b is bound 20 ms
+    // Bound after 20 ms, started a second later, ended after a minute. The node is empty then, and b is bound 20 ms
     // later.
     assert_times(&run, "a", 0.02, 61.02);
     assert_times(&run, "b", 61.04, 122.04);
@@ -242,7 +242,7 @@ fn quotas_hold_pods_until_there_is_room() {
     assert_eq!(row(&run, "b").attempts, 1, "it did not exist before");
 }
 
-/// Otherwise the pod would wait for ever.
+/// Otherwise the pod would wait forever.
 #[test]
 fn a_gate_that_waits_for_a_pod_of_no_trace_is_refused() {
     let waiting = TracePod {

@@ -1,8 +1,9 @@
-//! Volumes, as their controllers bind and provision them.
+//! Volumes, bound and provisioned like by their controllers.
 //!
-//! A claim with a selected node gets a volume that the zone of the node can reach. A volume that the scheduler has reserved
-//! for a claim is bound to it. A claim of a class with immediate binding gets a volume when the simulation begins. The claims
-//! of ephemeral volumes are created with their pod, and deleted with it together with their volumes.
+//! A claim with a selected node gets a volume that is accessible in the zone of the node. A volume that the scheduler
+//! has reserved for a claim is bound to it. A claim of a class with immediate binding gets a volume at the start of the
+//! simulation. The claims of ephemeral volumes are created with their pod, and deleted with it together with their
+//! volumes.
 
 use super::Simulation;
 use super::claims::owner;
@@ -25,7 +26,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 const DEFAULT_CLASS_ANNOTATION: &str = "storageclass.kubernetes.io/is-default-class";
 const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
 
-/// The name of the volume that is provisioned for a claim.
+/// The name of the volume provisioned for a claim.
 fn provisioned(claim: &PersistentVolumeClaim) -> Str {
     let metadata = &claim.metadata;
     format!("pvc-{}-{}", metadata.namespace, metadata.name).into()
@@ -81,7 +82,7 @@ impl Simulation {
         }
     }
 
-    /// Deletes the claims of the ephemeral volumes of a pod that does not exist any more, and their provisioned volumes.
+    /// Deletes the claims of the ephemeral volumes of a removed pod, and their provisioned volumes.
     pub(super) fn delete_volume_claims(&mut self, pod: &Pod) {
         for used in claims(pod).filter(|used| used.is_ephemeral) {
             let namespace = pod.namespace();
@@ -95,7 +96,7 @@ impl Simulation {
         }
     }
 
-    /// The name of the default class: of several the newest, then the first by name.
+    /// The name of the default class: the newest one, then the first by name.
     fn default_class(&self) -> Option<Str> {
         let storage = self.engine.scheduler().cache().cluster().storage();
         let all = storage.classes().values().map(|class| &class.metadata);
@@ -131,7 +132,7 @@ impl Simulation {
         self.events.push(at, Event::BindVolume(Box::new(claim)));
     }
 
-    /// Binds a claim to the volume that is reserved for it, or provisions one for its selected node.
+    /// Binds a claim to the volume reserved for it, or provisions one for its selected node.
     pub(super) fn bind_volume(&mut self, (namespace, name): (Str, Str)) {
         let Some(claim) = self.claim(&namespace, &name) else {
             return;
@@ -153,7 +154,7 @@ impl Simulation {
         match zone {
             Some(zone) if self.provisioner_of(&claim).is_some() => self.provision(&claim, zone),
             Some(_) => {}
-            // The node has left: the scheduler selects another one.
+            // The node has left: the scheduler selects another node.
             None => {
                 let mut changed = PersistentVolumeClaim::clone(&claim);
                 let annotations = &mut changed.metadata.annotations;
@@ -181,7 +182,7 @@ impl Simulation {
                 .object(Kind::PersistentVolume, &Str::default(), name)?;
             stored.as_persistent_volume()
         });
-        // The scheduler may have reserved a volume by a write that is not carried out yet.
+        // The scheduler may have reserved a volume by a write that is still in flight.
         let is_reserved = |volume: &&Arc<PersistentVolume>| {
             let of = volume.spec.claim_ref.as_ref();
             of.is_some_and(|of| (&of.namespace, &of.name) == (&metadata.namespace, &metadata.name))

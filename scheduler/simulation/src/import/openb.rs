@@ -23,7 +23,8 @@ use berth_api::{Duration, Labels, Pod, Quantity, ResourceList, Str};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The resource of thousandths of a GPU. The scheduler compares sums of it: on which GPU a pod fits is for a plugin.
+/// The resource of thousandths of a GPU. The scheduler compares only sums of it; a plugin has to decide on which GPU a
+/// pod fits.
 pub const GPU_MILLI: &str = "alibabacloud.com/gpu-milli";
 /// The label of a node with the model of its GPUs.
 pub const GPU_MODEL: &str = "alibabacloud.com/gpu-card-model";
@@ -46,7 +47,7 @@ const POD_COLUMNS_MORE: &[&str] = &[
     "scheduled_time",
 ];
 
-/// Returns whether a text begins as a file of the trace.
+/// Returns whether a text begins like a file of the trace.
 pub fn is_openb(text: &str) -> bool {
     let header = text.trim_start_matches('\u{feff}').lines().next();
     header.is_some_and(|header| {
@@ -288,7 +289,7 @@ fn shape(row: &Row<'_>, gpus: i64, spec: &str, qos: &str) -> Result<Pod, TextErr
     Ok(pod)
 }
 
-/// The pod runs on nodes with GPUs of these models alone.
+/// The pod runs only on nodes with GPUs of these models.
 fn require_models(pod: &mut Pod, models: Vec<Str>) {
     let requirement = NodeSelectorRequirement {
         key: GPU_MODEL.into(),
@@ -338,7 +339,7 @@ p3,12000,16384,1,460,,LS,Running,100,700,160
         let gpus = [0, 1, 2].map(|at| request(at, GPU_MILLI));
         assert_eq!(gpus, [Some("460".into()), Some("2k".into()), None]);
         let seconds = |n| Some(Distribution::Constant(Duration::from_secs(n)));
-        // From the scheduling, or from the creation where there was none.
+        // From the scheduling, or from the creation if there was none.
         assert_eq!(
             [&p0.duration, &p1.duration, &p2.duration],
             [&seconds(540), &seconds(300), &None]

@@ -27,7 +27,7 @@ const VERSION: i64 = 2;
 /// A mistake in a trace of SimKube.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimkubeError {
-    /// The place: `byte 12` or `events[3].applied_objs[0]`.
+    /// The location: `byte 12` or `events[3].applied_objs[0]`.
     pub place: String,
     /// The mistake and the way out.
     pub message: String,
@@ -48,7 +48,7 @@ fn error(place: impl Into<String>, message: impl Into<String>) -> SimkubeError {
     }
 }
 
-/// A trace, and the parts of the file that it does not have.
+/// A trace, and the numbers of omitted objects.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Imported {
     /// The trace: pods without nodes.
@@ -60,10 +60,10 @@ pub struct Imported {
 /// The kind and the name of an object: `apps/v1.Deployment`, `namespace/name`.
 type OwnerKey = (String, String);
 
-/// A workload, and the pods of it that have not ended.
+/// A workload, with its pods that have not ended.
 #[derive(Debug, Default)]
 struct Owner {
-    /// The places of its pods in the trace, for each template.
+    /// The indices of its pods in the trace, for each template.
     pods: Vec<Vec<usize>>,
     templates: Vec<Value>,
     /// The pods that it has had.
@@ -231,7 +231,7 @@ impl Importer {
         Ok(())
     }
 
-    /// The templates of the pods of an object; `None` if it is not known to have any.
+    /// The templates of the pods of an object; `None` for a kind without known templates.
     fn templates(&self, kind: &str, object: &Value) -> Option<Vec<Value>> {
         let configured = self.paths.get(kind);
         let usual = match kind {
@@ -240,7 +240,7 @@ impl Importer {
             | "apps/v1.ReplicaSet"
             | "apps/v1.StatefulSet"
             | "batch/v1.Job" => "/spec/template",
-            // Its jobs are objects of their own, and the number of its pods follows the nodes.
+            // A CronJob's jobs are separate objects, and the number of pods of a DaemonSet follows the nodes.
             "batch/v1.CronJob" | "apps/v1.DaemonSet" => return None,
             _ => {
                 let paths = configured.filter(|paths| !paths.is_empty())?;

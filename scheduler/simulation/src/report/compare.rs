@@ -33,7 +33,7 @@ pub struct Spread {
     pub difference_sd: f64,
 }
 
-/// A metric that configurations are compared by.
+/// A metric for the comparison of configurations.
 #[derive(Clone, Copy)]
 pub struct Metric {
     /// The name in JSON.

@@ -4,7 +4,7 @@ use super::Report;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A field as CSV has it: in quotes if it has a comma, a quote or a line break.
+/// A field of CSV: in quotes if it contains a comma, a quote or a line break.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

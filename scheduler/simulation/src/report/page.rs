@@ -1,4 +1,4 @@
-//! The report as one HTML page that needs no other file and no network: the JSON of the report, and a script that draws
+//! The report as one HTML page without other files and network access: the JSON of the report, and a script that draws
 //! it.
 
 use super::Report;
@@ -7,16 +7,16 @@ const CSS: &str = include_str!("page/page.css");
 const HTML: &str = include_str!("page/page.html");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// The page of a report. The rows of pods are not part of it.
+/// The page of a report, without the rows of pods.
 ///
 /// # Errors
-/// The report has a number that JSON does not have; a defect.
+/// The report has a number that JSON does not support, which is a defect.
 pub fn page(report: &Report) -> Result<String, serde_json::Error> {
     let mut report = report.clone();
     for run in &mut report.runs {
         run.pods.clear();
     }
-    // A text of the trace must not end the element.
+    // A text in the trace must not end the element.
     let data = serde_json::to_string(&report)?.replace('<', "\\u003c");
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

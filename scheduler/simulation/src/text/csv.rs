@@ -96,7 +96,7 @@ impl Row<'_> {
         self.text(name).map(|(_, text)| text.into())
     }
 
-    /// The amounts of the columns that are resources.
+    /// The amounts of the resource columns.
     fn resources(&self, columns: &[&str]) -> Result<berth_api::ResourceList, TextError> {
         let mut list = berth_api::ResourceList::default();
         for (at, name) in self.names.iter().enumerate() {
@@ -167,7 +167,8 @@ pub fn read_csv(text: &str, load: &mut LoadPod<'_>) -> Result<Trace, TextError> 
     Ok(trace)
 }
 
-/// The name of a column, without differences in case and separators; those of resources and labels as they are.
+/// The normalised name of a column, without differences in case and separators; names of resources and labels are
+/// unchanged.
 fn column_name(text: &str) -> String {
     let text = text.trim();
     if text.contains('/') || text.starts_with("label:") {

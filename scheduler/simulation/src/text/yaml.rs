@@ -1,4 +1,4 @@
-//! Traces as YAML: everything that a trace has.
+//! Traces as YAML, with all parts of a trace.
 
 mod document;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use serde_saphyr::{Location, Spanned};
 use std::sync::Arc;
 use values::{Amounts, Text, mistake, unreadable};
 
-/// The time for which a new node boots, and for which it is idle before it is removed, unless stated.
+/// The default boot time of a new node, and its default idle time before it is removed.
 const BOOT: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(10 * 60);
 

@@ -18,9 +18,9 @@ const DAY: f64 = 86_400.0;
 pub struct Generator {
     /// The pods are `NAME-0`, `NAME-1`, ….
     pub name: Str,
-    /// Everything that the pods have in common.
+    /// The common fields of the pods.
     pub pod: Arc<Pod>,
-    /// The requests that are drawn, by resource; they replace those of `pod`.
+    /// The distributions of requests, by resource; they replace the requests of `pod`.
     pub requests: Vec<(Str, AmountDistribution)>,
     /// The pattern of arrivals.
     pub arrivals: Arrivals,
@@ -80,8 +80,8 @@ pub enum AmountDistribution {
     Constant(Quantity),
     /// Equally likely between two amounts.
     Uniform(Quantity, Quantity),
-    /// The lognormal distribution with this median; the logarithm has this standard deviation. Larger amounts than the
-    /// last value become it.
+    /// The lognormal distribution with this median; the logarithm has this standard deviation. Amounts above the last
+    /// value are reduced to it.
     Lognormal(Quantity, f64, Quantity),
     /// One of these amounts, each equally likely. Never empty.
     Empirical(Arc<[Quantity]>),
@@ -144,8 +144,8 @@ impl AmountDistribution {
     }
 }
 
-/// An amount as people write it: CPU in steps of 10 milli, memory in steps of 1 MiB, everything else in whole numbers;
-/// at least one step.
+/// A rounded amount: CPU in steps of 10 milli, memory in steps of 1 MiB, other resources in whole numbers; at least one
+/// step.
 fn rounded(resource: &str, drawn: f64) -> Quantity {
     const MEBI: f64 = 1_048_576.0;
     match resource {
@@ -205,7 +205,7 @@ impl Generator {
                 advance(per_hour, rng);
                 1
             }
-            // Arrivals at the highest rate are thinned out to the present one (Lewis and Shedler, 1979).
+            // Arrivals at the highest rate are thinned out to the current one (Lewis and Shedler, 1979).
             Arrivals::Daily {
                 per_hour,
                 peak_hour,

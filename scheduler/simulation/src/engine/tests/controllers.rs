@@ -63,7 +63,7 @@ fn a_daemon_set_has_its_pod_on_a_node_again_after_a_failure() {
         drain: false,
     }];
     let run = play(&of);
-    // Its room is never that of a pod of the trace.
+    // Its resources are never available to a pod of the trace.
     assert_eq!(row(&run, "a").bound, None);
     assert_times(&run, "b", 100.02, 161.02);
     let cpu = &run.summary.resources["cpu"];
@@ -174,7 +174,7 @@ fn an_evicted_pod_gets_a_claim_of_its_own_again() {
         drain: true,
     }];
     let run = play(&of);
-    // The device is free when the grace period is over.
+    // The device is free at the end of the grace period.
     let ended = row(&run, "a").ended.unwrap_or_default();
     assert!((121.0..122.0).contains(&ended), "{:?}", row(&run, "a"));
 }
@@ -253,8 +253,8 @@ fn volumes_are_provisioned_where_the_first_pod_runs() {
     }
 }
 
-/// A pod with an ephemeral volume has a claim of its own, whose zone does not bind the next pod. The claim and its volume end
-/// with the pod.
+/// A pod with an ephemeral volume has a separate claim, whose zone does not restrict the next pod. The claim and its
+/// volume end with the pod.
 #[test]
 fn ephemeral_volumes_end_with_their_pod() {
     let wait = "WaitForFirstConsumer";
@@ -325,7 +325,7 @@ fn ephemeral_volumes_end_with_their_pod() {
         let cache = simulation.engine.scheduler().cache();
         let kinds = [Kind::PersistentVolumeClaim, Kind::PersistentVolume];
         let volumes = kinds.iter().flat_map(|kind| cache.identities(*kind));
-        // Pods that wait for ever keep their claims.
+        // Pods that wait forever keep their claims.
         let left = if nodes[0].is_some() { 0 } else { 2 };
         assert_eq!(volumes.count(), left, "{situation}");
     }

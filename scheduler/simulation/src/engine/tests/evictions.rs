@@ -136,8 +136,8 @@ fn a_terminating_pod_counts_in_its_quota() {
 fn a_drain_evicts_pods_as_their_budgets_allow_and_a_failure_ignores_them() {
     let min = |pods| BudgetBound::MinAvailable(PodShare::Pods(pods));
     let max = |pods| BudgetBound::MaxUnavailable(PodShare::Pods(pods));
-    // The run times that are lost are those from 1.02 s to the eviction. With a budget for one pod at a time, a replacement
-    // starts 2.02 s after each eviction, and the drain tries again 5 s later.
+    // The run times that are lost are those from 1.02 s to the eviction. With a budget for one pod at a time, a
+    // replacement starts 2.02 s after each eviction, and the drain tries again 5 s later.
     let at_once = 3.0 * 58.98;
     let one_by_one = 58.98 + 66.0 + 73.02;
     for (situation, drain, bound, evictions, lost_work) in [

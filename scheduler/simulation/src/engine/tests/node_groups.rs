@@ -33,8 +33,8 @@ pub(super) fn zoned(cpu: &str, zone: &str) -> Node {
     node
 }
 
-/// A node without room in each of the zones `a` and `b`, a pod of the application `web` on the one in zone `a`, and groups of
-/// up to five nodes in both zones.
+/// A node without room in each of the zones `a` and `b`, a pod of the application `web` on the one in zone `a`, and
+/// groups of up to five nodes in both zones.
 fn two_zones(pods: Vec<TracePod>) -> Trace {
     let mut running = web(json!({}));
     running.spec.node_name = "n-a".into();

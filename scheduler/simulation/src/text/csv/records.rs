@@ -1,8 +1,8 @@
-//! Records of CSV (RFC 4180), with the places of their fields.
+//! Records of CSV (RFC 4180), with the positions of their fields.
 
 use super::super::TextError;
 
-/// A record with the place of each field.
+/// A record with the position of each field.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) line: u64,

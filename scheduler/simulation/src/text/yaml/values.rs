@@ -1,5 +1,5 @@
-//! Values of traces as YAML: each is read from its text, so that a mistake has the place of the value, and the words of
-//! mistakes that the YAML reader finds.
+//! Values of traces as YAML: each is parsed from its text, so that an error has the location of the value; and the
+//! texts of errors of the YAML reader.
 
 use crate::distribution::Distribution;
 use crate::span::{Moment, parse_span};
@@ -67,7 +67,7 @@ from_text! {
 pub(super) struct Resource(pub(super) Str);
 /// The number of pods or nodes of an item.
 pub(super) struct Count(pub(super) u32);
-/// The time that the containers of a deleted pod have to end.
+/// The grace period of the containers of a deleted pod.
 pub(super) struct GracePeriod(pub(super) Duration);
 /// A price for an hour.
 pub(super) struct Price(pub(super) f64);
@@ -119,7 +119,7 @@ impl<'de, T: FromText> Deserialize<'de> for Text<T> {
                 Ok(number.to_string())
             }
             fn visit_f64<E>(self, number: f64) -> Result<String, E> {
-                // With an exponent where the digits would fill a line.
+                // In exponent notation if the digits would fill a line.
                 Ok(format!("{number:?}"))
             }
             fn visit_unit<E: serde::de::Error>(self) -> Result<String, E> {
@@ -157,7 +157,7 @@ pub(super) fn mistake(place: Location, message: impl Into<String>) -> TextError 
     }
 }
 
-/// A mistake that the YAML reader has found.
+/// An error of the YAML reader.
 pub(super) fn unreadable(error: &Error) -> TextError {
     let place = error.location().unwrap_or(Location::UNKNOWN);
     mistake(place, message_of(error.without_snippet()))
