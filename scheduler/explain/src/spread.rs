@@ -241,8 +241,8 @@ impl<'a> Inclusion<'a> {
     }
 }
 
-/// The greatest difference to the domain with the fewest pods. If there are fewer domains than required, a domain without
-/// pods counts.
+/// The greatest difference to the domain with the fewest pods. If there are fewer domains than required, a domain
+/// without pods counts.
 fn skew(pods: &[usize], has_too_few_domains: bool) -> usize {
     let most = pods.iter().copied().max().unwrap_or(0);
     let fewest = if has_too_few_domains {

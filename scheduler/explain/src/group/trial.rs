@@ -362,7 +362,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// The answer of the PlacementFeasible plugins about a group, from the numbers of its scheduled and untried members.
+    /// The answer of the PlacementFeasible plugins about a group, from the numbers of its scheduled and untried
+    /// members.
     fn feasible(&self, group: &GroupKey, (scheduled, remaining): (usize, usize)) -> Status {
         let cx = self.snapshot.context();
         let progress = GroupProgress {

@@ -26,8 +26,8 @@ fn running(name: &str, amount: &str) -> Object {
     cpu(name, amount).on("n1").phase("Running").object()
 }
 
-/// The place in line is explained, and every proposed change places the pod: a higher limit for it and the pods before it,
-/// and the end of pods.
+/// The place in line is explained, and every proposed change places the pod: a higher limit for it and the pods before
+/// it, and the end of pods.
 #[test]
 fn the_place_in_line_and_what_makes_room() {
     let mut objects = Objects::default();
