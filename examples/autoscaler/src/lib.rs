@@ -1,8 +1,8 @@
-//! An example: the loop of a cluster autoscaler. `berth-core` answers each question: which nodes do the pending pods need,
-//! and which nodes are not needed.
+//! An example: the loop of a cluster autoscaler. `berth-core` answers each question: which nodes do the pending pods
+//! need, and which nodes are not needed.
 //!
-//! A real autoscaler replaces two things: it reads the cluster from watches, and it creates and deletes nodes at its cloud
-//! provider.
+//! A real autoscaler replaces two things: it reads the cluster from watches, and it creates and deletes nodes at its
+//! cloud provider.
 
 use berth_core::{
     ClusterObjects, Configuration, Document, InputError, Kind, Time, WhatIf, what_if,

@@ -1,4 +1,5 @@
-//! Prints the decisions of the autoscaler for a cluster in a file: `autoscaler cluster.yaml small:cpu=4,memory=16Gi:0.2:10`.
+//! Prints the decisions of the autoscaler for a cluster in a file: `autoscaler cluster.yaml
+//! small:cpu=4,memory=16Gi:0.2:10`.
 
 // A program reads files and the clock; the library does neither.
 #![allow(clippy::disallowed_methods)]

@@ -1,5 +1,5 @@
-//! Holds `docs/contribute/adding-a-plugin.md` and `plugin-reference.md` to the example: their code is code of the example,
-//! word for word, and a file of the tutorial is complete.
+//! Holds `docs/contribute/adding-a-plugin.md` and `plugin-reference.md` to the example: their code is code of the
+//! example, word for word, and a file of the tutorial is complete.
 
 // A test reads files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -1,5 +1,5 @@
-//! The commands of the tutorial, docs/contribute/adding-a-plugin.md: a node under maintenance gets no pods, and a pod that
-//! waits is bound when a node is free of the label.
+//! The commands of the tutorial, docs/contribute/adding-a-plugin.md: a node under maintenance gets no pods, and a pod
+//! that waits is bound when a node is free of the label.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -1,8 +1,8 @@
 //! The same GPUs as devices of Dynamic Resource Allocation, with consumable capacity (KEP-5075).
 //!
-//! Each GPU is a device of capacity 1,000 milli that several claims can share. A pod claims a part of one device, or the
-//! whole capacity of several. The standard allocator takes the first devices that fit, and no standard plugin scores
-//! nodes by the capacity that is left.
+//! Each GPU is a device of capacity 1,000 milli that several claims can share. A pod claims a part of one device, or
+//! the whole capacity of several. The standard allocator takes the first devices that fit, and no standard plugin
+//! scores nodes by the capacity that is left.
 
 use crate::devices::{GPU_MILLI, WHOLE};
 use crate::experiment::asked;

@@ -1,4 +1,5 @@
-//! A policy as a scheduler plugin: Score, and the choice of GPUs. [`DeviceChoice`] adds Filter, Reserve, PreBind and events.
+//! A policy as a scheduler plugin: Score, and the choice of GPUs. [`DeviceChoice`] adds Filter, Reserve, PreBind and
+//! events.
 
 use crate::devices::{DEVICES, Demand, Room};
 use berth_framework::assignment::devices::{DeviceChoice, IndexedDevices, UnitRequest};

@@ -59,7 +59,8 @@ impl DeviceChoice for Random {
 impl NodeScore for Random {
     type Preference = ();
 
-    /// All nodes are equal. A profile without any score would not choose among them: its search ends with the first node.
+    /// All nodes are equal. A profile without any score would not choose among them: its search ends with the first
+    /// node.
     fn preference(&self, _cx: &Context<'_>, _pod: &PodInfo) -> Result<Option<()>, Status> {
         Ok(None)
     }
