@@ -227,6 +227,8 @@ fn woken_by(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Wak
         let plugin = profile.plugins.iter().find(|p| p.name == name);
         let registrations = match plugin.and_then(|plugin| plugin.events.clone()) {
             Some(events) => events.events(&snapshot.features),
+            // As in kube-scheduler, plugins without registrations and extenders are retried after events of many kinds
+            //
             None if plugin.is_some() || name == EXTENDER => default_registrations(),
             None => Vec::new(),
         };

@@ -92,6 +92,7 @@ pub(crate) fn preemption(
         pod,
         examination,
     } = tried?;
+    // PostFilter does not run for a pod that fits, and cannot help a pod that PreFilter rejects on every node.
     if !examination.feasible.is_empty() || examination.pre_filter.is_some() {
         return None;
     }

@@ -110,6 +110,7 @@ pub(crate) fn search(
     if search.made.is_empty() {
         search.try_priorities(snapshot, pod, examination);
         let is_of_new_node = |remedy: &Remedy| remedy.changes.iter().any(TriedChange::is_new_node);
+        // New nodes are the most expensive remedy, so cheaper ones are still searched if there are no others.
         let needs_more =
             |search: &Remedies<'_>| !preempts && search.found.iter().all(is_of_new_node);
         if needs_more(&search) {
@@ -118,6 +119,7 @@ pub(crate) fn search(
         if needs_more(&search) {
             search.tried_max += PAIRS_TRIED_MAX;
             search.pairs(snapshot, pod, examination, closest);
+            // Only the best pairs are checked for a sufficient single change, because each check costs trials.
             search.keep_best();
             search.prefer_single_changes(snapshot, pod, closest);
         }
@@ -204,6 +206,7 @@ impl Remedies<'_> {
         closest: &[Distance],
     ) {
         let considered: Vec<Slot> = match closest {
+            // No node rejects the pod by itself, so none is closest.
             [] => self.all_nodes.clone(),
             closest => closest.iter().map(|distance| distance.node).collect(),
         };

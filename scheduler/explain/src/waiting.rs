@@ -80,6 +80,7 @@ pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
         )
     };
     rows.sort_by_cached_key(|row| (Reverse(row.pods), name(row)));
+    // The number of series is limited. The combined rows keep their codes.
     let others = rows.split_off(rows.len().min(ROWS_MAX));
     let mut sums: HashMap<WaitingKey, WaitingPods> = HashMap::new();
     for row in others {

@@ -189,6 +189,8 @@ impl WhatIfWorld {
                 ScheduleOutcome::Parked(wait) if wait.deadline > until => return,
                 ScheduleOutcome::Parked(wait) => self.advance(wait.deadline),
                 ScheduleOutcome::Idle { next_wake } => {
+                    // Other waiting pods need an event, and no event follows here. The flush of unschedulable pods
+                    // would only repeat their attempts.
                     let counts = self.scheduler().queue().places().counts();
                     let is_over = counts.active == 0 && counts.backoff == 0;
                     match next_wake {

@@ -62,12 +62,14 @@ impl GroupFacts {
         };
         let cluster = scheduler.cache().cluster();
         let groups = cluster.groups();
+        // A missing group is explained if pods or child groups refer to it.
         let is_named = cluster.pods.members(&key).is_some()
             || groups.children_unordered(&key).next().is_some();
         if groups.get(&key).is_none() && !is_named {
             return None;
         }
         let root = groups.root_of(&key);
+        // The hierarchy is queued and tried as one, so the facts start at its root.
         let from = root.as_ref().unwrap_or(&key);
         let keys = groups.tree(from);
         let tree = keys.iter().map(|key| {

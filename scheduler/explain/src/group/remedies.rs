@@ -210,6 +210,7 @@ impl GroupCase<'_> {
                 let mut pod = Pod::clone(&like.pod.pod);
                 pod.metadata.name = format!("{}-new-{at}", like.pod.pod.name()).into();
                 pod.metadata.uid = format!("new-{}-{at}", like.pod.pod.uid()).into();
+                // The nomination belongs to the copied member alone.
                 pod.status.nominated_node_name = Default::default();
                 waiting.push(WaitingMember {
                     leaf: leaf.key.clone(),

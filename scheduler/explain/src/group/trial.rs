@@ -180,6 +180,7 @@ impl<'a> Trial<'a> {
         let mark = self.placed.len();
         let mut best: Option<(usize, usize)> = None;
         let mut domains = Vec::new();
+        // The status of the first placement is reported, as in the scheduling cycle.
         let mut first = Status::unschedulable("no feasible placements found");
         for (at, placement) in placements.iter().enumerate() {
             if at >= DOMAINS_TRIED_MAX || self.is_spent() {
@@ -201,6 +202,7 @@ impl<'a> Trial<'a> {
                 nodes: placement.nodes.len(),
                 places: self.places_on(key, placement),
             });
+            // Without findings, only whether the group fits matters.
             if best.is_some() && self.findings.is_none() {
                 break;
             }
@@ -211,6 +213,7 @@ impl<'a> Trial<'a> {
             domains.truncate(count);
             findings.domains.insert(key.clone(), domains);
         }
+        // All trials were reverted, so the best placement is made again.
         match best {
             Some((at, _)) => self.evaluate_within(key, &placements[at].nodes),
             None => first,

@@ -46,6 +46,7 @@ impl WhatIfWorld {
             let mut waiting = None;
             for name in &names {
                 let key = format!("{}/{name}", template.namespace());
+                // Removed, because the copies are not placed pods of the report.
                 match self.placed.remove(&key) {
                     Some(node) => {
                         fit.pods += 1;
@@ -60,6 +61,7 @@ impl WhatIfWorld {
                 fit.bottleneck = self.bottleneck(template, &name);
                 break;
             }
+            // Doubling needs few runs for large clusters, and adds few surplus copies to small ones.
             batch = (batch * 2).min(BATCH_MAX);
         }
         let nodes = nodes.into_iter().map(|(node, pods)| NodeFit { node, pods });
