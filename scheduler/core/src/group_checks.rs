@@ -93,6 +93,7 @@ pub(crate) fn check(
     let scheduled = members.flat_map(|members| members.scheduled());
     let scheduled = scheduled.filter_map(|uid| cluster.pods.get(uid));
     let mut scheduled: Vec<&Arc<Pod>> = scheduled.collect();
+    // By name, so that the reported pod does not depend on the order of the set.
     scheduled.sort_unstable_by_key(|pod| pod.name());
     let all = || pending.iter().copied().chain(scheduled.iter().copied());
     let Some(first) = all().next() else {

@@ -99,12 +99,14 @@ fn condition_write(groups: &Groups, key: &GroupKey, status: &Status, now: Time) 
     } else {
         status.message()
     };
+    // `True` is final: the group was scheduled once, and a later failure does not change that.
     let is_stated = before.is_some_and(|c| {
         c.status == "True" || c.status == value && c.reason == reason && c.message == *message
     });
     if is_stated {
         return None;
     }
+    // A new reason or message is not a transition.
     let since = before
         .filter(|c| c.status == value)
         .and_then(|c| c.last_transition_time);

@@ -17,6 +17,7 @@ pub fn node_update_events(
         ),
         (old.labels() != new.labels(), ActionType::UPDATE_NODE_LABEL),
         (
+            // A cordoned node rejects like a tainted one, and only uncordoning can help a pod.
             old.spec.taints != new.spec.taints
                 || (old.spec.unschedulable && !new.spec.unschedulable),
             ActionType::UPDATE_NODE_TAINT,

@@ -198,6 +198,7 @@ impl Core {
             profile: &attempt.profile,
             features: &self.settings.features,
             now,
+            // Mutable, because plugins remove victims and add them again in a dry run.
             cluster: self.cache.cluster_mut(),
             nominated: self.queue.nominator(),
             pod: &attempt.pod,

@@ -233,6 +233,7 @@ impl Cycle {
                 break;
             }
             let status = self.evaluate_group(core, run, child, scope);
+            // An error says nothing about the quorum, so it fails the whole group.
             if status.code() == Code::Error {
                 return Status::error(format!(
                     "composite pod group evaluation failed due to child error: {}",
@@ -278,6 +279,7 @@ impl Cycle {
                     "failed to schedule other pod from a pod group: {text}"
                 ));
             }
+            // Counted again: a member that was just placed is a scheduled member of the cluster.
             let count = (scheduled(core.cache.cluster()), members.len() - tried - 1);
             answer = feasible(&core.context(), &run.profile, key, count);
         }

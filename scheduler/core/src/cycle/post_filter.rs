@@ -125,6 +125,7 @@ impl Cycle {
             let metric = Metric::PreemptionEvaluationDuration;
             core.metrics.observe(metric, &labels, seconds);
         }
+        // PostFilter has ended, so its results about nodes, which the attempt borrowed, return to the cache.
         self.answer_cache.revert(&mut attempt.evaluation);
         core.observe_evaluation(&mut attempt);
         if drops_deleting(core, &mut attempt) {

@@ -92,6 +92,7 @@ impl Intake<'_> {
         for (namespace, name, uid) in self.core.cache.identities(kind) {
             match listed.get(&(&namespace, &name)) {
                 Some(listed) if **listed == uid => {}
+                // The new object of that name replaces it when it is applied below.
                 Some(_) => dropped += 1,
                 None => {
                     dropped += 1;

@@ -149,6 +149,7 @@ impl Cycle {
         search: &Search,
         at: usize,
     ) -> Status {
+        // The results of the previous placement must not be taken for results of this one.
         for member in &search.members {
             run.members[*member].found = MemberFound::Untried;
         }
@@ -215,6 +216,7 @@ fn placements(
         }
     };
     let leaves = cluster.groups().leaves(key);
+    // Members placed in this cycle can still move, so only the other members fix the domain.
     let trial: FxHashSet<&Str> = run
         .placed
         .iter()
@@ -228,7 +230,9 @@ fn placements(
     let mut scheduled: Vec<(String, Str)> = scheduled
         .map(|pod| (pod.key(), pod.spec.node_name.clone()))
         .collect();
+    // Sorted, because the first member without a domain is named in the status.
     scheduled.sort_unstable();
+    // The first plugin that restricts the group determines the placements.
     for member in &run.profile.placement_generate {
         let placements = member
             .plugin
