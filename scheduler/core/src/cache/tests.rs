@@ -38,7 +38,7 @@ fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
     assert!(cache.effective("uid-p").unwrap().is_assigned());
     assert!(!cache.stored("uid-p").unwrap().is_assigned());
 
-    // An update that does not show the binding changes nothing.
+    // An update without the binding changes nothing.
     cache.set_pod(pod("p").version(2).label("a", "b").arc(), Writes::default());
     assert!(cache.is_assumed("uid-p"));
     cache.set_pod(pod("p").version(3).on("n1").arc(), Writes::default());
@@ -93,7 +93,7 @@ fn the_answer_to_a_binding_confirms_an_assumed_pod() {
     assert!(!cache.effective("uid-p").unwrap().is_assigned());
     cache.check().unwrap();
 
-    // A pod that is deleted before it is seen bound is forgotten like an assumed one.
+    // A pod that is deleted before the watch shows its binding is forgotten like an assumed one.
     cache.assume(&p, &"n2".into()).unwrap();
     cache.confirm("uid-p", 7);
     cache.remove_pod("uid-p");
@@ -103,7 +103,7 @@ fn the_answer_to_a_binding_confirms_an_assumed_pod() {
     cache.check().unwrap();
 }
 
-/// C-6: devices, for example, that a plugin has chosen stay in the labels of the counted pod until it is bound.
+/// C-6: choices of a plugin, such as devices, stay in the labels of the counted pod until it is bound.
 #[test]
 fn an_assumed_pod_counts_with_the_edits_of_plugins_after_each_update() {
     let labels = |cache: &Cache| {
@@ -204,7 +204,7 @@ fn what_is_forgotten_is_free_again() {
     cache.check().unwrap();
 }
 
-/// C-6, edge case 229: a deletion while binding leaves nothing behind once the assumption is forgotten.
+/// C-6, edge case 229: a deletion during the binding leaves no state after the assumption is forgotten.
 #[test]
 fn a_deleted_pod_stays_counted_while_assumed() {
     let mut cache = cache();
@@ -265,7 +265,7 @@ fn whatever_the_api_states_of_a_pod_counts() {
     }
 }
 
-/// C-6: nothing is forgotten because of its age.
+/// C-6: assumptions do not expire.
 #[test]
 fn an_assumed_pod_never_expires() {
     let mut cache = cache();

@@ -304,7 +304,7 @@ fn plugins_with_nothing_to_do_are_left_out_of_their_groups() {
     }
 }
 
-/// C-41, edge case 216: PreBind's rejection is an error in effect, as no events were kept.
+/// C-41, edge case 216: a rejection by PreBind has the effect of an error, because no events were kept.
 #[test]
 fn a_failing_pre_bind_stops_its_siblings() {
     for (status, message) in [
@@ -363,7 +363,7 @@ fn a_failing_pre_bind_stops_its_siblings() {
     }
 }
 
-/// A job's value reaches the plugin that handed it out.
+/// A job's result is passed to the plugin that started it.
 #[test]
 fn jobs_come_back_to_their_plugin() {
     let plugin = || {
@@ -465,7 +465,7 @@ fn a_pod_can_be_stopped_until_it_is_being_bound() {
         }
         w.pod(pod("bully"));
         w.attempt();
-        // The victim's binding, if it has got so far, is answered last.
+        // The victim's binding, if it has been sent, is answered last.
         w.calls
             .sort_by_key(|(_, call)| call.object().name == "victim");
         while w

@@ -26,7 +26,7 @@ pub(super) fn no() -> FakePlugin {
         })
 }
 
-/// Answers the oldest call: the server is too busy.
+/// Answers the oldest call with the error that the server is too busy.
 pub(super) fn too_busy(w: &mut Driver) {
     let (id, _) = w.calls.remove(0);
     let error = CallError::new(CallErrorKind::Unavailable, "too busy");
@@ -53,7 +53,7 @@ fn a_binding_does_not_wait_for_status_patches() {
     assert!(w.scheduler.dispatcher().is_empty());
 }
 
-/// D-17: a pod that made room sees its nomination while the write of it waits, is repeated, or was not seen yet.
+/// D-17: a pod that made room sees its nomination while the write is waiting, is retried, or has not been shown yet.
 #[test]
 fn a_nomination_is_seen_from_the_start() {
     let preempt = fake("Preempt").post_filter(|_, _, _, _| {
@@ -95,7 +95,7 @@ fn a_nomination_is_seen_from_the_start() {
     );
 }
 
-/// P-20: no event would wake the pod when its victim is not deleted.
+/// P-20: without the deletion of the victim, no event would wake the pod.
 #[test]
 fn a_failed_eviction_wakes_pods_that_were_nominated_to_the_node() {
     let preempt = || {
@@ -141,7 +141,7 @@ fn a_failed_eviction_wakes_pods_that_were_nominated_to_the_node() {
     }
 }
 
-/// D-1, D-19: without the gate, too, a call that has nothing left to write ends without a request.
+/// D-1, D-19: also without the gate, a call with nothing left to write ends without a request.
 #[test]
 fn a_call_with_nothing_left_to_do_ends_by_itself() {
     let features = FeatureGates::default()
@@ -151,7 +151,7 @@ fn a_call_with_nothing_left_to_do_ends_by_itself() {
     let mut w = driver_of([no, binder()], features);
     w.applied(node("n1").object());
     w.pod(pod("p"));
-    // As if it had been written by an earlier call that is still on its way.
+    // As if an earlier call in flight had written it.
     let before = ApiCall::PatchPodStatus {
         pod: berth_framework::call::PodRef::of(&w.pods["p"]),
         conditions: Vec::new(),
@@ -167,7 +167,7 @@ fn a_call_with_nothing_left_to_do_ends_by_itself() {
     assert!(dispatcher.is_empty() && !dispatcher.has_finished());
 }
 
-/// D-11: while calls pile up, no further pod is tried.
+/// D-11: while the limit of calls is reached, no further pod is tried.
 #[test]
 fn a_full_dispatcher_holds_back_the_queue() {
     let mut w = driver_with([binder()], |options| {
@@ -260,7 +260,7 @@ fn a_refused_binding_is_repeated_after_its_backoff() {
     }
 }
 
-/// D-1: the same two calls with the gate and without it: merged into one, or each by itself, one after another.
+/// D-1: the same two calls with the gate and without it: merged into one, or each separately, one after another.
 #[test]
 fn without_the_gate_every_call_is_made() {
     for (on, first, second) in [
@@ -292,8 +292,8 @@ fn without_the_gate_every_call_is_made() {
     }
 }
 
-/// D-17: the server returned the version of the nomination. Until the watch shows that version, the nomination counts,
-/// however long that takes; from then on the API object decides.
+/// D-17: the server returned the version of the nomination. Until the watch shows that version, the nomination counts;
+/// from then on the API object takes precedence.
 #[test]
 fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
     let preempt = fake("Preempt").post_filter(|_, _, _, _| {
@@ -323,7 +323,7 @@ fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
     assert_eq!(nominated(&w), "");
 }
 
-/// D-13, D-20, case 161: calls are counted and timed by type and result when they end, once each, repetitions and all.
+/// D-13, D-20, case 161: each call is counted and timed once by type and result when it ends, including its retries.
 #[test]
 fn calls_are_counted_and_timed() {
     type Answers = &'static [Option<CallErrorKind>];
@@ -365,7 +365,7 @@ fn calls_are_counted_and_timed() {
             &[Some(CallErrorKind::NotFound)],
             ["pod_binding", "error"],
         ),
-        // The pod that was to be deleted was deleted.
+        // The pod to delete was already deleted.
         (
             &delete,
             &[Some(CallErrorKind::NotFound)],
@@ -522,8 +522,8 @@ fn a_scheduler_that_stops_makes_no_calls() {
     assert!(w.scheduler.dispatcher().is_empty());
 }
 
-/// D-1, Q-77: another scheduler clears a nomination while the condition of the pod is written. Without asynchronous
-/// calls, too, the pod is not nominated any more, in memory either.
+/// D-1, Q-77: another scheduler clears a nomination while the condition of the pod is written. Also without
+/// asynchronous calls, the pod is not nominated in memory any more.
 #[test]
 fn a_nomination_that_others_clear_ends() {
     for cleared in [false, true] {

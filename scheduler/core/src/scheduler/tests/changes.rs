@@ -1,4 +1,4 @@
-//! Taking in changes of the cluster.
+//! Changes of the cluster.
 
 mod custom;
 mod nodes;
@@ -41,8 +41,8 @@ fn waiting_for(resource: EventResource, action: ActionType) -> Driver {
     w
 }
 
-/// cases 131 and 189: each kind of change raises its own event, and none when
-/// nothing has changed that matters.
+/// cases 131 and 189: each kind of change raises its own event, and a change
+/// that is irrelevant for scheduling raises none.
 #[test]
 fn changes_wake_the_pods_that_wait_for_them() {
     use ActionType as A;
@@ -414,7 +414,7 @@ fn handled_changes_are_timed_by_event() {
     }
 }
 
-/// case 187: after a gap the list has the present objects.
+/// case 187: after a gap the list has the current objects.
 #[test]
 fn a_list_replaces_what_was_known() {
     let mut w = driver([fits()]);
@@ -532,7 +532,7 @@ fn a_new_store_replaces_everything() {
     assert!(bound.iter().all(|uid| uid.starts_with("new-")), "{bound:?}");
 }
 
-/// the time of a change is that of taking it in and of each of its events.
+/// the time of a change includes its application and each of its events.
 #[test]
 fn taking_a_change_in_is_part_of_its_time() {
     /// A stopwatch that advances by a second at each reading.

@@ -1,4 +1,4 @@
-//! Whole cycles: from the queue to a bound pod, or why not.
+//! Whole cycles: from the queue to a bound pod, or to the reason for the failure.
 
 use super::*;
 use crate::{LogLevel, ScheduleOutcome};
@@ -138,7 +138,7 @@ fn a_pod_that_fits_nowhere_reports_the_reason_and_waits_for_an_event() {
     assert_eq!(explanation.reasons[0].examples, ["n1"]);
     w.answer_all();
 
-    // Another node that is too small is no other reason: the status is not written again.
+    // Another node that is too small is not a new reason: the status is not written again.
     w.applied(node("n2").capacity("1", "8Gi", "10").object());
     assert_eq!(w.place_of("big"), Some(QueuedIn::Backoff));
     w.change("big", |p| p.label("x", "y"));
@@ -170,7 +170,7 @@ fn what_the_pod_states_already_is_not_written_again() {
     assert_eq!(w.events.len(), 1, "users are notified all the same");
 }
 
-/// C-58: an event wakes a pod that is rejected for the same reasons as before. That is no attempt.
+/// C-58: an event wakes a pod that is rejected for the same reasons as before. This is not an attempt.
 #[test]
 fn an_event_without_need_makes_no_attempt() {
     let room = Arc::new(AtomicBool::new(false));
@@ -204,7 +204,7 @@ fn an_event_without_need_makes_no_attempt() {
         assert_eq!(metric, count as f64);
         assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable), "{count}");
     }
-    // Another number of nodes is no other reason.
+    // A different number of nodes is not a new reason.
     w.applied(node("n2").object());
     assert_eq!(w.attempt(), "0/2 nodes are available: 2 no room.");
     assert_eq!(w.metric(Metric::AttemptsAvoided, &avoided), 4.0);
@@ -212,7 +212,7 @@ fn an_event_without_need_makes_no_attempt() {
     let explanation = w.scheduler.explanation("uid-p").unwrap();
     assert_eq!(explanation.attempts, 1);
     assert_eq!(explanation.reasons[0].nodes, 2);
-    // Another reason is an attempt, and the next event wakes the pod as before.
+    // A new reason is an attempt, and the next event wakes the pod as before.
     w.applied(node("n3").label("small", "").object());
     assert!(w.attempt().starts_with("0/3"));
     assert_eq!(w.metric(Metric::ScheduleAttempts, &unschedulable), 2.0);
@@ -224,8 +224,8 @@ fn an_event_without_need_makes_no_attempt() {
     assert!(w.attempt().starts_with("on n"));
 }
 
-/// C-50, case 228: another message of the same status leaves the time of the transition as it is, and so does another
-/// nomination; the status itself changes it.
+/// C-50, case 228: a new message of the same status, or a new nomination, keeps the transition time; a new status
+/// changes it.
 #[test]
 fn a_condition_keeps_the_time_of_its_transition() {
     for (situation, before, moves) in [
@@ -257,7 +257,7 @@ fn a_condition_states_the_generation_that_it_is_about() {
     assert_eq!(notified, Some(7));
 }
 
-/// C-49, case 227: an event has room for 1024 bytes, the condition for the whole message.
+/// C-49, case 227: the message of an event is limited to 1024 bytes, the message of the condition is complete.
 #[test]
 fn long_messages_are_cut_in_events_only() {
     let long = "x".repeat(2000);
@@ -394,7 +394,7 @@ fn without_nodes_a_pod_is_retried_by_backoff() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// C-33, edge case 226: a broken plugin is an error, and the nomination ends.
+/// C-33, edge case 226: the failure of a plugin is an error, and the nomination ends.
 #[test]
 fn errors_are_retried_and_end_the_nomination() {
     let broken =

@@ -1,4 +1,4 @@
-//! Pods that are deleted while a call for them waits or is on its way.
+//! Pods that are deleted while a call for them is waiting or in flight.
 
 use super::calls::no;
 use super::*;
@@ -11,9 +11,9 @@ use berth_framework::{ApiCall, Feature, FeatureGates};
 use berth_queue::QueuedIn;
 use berth_telemetry::metrics::Metric;
 
-/// A pod is deleted on its way to its node. D-25; C-46, C-48, C-49 and C-52, cases 222, 229: it counts as a failed
-/// attempt with an event, as with kube-scheduler; nothing is written to it, it is nowhere any more, and its room is
-/// free at once.
+/// A pod is deleted during its placement. D-25; C-46, C-48, C-49 and C-52, cases 222, 229: it counts as a failed
+/// attempt with an event, as in kube-scheduler; nothing is written to it, all of its state is removed, and its
+/// resources are free at once.
 #[test]
 fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
     let hold = || fake("Hold").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(500)));

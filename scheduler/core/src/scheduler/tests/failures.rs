@@ -128,7 +128,7 @@ fn post_filter_adds_its_word_and_nominates() {
     }
 }
 
-/// a nominated pod keeps its room from pods of no higher priority, at once.
+/// a nominated pod reserves its resources from pods of no higher priority at once.
 #[test]
 fn a_nomination_counts_before_it_is_written() {
     let nominate = fake("Preempt").post_filter(|_, pod, _, _| {
@@ -168,7 +168,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Notes in which order Reserve and Unreserve are called.
+/// Records the order of the calls of Reserve and Unreserve.
 fn reserving(
     name: &'static str,
     log: &Arc<std::sync::mpsc::SyncSender<String>>,
@@ -189,7 +189,7 @@ fn reserving(
         })
 }
 
-/// F-13, F-14, C-29, C-36 to C-38, edge case 212: also plugins that have booked nothing revert it.
+/// F-13, F-14, C-29, C-36 to C-38, edge case 212: Unreserve is also called for plugins that have reserved nothing.
 #[test]
 fn reserve_and_permit_failures_take_everything_back() {
     type Case = (
@@ -260,7 +260,7 @@ fn reserve_and_permit_failures_take_everything_back() {
             plugins.push(fake("P").permit(move |_, _, _, _| PermitStep::Done(status.clone())));
         }
         let mut w = driver(plugins);
-        // One node of two is the whole of the message: the other was not asked by these points.
+        // Two nodes, but the message is about one: these points do not evaluate the other.
         w.applied(node("n1").object()).applied(node("n2").object());
         w.pod(pod("p").nominated("n1"));
         assert_eq!(w.attempt(), outcome, "{situation}");
@@ -421,7 +421,7 @@ fn without_async_calls_the_loop_does_not_wait() {
     assert!(!text.contains("scheduler_pending_async_api_calls{"));
     w.pod(pod("small").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1", "the loop does not wait");
-    // An event in the meantime is not lost.
+    // An event during the call is not lost.
     w.applied(node("n2").capacity("4", "1Gi", "10").object());
     w.answer(Some("the server is busy"));
     assert_eq!(w.place_of("big"), Some(QueuedIn::Backoff));
@@ -456,7 +456,8 @@ fn only_writes_that_should_have_worked_are_errors_in_the_log() {
     }
 }
 
-/// C-47: who turned the pod down the last time is forgotten when it fails for another reason, or without one.
+/// C-47: the rejecting plugins of the previous attempt are removed when an attempt fails for another reason or with an
+/// error.
 #[test]
 fn every_failure_has_its_own_rejectors() {
     let mood = Arc::new(AtomicUsize::new(0));
@@ -491,8 +492,8 @@ fn every_failure_has_its_own_rejectors() {
     }
 }
 
-/// C-46, C-48, C-49, edge cases 222 to 225. The pod changes while its cycle is parked. Whatever has become of it, the
-/// attempt counts, with the time that it took.
+/// C-46, C-48, C-49, edge cases 222 to 225. The pod changes while its cycle is parked. The attempt and its duration
+/// count, whatever the new state of the pod is.
 #[test]
 fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
     type Change = fn(&mut Driver);
@@ -516,7 +517,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
             0,
             false,
         ),
-        // No patch, unlike upstream: it would state of a bound pod that it is not scheduled.
+        // No patch, unlike in kube-scheduler: it would state that a bound pod is not scheduled.
         (
             "bound by another scheduler",
             |w| {
@@ -584,7 +585,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
     }
 }
 
-/// Events of the time in which a pod is being tried are not lost, parked or not.
+/// Events during an attempt are not lost, whether the cycle is parked or not.
 #[test]
 fn an_event_during_a_parked_cycle_brings_the_pod_back() {
     let slow = fake("Slow").post_filter(|cx, _, _, wake| match wake {
@@ -606,7 +607,7 @@ fn an_event_during_a_parked_cycle_brings_the_pod_back() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff));
 }
 
-/// A plugin whose dry run is asked by PostFilter leaves the cluster as it was.
+/// A dry run of a plugin in PostFilter leaves the cluster unchanged.
 #[test]
 fn post_filter_can_try_what_would_be() {
     let tried = Arc::new(AtomicUsize::new(0));

@@ -133,7 +133,7 @@ pub(super) fn fits_alike() -> FakePlugin {
         .keep(|pod, fragment| fragment.put(&pod.requests.milli_cpu))
 }
 
-/// A driver with these plugins besides an order of the queue and a binder.
+/// A driver with these plugins, a QueueSort plugin and a binder.
 pub(super) fn driver(plugins: impl IntoIterator<Item = FakePlugin>) -> Driver {
     driver_of(
         plugins.into_iter().chain([binder()]),
@@ -141,7 +141,7 @@ pub(super) fn driver(plugins: impl IntoIterator<Item = FakePlugin>) -> Driver {
     )
 }
 
-/// A driver with exactly these plugins besides an order of the queue.
+/// A driver with exactly these plugins and a QueueSort plugin.
 pub(super) fn driver_of(
     plugins: impl IntoIterator<Item = FakePlugin>,
     features: FeatureGates,
@@ -149,7 +149,7 @@ pub(super) fn driver_of(
     driver_with(plugins, |options| options.features = features)
 }
 
-/// A registry of these plugins and an order of the queue, and a profile of exactly them.
+/// A registry of these plugins and a QueueSort plugin, and a profile of exactly them.
 pub(super) fn profile_with(
     plugins: impl IntoIterator<Item = FakePlugin>,
 ) -> (Registry, ProfileSpec) {
@@ -163,7 +163,7 @@ pub(super) fn profile_with(
     registered(plugins.map(FakePlugin::build))
 }
 
-/// A driver with exactly these plugins besides an order of the queue, and other options than usual.
+/// A driver with exactly these plugins, a QueueSort plugin and other options.
 pub(super) fn driver_with(
     plugins: impl IntoIterator<Item = FakePlugin>,
     change: impl FnOnce(&mut SchedulerOptions),
@@ -182,7 +182,7 @@ impl Driver {
         self.scheduler.core.call(call)
     }
 
-    /// The calls that wait for an answer, in short.
+    /// The waiting calls, in short.
     pub(super) fn calls_text(&self) -> Vec<String> {
         self.calls
             .iter()
@@ -209,7 +209,7 @@ impl Driver {
             .collect()
     }
 
-    /// The events since the last time, in short.
+    /// The events since the last call, in short.
     pub(super) fn events_text(&mut self) -> Vec<String> {
         std::mem::take(&mut self.events)
             .into_iter()

@@ -307,8 +307,8 @@ fn plugins_reach_what_they_need() {
     assert_eq!(w.on("n1"), ["boss", "held"]);
 }
 
-/// F-29, C-4: profiles share the queue, the cluster and the pods that wait; they have their own plugins, their own
-/// number of nodes to look for, and speak under their own name.
+/// F-29, C-4: profiles share the queue, the cluster and the waiting pods; they have their own plugins, their own
+/// percentage of nodes to score, and their own name as reporter.
 #[test]
 fn profiles_share_one_scheduler() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -364,7 +364,7 @@ fn profiles_share_one_scheduler() {
         .collect();
     assert_eq!(by.len(), 2, "{by:?}");
     assert!(by.contains(&("held", "first")) && by.contains(&("other", "second")));
-    // A pod whose scheduler name has no profile is left to the scheduler that it names.
+    // A pod without a profile for its scheduler name is not scheduled by Berth.
     w.pod(pod("foreign").scheduler("third"));
     assert_eq!(
         (w.place_of("foreign"), w.attempt()),
@@ -372,7 +372,7 @@ fn profiles_share_one_scheduler() {
     );
 }
 
-/// F-20: a pass over the nodes asks each of them, once.
+/// F-20: a pass over the nodes filters each of them once.
 #[test]
 fn every_node_is_asked_once() {
     let asked: Arc<[AtomicUsize]> = (0..1000).map(|_| AtomicUsize::new(0)).collect();

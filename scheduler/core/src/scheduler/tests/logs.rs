@@ -1,4 +1,4 @@
-//! The logged lines by level, in kube-scheduler's words.
+//! The log lines by level, in the words of kube-scheduler.
 
 use super::*;
 use crate::LogLevel;

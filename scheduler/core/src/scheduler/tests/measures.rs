@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 const PROFILE: &str = "default-scheduler";
 
-/// The number of observations that a histogram holds.
+/// The number of observations of a histogram.
 fn observed(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> u64 {
     match metrics.get(metric, labels) {
         Some(SeriesValue::Histogram(histogram)) => histogram.count(),
@@ -25,7 +25,7 @@ fn observed(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> u64 {
     }
 }
 
-/// KEP-6132: whether a feature is on can be seen from outside.
+/// KEP-6132: a metric shows whether a feature is enabled.
 #[test]
 fn feature_gates_show_in_the_metrics() {
     let features = FeatureGates::default().with(Feature::SchedulerPreQueueingHints, false);
@@ -49,8 +49,8 @@ fn feature_gates_show_in_the_metrics() {
     }
 }
 
-/// KEP-3521; Q-27: runs of PreEnqueue are observed with the code that they ended with, gated pods are counted, and the
-/// plugin that keeps them out shows among the calls that are timed.
+/// KEP-3521; Q-27: runs of PreEnqueue are observed with their code, gated pods are counted, and the gating plugin is
+/// among the timed calls.
 #[test]
 fn gated_pods_show_in_the_metrics() {
     let gates = fake("SchedulingGates").pre_enqueue(|pod| match pod.spec.scheduling_gates.len() {
@@ -84,8 +84,8 @@ fn gated_pods_show_in_the_metrics() {
     );
 }
 
-/// F-7, Q-55, M-3: the calls of one of ten cycles are timed, each with its code; every call of a hint is; and all of it
-/// is forgotten on request.
+/// F-7, Q-55, M-3: the calls of one of ten cycles are timed, each with its code; every call of a hint is timed; and all
+/// observations are reset on request.
 #[test]
 fn calls_of_plugins_and_hints_are_timed() {
     let picky = fake("Picky")
@@ -132,7 +132,7 @@ fn millis(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> (u64, u64) {
     }
 }
 
-/// A plugin that takes another time at each point.
+/// A plugin with a different duration at each point.
 pub(super) fn thorough(watch: &HandWatch) -> FakePlugin {
     let (watch, at_permit) = (watch.clone(), watch.clone());
     let takes = move |point| {
@@ -169,7 +169,8 @@ pub(super) fn thorough(watch: &HandWatch) -> FakePlugin {
 fn every_point_and_every_call_is_timed() {
     type Row = (&'static str, &'static str, (u64, u64), (u64, u64));
     let placed: &[Row] = &[
-        // Point, code, the whole point, and the plugin's part of it; each in milliseconds and times.
+        // Point, code, the duration of the point, and the share of the plugin; each in milliseconds and number of
+        // observations.
         ("PreFilter", "Success", (1, 1), (1, 1)),
         ("PreFilterExtensionAddPod", "Success", (0, 0), (2, 1)),
         ("PreFilterExtensionRemovePod", "Success", (0, 0), (3, 1)),
@@ -258,7 +259,7 @@ fn dry_runs_and_errors_are_timed() {
     ] {
         assert_eq!(millis(&metrics, metric, &labels), expected, "{labels:?}");
     }
-    // Both the cycle and the dry run asked Filter; the other points do not count their calls.
+    // Both the cycle and the dry run called Filter; the other points do not count their calls.
     for (plugin, point, calls) in [("Full", "Filter", 2.0), ("Tries", "PostFilter", 0.0)] {
         let labels = [plugin, point, PROFILE];
         let counted = metrics.number(Metric::PluginEvaluation, &labels);
@@ -273,7 +274,7 @@ fn dry_runs_and_errors_are_timed() {
     assert_eq!(observed(&metrics, point, &["Filter", "Error", PROFILE]), 1);
 }
 
-/// Waits in every point in which a plugin may, each time for another time.
+/// Waits in every point that allows it, each time for a different duration.
 fn slow() -> FakePlugin {
     let step = |cx: &StageContext<'_>, wake: Option<Wake>, seconds| match wake {
         Some(_) => Step::success(),
@@ -336,8 +337,8 @@ fn waits_count_as_part_of_the_call() {
     }
 }
 
-/// F-7, F-22: whether calls are timed is decided once for a whole attempt, its binding included, and for one of ten;
-/// points are timed every time.
+/// F-7, F-22: the decision to time calls is made once for a whole attempt, including its binding, and for one of ten;
+/// points are always timed.
 #[test]
 fn one_of_ten_attempts_is_timed_from_beginning_to_end() {
     let mut w = driver([fake("A")
@@ -379,7 +380,7 @@ fn one_of_ten_attempts_is_timed_from_beginning_to_end() {
     }
 }
 
-/// C-34: how long the search and PostFilter took is observed however they end.
+/// C-34: the durations of the search and of PostFilter are observed for every result.
 #[test]
 fn every_search_is_observed() {
     let picky = fake("Picky").filter(|_, pod, _| match pod.pod.name().as_str() {
@@ -415,7 +416,7 @@ fn every_search_is_observed() {
     }
 }
 
-/// C-13: a search that takes 100 ms or more is logged, with the time of each of its steps.
+/// C-13: a search that takes 100 ms or more is logged, with the durations of its steps.
 #[test]
 fn slow_searches_are_logged() {
     for (situation, filter, score, line) in [
@@ -462,7 +463,7 @@ fn slow_searches_are_logged() {
             .collect();
         assert_eq!(w.logged("Scheduling "), expected, "{situation}");
     }
-    // With nothing to choose from, nothing is prioritized.
+    // With a single feasible node, no node is scored.
     let watch = HandWatch::default();
     let filtering = watch.clone();
     let full = fake("A").filter(move |_, _, _| {

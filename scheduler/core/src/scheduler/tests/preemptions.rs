@@ -27,7 +27,7 @@ fn eviction(victim: &Pod, preemptor: &Pod) -> Eviction {
     }
 }
 
-/// Evicts these pods, in this order, for a pod that fits no node, once.
+/// Evicts these pods, in this order, once, for a pod that fits no node.
 fn preempts(victims: &'static [&'static str]) -> FakePlugin {
     fake("Preempt").post_filter(move |cx, pod, _, _| {
         cx.outbox.observe(Observation::PreemptionAttempt);
@@ -62,7 +62,7 @@ fn preempts(victims: &'static [&'static str]) -> FakePlugin {
     })
 }
 
-/// A node full of pods a, b and c, and a pod that wants all of it.
+/// A node full of pods a, b and c, and a pod that requests all of its resources.
 fn full(victims: &'static [&'static str]) -> Driver {
     let mut w = driver([fits(), preempts(victims)]);
     w.applied(node("n1").capacity("3", "1Gi", "10").object());
@@ -146,7 +146,7 @@ fn the_last_victim_of_a_removed_profile_stays() {
     assert!(!is_preempting(&w));
 }
 
-/// P-17, edge case 241: a victim that was deleted already counts as evicted, without an event.
+/// P-17, edge case 241: a victim that is already deleted counts as evicted, without an event.
 #[test]
 fn a_victim_that_is_gone_is_no_failure() {
     let mut w = full(&["a", "b", "c"]);
@@ -165,7 +165,8 @@ fn a_victim_that_is_gone_is_no_failure() {
     );
 }
 
-/// P-20, P-23, case 242: when one refuses to go, the last is spared and the preemptor tried again.
+/// P-20, P-23, case 242: if the eviction of one victim is refused, the last one is not evicted and the preemptor is
+/// retried.
 #[test]
 fn a_refusal_spares_the_last_victim() {
     for (refuses, notified, spared) in [("a", vec!["b"], "c"), ("b", vec!["a"], "c")] {
@@ -202,7 +203,8 @@ fn a_refusal_brings_the_preemptor_back_from_backoff() {
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Active));
 }
 
-/// P-21, edge case 243: a last victim that is seen going is enough, though its deletion has not been answered.
+/// P-21, edge case 243: the wait ends when the watch shows the last victim as terminating, even before its deletion is
+/// answered.
 #[test]
 fn a_last_victim_seen_going_ends_the_wait() {
     type See = fn(&mut Driver);
@@ -240,8 +242,8 @@ fn no_victim_is_evicted_for_a_deleted_preemptor() {
     assert!(!is_preempting(&w));
 }
 
-/// P-5: a nominated pod is retried when a victim of lower priority leaves its node, whichever plugin rejected the pod.
-/// No event of its plugins would wake it, and its nomination would block other pods forever.
+/// P-5: a nominated pod is retried when a victim of lower priority leaves its node, independent of the plugin that
+/// rejected the pod. No event of its plugins would wake it, and its nomination would block other pods forever.
 #[test]
 fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
     type End = fn(&mut Driver);
@@ -416,7 +418,8 @@ fn two_preemptions_of_one_pod_end_with_the_later() {
     }
 }
 
-/// P-17, P-18, edge case 245: a victim whose binding is on its way can only be deleted, and is, after it.
+/// P-17, P-18, edge case 245: a victim whose binding is in flight can only be deleted, and is deleted after its
+/// binding.
 #[test]
 fn a_victim_that_is_being_bound_is_deleted() {
     let mut w = driver([fits(), preempts(&["b"])]);

@@ -1,4 +1,4 @@
-//! Random small worlds: whatever happens, no node is overcommitted and no pod is lost.
+//! Random small worlds: no node is ever overcommitted and no pod is lost.
 
 use super::*;
 use berth_api::Duration;
@@ -35,7 +35,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..120)
 }
 
-/// Waits a while in PreBind for every third pod, and in Permit for every fifth.
+/// Waits in PreBind for every third pod, and in Permit for every fifth.
 fn sometimes_slow() -> FakePlugin {
     let number = |name: &str| name[1..].parse::<u32>().unwrap_or(0);
     fake("Slow")
@@ -85,7 +85,7 @@ fn run(ops: &[Op], fits: FakePlugin) -> Result<(), String> {
         match op {
             Op::AddNode(n, cpu) => {
                 let name = format!("n{n}");
-                // The same node again is an update that may take room away.
+                // Setting the same node again is an update, which may reduce its resources.
                 judged &= known.insert(name.clone());
                 let node = node(&name).capacity(&cpu.to_string(), "1Gi", "20");
                 w.applied(node.version(u64::from(*cpu)).object());
@@ -129,7 +129,7 @@ fn run(ops: &[Op], fits: FakePlugin) -> Result<(), String> {
     settle(&mut w)
 }
 
-/// Answers the oldest call as the API would: a bound or deleted pod cannot be bound.
+/// Answers the oldest call like the API: a bound or deleted pod cannot be bound.
 fn answer(w: &mut Driver, ok: bool) {
     let Some((_, call)) = w.calls.first() else {
         return;
@@ -145,7 +145,7 @@ fn answer(w: &mut Driver, ok: bool) {
     w.answer(refusal);
 }
 
-/// With an API that works and much room, every pod gets a node in the end.
+/// With a working API and enough resources, every pod gets a node in the end.
 fn settle(w: &mut Driver) -> Result<(), String> {
     w.applied(node("big").capacity("100", "1Gi", "100").object());
     for _ in 0..2000 {

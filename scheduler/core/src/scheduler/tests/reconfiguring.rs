@@ -1,4 +1,4 @@
-//! Another configuration is taken over while pods wait, are tried and are bound.
+//! A new configuration is applied while pods wait, are tried and are bound.
 
 use super::fakes::profile_with;
 use super::*;
@@ -27,7 +27,7 @@ fn of(profiles: Vec<ProfileSpec>) -> Reconfiguration {
     }
 }
 
-/// A configuration with one profile of these plugins besides an order of the queue and a binder.
+/// A configuration with one profile of these plugins, a QueueSort plugin and a binder.
 fn configuration(plugins: impl IntoIterator<Item = FakePlugin>) -> (Registry, Reconfiguration) {
     let (registry, profile) = profile_with(plugins.into_iter().chain([binder()]));
     (registry, of(vec![profile]))
@@ -39,7 +39,7 @@ fn take_over(w: &mut Driver, (registry, new): &(Registry, Reconfiguration)) -> R
     taken_over.expect("a valid configuration, and no parked cycle")
 }
 
-/// A Filter plugin that accepts one node. Its answers are kept for all pods alike, and no event may help.
+/// A Filter plugin that accepts one node. Its answers are cached for all equal pods, and it registers for no event.
 fn only(node: &'static str) -> FakePlugin {
     fake("Only")
         .filter(move |_, _, view| {
@@ -84,8 +84,8 @@ fn nodes(w: &mut Driver, names: &[&str]) {
     }
 }
 
-/// No event announces that a new configuration may accept a pod, so it is tried again, after its backoff and with the
-/// history that it had.
+/// No event announces that a new configuration may accept a pod, so it is retried after its backoff, and keeps its
+/// history.
 #[test]
 fn a_pod_that_the_old_configuration_rejected_is_tried_again() {
     let mut w = driver([only("n2")]);
@@ -106,7 +106,7 @@ fn a_pod_that_the_old_configuration_rejected_is_tried_again() {
     assert_eq!(w.metric(Metric::QueueIncomingPods, &labels), 1.0);
 }
 
-/// The backoff of the last failure still runs, by the new configuration.
+/// The backoff of the last failure continues, with the durations of the new configuration.
 #[test]
 fn backoffs_go_on_by_the_new_configuration() {
     let (registry, profile) = profile_with([only("n2"), binder()]);
@@ -131,7 +131,7 @@ fn backoffs_go_on_by_the_new_configuration() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// Kept answers are found by the name of the profile and the shape of the pod, and both are as before.
+/// Cached answers are looked up by the name of the profile and the shape of the pod, and both are unchanged.
 #[test]
 fn answers_of_the_old_configuration_are_forgotten() {
     let mut w = driver([only("n1"), fits_alike()]);
@@ -149,7 +149,7 @@ fn answers_of_the_old_configuration_are_forgotten() {
     assert_eq!(w.attempt(), "on n2");
 }
 
-/// A pod that has a node is bound as the profile prescribes that gave it the node; the next one by the new profile.
+/// A placed pod is bound by the profile that placed it; the next pod by the new profile.
 #[test]
 fn an_attempt_ends_with_the_profile_with_which_it_began() {
     let mut w = driver([waits(5)]);
@@ -171,7 +171,7 @@ fn an_attempt_ends_with_the_profile_with_which_it_began() {
     assert!(w.pods["a"].is_assigned());
 }
 
-/// The extender that is asked to bind is that of the attempt, though the new configuration has none.
+/// The extender of the attempt is called to bind, though the new configuration has none.
 #[test]
 fn an_extender_that_binds_is_answered_to_after_it_was_removed() {
     let (registry, profile) = profile_with([binder()]);
@@ -282,7 +282,7 @@ fn pods_leave_and_come_back_with_their_profile() {
     assert_eq!(attempts, placed);
 }
 
-/// D-31: another scheduler may write the status of the pod, so a write that had no answer is not repeated.
+/// D-31: another scheduler may write the status of the pod, so a write without an answer is not repeated.
 #[test]
 fn a_status_of_a_removed_profile_is_not_written_again() {
     let (registry, usual) = profile_with([only("n2"), binder()]);
@@ -334,7 +334,8 @@ fn the_status_of_a_pod_that_was_bound_without_a_profile_is_corrected() {
     assert_eq!(condition.map(|c| c.status.as_str()), Some("True"));
 }
 
-/// A pod was bound, the watch has not shown it, and its profile is removed. Its end wakes the pods that wait for room.
+/// A pod was bound, the watch has not shown it, and its profile is removed. Its end wakes the pods that wait for
+/// resources.
 #[test]
 fn the_end_of_a_bound_pod_of_a_removed_profile_wakes_others() {
     let (registry, usual) = profile_with([super::fakes::fits(), binder()]);
@@ -359,7 +360,7 @@ fn the_end_of_a_bound_pod_of_a_removed_profile_wakes_others() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// A pod of a removed profile that is deleted while a plugin holds it gives its node back at once.
+/// A pod of a removed profile that is deleted while a plugin holds it releases its node at once.
 #[test]
 fn a_held_pod_of_a_removed_profile_gives_its_node_back_when_it_is_deleted() {
     let holds = fake("Holds")
@@ -395,7 +396,7 @@ fn pods_of_a_new_profile_enter_the_queue() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// The order of the queue is that of the new configuration.
+/// The queue has the order of the new configuration.
 #[test]
 fn the_order_of_the_queue_is_replaced() {
     let mut w = driver([]);
@@ -409,7 +410,7 @@ fn the_order_of_the_queue_is_replaced() {
     assert_eq!(w.attempts(), ["low on n1", "high on n1"]);
 }
 
-/// A configuration with a mistake changes nothing at all, also if other profiles of it are valid.
+/// An invalid configuration changes nothing, also if other profiles in it are valid.
 #[test]
 fn an_invalid_configuration_is_refused_as_a_whole() {
     let mut w = driver([only("n2")]);
@@ -433,7 +434,7 @@ fn an_invalid_configuration_is_refused_as_a_whole() {
     assert_eq!(w.attempt(), "idle");
 }
 
-/// A cycle that waits for a plugin ends with the configuration with which it began; then the new one is taken over.
+/// A parked cycle ends with the configuration with which it began; then the new configuration is applied.
 #[test]
 fn a_parked_cycle_ends_first() {
     let slow = fake("Slow").reserve(|cx, _, _, _, wake| match wake {

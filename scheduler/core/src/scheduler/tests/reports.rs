@@ -33,7 +33,7 @@ fn gate() -> FakePlugin {
         })
 }
 
-/// the report becomes a patch after 5 s, and an event once that is written.
+/// the report becomes a patch after 5 s, and an event after the patch is written.
 #[test]
 fn what_pre_enqueue_states_is_reported() {
     let mut w = driver([gate()]);
@@ -198,7 +198,7 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
         assert_eq!(w.calls_text(), reports, "{situation}");
         w.answer_all();
         w.events.clear();
-        // The pod passes: the report is cleared, and the result of the cycle stays in the status.
+        // PreEnqueue accepts the pod: the report is cleared, and the result of the cycle stays in the status.
         w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
         assert_ne!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
         w.advance(Duration::from_secs(5));
@@ -287,8 +287,8 @@ fn open(pod: PodBuilder) -> PodBuilder {
     pod.with(|p| p.metadata.labels = Default::default())
 }
 
-/// D-23, D-24, cases 167 and 170: one call after 5 s from the first rejection, with the message of the last. The same
-/// message again is no call; another one is a new call, after its own 5 s.
+/// D-23, D-24, cases 167 and 170: one call 5 s after the first rejection, with the last message. The same message again
+/// causes no call; a new message causes a new call, after its own 5 s.
 #[test]
 fn the_latest_message_is_reported_once() {
     let report = |message: &str| {
@@ -325,8 +325,8 @@ fn the_latest_message_is_reported_once() {
     );
 }
 
-/// D-14, D-25: between two attempts of a report the plugin may change its mind. The repeated call states its answer by
-/// then; after an attempt that may have been carried out, that the pod passes.
+/// D-14, D-25: between two attempts of a report, the answer of the plugin may change. The repeated call states its
+/// current answer; after an attempt that may have been performed, this includes that the plugin accepts the pod.
 #[test]
 fn a_repeated_report_states_what_is_true_by_then() {
     let two = ["patch p PodScheduled=False NotReadyForScheduling: two"];
@@ -563,7 +563,7 @@ fn reports_follow_the_plugins() {
 }
 
 /// the condition of a pod is NotReadyForScheduling while its attempt fails, because another scheduler has
-/// written that or because its removal has not been written yet. The result of the attempt is written, then the next
+/// written it or because its removal has not been written yet. The result of the attempt is written, then the next
 /// rejection.
 #[test]
 fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_states_so() {

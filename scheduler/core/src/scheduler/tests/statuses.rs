@@ -1,4 +1,4 @@
-//! Statuses that the API would not take are offered again, and bound pods do not keep a condition that they are not.
+//! Statuses that the API rejected are offered again, and bound pods do not keep a wrong condition.
 
 use super::*;
 use berth_api::Duration;
@@ -13,7 +13,7 @@ fn seconds(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Fails every attempt of the call that is on its way, until it is given up.
+/// Fails every attempt of the call in flight until it is given up.
 fn fail_for_good(w: &mut Driver, kind: CallErrorKind) {
     let retries = w.scheduler.dispatcher().counts().retried;
     while !w.calls.is_empty() {
@@ -32,7 +32,8 @@ fn too_big() -> Driver {
     w
 }
 
-/// A world with a pod that fits on no node: nodes with the label `closed` have another reason than those without.
+/// A world with a pod that fits on no node: nodes with the label `closed` reject it for another reason than nodes
+/// without it.
 fn full_or_closed() -> Driver {
     let fits = fits().filter(|_, _, node| match node.labels().get("closed") {
         None => Status::unschedulable("Insufficient cpu"),
@@ -47,7 +48,7 @@ fn full_or_closed() -> Driver {
 const UNSCHEDULABLE: &str =
     "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.";
 
-/// D-14: the calls have ended, and their content is still true.
+/// D-14: the calls have ended, and their content is still valid.
 #[test]
 fn a_status_that_was_refused_every_time_is_offered_again() {
     for (kind, offered) in [
@@ -66,7 +67,7 @@ fn a_status_that_was_refused_every_time_is_offered_again() {
         } else {
             Vec::new()
         };
-        // An attempt without an answer may have been carried out: then all of the status is written.
+        // An attempt without an answer may have been performed, so the whole status is written.
         let calls: Vec<String> = w.calls_text();
         let calls: Vec<String> = calls
             .iter()
@@ -154,7 +155,7 @@ fn a_pod_without_its_gates_is_not_stated_to_have_them() {
     }
 }
 
-/// D-14: the API gives the first status up when the second waits behind it already.
+/// D-14: the retries of the first status end while the second is already waiting.
 #[test]
 fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
     let mut w = full_or_closed();

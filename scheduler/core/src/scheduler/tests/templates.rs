@@ -74,7 +74,7 @@ fn a_freed_slot_is_offered_to_one_waiting_pod_after_another() {
     }
 }
 
-/// room for several pods is used up at once.
+/// free resources for several pods are used at once.
 #[test]
 fn waiting_pods_of_a_template_use_all_room_that_is_freed() {
     let mut w = full(5);
@@ -85,7 +85,7 @@ fn waiting_pods_of_a_template_use_all_room_that_is_freed() {
     assert_eq!(w.on("n2"), ["p0", "p1", "p2"]);
 }
 
-/// a woken pod that does not use its turn leaves it to the next one.
+/// if a woken pod does not use its turn, the next pod gets it.
 #[test]
 fn the_next_pod_of_a_template_is_tried_when_the_woken_one_is_not_placed() {
     type Change = fn(&mut Driver);
@@ -120,7 +120,7 @@ fn the_next_pod_of_a_template_is_tried_when_the_woken_one_is_not_placed() {
             let placed = w.pods["p1"].is_assigned();
             assert!(placed, "{situation}, woken before: {woken_before}");
             assert!(!w.pods["p2"].is_assigned());
-            // The others are still found by events.
+            // Events still wake the other pods.
             w.deleted("filler1");
             attempts(&mut w);
             assert!(w.pods["p2"].is_assigned(), "{situation}, later");
@@ -128,7 +128,7 @@ fn the_next_pod_of_a_template_is_tried_when_the_woken_one_is_not_placed() {
     }
 }
 
-/// a binding that fails gives its room to the next pod.
+/// the resources of a failed binding are offered to the next pod.
 #[test]
 fn the_next_pod_of_a_template_gets_the_room_of_a_failed_binding() {
     let mut w = full(2);

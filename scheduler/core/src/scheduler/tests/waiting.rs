@@ -1,4 +1,4 @@
-//! Pods that wait: held back by Permit, parked in Reserve (F-14, F-15, C-40, C-41).
+//! Waiting pods: held by Permit, parked in Reserve (F-14, F-15, C-40, C-41).
 
 use super::*;
 use crate::ClusterChange;
@@ -11,7 +11,7 @@ use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_queue::QueuedIn;
 use berth_telemetry::metrics::Metric;
 
-/// Holds back `p`; the pod `boss` allows or rejects it.
+/// Holds `p`; the pod `boss` allows or rejects it.
 fn holding(name: &'static str, seconds: u64) -> FakePlugin {
     fake(name)
         .permit(move |cx, pod, _, _| {
@@ -335,7 +335,7 @@ fn a_placed_pod_that_is_deleted_gives_up_its_room() {
     }
 }
 
-/// An update of a placed pod that changes nothing about its placement is ignored.
+/// An update of a placed pod that does not affect its placement is ignored.
 #[test]
 fn updates_of_a_placed_pod_do_not_queue_it() {
     let mut w = driver([fits()]);
@@ -418,8 +418,7 @@ fn a_parked_reserve_looks_at_its_node_again() {
     }
 }
 
-/// F-17: a PreBind plugin that waits for objects is woken by any watch event of one of them, or by its deadline, and by
-/// nothing else.
+/// F-17: a PreBind plugin that waits for objects is woken only by a watch event of one of them, or by its deadline.
 #[test]
 fn a_wait_for_objects_ends_only_with_these_objects() {
     type Change = fn(&mut Driver);

@@ -38,8 +38,8 @@ fn on_new_nodes() -> EventRegistration {
     })
 }
 
-/// with its fix: a wrong PreQueueingHint, or a wrong key, loses the pod; the flush rescues it and
-/// counts it. A right one wakes it, and nothing is counted.
+/// with its fix: with a wrong PreQueueingHint or key, no event wakes the pod; the flush does, and
+/// counts it. A correct one wakes the pod, and nothing is counted.
 #[test]
 fn a_pod_that_an_event_should_have_named_is_rescued_and_counted() {
     let named = |name: &'static str| {
@@ -79,7 +79,7 @@ fn a_pod_that_an_event_should_have_named_is_rescued_and_counted() {
     }
 }
 
-/// a nomination ends when the pod is placed, as the cluster counts it from then on, and when it is deleted.
+/// a nomination ends when the pod is placed, because the cluster counts it from then on, and when it is deleted.
 #[test]
 fn a_nomination_ends_when_the_pod_is_placed_or_gone() {
     type Change = fn(&mut Driver);
@@ -199,9 +199,9 @@ fn a_flight_lasts_while_events_may_help() {
     }
 }
 
-/// a nominated pod that is placed on another node, or fails for good, does not need its nominated node any
-/// more. Pods of no higher priority that had to respect the nomination are tried again at once, not only when the watch
-/// shows that it ended.
+/// a nominated pod that is placed on another node, or fails permanently, does not need its nominated node
+/// any more. Pods of no higher priority that had to respect the nomination are tried again at once, not only when the
+/// watch shows its end.
 #[test]
 fn a_pod_that_a_nomination_blocked_is_woken_when_it_ends() {
     #[derive(Clone, Copy, PartialEq)]
@@ -217,7 +217,7 @@ fn a_pod_that_a_nomination_blocked_is_woken_when_it_ends() {
     ] {
         let changed = Arc::new(AtomicBool::new(false));
         let has_changed = changed.clone();
-        // The nominee is kept from n2, and at first from n1; the other pod is kept from n1.
+        // The nominee is rejected on n2, and at first on n1; the other pod is rejected on n1.
         let picky = fake("Picky")
             .filter(move |_, pod, node| {
                 let mood = if has_changed.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use berth_framework::testing::{CLAIM_UPDATE, FakePlugin, annotate, fake, node, p
 use berth_framework::{ApiCall, Status};
 use std::sync::Arc;
 
-/// Makes a call and waits for it, for a minute.
+/// Makes a call and waits up to a minute for it.
 fn call(cx: &mut StageContext<'_>) -> Wait {
     wait_for(cx.outbox.call(write()), cx.now)
 }
@@ -60,7 +60,7 @@ fn waits_at(point: &'static str, looks: bool) -> FakePlugin {
     }
 }
 
-/// F-45: a plugin that waits for a call which fails, and does not look, has failed; the pod is not bound.
+/// F-45: a plugin that ignores the failure of the call that it waits for has failed; the pod is not bound.
 #[test]
 fn a_failed_call_is_never_a_success() {
     let unread =

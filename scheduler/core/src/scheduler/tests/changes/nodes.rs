@@ -3,7 +3,7 @@
 use super::*;
 
 /// Q-84, cases 190, 191 and 196: cordoning raises no event, and uncordoning raises the event of taints. An update of
-/// labels and taints raises both events. A node that is deleted before its pods does not exist any more.
+/// labels and taints raises both events. A node that is deleted before its pods is removed at once.
 #[test]
 fn what_changes_of_a_node_states_which_events_it_raises() {
     type Change = fn(&mut Driver);

@@ -104,7 +104,7 @@ fn pods_are_queued_counted_or_ignored() {
     assert_eq!(w.on("n1"), ["mine", "others"]);
 }
 
-/// a pod was deleted and created again under its name, and the watch did not show the deletion.
+/// a pod was deleted and created again with the same name, and the watch did not show the deletion.
 #[test]
 fn a_pod_of_the_same_name_is_another_pod() {
     let mut w = driver([fits()]);
@@ -230,7 +230,7 @@ fn a_placed_pod_that_terminates_is_rejected() {
     w.deleted("held");
     assert_eq!(w.place_of("held"), None);
 
-    // The pod is bound, then its deletion is requested: an update of an assigned pod, and nothing else.
+    // The pod is bound, then its deletion is requested: this is only an update of an assigned pod.
     let mut w = waiting_for(EventResource::Pod, ActionType::DELETE);
     w.pod(pod("bound").priority(99));
     assert_eq!(w.attempt(), "on n1");

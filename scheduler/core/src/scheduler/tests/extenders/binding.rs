@@ -1,4 +1,4 @@
-//! Extenders that bind in place of the Bind plugins (F-42).
+//! Extenders that bind instead of the Bind plugins (F-42).
 
 use super::*;
 use crate::SchedulerOptions;
@@ -6,7 +6,7 @@ use berth_dispatcher::DispatcherOptions;
 use berth_framework::plugin::PermitStep;
 use berth_telemetry::metrics::SeriesValue;
 
-/// F-42, C-43, case 211: the first binder that is interested binds, otherwise the plugins do.
+/// F-42, C-43, case 211: the first interested binder binds, otherwise the plugins do.
 #[test]
 fn an_extender_binds_in_place_of_the_plugins() {
     let well = |name: &str| extender(name).bind(|_, _| Ok(()));
@@ -80,7 +80,8 @@ fn an_extender_binds_in_place_of_the_plugins() {
     }
 }
 
-/// F-37, F-42: a binding that is not confirmed in time has failed; should the pod turn up bound, that counts.
+/// F-37, F-42: a binding that is not confirmed in time has failed; if the watch later shows the pod as bound, this
+/// takes precedence.
 #[test]
 fn a_late_binding_counts_when_the_pod_is_seen_bound() {
     let binds = extender("http://e").bind(|_, _| Ok(()));
@@ -153,7 +154,7 @@ fn so_many_extenders_bind_at_once() {
     assert!(w.scheduler.has_pod_to_try());
     assert_eq!((w.attempt(), w.attempt()), ("on n1".into(), "idle".into()));
 
-    // A plugin has held all of them back, and lets them go at the same moment.
+    // A plugin has held all of them, and allows them at the same time.
     let holds = fake("Holds").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(60)));
     let plugins = || [fits(), binder(), fake("Flat").score(|_, _, _| Ok(0))];
     let mut w = driver_with(plugins().into_iter().chain([holds]), |options| {
@@ -190,7 +191,7 @@ fn so_many_extenders_bind_at_once() {
     assert!(w.scheduler.has_pod_to_try() || w.scheduler.queue().in_flight().is_empty());
 }
 
-/// F-7, F-42: the time that an extender took is not the Bind plugins'.
+/// F-7, F-42: the duration of an extender is not counted for the Bind plugins.
 #[test]
 fn the_bind_plugins_are_not_blamed_for_the_extender() {
     let late = extender("e").bind(|_, _| Ok(())).ignorable();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// F-41: one without an answer in time gives no score; the others count.
+/// F-41: an extender without an answer in time contributes no score; the scores of the others count.
 #[test]
 fn a_late_score_does_not_count() {
     let favours = |name: &str, node: &'static str, weight, seconds| {
@@ -34,7 +34,7 @@ fn a_late_score_does_not_count() {
     assert_eq!(w.calls_text(), ["bind p n2"]);
 }
 
-/// F-37, F-39: an extender has its time and no more; a later answer is ignored.
+/// F-37, F-39: an extender is called with a timeout; a later answer is ignored.
 #[test]
 fn an_extender_that_is_late_has_failed() {
     for (situation, ignorable, expected) in [
@@ -194,7 +194,7 @@ fn any_event_wakes_a_pod_that_an_extender_rejected() {
         nodes(&mut w, &["n1"]);
         w.pod(pod("p"));
         outcome(&mut w);
-        // That its own status is written is such an event as well, the first time.
+        // The first write of its own status is such an event as well.
         w.answer_all().advance(Duration::from_secs(10));
         outcome(&mut w);
         assert_eq!(
@@ -240,8 +240,8 @@ fn a_question_is_a_job() {
     assert_eq!(wait, Wait { on, deadline });
 }
 
-/// C-14: a node that becomes feasible while an extender is called is used, and PostFilter does not run. Extenders are
-/// not asked twice about the same node.
+/// C-14: a node that becomes feasible during the call of an extender is used, and PostFilter does not run. Extenders
+/// are not called twice for the same node.
 #[test]
 fn room_that_appears_meanwhile_is_used() {
     let post_filter = || fake("Evicts").post_filter(|_, _, _, _| panic!("there is room"));
@@ -295,8 +295,8 @@ fn a_search_comes_to_an_end() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
 }
 
-/// C-5: a pod that begins to go while its cycle waits is dropped as if it had done so before: nothing is written, and
-/// no attempt counts.
+/// C-5: a pod that begins to terminate while its cycle waits is dropped like one that was already terminating: nothing
+/// is written, and no attempt counts.
 #[test]
 fn a_pod_that_is_being_deleted_is_dropped() {
     let wait = |cx_now| Wait {
@@ -346,8 +346,8 @@ fn a_pod_that_is_being_deleted_is_dropped() {
     }
 }
 
-/// C-14, F-39: if a node that the extenders accepted was full for a moment, they are asked about it again. A node that
-/// they rejected is not asked about again.
+/// C-14, F-39: if a node that the extenders accepted was full temporarily, they are called for it again. They are not
+/// called again for a node that they rejected.
 #[test]
 fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
     let (notify, asked) = channel();

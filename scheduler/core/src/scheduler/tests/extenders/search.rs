@@ -182,8 +182,8 @@ fn post_filter_knows_where_evictions_may_help() {
     );
 }
 
-/// F-41, C-25, case 239: contributions are score × weight × 10, added to those of the plugins; who fails or names
-/// strangers gives nothing.
+/// F-41, C-25, case 239: contributions are score × weight × 10, added to the scores of the plugins; an extender that
+/// fails or names unknown nodes contributes nothing.
 #[test]
 fn scores_of_extenders_add_up() {
     let gives = |name: &str, weight, scores: &'static [(&'static str, i64)]| {
@@ -194,7 +194,7 @@ fn scores_of_extenders_add_up() {
                 .collect())
         })
     };
-    // n1 is worth 90 to the plugin, n2 60, n3 30.
+    // The plugin scores n1 with 90, n2 with 60, n3 with 30.
     let plugin = || {
         fake("Rank").score(|_, _, node| match node.name().as_str() {
             "n1" => Ok(90),
@@ -406,7 +406,8 @@ fn a_nominated_node_is_tried_alone() {
     }
 }
 
-/// C-16: the nominated node is only a preference: if no extender leaves it, that alone does not clear the nomination.
+/// C-16: the nominated node is only a preference: if every extender rejects it, this alone does not clear the
+/// nomination.
 #[test]
 fn a_pod_that_fits_nowhere_states_what_was_stated_of_every_node() {
     let no = extender("e").filter(|_, nodes| {
