@@ -1,7 +1,7 @@
-//! An example: the loop of a cluster autoscaler. `berth-core` answers each question: which nodes do the pending pods
-//! need, and which nodes are not needed.
+//! An example: the loop of a cluster autoscaler. `berth-core` answers two questions: which nodes the pending pods need,
+//! and which nodes are not needed.
 //!
-//! A real autoscaler replaces two things: it reads the cluster from watches, and it creates and deletes nodes at its
+//! A real autoscaler replaces two parts: it reads the cluster from watches, and it creates and deletes nodes at its
 //! cloud provider.
 
 use berth_core::{
@@ -12,7 +12,7 @@ use serde_json::json;
 /// A group of equal nodes that can grow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeGroup {
-    /// The name, with which the names of its nodes begin.
+    /// The name, which is the prefix of the names of its nodes.
     pub name: String,
     /// The resources of a node, such as `cpu=8,memory=32Gi`.
     pub shape: String,
@@ -26,7 +26,7 @@ impl NodeGroup {
     /// Reads `NAME:SHAPE:PRICE:MAX`.
     ///
     /// # Errors
-    /// When a part is missing or is no number.
+    /// When a part is missing or is not a number.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(

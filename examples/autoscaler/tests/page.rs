@@ -1,6 +1,6 @@
 //! The output of the program is the output in `docs/use/library.md`.
 
-// It reads the project's own files; it is no part of the core.
+// It reads the project's own files and is not part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::path::Path;

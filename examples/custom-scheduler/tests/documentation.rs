@@ -1,7 +1,7 @@
-//! Holds `docs/contribute/adding-a-plugin.md` and `plugin-reference.md` to the example: their code is code of the
+//! Checks `docs/contribute/adding-a-plugin.md` and `plugin-reference.md` against the example: their code is code of the
 //! example, word for word, and a file of the tutorial is complete.
 
-// A test reads files; it is no part of the core.
+// A test reads files and is not part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::collections::BTreeMap;
@@ -25,12 +25,12 @@ struct Block {
     /// The line on which it begins.
     line: usize,
     language: String,
-    /// The file that it is a part of; empty for an excerpt.
+    /// The file that contains it; empty for an excerpt.
     file: String,
     text: Vec<String>,
 }
 
-/// Lines without indentation: a quotation may be indented otherwise than its source.
+/// Lines without indentation: a quotation may have another indentation than its source.
 fn lines(text: &str) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
@@ -136,7 +136,7 @@ fn the_files_that_the_documentation_goes_through_are_whole() {
     for (file, source) in FILES {
         let text = read(&example().join(source));
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        // The statement of a manifest about itself.
+        // Comments at the start of a line of the manifest are not on the page.
         let is_statement = |line: &&str| source == "outside.toml" && line.starts_with('#');
         let code = code.lines().filter(|line| !is_statement(line));
         let code: Vec<&str> = code.filter(not_blank).collect();

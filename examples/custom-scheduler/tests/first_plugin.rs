@@ -30,7 +30,7 @@ fn the_tutorial_runs() {
     let cluster = Cluster::up("first-plugin", &["--nodes", "3", "--config", &config]);
     let api = Api::of(&cluster);
     let events = "scheduler_event_handling_duration_seconds_count";
-    // A node that the scheduler does not know yet would be added with its label.
+    // A node that is not known to the scheduler yet would be added with its label.
     eventually("the scheduler knows the nodes", || {
         let count = cluster.metric(events, "event=\"NodeAdd\"");
         (count >= 3.0).then_some(())

@@ -80,8 +80,8 @@ impl World {
         self.scheduler.as_ref().expect("a scheduler runs")
     }
 
-    /// Checks how many creations (pods, bindings, events) and patches of all clients were carried out since the last
-    /// call. A request too many fails this call or, if it arrives late, the next one.
+    /// Checks the number of creations (pods, bindings, events) and patches of all clients since the last call. A
+    /// surplus request fails this call or, if it arrives late, the next one.
     fn wrote(&mut self, when: &str, creations: u32, patches: u32) {
         self.creations += f64::from(creations);
         self.patches += f64::from(patches);
@@ -153,7 +153,7 @@ fn a_held_pod_states_what_it_is_held_for(world: &mut World) {
     world.api.send(&request::create(PODS, "default", &gated));
     let condition = world.reports("held", BUDGET);
     assert_eq!(condition["observedGeneration"], 1);
-    // Both times are cut to whole seconds, which never makes five seconds less.
+    // Both times are truncated to whole seconds, which never turns five seconds into less.
     let waited = seconds(&condition["lastTransitionTime"])
         - seconds(&created["metadata"]["creationTimestamp"]);
     assert!((5..30).contains(&waited), "reported after {waited} s");
@@ -201,7 +201,7 @@ fn a_block_that_ends_within_five_seconds_is_not_reported(world: &mut World) {
     let delete = request::delete_pod(&"default".into(), &"deleted".into(), &uid);
     world.api.send(&delete);
     world.relabel("changes", json!("freeze"));
-    // A status that is written already is not written at once when it changes, either.
+    // A change of a status that is already written is not written at once either.
     world.relabel("held", json!("freeze"));
     for name in ["released", "released-later"] {
         let condition = scheduled(&world.api.bound(name));
@@ -295,7 +295,7 @@ fn changes_without_a_running_scheduler_are_handled_later(world: &mut World) {
     world.wrote("what has changed", 2 + 2, 2 + 2);
 }
 
-/// Many pods cost one patch and one event each, and nothing more when they are admitted.
+/// For many pods, there is one patch and one event each, and no further write when they are admitted.
 fn each_of_many_pods_is_reported_once(world: &mut World) {
     const MANY: u32 = 200;
     let labels = json!({"app": "many", HOLD: "budget"});

@@ -159,7 +159,7 @@ fn a_pod_is_bound_once_its_node_is_admitted() {
         assert!(message.contains(part), "no {part:?} in {message:?}");
     }
 
-    // The backoff is one second. Only its end brings the pod back.
+    // The backoff is one second. Only its end makes the pod active again.
     let again = service.next();
     assert_eq!(again.line(), "PUT /admissions/default/careful/berth-node-3");
     assert_eq!(node_of(&api.pod("careful")), None, "no client has answered");

@@ -1,4 +1,4 @@
-//! The chart of the results: the allocated share over the GPUs asked for, one line for each policy.
+//! The chart of the results: the allocated share over the requested GPUs, one line for each policy.
 
 use crate::experiment::DEMAND_MAX;
 use crate::results::{Results, share};
@@ -93,7 +93,7 @@ fn axes(svg: &mut String, workload: &str) {
     );
 }
 
-/// The names of the lines at their ends, apart from each other.
+/// The names of the lines at their ends, without overlaps.
 fn names(svg: &mut String, mut ends: Vec<(f64, &str, &str)>) {
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = TOP;

@@ -76,7 +76,7 @@ impl<'n> Room<'n> {
         Self::new(milli_cpu, free, model)
     }
 
-    /// The room that is left when a pod has these GPUs; `None` if it cannot have them.
+    /// The remaining room when a pod has these GPUs; `None` if it cannot have them.
     pub fn after(&self, demand: &Demand, gpus: &[usize]) -> Option<Self> {
         Some(Self {
             milli_cpu: self.milli_cpu - demand.milli_cpu,

@@ -1,7 +1,7 @@
-//! The experiment: pods arrive one after the other, none leaves, until the GPUs asked for are 130 % of all GPUs.
+//! The experiment: pods arrive one after the other, none leaves, until the requested GPUs are 130 % of all GPUs.
 //!
-//! The workload is the pod list in random order. While it asks for less than 130 %, pods drawn from it are added; while
-//! it asks for more, pods are removed at random. A pod that finds no node is counted as asked for and waits for ever.
+//! The workload is the pod list in random order. While it requests less than 130 %, pods drawn from it are added; while
+//! it requests more, pods are removed at random. A pod that finds no node counts as requested and waits forever.
 
 use crate::best_fit::BestFit;
 use crate::claims;
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The GPUs asked for at the end, in percent of all GPUs.
+/// The requested GPUs at the end, in percent of all GPUs.
 pub const DEMAND_MAX: usize = 130;
 /// The share of the pods that the target workload of FGD covers, as in the simulator of the paper.
 const TYPICAL_SHARE: f64 = 0.95;
@@ -95,7 +95,7 @@ pub enum ExperimentError {
     /// The traces have nothing to play.
     #[error("the node list has no GPUs, or the pod list asks for none")]
     NoGpus,
-    /// The configuration of the scheduler is wrong: a defect of this crate.
+    /// The configuration of the scheduler is invalid: a defect of this crate.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
     /// The simulation failed.
@@ -103,12 +103,12 @@ pub enum ExperimentError {
     Simulation(#[from] SimulationError),
 }
 
-/// The share of all GPUs that is allocated, in percent, when the GPUs asked for are 0 %, 1 %, …, 130 %.
+/// The allocated share of all GPUs, in percent, when the requested GPUs are 0 %, 1 %, …, 130 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Allocation(pub Vec<f64>);
 
 impl Allocation {
-    /// The allocated share when that much is asked for, in percent.
+    /// The allocated share at this requested share, in percent.
     pub fn at(&self, demand: usize) -> f64 {
         let last = self.0.len().saturating_sub(1);
         self.0.get(demand.min(last)).copied().unwrap_or(0.0)
@@ -125,7 +125,7 @@ pub struct Experiment {
     registry: Registry,
 }
 
-/// The milli of GPUs that a pod asks for.
+/// The requested milli of GPUs of a pod.
 pub fn asked(pod: &Pod) -> u64 {
     let requests = pod.spec.containers.first().map(|c| &c.resources.requests);
     let milli = requests.and_then(|requests| requests.get(GPU_MILLI));
@@ -136,7 +136,7 @@ impl Experiment {
     /// The experiment with a node list and a pod list of the trace.
     ///
     /// # Errors
-    /// There are no GPUs, or none is asked for.
+    /// There are no GPUs, or none is requested.
     pub fn new(nodes: Trace, pods: Trace, registry: Registry) -> Result<Self, ExperimentError> {
         let offered = |node: &TraceNode| {
             let milli = node.node.status.allocatable.get(GPU_MILLI);
@@ -183,10 +183,10 @@ impl Experiment {
         pods
     }
 
-    /// Plays it once.
+    /// Runs it once.
     ///
     /// # Errors
-    /// The scheduler cannot be set up: a defect of this crate.
+    /// The scheduler cannot be created: a defect of this crate.
     pub fn play(&self, contender: Contender, seed: u64) -> Result<Allocation, ExperimentError> {
         let pods = self.arrivals(seed);
         let demands: Vec<u64> = pods.iter().map(|pod| asked(&pod.pod)).collect();
@@ -229,7 +229,7 @@ impl Experiment {
                 allocated += demand;
             }
         }
-        // The last pods reach a little less than the largest demand.
+        // The demand of the last pods may be slightly below the maximum.
         shares.resize(
             DEMAND_MAX + 1,
             100.0 * allocated as f64 / self.gpu_milli as f64,
@@ -276,7 +276,7 @@ impl Experiment {
         })
     }
 
-    /// The most frequent kinds of pods, until they are 95 % of the workload.
+    /// The most frequent kinds of pods that together are 95 % of the workload.
     fn target_workload(&self) -> Vec<TypicalPod> {
         let mut counts: HashMap<(i64, u64, Vec<Str>), usize> = HashMap::new();
         for pod in &self.workload {

@@ -4,7 +4,7 @@
 //! gpu-fragmentation cluster-trace-gpu-v2023/csv --workload default --seeds 10
 //! ```
 
-// The program is the edge: it reads files, asks the clock and starts threads.
+// The program is the edge: it reads files, reads the clock and starts threads.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use berth_simulation::Trace;

@@ -13,7 +13,7 @@ pub struct Row {
     pub policy: Contender,
     /// The seed.
     pub seed: u64,
-    /// The time that the run took, in seconds.
+    /// The duration of the run, in seconds.
     pub seconds: f64,
     /// The result.
     pub allocation: Allocation,
@@ -52,7 +52,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// The means of the paper over ten seeds, when 100 % and 130 % of the GPUs are asked for, as published in the
+/// The means of the paper over ten seeds, when 100 % and 130 % of the GPUs are requested, as published in the
 /// repository of its simulator (`experiments/analysis/expected_results/analysis_allo_discrete.csv`).
 pub fn published(workload: &str, policy: Contender) -> Option<(Option<f64>, f64)> {
     Some(match (workload, policy) {
@@ -98,7 +98,7 @@ impl Results {
     }
 }
 
-/// The allocated share of some runs when that much is asked for.
+/// The allocated share of some runs at this requested share.
 pub fn share(rows: &[&Row], demand: usize) -> Spread {
     let values: Vec<f64> = rows.iter().map(|row| row.allocation.at(demand)).collect();
     Spread::of(&values)

@@ -1,4 +1,4 @@
-//! The experiment with a small trace of its own: the scheduling core decides, with these plugins.
+//! The experiment with a separate small trace: the scheduling core decides, with these plugins.
 
 // The tests are the edge: they read files.
 #![allow(clippy::disallowed_methods)]
@@ -25,7 +25,7 @@ fn pods_arrive_until_130_percent_are_asked_for() {
     let pods = experiment.arrivals(1);
     let sum: u64 = pods.iter().map(|pod| asked(&pod.pod)).sum();
     let most = GPU_MILLI * DEMAND_MAX as u64 / 100;
-    // The largest pod asks for four GPUs.
+    // The largest pod requests four GPUs.
     assert!(sum <= most && sum > most - 4_000, "{sum} of {most}");
     let order = |seed| -> Vec<u64> {
         experiment

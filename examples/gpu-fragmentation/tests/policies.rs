@@ -1,4 +1,4 @@
-//! The policies as plugins: which nodes they accept, which GPUs they choose, and where the choice is recorded.
+//! The policies as plugins: the accepted nodes, the chosen GPUs, and the record of the choice.
 
 use berth_api::{Object, PodGroup, Time};
 use berth_framework::ApiCall;
@@ -103,7 +103,7 @@ fn chosen<P: Policy>(plugin: &GpuPlugin<P>, world: &World, asking: &Arc<PodInfo>
 
 #[test]
 fn the_chosen_gpus_are_written_before_the_binding() {
-    // The GPU with the least room that suffices.
+    // The sufficient GPU with the least free milli.
     for (milli, gpu) in [("250", "0"), ("400", "1")] {
         assert_eq!(chosen(&PLUGIN, &world(), &gpu_pod("p", milli).info()), gpu);
     }
@@ -189,8 +189,8 @@ fn fragmentation_is_the_mean_over_the_target_workload() {
     }
 }
 
-/// A pod of 300 milli fits on the GPU with 400 and on the one with 1,000. Only the second choice takes the last whole
-/// GPU from the typical pod.
+/// A pod of 300 milli fits on the GPU with 400 free milli and on the GPU with 1,000. Only the second choice takes the
+/// last whole GPU from the typical pod.
 #[test]
 fn fgd_keeps_whole_gpus_for_pods_that_need_them() {
     let target_workload = vec![TypicalPod {
@@ -244,7 +244,7 @@ fn scheduler() -> Scheduler {
     Scheduler::new(options, &registry, Time::EPOCH).expect("valid")
 }
 
-/// The pods have arrived or changed: the scheduler works until it waits. Returns the label that it writes to each pod.
+/// The pods have arrived or changed: the scheduler runs until it waits. Returns the label that it writes to each pod.
 fn written(scheduler: &mut Scheduler, changed: Vec<Object>) -> Vec<(String, String)> {
     for object in changed {
         scheduler.apply(ClusterChange::Applied(object), Time::EPOCH);

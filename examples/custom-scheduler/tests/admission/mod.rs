@@ -1,11 +1,11 @@
-//! An admission service whose answers the test gives.
+//! An admission service whose answers are given by the test.
 
 use crate::e2e::PATIENCE;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
-/// A service on a port of its own. Its thread ends with the test's process.
+/// A service on a separate port. Its thread ends with the test's process.
 pub(crate) struct AdmissionServer {
     address: SocketAddr,
     requests: Receiver<Asked>,
