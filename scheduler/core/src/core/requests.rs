@@ -25,7 +25,7 @@ pub(crate) enum Assumption {
 #[derive(Debug, Default)]
 pub(crate) struct PluginRequests {
     assumptions: Vec<Assumption>,
-    /// Pods to be tried at once, as namespace and name, each with the pod whose attempt asks for it.
+    /// Pods to activate, as namespace and name, each with the pod whose attempt requested it.
     activations: Vec<(Str, (Str, Str))>,
     /// Preemptions to begin, each with the profile that reports it.
     preemptions: Vec<(Preemption, Str)>,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// The number of times that the plugins filter all nodes in one search.
 const ROUNDS_MAX: usize = 4;
 
-/// A search that extenders take part in.
+/// A search with extenders.
 pub(super) struct ExtendedSearch {
     diagnosis: Diagnosis,
     /// The number of times that the plugins have filtered all nodes.
@@ -31,15 +31,16 @@ pub(super) struct ExtendedSearch {
     rejected: Rejected,
     /// The nodes that are left.
     slots: Vec<Slot>,
-    /// Their names, while an answer about them is awaited.
+    /// Their names, while an answer about them is pending.
     names: Arc<[Str]>,
     /// The number of nodes that the plugins evaluated.
     visited: usize,
     excluded: Vec<Status>,
-    /// While the nominated node is tried: the nodes that PreFilter left, for when that one is of no use (C-16).
+    /// While the nominated node is tried: the nodes that PreFilter keeps, in case the nominated node is rejected
+    /// (C-16).
     nominated: Option<PreFiltered>,
     stage: SearchStage,
-    /// The end of the log of changes of the table when the plugins filtered all nodes, and when the cycle was parked.
+    /// The end of the table's log of changes at the last filtering of all nodes, and when the cycle was parked.
     searched: u64,
     seen: u64,
 }
@@ -47,18 +48,18 @@ pub(super) struct ExtendedSearch {
 /// The nodes that extenders rejected.
 #[derive(Default)]
 struct Rejected {
-    /// Nodes that an extender has rejected when asked about all.
+    /// Nodes rejected by an extender that was called for all nodes.
     nodes: FxHashSet<Str>,
-    /// The answers of the extenders for nodes.
+    /// The statuses by extenders for nodes.
     statuses: Vec<(Str, Status)>,
     /// Whether an extender has rejected any.
     any: bool,
 }
 
 enum SearchStage {
-    /// The extender at this place is asked about the nodes that are left.
+    /// The extender at this index is called to filter the remaining nodes.
     Filter(usize),
-    /// The extenders at these places are giving scores.
+    /// The extenders at these indices are called to score.
     Prioritize { totals: Totals, asked: Vec<usize> },
 }
 
@@ -87,7 +88,7 @@ impl ExtendedSearch {
         }
     }
 
-    /// The number of extenders that are giving scores at the moment.
+    /// The number of extenders that are scoring now.
     pub(super) fn prioritizing(&self) -> usize {
         match &self.stage {
             SearchStage::Filter(_) => 0,
@@ -96,8 +97,8 @@ impl ExtendedSearch {
     }
 }
 
-/// Returns whether extenders take part in the search for a node for the pod. Without plugins that score they always do:
-/// one feasible node is not as good as any then (C-20).
+/// Returns whether extenders take part in the search for a node for the pod. Without scoring plugins they always do,
+/// because then one feasible node is not as good as any other (C-20).
 pub(super) fn takes_part(extenders: &Extenders, attempt: &Attempt) -> bool {
     if extenders.is_empty() {
         return false;
@@ -108,7 +109,7 @@ pub(super) fn takes_part(extenders: &Extenders, attempt: &Attempt) -> bool {
 }
 
 impl Cycle {
-    /// Finds a node with the extenders' help.
+    /// Finds a node with the extenders.
     pub(super) fn search_extended(&mut self, core: &mut Core, mut attempt: Attempt) -> CycleStep {
         let next = self.begin_search(core, &mut attempt);
         self.search_on(core, attempt, next)
@@ -153,7 +154,7 @@ impl Cycle {
         possible: PreFiltered,
     ) -> NextRound {
         let percentage = percentage_of_nodes(&core.settings, attempt);
-        // C-20: without a component that distinguishes nodes, any feasible node is as good as another.
+        // C-20: without a component that scores nodes, any feasible node is as good as another.
         let is_distinguished = !attempt.profile.score.is_empty()
             || core
                 .settings
@@ -183,8 +184,8 @@ impl Cycle {
         self.ask_next_filter(core, attempt, search)
     }
 
-    /// No node is left. If the nodes have changed since the plugins filtered them, they do so again: no pod is
-    /// evicted where one fits by now.
+    /// No node is left. If the nodes have changed since the plugins filtered them, they are filtered again, so that no
+    /// pod is evicted although a node fits by now.
     fn search_again(
         &mut self,
         core: &mut Core,
@@ -205,7 +206,7 @@ impl Cycle {
             return NextRound::Found(unfit(nodes.len(), search.diagnosis));
         }
         if search.rounds >= ROUNDS_MAX {
-            // This is no verdict on the pod, which is tried again soon.
+            // This is not a rejection of the pod, which is retried soon.
             let status = Status::error("the nodes keep changing while extenders are asked");
             return NextRound::Found(Found::Failed(status));
         }
@@ -219,7 +220,7 @@ impl Cycle {
         }
     }
 
-    /// Asks the next extender that filters about the nodes that are left.
+    /// Calls the next filtering extender for the remaining nodes.
     fn ask_next_filter(
         &mut self,
         core: &mut Core,
@@ -248,7 +249,7 @@ impl Cycle {
         NextRound::Wait(search, wait, id)
     }
 
-    /// All extenders have filtered, or nothing is left.
+    /// All extenders have filtered, or no node is left.
     fn filtered(
         &mut self,
         core: &mut Core,
@@ -271,7 +272,7 @@ impl Cycle {
         }
     }
 
-    /// The plugins score; then all extenders that score are asked at once.
+    /// The plugins score; then all scoring extenders are called at once.
     fn ask_prioritizers(
         &mut self,
         core: &mut Core,
@@ -290,7 +291,7 @@ impl Cycle {
         let pod = attempt.pod.pod.clone();
         let extenders = core.settings.extenders.clone();
         let mut asked = Vec::new();
-        // Of the answers, the one with the latest deadline is awaited: the others have ended by then.
+        // The cycle waits for the answer with the latest deadline, because all others have ended by then.
         let mut latest: Option<(Wait, WaitId)> = None;
         let mut from = 0;
         while let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.prioritizes) {
@@ -322,7 +323,7 @@ impl Cycle {
         NextRound::Wait(search, wait, id)
     }
 
-    /// An extender that filters has answered, or failed to.
+    /// A filtering extender has answered or failed.
     pub(super) fn resume_search(
         &mut self,
         core: &mut Core,
@@ -360,7 +361,7 @@ impl Cycle {
         let SearchStage::Prioritize { totals, asked } = &mut search.stage else {
             return None;
         };
-        // Each extender answers once or misses its deadline, so the last one of them lets the cycle go on.
+        // Each extender answers once or misses its deadline, so the last one resumes the cycle.
         asked.retain(|other| *other != at);
         let spec = extender.spec();
         match spec.answer(reason) {
@@ -419,7 +420,7 @@ impl Cycle {
         chosen(&core.cache.cluster().nodes, search, best)
     }
 
-    /// The number of extenders that are giving scores at the moment.
+    /// The number of extenders that are scoring now.
     pub(crate) fn prioritizing_extenders(&self) -> usize {
         match self.parked.as_ref().map(|parked| &parked.at) {
             Some(ParkedAt::Search(search)) => search.prioritizing(),
@@ -449,7 +450,7 @@ fn names(nodes: &NodeTable, slots: &[Slot]) -> Arc<[Str]> {
     views.map(|view| view.name().clone()).collect()
 }
 
-/// Hands a question to the edge.
+/// Passes a call to the edge as a job.
 fn ask(
     (outbound, waits): (&mut Outbound, &mut Waits),
     extender: &Arc<dyn Extender>,
@@ -466,7 +467,7 @@ fn ask(
     (wait.clone(), waits.add(waiter, wait))
 }
 
-/// Takes in which nodes an extender has left.
+/// Applies the answer of a filtering extender.
 fn take_filtered(
     settings: &Settings,
     log: &mut Log,
@@ -500,7 +501,7 @@ fn take_filtered(
             let line = LogLine::info(spec.skipped(&error));
             log.push(line.with("pod", &*attempt.pod.pod));
         }
-        // The other nodes are tried then (C-16).
+        // The other nodes are tried next (C-16).
         Err(error) if search.nominated.is_some() => {
             search.names = Arc::default();
             log_broken_nomination(log, attempt, error.to_string());
@@ -510,9 +511,9 @@ fn take_filtered(
     Ok(())
 }
 
-/// Finds the nodes by their names. When any node has changed since the cycle was parked, all of them are filtered
-/// again. One on which a filter breaks now is left out: should none be left, all nodes are filtered anew, and there
-/// it counts.
+/// Finds the nodes by their names. If any node has changed since the cycle was parked, all of them are filtered again.
+/// A node whose filter fails is left out. If no node is left, all nodes are filtered again, and then the failure
+/// counts.
 fn look_again(
     core: &mut Core,
     attempt: &mut Attempt,
@@ -524,7 +525,7 @@ fn look_again(
         return Err(Found::Failed(status));
     }
     let names = std::mem::take(&mut search.names);
-    // Nothing has changed, so the slots of the names are looked up alone.
+    // Nothing has changed, so only the slots of the names are looked up.
     if core.cache.cluster().nodes.log().end() == search.seen {
         let nodes = &core.cache.cluster().nodes;
         search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
@@ -533,7 +534,7 @@ fn look_again(
     attempt.evaluation.begin_anew();
     let mut evaluator = core.evaluator(attempt);
     let (possible, _) = evaluator.possible()?;
-    // A filter that fails rejects one node, not the pod, because others are left.
+    // A failing filter rejects one node, not the pod, because others may be left.
     let mut broken = Vec::new();
     search.slots.clear();
     for name in names.iter() {

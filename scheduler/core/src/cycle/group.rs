@@ -5,10 +5,10 @@
 //! nodes for 4                  → four members are placed in memory, then all are bound
 //! ```
 //!
-//! Each member is evaluated as a pod alone would be, placed in memory and reserved; so the next member, the plugins and
-//! the kept answers see it there. PlacementFeasible plugins decide after each member whether the group can start, may
-//! still, or cannot: then nothing further is tried. Nothing of a group leaves the core before it can start: the
-//! placement is all or nothing.
+//! Each member is evaluated like a single pod, placed in memory and reserved, so that the next member, the plugins and the
+//! cached answers see it on its node. After each member, PlacementFeasible plugins decide whether the group can start, may
+//! still start, or cannot: in the last case no further member is tried. Nothing about a group leaves the core before it can
+//! start: the placement is all or nothing.
 
 mod post_filter;
 mod submit;
@@ -50,7 +50,7 @@ pub(super) struct Member {
     attempt: Attempt,
     leaf: GroupKey,
     found: MemberFound,
-    /// The node to which it was nominated before it was placed.
+    /// Its nominated node before it was placed.
     nominated: Option<Str>,
 }
 
@@ -62,7 +62,7 @@ enum MemberFound {
     Placed(Box<AssumedPod>),
     /// It fits nowhere.
     Unfit(Box<FitError>),
-    /// It was rejected before any node was looked at.
+    /// It was rejected before any node was evaluated.
     Rejected(Status),
     /// An error occurred.
     Failed(Status),
@@ -73,7 +73,7 @@ pub(super) struct GroupRun {
     root: GroupKey,
     profile: Arc<Profile>,
     members: Vec<Member>,
-    /// The members that are placed, in that order.
+    /// The placed members, in the order of placement.
     placed: Vec<usize>,
     /// The result of each group that was evaluated.
     statuses: FxHashMap<GroupKey, Status>,
@@ -159,7 +159,7 @@ impl Cycle {
         let end = match status.code() {
             Code::Success => GroupEnd::Success,
             Code::Error => GroupEnd::Error,
-            // As a pod alone, the group is tried again after its backoff.
+            // Like a single pod, the group is tried again after its backoff.
             _ if has_no_nodes => GroupEnd::Error,
             _ => GroupEnd::Rejected(rejectors.iter().chain(status.plugin()).cloned().collect()),
         };
@@ -178,8 +178,8 @@ impl Cycle {
         ended
     }
 
-    /// Determines whether a group can start with the members that can be placed, and places them. A group that cannot
-    /// start leaves nothing placed.
+    /// Determines whether a group can start with the members that fit, and places them. If the group cannot start, all
+    /// placements are reverted.
     fn evaluate_group(
         &mut self,
         core: &mut Core,
@@ -251,7 +251,7 @@ impl Cycle {
         settled(answer)
     }
 
-    /// Tries the members of a pod group one by one. Members that have a node count from the beginning.
+    /// Tries the members of a pod group in sequence. Members with a node count from the beginning.
     fn evaluate_leaf(
         &mut self,
         core: &mut Core,
@@ -286,7 +286,7 @@ impl Cycle {
         settled(answer)
     }
 
-    /// Evaluates a member as a pod alone, and places it in memory if a node fits.
+    /// Evaluates a member like a single pod, and places it in memory if a node fits.
     fn try_member(&mut self, core: &mut Core, run: &mut GroupRun, at: usize, scope: Scope<'_>) {
         let member = &mut run.members[at];
         let attempt = &mut member.attempt;
@@ -406,7 +406,7 @@ fn settled(answer: Status) -> Status {
 }
 
 impl GroupRun {
-    /// Gives a member its node, in memory, and runs Reserve.
+    /// Assumes a member on its node, and runs Reserve.
     fn place(&mut self, core: &mut Core, at: usize, placement: &Placement) {
         let member = &mut self.members[at];
         let attempt = &mut member.attempt;
@@ -419,7 +419,7 @@ impl GroupRun {
                 return;
             }
         };
-        // It counts on its node, and nowhere else.
+        // It counts only on its node, not on its nominated node.
         member.nominated = nominations::set_aside(core.queue.nominator_mut(), &uid);
         let nodes = (placement.evaluated, placement.feasible);
         let placed = AssumedPod { pod, node, nodes };

@@ -41,7 +41,7 @@ impl Cycle {
         self.reserve(core, attempt, AssumedPod { pod, node, nodes }, run, None)
     }
 
-    /// Runs Reserve, from the plugin that waited on if the cycle was parked (F-13).
+    /// Runs Reserve, starting with the waiting plugin if the cycle was parked (F-13).
     fn reserve(
         &mut self,
         core: &mut Core,
@@ -88,7 +88,7 @@ impl Cycle {
         }
         if let Some(mut status) = no_longer_fits(core, &attempt, &placed, generation) {
             if status.is_rejected() {
-                // The other nodes were not asked: this is no verdict on the pod, which is retried soon.
+                // The other nodes were not evaluated, so this is not a rejection of the pod, which is retried soon.
                 status = Status::error(format!(
                     "node {:?} does not fit any more: {}",
                     placed.node.as_str(),
@@ -101,8 +101,8 @@ impl Cycle {
     }
 }
 
-/// Returns whether a node that has changed since `generation` rejects the pod now; its filters are asked again, as if
-/// the pod were not there yet.
+/// Returns whether a node that has changed since `generation` rejects the pod now. Its filters run again, without the
+/// pod on the node.
 fn no_longer_fits(
     core: &mut Core,
     attempt: &Attempt,
@@ -119,7 +119,7 @@ fn no_longer_fits(
         let node = placed.node.as_str();
         return Some(Status::error(format!("node {node:?} was deleted")));
     };
-    // A node that has not changed since still fits.
+    // An unchanged node still fits.
     let slot = view.slot();
     if core.cache.cluster().nodes.changed_at(slot) <= generation {
         return None;
@@ -147,7 +147,7 @@ fn no_longer_fits(
     (!status.is_success()).then_some(status)
 }
 
-/// Asks the Permit plugins (F-14). Each plugin that waits is called again by itself, while the pod is held.
+/// Calls the Permit plugins (F-14). A plugin that waits is called again separately, while the pod is held.
 pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: AssumedPod) -> CycleStep {
     let profile = attempt.profile.clone();
     let now = core.clock.now();
@@ -175,7 +175,7 @@ pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: AssumedPod) 
         };
         match step {
             PermitStep::Hold(timeout) => holds.push(hold(timeout)),
-            // The plugin decides when it is called again. Until then nothing is known of how long it takes.
+            // The plugin decides when it is called again. Until then, the duration of its hold is unknown.
             PermitStep::Wait(wait) => {
                 holds.push(hold(PERMIT_WAIT_MAX));
                 waits.push(PermitWait {
@@ -210,13 +210,13 @@ pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: AssumedPod) 
 
 fn revert_placement(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) {
     let freed = undo_placement(core, attempt, placed);
-    // Pods that were rejected while the cycle was parked may have been rejected because of this one.
+    // Pods that were rejected while the cycle was parked may have been rejected because of this pod.
     if let Some(pod) = freed.filter(|_| attempt.was_parked) {
         core.placement_freed(&pod, None);
     }
 }
 
-/// A stage of the cycle has rejected the placed pod, or broke (C-36 to C-38).
+/// A stage of the cycle has rejected the placed pod, or failed (C-36 to C-38).
 fn give_up_placement(
     core: &mut Core,
     mut attempt: Attempt,

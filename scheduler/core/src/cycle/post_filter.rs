@@ -1,4 +1,4 @@
-//! PostFilter: making room for a pod that fits nowhere (F-10, C-32).
+//! PostFilter: preemption for a pod that fits nowhere (F-10, C-32).
 
 use super::{Attempt, Cycle, CycleResult, CycleStep, ParkedAt, drops_deleting};
 use crate::core::{Answered, Core, PointRun, Ran, search_took};
@@ -20,7 +20,7 @@ struct PostFilterSoFar {
 }
 
 impl PostFilterSoFar {
-    /// Takes one plugin's answer. Returns it when it ends the point.
+    /// Records one plugin's answer. Returns it if it ends the point.
     fn take(&mut self, plugin: &Str, result: PostFilterResult) -> Option<(Status, Nominating)> {
         let PostFilterResult { status, nominating } = result;
         match status.code() {

@@ -5,19 +5,19 @@ use berth_framework::extender::{EXTENDER, ExtenderCallError, Filtered};
 use berth_framework::{ReasonCode, Status};
 use rustc_hash::FxHashSet;
 
-/// The nodes that an extender has left.
+/// The nodes that remain after an extender.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Narrowed {
-    /// The nodes that stay, in the order in which it was asked about them.
+    /// The remaining nodes, in the order of the request.
     pub(crate) nodes: Vec<Str>,
     /// The statuses of the rejected nodes. Preemption does not help on a node if any of its statuses states that.
     pub(crate) statuses: Vec<(Str, Status)>,
 }
 
-/// Takes in an answer about the nodes `asked`.
+/// Evaluates an answer about the nodes `asked`.
 ///
 /// # Errors
-/// When it names a node that it was not asked about.
+/// When it names a node that was not in the request.
 pub(crate) fn narrow(
     extender: &Str,
     asked: &[Str],

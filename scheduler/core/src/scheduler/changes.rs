@@ -21,9 +21,9 @@ use std::sync::Arc;
 pub enum ClusterChange {
     /// An object is new or changed.
     Applied(Object),
-    /// An object was deleted; this is its last state, as far as the watch knows.
+    /// An object was deleted; this is its last state known to the watch.
     Deleted(Object),
-    /// All objects of a kind that exist now: the first list, or one after a gap.
+    /// All current objects of a kind: the first list, or a list after a gap.
     Replaced(Kind, Vec<Object>),
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Intake<'a> {
     pub(super) core: &'a mut Core,
     pub(super) cycle: &'a Cycle,
     pub(super) bindings: &'a Bindings,
-    /// The label of the event that is counted, kept for its memory.
+    /// The label of the counted event, kept to reuse its memory.
     pub(super) event_label: &'a mut String,
 }
 
@@ -53,7 +53,7 @@ impl Intake<'_> {
             ClusterChange::Applied(Object::Pod(pod)) => self.pod_applied(pod),
             ClusterChange::Applied(Object::Node(node)) => self.node_applied(node),
             ClusterChange::Applied(object) => self.object_applied(&object),
-            // Only this pod: another one may have its name by now.
+            // Only this pod, because another pod may have its name by now.
             ClusterChange::Deleted(Object::Pod(pod)) => self.pod_deleted(&pod),
             ClusterChange::Deleted(object) => {
                 let metadata = object.metadata();
@@ -78,8 +78,8 @@ impl Intake<'_> {
         }
     }
 
-    /// Objects that are not listed any more were deleted; the others are new, changed or as they were. An object whose
-    /// name another one has now was deleted, too: its place is taken.
+    /// Objects that are missing in the list were deleted; the others are new, changed or unchanged. An object was also
+    /// deleted if another object has its name now.
     fn replaced(&mut self, kind: Kind, objects: Vec<Object>) {
         let listed: FxHashMap<(&Str, &Str), &Str> = objects
             .iter()
@@ -202,7 +202,7 @@ impl Intake<'_> {
         self.handled(&event, began);
     }
 
-    /// If the object is a group, its members move to where they belong now.
+    /// If the object is a group, moves its members according to its new state.
     fn group_changed(&mut self, object: &Object) {
         if let Some(key) = GroupKey::of_object(object) {
             let (queue, cx) = self.core.queue_with_context();
@@ -210,10 +210,10 @@ impl Intake<'_> {
         }
     }
 
-    // --- how long it takes ---------------------------------------------------------------------------------
+    // --- durations -----------------------------------------------------------------------------------------
 
-    /// Wakes the pods that one of several events of a change may help; its time is that of the change itself, which
-    /// took `updating` nanoseconds, and its own.
+    /// Wakes the pods that one of several events of a change may help. The event's duration is that of the change,
+    /// which took `updating` nanoseconds, and its own.
     fn move_timed(&mut self, event: &ClusterEvent, (old, new): (&Object, &Object), updating: u64) {
         let began = self.stage_began();
         self.core.move_all(event, Some(old), Some(new), None);

@@ -12,12 +12,12 @@ impl Scheduler {
         self.core.explanations.decisions.of(uid)
     }
 
-    /// The removals of a scheduling gate that were seen.
+    /// The observed removals of a scheduling gate.
     pub fn gate_removals(&self, gate: &str) -> Option<&GateRemovals> {
         self.core.explanations.gates.get(gate)
     }
 
-    /// All gates whose removal was seen, 128 at most.
+    /// All gates with observed removals, 128 at most.
     pub fn removed_gates(&self) -> impl Iterator<Item = (&Str, &GateRemovals)> {
         self.core.explanations.gates.all()
     }
@@ -32,8 +32,8 @@ impl Scheduler {
         self.core.explanations.decisions.all()
     }
 
-    /// About how many bytes are kept for explanations: the last attempts of pods and the last decisions, without the
-    /// objects that these share with the cluster.
+    /// The approximate number of bytes kept for explanations: the last attempts of pods and the last decisions, without
+    /// the objects that they share with the cluster.
     pub fn explanation_bytes(&self) -> usize {
         self.core.explanations.bytes()
     }

@@ -62,7 +62,7 @@ impl Scheduler {
         for uid in without {
             let node = cluster.pods.get(uid).map(|pod| pod.spec.node_name.clone());
             if let Some(node) = node {
-                // A pod whose node is not known is counted nowhere.
+                // A pod on an unknown node is not counted.
                 let _ = cluster.nodes.remove_pod(&node, uid);
             }
         }

@@ -1,4 +1,4 @@
-//! All metrics of the core, for the edge to serve.
+//! All metrics of the core, served by the edge.
 
 use super::Scheduler;
 use crate::quota_waits;

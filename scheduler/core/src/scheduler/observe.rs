@@ -1,8 +1,8 @@
-//! The data that an observer of the core receives: every input, and the outputs for it.
+//! The observation of the core: every input, and its outputs.
 //!
-//! The methods of [`Scheduler`](super::Scheduler) that change it are the one boundary of the core. An observer sees
-//! each of their calls with its arguments, before the core carries it out. Two schedulers with the same options that
-//! receive the same inputs make the same decisions and calls.
+//! The mutating methods of [`Scheduler`](super::Scheduler) are the only boundary of the core. An observer receives each
+//! of their calls with its arguments, before the core processes it. Two schedulers with the same options that receive
+//! the same inputs make the same decisions and calls.
 
 use crate::attempt::CycleResult;
 use crate::cache::Cache;
@@ -27,7 +27,7 @@ pub enum ObservedInput<'a> {
     ScheduleOne,
     /// [`take_outputs`](super::Scheduler::take_outputs).
     TakeOutputs,
-    /// [`reconfigure`](super::Scheduler::reconfigure), which is only observed if the configuration is taken over.
+    /// [`reconfigure`](super::Scheduler::reconfigure), which is only observed if the configuration is applied.
     Reconfigure(&'a Reconfiguration),
     /// [`close`](super::Scheduler::close).
     Close,
@@ -41,6 +41,6 @@ pub trait Observer: Send {
     /// A scheduling cycle has ended.
     fn decided(&mut self, pod: &PodRef, result: &CycleResult);
 
-    /// The core hands these outputs to the edge.
+    /// The core passes these outputs to the edge.
     fn outputs(&mut self, outputs: &Outputs);
 }

@@ -18,16 +18,16 @@ use berth_profile::{ProfileErrors, ProfileSpec, Profiles};
 use std::fmt;
 use std::sync::Arc;
 
-/// The part of a configuration that a running scheduler takes over.
+/// The part of a configuration that a running scheduler can apply.
 #[derive(Clone)]
 pub struct Reconfiguration {
     /// The profiles; at least one.
     pub profiles: Vec<ProfileSpec>,
-    /// The value for profiles that do not state one; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    /// The default for profiles without a value; see [`ProfileSpec::percentage_of_nodes_to_score`].
     pub percentage_of_nodes_to_score: Option<i32>,
     /// The backoff after the first failure (`podInitialBackoffSeconds`).
     pub pod_initial_backoff: Duration,
-    /// The longest backoff (`podMaxBackoffSeconds`).
+    /// The maximum backoff (`podMaxBackoffSeconds`).
     pub pod_max_backoff: Duration,
     /// The extenders.
     pub extenders: Extenders,
@@ -52,7 +52,7 @@ pub struct Reconfigured {
     pub joined: usize,
 }
 
-/// The reason why a configuration was not taken over. The former one is in effect unchanged.
+/// The reason why a configuration was not applied. The former configuration stays in effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReconfigured {
     /// A scheduling cycle waits for a plugin or an extender and must end with the configuration with which it began.
@@ -85,7 +85,7 @@ impl Scheduler {
         let features = *self.features();
         let profiles = Profiles::build(&new.profiles, registry, &features)?;
         let hooks = hooks_of(&profiles, &features, &new.extenders);
-        // A type that is registered and not used has no effect, so a failure half-way changes nothing.
+        // A registered but unused type has no effect, so a failure half-way changes nothing.
         register_calls(&profiles, self.core.calls.dispatcher_mut())?;
         self.observed(now, ObservedInput::Reconfigure(new));
         self.core.begin_step(now);

@@ -117,7 +117,7 @@ impl Cycle {
         (status, nominations)
     }
 
-    /// Lets a plugin change the cluster and try the group. Everything is as before afterwards.
+    /// Lets a plugin change the cluster and try the group, and reverts all changes.
     fn dry_run(
         &mut self,
         core: &mut Core,
@@ -155,11 +155,11 @@ struct Trial<'a> {
     cycle: &'a mut Cycle,
     core: &'a mut Core,
     run: &'a mut GroupRun,
-    /// The pods that are removed, by UID.
+    /// The removed pods, by UID.
     removed: FxHashMap<Str, (Slot, Arc<PodInfo>)>,
     /// The nominations of the members.
     nominated: FxHashMap<Str, Str>,
-    /// The placed members by node, as places in the order of placement.
+    /// The placed members by node, as indices in the order of placement.
     hosted: FxHashMap<Slot, Vec<usize>>,
     /// Whether the placed members affect only pods on their own nodes.
     are_local: bool,
@@ -211,7 +211,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Notes where the members are placed.
+    /// Records the nodes of the placed members.
     fn note_hosts(&mut self) {
         let nodes = &self.core.cache.cluster().nodes;
         self.hosted.clear();
@@ -269,7 +269,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Returns whether a pod only affects others on its own node, and is only affected by those.
+/// Returns whether a pod only affects pods on its own node, and is only affected by them.
 fn is_local(pod: &PodInfo) -> bool {
     let spec = &pod.pod.spec;
     !pod.has_affinity()

@@ -1,4 +1,4 @@
-//! The end of the cycle of a group: its placed members are bound, or nothing of it is.
+//! The end of the cycle of a group: its placed members are bound, or none of them is.
 
 use super::post_filter::GroupNominations;
 use super::{GroupCycle, GroupRun, Member, MemberFound, feasible, settled};
@@ -36,8 +36,8 @@ fn is_quorate(cx: &Context<'_>, profile: &Profile, key: &GroupKey) -> Status {
     settled(feasible(cx, profile, key, (scheduled, 0)))
 }
 
-/// The decision about the group becomes that about its members. Returns how the group has ended: a member that a Permit
-/// plugin rejects may be the one without which the group cannot start.
+/// Applies the decision about the group to its members. Returns the final status of the group: without a member that a
+/// Permit plugin rejects, the group may not be able to start.
 pub(super) fn submit(
     core: &mut Core,
     mut run: GroupRun,
@@ -107,7 +107,7 @@ pub(super) fn submit(
     status
 }
 
-/// Asks the Permit plugins about a placed member.
+/// Calls the Permit plugins for a placed member.
 fn permit_member(core: &mut Core, member: Member) -> Result<Permitted, (PodRef, CycleResult)> {
     let Member {
         attempt,
@@ -121,7 +121,7 @@ fn permit_member(core: &mut Core, member: Member) -> Result<Permitted, (PodRef, 
     };
     core.queue.end_turn(&pod.uid);
     if nominated.is_some_and(|node| node != placed.node) {
-        // The room there is free for others.
+        // The resources on the nominated node are free for other pods.
         nominations::end(core, &attempt.pod.pod, &nominations::End::Written);
     }
     match permit(core, attempt, *placed) {
@@ -131,7 +131,8 @@ fn permit_member(core: &mut Core, member: Member) -> Result<Permitted, (PodRef, 
     }
 }
 
-/// A member that is not placed returns to the queue: with its own reason if it has one, or with that of its group.
+/// A member that is not placed returns to the queue: with its own reason if it has one, otherwise with the reason of
+/// its group.
 fn fail_member(
     core: &mut Core,
     member: Member,

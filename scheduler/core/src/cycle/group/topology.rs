@@ -1,8 +1,8 @@
 //! Groups with topology constraints: the placements of a group, and the best one (KEP-5732).
 //!
-//! The result is that of trying every placement and scoring those on which the group can start. The search tries them
-//! in the order of their best possible scores, which follow from sums over their nodes; once a placement holds all
-//! members and no other one can have a better score, the others are not tried.
+//! The result is the same as with a trial of every placement and a score for each one on which the group can start. The
+//! search tries them in the order of their best possible scores, which are derived from sums over their nodes. When a
+//! placement holds all members and no other one can have a better score, the remaining ones are not tried.
 
 use super::{Cycle, GroupRun, MemberFound, Scope};
 use crate::cache::Cache;
@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// A placement that was tried with success.
+/// A placement that was tried successfully.
 struct Tried {
     /// Its place among the placements.
     at: usize,
@@ -25,14 +25,14 @@ struct Tried {
     raw: Vec<i64>,
     /// Whether all members are placed.
     is_full: bool,
-    /// The random numbers and the first node with which it was tried.
+    /// The random generator and the first node at the start of the trial.
     began: (fastrand::Rng, usize),
 }
 
-/// The state that does not change while the placements of a group are tried.
+/// The constant state of the trials of the placements of a group.
 struct Search {
     key: GroupKey,
-    /// The members that wait, by their place in the run.
+    /// The waiting members, by their index in the run.
     members: Vec<usize>,
     /// Their pods.
     pods: Vec<Arc<PodInfo>>,
@@ -125,7 +125,7 @@ impl Cycle {
             None => {
                 let (status, found) = match first {
                     Some(first) => first,
-                    // It was left out because of its sums: the members need their reasons.
+                    // It was skipped because of its sums, but the members need their reasons.
                     None => {
                         let status = self.try_placement(core, run, &search, 0);
                         if status.is_success() || status.code() == Code::Error {
@@ -295,7 +295,7 @@ impl Search {
         bounds
     }
 
-    /// The raw scores of a placement with these pods, as if none of them were there.
+    /// The raw scores of a placement with these pods, as if none of them were on its nodes.
     fn raw(
         &self,
         cache: &Cache,
@@ -338,8 +338,7 @@ impl Search {
         found.collect()
     }
 
-    /// The order in which placements are tried: the one with most nominated members first, then by their bounds, then
-    /// by name.
+    /// The order of the trials: the placement with the most nominated members first, then by bounds, then by name.
     fn order(&self, cluster: &Cluster, nominator: &Nominator, run: &GroupRun) -> Vec<usize> {
         let totals = totals(run, &self.bounds);
         let nominated: Vec<usize> = (0..self.placements.len())
@@ -350,7 +349,7 @@ impl Search {
         order
     }
 
-    /// The number of members of a pod group without parent that are nominated to nodes of a placement.
+    /// The number of members of a root pod group that are nominated to nodes of a placement.
     fn nominated_to(&self, cluster: &Cluster, nominator: &Nominator, at: usize) -> usize {
         if nominator.is_empty() {
             return 0;
@@ -369,15 +368,15 @@ impl Search {
         self.pods.iter().filter(is_here).count()
     }
 
-    /// Returns whether members are nominated to the placement, and no other one has more of them.
+    /// Returns whether members are nominated to the placement, and no other placement has more of them.
     fn is_nominated(&self, cluster: &Cluster, nominator: &Nominator, at: usize) -> bool {
         let nominated_to = |at: usize| self.nominated_to(cluster, nominator, at);
         let own = nominated_to(at);
         own > 0 && (0..self.placements.len()).all(|other| nominated_to(other) <= own)
     }
 
-    /// Returns whether the pods that the group needs may fit on the nodes together. The plugin that denies it rejects
-    /// the group.
+    /// Returns whether the pods that the group needs may fit on the nodes together. Otherwise, the denying plugin
+    /// rejects the group.
     fn may_have_room(&self, cx: &Context<'_>, run: &mut GroupRun, at: usize) -> bool {
         if self.key.kind != GroupKind::PodGroup {
             return true;
@@ -404,13 +403,13 @@ impl Search {
         lacking.is_none()
     }
 
-    /// Returns whether the only placement that was tried holds all members, and no other one can be better.
+    /// Returns whether the only tried placement holds all members, and no other one can be better.
     fn is_best(&self, run: &GroupRun, tried: &[Tried], open: &[usize]) -> bool {
         tried.len() == 1 && self.is_decided(run, tried, open)
     }
 
-    /// Returns whether no placement that was not tried can be better than the best one so far. Only if that holds all
-    /// members is it known how the numbers of members are compared.
+    /// Returns whether no untried placement can be better than the best tried one. The numbers of members can be
+    /// compared only if the best one holds all members.
     fn is_decided(&self, run: &GroupRun, tried: &[Tried], open: &[usize]) -> bool {
         if !tried.iter().any(|tried| tried.is_full) {
             return false;

@@ -21,7 +21,7 @@ impl Intake<'_> {
         let cache = &self.core.cache;
         let before = cache.stored_by_name(pod.namespace(), pod.name()).cloned();
         let old = match before {
-            // Another pod of the same name: the one before was deleted, and the watch did not report that.
+            // Another pod of the same name: the previous one was deleted, and the watch did not report it.
             Some(old) if old.uid() != pod.uid() => {
                 self.pod_deleted(&old);
                 None
@@ -107,10 +107,11 @@ impl Intake<'_> {
                 self.handled(&ASSIGNED_POD_UPDATE, began);
             }
         } else if new.is_assigned() {
-            // Bound: it has left the queue for good.
+            // Bound: it has left the queue permanently.
             if is_ours {
                 let leaving = self.stage_began();
-                // Bound by another client, or by a call of an earlier process: the room of its nomination is free.
+                // Bound by another client, or by a call of an earlier process: the resources of its nomination are
+                // free.
                 let nominated_to = self.core.queue.nominator().node_of(new.uid()).cloned();
                 if let Some(nominated_to) = nominated_to {
                     let placed = nominations::End::Placed(&new.spec.node_name);
@@ -266,7 +267,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Logs a change of a pod: the first text if it has a node, the second if it waits for Berth to give it one.
+    /// Logs a change of a pod: the first text if it has a node, the second if it waits for Berth.
     #[track_caller]
     fn pod_seen(
         &mut self,
@@ -285,7 +286,7 @@ impl Intake<'_> {
             .v(level, what, |line| line.with("pod", pod));
     }
 
-    // --- pods that were placed and are not seen bound yet --------------------------------------------------
+    // --- pods that were placed and are not shown as bound yet ----------------------------------------------
 
     /// The pod is deleted or terminating. A pod held by Permit plugins is rejected. Any other pod is forgotten
     /// at once, and its binding will fail.
@@ -307,8 +308,8 @@ impl Intake<'_> {
         }
     }
 
-    /// The API had answered that the pod is bound, and shows a later version without a node, as after a restore of its
-    /// storage: the pod is tried again, and its resources are free.
+    /// The API had answered that the pod is bound, and shows a later version without a node, for example after a
+    /// restore of its storage: the pod is tried again, and its resources are free.
     fn binding_undone(&mut self, pod: &Arc<Pod>, assumed: Option<Arc<Pod>>) {
         let is_held = self.core.unbound.contains(pod.uid());
         if let Some(assumed) = assumed {
@@ -327,8 +328,8 @@ impl Intake<'_> {
         }
     }
 
-    /// The pod counts on another node, or otherwise than before: that may help other pods. kube-scheduler misses this
-    /// until it sees the pod bound, and then sees only a new pod.
+    /// The pod counts on another node, or with other resources or labels: this may help other pods. kube-scheduler
+    /// misses this until it sees the pod bound, and then sees only a new pod.
     fn assumed_pod_moved(&mut self, assumed: &Arc<Pod>, stored: &Arc<Pod>) {
         if assumed.spec.node_name != stored.spec.node_name {
             self.core.placement_freed(assumed, None);
