@@ -19,7 +19,7 @@ const USED_UP_MAX: Duration = Duration::from_secs(300);
 pub(super) struct Backoff {
     initial: Duration,
     max: Duration,
-    /// The ordering window; zero if there is none.
+    /// The ordering window, or zero.
     window: Duration,
 }
 

@@ -62,8 +62,8 @@ pub struct QueuedPodInfo {
 /// Fields of an entry that only the queue reads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EntryState {
-    /// Whether it was rejected exactly as by its last attempt. This does not count as an attempt: its backoff and the
-    /// time until the flush continue from the last attempt.
+    /// Whether the last attempt was rejected for the same reasons as the previous one. This does not count as an
+    /// attempt: the backoff and the time until the flush continue from the previous attempt.
     pub(crate) is_rejected_as_before: bool,
     /// The template of the pod, if the last attempt showed that its pods get equal answers.
     pub(crate) template: Option<Arc<PodTemplateKey>>,

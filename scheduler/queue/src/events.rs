@@ -121,8 +121,8 @@ impl SchedulingQueue {
     }
 
     /// The pods that each registration of a profile examines for the event: the pods that its PreQueueingHint names
-    /// or else the pods that wait for what the event changes. The functions of plugins that rejected no
-    /// waiting pod are not called.
+    /// otherwise the pods that the wait index finds for the changed object. The functions of plugins
+    /// that rejected no waiting pod are not called.
     fn narrow(
         &mut self,
         cx: &Context<'_>,
@@ -160,8 +160,8 @@ impl SchedulingQueue {
         asked.map(|pods| pods.unwrap_or(AskedPods::All)).collect()
     }
 
-    /// Wakes the next pod of each template whose representative was placed or ended otherwise than by waiting again.
-    /// Returns whether there was one.
+    /// Wakes the next pod of each template whose representative was placed or stopped waiting for another reason.
+    /// Returns whether a pod was woken.
     pub fn wake_next_of_templates(&mut self, cx: &Context<'_>) -> bool {
         let mut any = false;
         while let Some(id) = self.places.next_due(cx.now) {

@@ -39,7 +39,7 @@ impl SchedulingQueue {
                 }
             }
         };
-        // The member that gated the group is first: as long as it is rejected, no other member is evaluated or copied.
+        // The member that gated the group is first: while it is rejected, no other member is evaluated or copied.
         let stop = if again || before.is_some() {
             let first = blocker_before.as_ref();
             let first = first.and_then(|uid| group.members.get_index_of(uid));

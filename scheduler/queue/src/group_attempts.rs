@@ -13,7 +13,7 @@ use berth_framework::plugin::Context;
 pub enum GroupEnd {
     /// Some members were placed.
     Success,
-    /// The group was rejected, by these plugins in addition to those that rejected its members.
+    /// The group was rejected by these plugins, in addition to the plugins that rejected its members.
     Rejected(Vec<Str>),
     /// An error occurred.
     Error,

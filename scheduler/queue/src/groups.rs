@@ -51,7 +51,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Returns whether there is no member.
+    /// Returns whether the group has no members.
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

@@ -1,5 +1,5 @@
-//! Whether an event justifies another attempt of a pod: the hints of the plugins that rejected it, called only
-//! for the pods that the event can help (KEP-6132; ).
+//! Queueing hints: decide whether an event justifies another attempt of a pod. The hints of the plugins that rejected
+//! the pod are called only for the pods that the event can help (KEP-6132; ).
 
 use super::entry::{EntryId, QueuedPodInfo};
 use super::hooks::{Matched, ProfileId, QueueProfile};
@@ -101,8 +101,8 @@ pub(super) enum AskedPods {
     All,
     /// The pods that its PreQueueingHint named, sorted.
     Listed(Vec<EntryId>),
-    /// The pods that wait for what the event changes. Pods that are found otherwise can be examined, too: the hint
-    /// returns Skip.
+    /// The pods that wait for the changed object or amount. Additional pods can be examined, too: the hint returns Skip
+    /// for them.
     Waiting(Touched),
 }
 

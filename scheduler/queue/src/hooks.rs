@@ -152,7 +152,7 @@ pub(super) struct QueueProfile {
     pub(super) scheduler_name: Str,
     pub(super) pre_enqueue: Vec<(Str, Arc<dyn PreEnqueue>)>,
     pub(super) registrations: Vec<Registration>,
-    /// The registrations of each plugin that index pods by what they wait for.
+    /// The registrations of each plugin that index pods by keys.
     indexed: FxHashMap<Str, Vec<(usize, WaitsFn)>>,
 }
 

@@ -265,7 +265,7 @@ impl SchedulingQueue {
             let Some(strategy) = self.strategy_for(cx, id, event, change) else {
                 return;
             };
-            // A pod that one event moved to backoff can become active only by another event.
+            // An earlier event moved the pod to backoff; only an event that makes it active changes its place again.
             if !waits && strategy != MoveStrategy::Immediately {
                 continue;
             }
@@ -342,7 +342,7 @@ impl SchedulingQueue {
     /// the pod.
     ///
     /// # Errors
-    /// When the pod is queued; its flight has ended all the same.
+    /// When the pod is queued already. Its flight ends anyway.
     pub fn add_unschedulable(
         &mut self,
         cx: &Context<'_>,

@@ -62,7 +62,7 @@ impl QueueMetrics {
         self.0.count(metric, &[plugin, result]);
     }
 
-    /// one run of PreEnqueue, with the code that it ended with.
+    /// one run of PreEnqueue and its resulting code.
     pub(super) fn pre_enqueue(&mut self, profile: &Str, code: Code, nanos: u64) {
         let labels = [PRE_ENQUEUE, code.as_str(), profile.as_str()];
         let metric = Metric::FrameworkExtensionPointDuration;

@@ -142,8 +142,8 @@ impl SchedulingQueue {
         entry.is_none_or(|entry| !entry.info.is_gated())
     }
 
-    /// Runs the PreEnqueue plugins again for a pod that waits in any place. One that they reject is held back; a gated pod
-    /// that passes becomes active, and any other pod stays where it is.
+    /// Runs the PreEnqueue plugins again for a waiting pod in any place. A rejected pod becomes gated; a gated pod that
+    /// passes becomes active; any other pod keeps its place.
     pub fn recheck(&mut self, cx: &Context<'_>, pod: &Pod) {
         let Some(id) = self.places.entry_of(pod.namespace(), pod.name()) else {
             return;
@@ -153,7 +153,7 @@ impl SchedulingQueue {
             Some(QueuedIn::Gated) => {
                 let strategy = MoveStrategy::AfterBackoff;
                 self.requeue(cx, id, strategy, label::ADMISSION_WITHDRAWN);
-                // A group that stays gated by another member asks none of the others.
+                // If another member still gates the group, this member was not evaluated yet.
                 self.ask_about_member(cx, pod.uid());
             }
             Some(place) => {

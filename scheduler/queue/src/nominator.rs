@@ -96,7 +96,7 @@ impl Nominator {
         self.add(cluster, new, &nominating);
     }
 
-    /// Ends the nomination of a pod, if there is one.
+    /// Ends the nomination of a pod, if any.
     pub fn remove(&mut self, uid: &str) {
         let Some(node) = self.node_of.remove(uid) else {
             return;

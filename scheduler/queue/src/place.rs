@@ -92,7 +92,8 @@ impl QueuePlaces {
         self.entries.get(id).filter(waits)
     }
 
-    /// The entries that an event about the pod of this name can help: its own, or those of its group and of the member.
+    /// The entries that an event about the pod of this name can help: its own entry, or the entries of its group and of
+    /// the member.
     pub(super) fn named(
         &self,
         namespace: &str,

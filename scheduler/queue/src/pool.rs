@@ -1,6 +1,6 @@
-//! The indexes of waiting pods: by profile and rejecting plugin, for gated pods by the gating plugin first, so that an
-//! event finds the pods that it can help and walks no others; and, for plugins that declare it, by what a pod
-//! waits for ([`WaitIndex`]).
+//! The indexes of waiting pods: by profile and rejecting plugin (for gated pods by the gating plugin first), so that an
+//! event finds the pods that it can help without a walk of all pods; and by the keys that pods wait for, for
+//! plugins that declare keys ([`WaitIndex`]).
 
 use super::entry::{EntryId, QueuedPodInfo};
 use super::hooks::{ProfileId, QueueProfile};
@@ -43,7 +43,7 @@ type ByProfile = FxHashMap<Option<ProfileId>, ByRejector>;
 pub(super) struct Pool {
     waiting: ByProfile,
     gated: FxHashMap<Str, ByProfile>,
-    /// The pods by what they wait for.
+    /// The pods by the keys that they wait for.
     pub(super) by_wait: WaitIndex,
 }
 
@@ -59,7 +59,7 @@ impl Pool {
         self.by_wait.insert(id, profile, info);
     }
 
-    /// Removes a pod. Its plugins must be the same as when it was added.
+    /// Removes a pod. Its plugins must not have changed since it was added.
     pub(super) fn remove(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo) {
         self.change(id, profile, info, false);
         self.by_wait.remove(id);
@@ -147,7 +147,7 @@ impl Pool {
         links
     }
 
-    /// Checks that the index contains the same as a new index of the same pods.
+    /// Checks that the index is equal to a new index of the same pods.
     ///
     /// # Errors
     /// The first disagreement.

@@ -12,11 +12,11 @@ use berth_framework::ClusterEvent;
 use berth_framework::plugin::Context;
 
 impl SchedulingQueue {
-    /// Takes over the profiles of a new configuration and its first and longest backoff. Each pod that has no profile in
-    /// it was removed before.
+    /// Applies the profiles of a new configuration and its initial and maximum backoff. Pods without a profile in the
+    /// new configuration were removed before.
     ///
-    /// A pod keeps its history: attempts, timestamps, failures. Active pods stay active and those in backoff stay there,
-    /// unless a PreEnqueue plugin rejects them now.
+    /// A pod keeps its history: attempts, timestamps, failures. Active pods and pods in backoff keep their place unless
+    /// a PreEnqueue plugin rejects them now.
     pub fn reconfigure(
         &mut self,
         cx: &Context<'_>,
@@ -42,12 +42,12 @@ impl SchedulingQueue {
         }
     }
 
-    /// Puts a detached pod where it belongs with the new profiles.
+    /// Puts a detached pod into its place under the new profiles.
     fn put_back(&mut self, cx: &Context<'_>, id: EntryId, before: QueuedIn) {
         let Some(entry) = self.places.get_mut(id) else {
             return;
         };
-        // No answer about a member of a group holds any more, so that all members are asked.
+        // The results for the members of a group are of the former plugins, so all members are evaluated again.
         if let Some(group) = &mut entry.info.own.group {
             group.forget_answers();
             entry.info.own.gate = None;

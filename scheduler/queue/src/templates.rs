@@ -6,10 +6,11 @@
 //!     → it is placed: the next pod is woken. It does not fit: the others continue to wait without an evaluation
 //! ```
 //!
-//! Pods of a [`PodTemplateKey`] get equal answers from all plugins: if the representative is rejected, every other pod
-//! of the group would be rejected. Events about nodes and pods with a node are evaluated only for representatives. When
-//! a representative ends otherwise than by waiting again (it is placed, gated, deleted, changed, or rejected in another
-//! way), its group is **due**: the next pod becomes the representative and is woken.
+//! Pods with equal [`PodTemplateKey`]s get equal answers from all plugins: if the representative is rejected, every
+//! other pod of the group would be rejected. Events about nodes and assigned pods are evaluated only for
+//! representatives. If a representative stops waiting for any other reason than a repeated rejection (it is placed,
+//! gated, deleted, changed, or rejected differently), its group is **due**: the next pod becomes the representative and
+//! is woken.
 //!
 //! **Architecture invariant:** a group with waiting pods has a representative that waits for events or is away (active,
 //! in backoff, in flight), or it is due.

@@ -1,5 +1,5 @@
-//! The index of waiting pods by what they wait for: from a registration and a key to the pods that an event can help,
-//! in the order of the amounts that they need.
+//! The index of waiting pods by the keys that they wait for: maps a registration and a key to the pods that an event
+//! can help, ordered by the amounts that they need.
 //!
 //! All keys are in one ordered set, combined with their profile, gate and registration: a pod costs a few entries of 24
 //! bytes, and an unused key costs nothing. A hash collision makes an event examine an additional pod and never skips
@@ -32,7 +32,7 @@ impl Drawer<'_> {
 /// One index entry of a pod: a number and an amount.
 type Place = (u64, i64);
 
-/// Waiting pods by what they wait for.
+/// Waiting pods by the keys that they wait for.
 #[derive(Debug, Default)]
 pub(super) struct WaitIndex {
     filed: BTreeSet<(u64, i64, EntryId)>,
@@ -97,7 +97,7 @@ impl WaitIndex {
         }
     }
 
-    /// Checks that the index contains the same as a new index of the same pods.
+    /// Checks that the index is equal to a new index of the same pods.
     ///
     /// # Errors
     /// The first disagreement.
@@ -130,7 +130,7 @@ fn places(
     let Some((profile, known)) = profile else {
         return places;
     };
-    // A group is found by what any of its evaluated members waits for.
+    // A group is indexed under the keys of all its evaluated members.
     for plugin in info.rejectors() {
         for (registration, waits) in known.indexed(plugin) {
             let drawer = Drawer {

@@ -51,7 +51,7 @@ impl WaitingPods {
         pool.insert(id, profiles.known(entry.profile), &entry.info);
     }
 
-    /// Removes a pod. Its state must be the same as when it was indexed.
+    /// Removes a pod. Its state must not have changed since it was indexed.
     pub(super) fn remove(&mut self, (id, entry): (EntryId, &Entry), turn: Option<Turn<'_>>) {
         let is_represented = turn.is_some_and(|(template, key)| {
             let uid = entry.info.pod.uid();

@@ -14,7 +14,7 @@ pub(super) struct Walk {
     /// The number of the walk that last visited each entry.
     visited: Vec<u64>,
     number: u64,
-    /// The number of pods that were asked in this walk.
+    /// The number of pods examined in this walk.
     pub(super) examined: usize,
     /// The pods that the event helps. The user of the walk empties it.
     pub(super) to_move: Vec<(EntryId, MoveStrategy)>,
@@ -36,7 +36,7 @@ impl Walk {
         self.examined = 0;
     }
 
-    /// Evaluates a question for these pods of a pool, and records the pods that it helps.
+    /// Evaluates an event for these pods of a pool, and records the pods that it helps.
     pub(super) fn ask(
         &mut self,
         question: &EventQuestion<'_>,
@@ -53,7 +53,7 @@ impl Walk {
             if self.visited.len() <= id.index() {
                 self.visited.resize(id.index() + 1, 0);
             }
-            // Several registrations can find a pod, and their results are merged: it is asked once.
+            // Several registrations can find the same pod. Their results are merged, so the pod is evaluated once.
             if std::mem::replace(&mut self.visited[id.index()], self.number) == self.number {
                 return;
             }

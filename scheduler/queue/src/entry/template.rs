@@ -1,13 +1,13 @@
-//! What plugins read from a pod.
+//! The template of a pod: the fields that plugins read.
 
 use berth_api::Pod;
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Everything that plugins read from a pod without its own objects (claims) and without a nominated node.
+/// All fields of a pod that plugins read, for pods without claims of their own and without a nominated node.
 ///
-/// The hash is stored: a pod that starts and stops waiting is looked up several times.
+/// The hash is stored because a pod is looked up several times while it starts and stops waiting.
 #[derive(Debug, Clone)]
 pub struct PodTemplateKey {
     hash: u64,

@@ -1,4 +1,4 @@
-//! The queued pods as they are counted, listed and explained.
+//! Counts, lists and explanations of the queued pods.
 
 use super::QueuePlaces;
 use crate::counts::QueueCounts;

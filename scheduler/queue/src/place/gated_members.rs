@@ -1,6 +1,6 @@
-//! The index entries of members of gated groups that PreEnqueue plugins reject for their own reasons, in addition to the
-//! member that gates the group. An event finds such a member by gate, rejectors and what it waits for, as a single pod. Its
-//! group has the place and the position in a heap.
+//! The index entries of members of gated groups that PreEnqueue plugins reject for reasons of their own, in addition to
+//! the member that gates the group. An event finds such a member by its gate, rejectors and keys, as a single pod. The
+//! place and the heap position belong to its group.
 
 use super::QueuePlaces;
 use crate::entry::{Entry, EntryId, Gate, QueuedIn, QueuedPodInfo};
@@ -83,7 +83,7 @@ impl QueuePlaces {
     }
 }
 
-/// Returns whether a member waits for the same as in its index entry.
+/// Returns whether the index entry of a member is up to date: it has the same pod, gate and rejectors.
 pub(super) fn waits_for_the_same(known: &QueuedPodInfo, now: &QueuedPodInfo) -> bool {
     Arc::ptr_eq(&known.pod, &now.pod)
         && known.own.gate == now.own.gate

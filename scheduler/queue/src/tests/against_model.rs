@@ -54,7 +54,7 @@ const HELPS: [&str; 9] = ["all", "none", "A", "B", "C", "P", "A+P", "G1+G2", "er
 enum Op {
     Wait(u64),
     Add(Arc<Pod>),
-    /// The second of the pods takes the place of the first.
+    /// The second pod replaces the first.
     Update(Arc<Pod>, Arc<Pod>),
     Delete(Arc<Pod>),
     Pop,
@@ -106,7 +106,7 @@ fn short(pod: &Pod) -> String {
     )
 }
 
-/// The queue and its model, with what surrounds them.
+/// The queue and its model, with the pods in flight.
 struct Both {
     bench: Bench,
     model: Model,
@@ -140,7 +140,7 @@ impl Both {
         }
     }
 
-    /// A version of a pod: of the one that is there, or a new one.
+    /// A new version of the existing pod, or a new pod.
     fn version(&mut self, random: &mut fastrand::Rng, name: &str, anew: bool) -> Arc<Pod> {
         let there = self.bench.pods.get(name).filter(|_| !anew);
         let mut builder = match there {
@@ -465,8 +465,8 @@ fn history(pod: &Pod, since: Time, counts: [u32; 3], flushed: bool, first: Optio
 }
 
 /// Q-2, Q-4, Q-8, Q-10, Q-12, Q-18, Q-22, Q-30, Q-34, Q-41, Q-53, Q-57, Q-59, Q-62, Q-64, Q-68, Q-69, Q-71, Q-73, Q-75,
-/// cases 35 and 139: whatever is done, in whatever order, the queue follows the rules, with and without
-/// SchedulerPopFromBackoffQ; pods are recreated under their names, updated and activated in flight, and given back when
+/// cases 35 and 139: the queue agrees with its model after every random operation, with and without
+/// SchedulerPopFromBackoffQ. Pods are recreated under their names, updated and activated in flight, and returned when
 /// another pod has their name.
 #[test]
 fn the_queue_does_what_its_model_does() {

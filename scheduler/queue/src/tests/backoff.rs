@@ -1,4 +1,5 @@
-//! Waiting for a backoff (Q-13 to Q-21; edge cases 45 to 58). The arithmetic has its own table beside it.
+//! Waiting for a backoff (Q-13 to Q-21; edge cases 45 to 58). The durations have a table of their own in the tests of
+//! the module.
 
 use super::setup;
 use crate::{QueueConfig, SchedulingQueue};
@@ -45,7 +46,7 @@ fn backoff_doubles_and_errors_count_apart() {
     );
 }
 
-/// Q-13, case 49: with a longest backoff of zero there is none; the defaults are one and ten seconds.
+/// Q-13, case 49: a maximum backoff of zero disables backoff; the defaults are one and ten seconds.
 #[test]
 fn a_maximum_of_zero_switches_backoff_off() {
     let defaults = QueueConfig::default();
@@ -67,7 +68,8 @@ fn a_maximum_of_zero_switches_backoff_off() {
     );
 }
 
-/// Q-18, Q-21, cases 51, 52 and 58: pods of one window come by priority, and by their exact ends without the gate.
+/// Q-18, Q-21, cases 51, 52 and 58: pods of one window are ordered by priority; without the gate, by the exact end of
+/// their backoff.
 #[test]
 fn pods_of_one_window_come_by_priority() {
     let script = "
@@ -103,8 +105,8 @@ fn pods_of_one_window_come_by_priority() {
     bench.run("+0 => backoff: high low");
 }
 
-/// Q-18, Q-19, cases 56 and 57: an error and a rejection wait apart, also those of one pod after another, and a pod
-/// with only pending plugins was rejected; errors go by the end of their backoff alone.
+/// Q-18, Q-19, cases 56 and 57: errors and rejections have separate backoff queues, also for successive failures of one
+/// pod. A pod with only pending plugins counts as rejected. Errors are ordered only by the end of their backoff.
 #[test]
 fn errors_wait_apart_from_rejections() {
     setup().run(
@@ -234,7 +236,7 @@ fn the_queue_states_when_to_look_again() {
         error a                 => error: a
         ",
         );
-    // Over after 1.2 s; looked at every second from 1 s on.
+    // The backoff ends at 1.2 s; the flush runs every second from 1 s on.
     assert_eq!(
         bench.queue.next_wake(bench.now),
         Some(Time::from_millis(2000))
@@ -244,7 +246,7 @@ fn the_queue_states_when_to_look_again() {
     assert_eq!(bench.places(), "active: a");
 }
 
-/// Q-20, case 55: a queue that is started within a second looks at its pods on the second; without the gate, whole
+/// Q-20, case 55: the flush of a queue that starts within a second runs on full seconds; without the gate, at whole
 /// seconds after its start.
 #[test]
 fn the_flush_comes_on_the_second() {

@@ -42,7 +42,7 @@ fn pending_pods_follow_every_move() {
     }
 }
 
-/// case 142: under each event, those of moves that no object causes included.
+/// case 142: incoming pods are counted under each event, also for moves that no object causes.
 #[test]
 fn incoming_pods_are_counted_by_queue_and_event() {
     for (script, counted) in [
@@ -141,7 +141,7 @@ fn events_of_pods_without_a_node_name_the_target_since_1_37() {
     }
 }
 
-/// Q-32, case 75: a pod that stays has not come, gated or not.
+/// Q-32, case 75: a pod that keeps its place is not counted as incoming, gated or not.
 #[test]
 fn a_pod_that_stays_is_not_counted_as_incoming() {
     for script in [
@@ -159,8 +159,7 @@ fn a_pod_that_stays_is_not_counted_as_incoming() {
     assert_eq!(bench.incoming(), "unschedulable/UnschedulablePodAdd=1");
 }
 
-/// cases 113 to 115 and 146: a pod counts for each of its rejectors once, for as long as it is
-/// queued.
+/// cases 113 to 115 and 146: a pod counts once for each of its rejectors while it is queued.
 #[test]
 fn rejections_are_counted_while_the_pod_waits() {
     for (script, gauge) in [

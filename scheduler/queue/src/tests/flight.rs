@@ -1,4 +1,4 @@
-//! Pods in flight and the log of what happened meanwhile (Q-35 to; edge cases 59 to 73).
+//! Pods in flight and the log of events during their flight (Q-35 to; edge cases 59 to 73).
 
 use super::setup;
 use berth_telemetry::metrics::Metric;
@@ -140,7 +140,8 @@ fn a_pod_sees_the_events_after_its_own_pop() {
     bench.queue.done("nobody");
 }
 
-/// case 69: not queued, every part of it logged, and seen when the pod comes back.
+/// case 69: an update in flight does not queue the pod; each part of it is logged and evaluated when the
+/// pod returns.
 #[test]
 fn an_update_in_flight_is_remembered() {
     for (update, place) in [

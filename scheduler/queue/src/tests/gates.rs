@@ -18,8 +18,8 @@ fn gates(bench: &super::Bench, name: &str) -> (Option<String>, String) {
     )
 }
 
-/// cases 94, 110, 111, 115 and 123: nothing but the end of its last gate lets it in, and
-/// the time behind its gates is not counted as scheduling.
+/// cases 94, 110, 111, 115 and 123: only the end of its last gate admits a pod, and the
+/// time behind its gates does not count as scheduling.
 #[test]
 fn a_gated_pod_waits_until_its_last_gate_is_gone() {
     let mut bench = setup().run("add a gates=x,y => gated: a");
@@ -55,8 +55,8 @@ fn a_gated_pod_waits_until_its_last_gate_is_gone() {
     );
 }
 
-/// case 112: the current gate is asked first, then the others in their order, and each that rejected
-/// stays a rejector.
+/// case 112: the current gate is evaluated first, then the others in their order. Each rejecting
+/// plugin stays a rejector.
 #[test]
 fn the_gate_changes_hands() {
     let mut bench = setup().run("add a gates=x G1=shut G2=shut");
@@ -75,7 +75,7 @@ fn the_gate_changes_hands() {
         gates(&bench, "a"),
         (Some("G2".into()), "G1 G2 SchedulingGates".into())
     );
-    // G2's own event, and G2 is asked first though G1 would reject again.
+    // The event is registered by G2, and G2 is evaluated first although G1 would reject again.
     bench.run("event Node/UpdateNodeCondition helps=none => gated: a");
     bench.run("update a G1=shut helps=none");
     bench.run("event Node/UpdateNodeCondition helps=G2 => gated: a");
@@ -114,9 +114,8 @@ fn the_current_gate_is_asked_first_and_the_first_no_ends_the_run() {
     }
 }
 
-/// the flush asks the plugins again about a pod that is gated for five minutes, and again five minutes
-/// later. A gate that opened without an event lets the pod in, which does not count as a pod that the flush brought
-/// back.
+/// the flush evaluates a pod again that is gated for five minutes, and again five minutes later. If a gate
+/// opened without an event, the pod is admitted and does not count as flushed from unschedulable.
 #[test]
 fn the_flush_asks_again_about_gated_pods() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
@@ -169,8 +168,8 @@ fn any_answer_but_success_gates() {
     }
 }
 
-/// Q-30, cases 84 and 85: a pod that failed before it was gated is not moved by the events of the plugins that turned
-/// it down then; an event of its gate asks PreEnqueue again.
+/// Q-30, cases 84 and 85: a pod that failed before it was gated is not moved by the events of the plugins that rejected
+/// it then. An event of its gate runs PreEnqueue again.
 #[test]
 fn only_events_of_the_gating_plugin_reach_a_gated_pod() {
     let mut bench = setup().run(
@@ -193,8 +192,8 @@ fn only_events_of_the_gating_plugin_reach_a_gated_pod() {
     bench.run("update a helps=G1 => active: a");
 }
 
-/// an event that reaches the gate is put to all of the pod's rejectors; it reaches it if the gating plugin
-/// registered for it in any profile.
+/// an event that the gating plugin registered in any profile is evaluated with the hints of all rejectors
+/// of the pod.
 #[test]
 fn behind_its_gate_a_pod_is_asked_about_like_any_other() {
     let plugins = &[("A", "Node/Add"), ("G1", "Node/Add")];
@@ -427,7 +426,7 @@ fn a_pod_that_was_active_stays_nominated_behind_its_gate() {
     assert_eq!(nodes, ["n2"]);
 }
 
-/// an event for another plugin looks at none of many gated pods (see also `scale`).
+/// an event for another plugin examines none of many gated pods (see also `scale`).
 #[test]
 fn a_gated_pod_is_found_only_by_its_plugin() {
     let mut bench = setup().build();

@@ -21,7 +21,8 @@ fn member(name: &str) -> Arc<Pod> {
     pod(name).member_of("g").arc()
 }
 
-/// G-9: a member that comes while its group is tried is pending, and joins the others when the group returns.
+/// G-9: a member that is added during an attempt of its group is pending, and joins the other members when the group
+/// returns.
 #[test]
 fn a_member_that_comes_meanwhile_is_pending() {
     let mut bench = setup().feature(Feature::GenericWorkload, true).build();
@@ -55,7 +56,7 @@ fn a_member_that_comes_meanwhile_is_pending() {
             .expect("it is not queued");
     }
     let end = GroupEnd::Rejected(Vec::new());
-    // The new member may be what the group lacked, so the group is tried again.
+    // The new member can complete the group, so the group is retried.
     assert_eq!(
         queue.group_ended(&cx, popped, &key, &end),
         Some(QueuedIn::Backoff)
@@ -65,7 +66,7 @@ fn a_member_that_comes_meanwhile_is_pending() {
     assert!(bench.queue.in_flight().is_empty());
 }
 
-/// G-9: a group of which no member comes back is forgotten, and a later member begins anew.
+/// G-9: a group none of whose members returns is forgotten; a later member starts a new entry.
 #[test]
 fn a_group_without_members_is_forgotten() {
     let mut bench = setup().feature(Feature::GenericWorkload, true).build();
@@ -83,7 +84,8 @@ fn a_group_without_members_is_forgotten() {
     queue.check().expect("the records agree");
 }
 
-/// G-12: a member whose end is known only after its group was tried again without it may be what the group lacked.
+/// G-12: a member that returns after its group was retried without it wakes the group, because it can complete the
+/// group.
 #[test]
 fn a_member_that_comes_back_late_wakes_its_group() {
     let mut bench = setup().feature(Feature::GenericWorkload, true).build();

@@ -85,7 +85,7 @@ fn what_a_plugin_waits_for_needs_no_backoff() {
     }
 }
 
-/// Q-43, Q-46, Q-54, cases 80 and 81: the events that match a registration, and those that do not.
+/// Q-43, Q-46, Q-54, cases 80 and 81: events that match a registration, and events that do not.
 #[test]
 fn a_registration_matches_what_it_covers() {
     for (registered, event, matching) in [
@@ -161,7 +161,7 @@ fn a_pod_without_a_profile_is_retried_at_any_event() {
     );
 }
 
-/// Q-67, case 86: hints are not asked for pods that do not pass.
+/// Q-67, case 86: hints are not called for pods that fail the pre-check.
 #[test]
 fn a_pre_check_limits_the_pods_that_are_considered() {
     let script = "
@@ -234,7 +234,7 @@ fn plugins_that_register_for_new_nodes_receive_their_taints() {
     }
 }
 
-/// Q-47, Q-49, case 91: which plugins get registrations, the defaults, and that extenders have those.
+/// Q-47, Q-49, case 91: the plugins that get registrations, and the default registrations, which extenders get as well.
 #[test]
 fn plugins_that_reject_get_registrations() {
     let features = FeatureGates::default();

@@ -1,6 +1,5 @@
-//! A second queue, as plain as the rules: one list, loops instead of heaps and indexes, everything worked out when it
-//! is asked for. It is written from the rules alone and shares with the queue only pods, events and the updates'
-//! events.
+//! A second queue, as plain as the rules: one list, loops instead of heaps and indexes, every result computed on
+//! demand. It is written from the rules alone and shares with the queue only pods, events and the events of updates.
 
 mod hints;
 mod operations;
@@ -177,7 +176,7 @@ impl Model {
         gauge
     }
 
-    /// `inflight_events`: what a pod in flight may still need, and the pods in flight.
+    /// `inflight_events`: the logged events that a pod in flight can still need, and the pods in flight.
     pub(super) fn in_flight_gauge(&self) -> BTreeMap<String, i64> {
         let mut gauge = BTreeMap::new();
         let from = self.in_flight.values().min().copied();

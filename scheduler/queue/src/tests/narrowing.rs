@@ -87,8 +87,9 @@ fn details_log_how_far_pods_were_narrowed() {
     }
 }
 
-/// cases 175 to 178: a pod is asked about if any of its plugins wants it, and only those
-/// plugins are asked. Unknown names and pods that do not wait are passed over; an error means all, and is logged.
+/// cases 175 to 178: a pod is evaluated if at least one of its plugins selects it, and only
+/// with the hints of these plugins. Unknown names and pods that do not wait are skipped. An error selects all pods and
+/// is logged.
 #[test]
 fn narrowing_is_per_plugin() {
     for (helps, moved, hints, evaluated) in [
@@ -131,8 +132,8 @@ fn narrowing_is_per_plugin() {
     }
 }
 
-/// Q-92, Q-96a: what the registrations of one plugin name for an event is merged, and each of its hints asked of all of
-/// these; what other plugins name is theirs.
+/// Q-92, Q-96a: the names from several registrations of one plugin for an event are merged, and each of its hints is
+/// called for all of them. The names of other plugins do not matter.
 #[test]
 fn the_names_of_one_plugin_are_merged() {
     // The hint of the first returns Skip, that of the second Queue; the plugin M has both, F the first alone.
@@ -172,7 +173,7 @@ fn the_names_of_one_plugin_are_merged() {
     assert_eq!(bench.places(), "active: a b c; unschedulable: f");
 }
 
-/// Q-95, case 178: pods in flight are asked when they come back, named or not.
+/// Q-95, case 178: pods in flight are evaluated when they return, named or not.
 #[test]
 fn pods_in_flight_are_not_narrowed() {
     let mut bench = narrowed_setup().run("add a\npop\nadd x\npop\nfail x N");

@@ -34,7 +34,7 @@ fn pods_come_by_priority_then_by_age() {
     setup().unkeyed().run(script);
 }
 
-/// Q-8: equal pods come in the order of their arrival, whatever upstream's heap would have done.
+/// Q-8: equal pods are popped in the order of their arrival, regardless of the order of upstream's heap.
 #[test]
 fn equal_pods_come_in_order_of_arrival() {
     let script = "
@@ -155,7 +155,7 @@ fn an_idle_scheduler_takes_pods_from_backoff() {
     );
 }
 
-/// Q-4, Q-12, Q-25, cases 72 and 145: what each operation does to a pod's history, and that nothing else does.
+/// Q-4, Q-12, Q-25, cases 72 and 145: the changes to a pod's history by each operation; nothing else changes it.
 #[test]
 fn a_pod_carries_its_history() {
     let mut bench = setup().build();
@@ -258,7 +258,7 @@ fn notified(info: &QueuedPodInfo) -> String {
     text
 }
 
-/// Q-12, Q-4: what popping changes on the pod.
+/// Q-12, Q-4: the changes to a pod by popping.
 #[test]
 fn popping_counts_an_attempt_and_keeps_the_plugins() {
     let mut bench = setup().run(
@@ -347,8 +347,7 @@ fn a_failed_pod_queues_up_behind_untried_ones() {
         event Node/Add helps=A  => active: a c b d
         ",
     );
-    // One that fails again and again does not keep others of its priority from their turn, and through backoff it
-    // keeps the age that it has.
+    // A pod that fails repeatedly does not delay other pods of its priority, and keeps its age through backoff.
     setup().run(
         "
         add greedy
@@ -538,7 +537,7 @@ fn a_pod_can_be_taken_out_of_turn() {
     let unknown = berth_framework::testing::pod("unknown").arc();
     let (queue, cx) = super::fields!(bench);
     assert!(queue.pop_specific(&cx, &unknown).is_none());
-    // The gate opened without an event: taking asks again.
+    // The gate opened without an event; taking the pod runs PreEnqueue again.
     let mut bench = setup().run("add gated G1=shut");
     let opened = berth_framework::testing::PodBuilder::of(&bench.pods["gated"])
         .label("G1", "open")
@@ -556,7 +555,7 @@ fn a_pod_can_be_taken_out_of_turn() {
     );
 }
 
-/// A queue without profiles still holds pods: they come in the order of their timestamps.
+/// A queue without profiles still holds pods and pops them in the order of their timestamps.
 #[test]
 fn a_queue_without_profiles_is_first_come_first_served() {
     let mut queue = SchedulingQueue::new(QueueConfig::default(), Vec::new(), Time::EPOCH);
@@ -572,7 +571,7 @@ fn a_queue_without_profiles_is_first_come_first_served() {
     assert_eq!(popped, ["a", "b"]);
 }
 
-/// Q-64: a pod that is added twice is there once; recreated under the same name, it is the new one.
+/// Q-64: a pod that is added twice is queued once; a pod recreated under the same name replaces the old one.
 #[test]
 fn a_pod_added_again_is_there_once() {
     let mut bench = setup().run(

@@ -159,7 +159,7 @@ fn check(bench: &Bench, failed: &dyn Fn() -> String) {
     );
 }
 
-/// Once nothing gates and enough time passes, every pod comes out, and no gauge is left over.
+/// Without gates and after enough time, every pod is popped and every gauge is zero.
 fn finish(bench: &mut Bench, seed: u64) {
     for name in bench.popped.keys().cloned().collect::<Vec<_>>() {
         bench.run(&format!("done {name}"));

@@ -1,5 +1,5 @@
-//! The reports of the queue about pods that PreEnqueue plugins reject or admit (KEP-5501; ). What of it
-//! is written, and when, is tested with the core.
+//! The reports of the queue about pods that PreEnqueue plugins reject or admit (KEP-5501; ). The tests of
+//! the core check which reports are written, and when.
 
 use super::script::MESSAGE_OF_GATES;
 use super::{Bench, Setup, fields, setup};
@@ -121,8 +121,8 @@ fn one_report_a_pod_waits_to_be_taken() {
     }
 }
 
-/// the status of a rejected pod changes: another scheduler has written it, or it was removed. What is true is
-/// reported again, also after the result of an attempt that another scheduler made.
+/// if the status of a rejected pod is overwritten by another scheduler or removed, the current state is reported
+/// again, also after the result of another scheduler's attempt.
 #[test]
 fn a_status_that_others_write_is_reported_again() {
     let ours = "a NotReadyForScheduling: G1 is shut";

@@ -38,7 +38,7 @@ fn crowd(count: usize) -> Bench {
     bench
 }
 
-/// what an event looks at does not depend on how many pods wait.
+/// the number of pods that an event examines does not depend on the number of waiting pods.
 #[test]
 fn an_event_looks_at_the_pods_it_may_help_only() {
     for count in [10, 10_000] {
@@ -83,7 +83,7 @@ fn an_event_looks_at_the_pods_it_may_help_only() {
     }
 }
 
-/// a flush costs what it moves; with nothing old it looks at nothing.
+/// the cost of a flush depends on the number of moved pods; without old pods it examines none.
 #[test]
 fn a_flush_looks_at_old_pods_only() {
     let mut bench = crowd(1000);

@@ -235,7 +235,7 @@ impl Setup {
     }
 }
 
-/// A queue with what surrounds it.
+/// A queue with its cluster, pods and clock.
 pub(crate) struct Bench {
     pub(crate) queue: SchedulingQueue,
     pub(crate) now: Time,
@@ -398,7 +398,7 @@ impl Bench {
         }
     }
 
-    /// Builds the pod that the words describe, and lets the cluster know it.
+    /// Builds the pod that the words describe, and adds it to the cluster.
     fn learn(&mut self, words: &[&str]) -> Arc<Pod> {
         let (name, attributes) = words.split_first().expect("a name");
         let mut builder: PodBuilder = pod(name);
@@ -418,7 +418,7 @@ impl Bench {
         pod
     }
 
-    /// Lets the cluster know a version of a pod.
+    /// Adds a version of a pod to the cluster.
     pub(crate) fn know(&mut self, pod: Arc<Pod>) {
         self.cluster.pods.insert(pod.uid().clone(), pod.clone());
         self.pods.insert(pod.name().to_string(), pod);
@@ -520,7 +520,7 @@ impl Bench {
     }
 }
 
-/// The series of a metric of the queue, by label values: the number, or how many observations there were.
+/// The series of a metric of the queue, by label values: the value, or the number of observations.
 pub(crate) fn numbers(queue: &SchedulingQueue, metric: Metric) -> BTreeMap<Vec<String>, i64> {
     let snapshot = queue.metrics().snapshot();
     let mut families = snapshot.families.iter();

@@ -127,7 +127,7 @@ fn an_update_amounts_to_events() {
     );
 }
 
-/// pod-level requests count, and with its gate so does what a running pod has been given.
+/// pod-level requests count; with InPlacePodVerticalScaling, so do the allocated resources of a running pod.
 #[test]
 fn pod_level_requests_count() {
     let with = |amount: &str| {
@@ -139,7 +139,7 @@ fn pod_level_requests_count() {
     let (old, new) = (with("2"), with("1"));
     let events = pod_update_events(&old, &new, &FeatureGates::default());
     assert_eq!(events[0].label(), "UnschedulablePodUpdatePodScaleDown");
-    // The kubelet has taken away what the pod had been given and asks for no longer.
+    // The kubelet has reduced the allocated resources to the lower request.
     let given = |amount: &str| {
         let mut pod = pod("a").request("cpu", "1").on("n").build();
         let requests = berth_framework::testing::pod("x").request("cpu", amount);
@@ -160,7 +160,7 @@ fn pod_level_requests_count() {
     }
 }
 
-/// Q-62, cases 127, 129 and 130: the new version is there everywhere.
+/// Q-62, cases 127, 129 and 130: an update replaces the pod in every place.
 #[test]
 fn an_update_reaches_the_pod_wherever_it_is() {
     for (prepare, update, places) in [
@@ -313,8 +313,8 @@ fn nominate(bench: &mut super::Bench, name: &str, nominating: &Nominating) {
     queue.nominator_mut().add(cx.cluster, &pod, nominating);
 }
 
-/// cases 128, 133, 136 and 137: given, moved and taken away by updates and in memory; a pod has one
-/// record, and one that was deleted or bound has none.
+/// cases 128, 133, 136 and 137: nominations are added, moved and removed by updates and in memory. A pod
+/// has at most one; a deleted or bound pod has none.
 #[test]
 fn nominations_follow_the_pod() {
     let mut bench = setup().run("add a\nadd b nominated=n1");
@@ -433,8 +433,8 @@ fn a_plain_update_asks_plugins_that_register_for_all_updates() {
     }
 }
 
-/// without SchedulerPopFromBackoffQ, what one part of an update has moved to backoff stays there when the next
-/// part does not help, and becomes active when that is what a plugin has waited for.
+/// without SchedulerPopFromBackoffQ, a pod that one part of an update moved to backoff stays there if the next
+/// part does not help, and becomes active if a pending plugin waited for the next part.
 #[test]
 fn a_needless_part_of_an_update_does_not_undo_a_helpful_one() {
     let plugins = &[
@@ -458,8 +458,8 @@ fn a_needless_part_of_an_update_does_not_undo_a_helpful_one() {
     }
 }
 
-/// a pod of the same name that comes in an update owes nothing to the reports of the one before, and is counted
-/// under its own profile.
+/// a pod that an update recreates under the same name is reported independently of the previous pod, and is
+/// counted under its own profile.
 #[test]
 fn a_recreated_pod_is_reported_anew() {
     let profile = |name| super::profile(name, &[]);

@@ -1,4 +1,4 @@
-//! Finding pods by what they wait for: the same pods move as without, and few are looked at (Q-98).
+//! Finding pods by their wait keys: the same pods move as without the index, and few are examined (Q-98).
 
 use super::script::event_of;
 use super::{Bench, Setup, setup};
@@ -73,7 +73,8 @@ fn indexed_setup(with_index: bool) -> Setup {
     setup.feature(Feature::SchedulerPreQueueingHints, with_index)
 }
 
-/// Q-92, Q-98: a pod is looked at when it waits for what the event touches, of that or by another of its plugins.
+/// Q-92, Q-98: an event examines the pods that wait for the changed object, through the plugin of the event or another
+/// of their plugins.
 #[test]
 fn an_event_examines_the_pods_that_wait_for_what_it_touches() {
     let waiting = "
