@@ -1,5 +1,5 @@
-//! `cargo bench -p berth-perf --bench core -- --nodes 5000 --rows unconstrained,mixed`: what `berth perf core` does,
-//! without building the whole command.
+//! `cargo bench -p berth-perf --bench core -- --nodes 5000 --rows unconstrained,mixed`: the same as `berth perf core`,
+//! without a build of the whole command.
 
 use berth_perf::core::{self, CorePerfOptions};
 use clap::Parser;

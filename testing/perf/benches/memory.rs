@@ -1,5 +1,5 @@
-//! `cargo bench -p berth-perf --bench memory -- 100000 1000000`: what `berth perf memory` does, without building the
-//! whole command.
+//! `cargo bench -p berth-perf --bench memory -- 100000 1000000`: the same as `berth perf memory`, without a build of
+//! the whole command.
 
 use berth_perf::memory::{self, MemoryPerfOptions};
 use std::process::ExitCode;

@@ -1,9 +1,8 @@
 //! An API server through HTTPS: writes, watches, lists and memory.
 //!
-//! Every write that the server has acknowledged is verified. After the writes it is killed with SIGKILL and started
-//! again with the same data directory, and every acknowledged object must be there with its revision. Watchers must
-//! receive the same events in the same order. Lists must be complete. A part that fails its verification gives no
-//! figures.
+//! Every acknowledged write is verified. After the writes the server is killed with SIGKILL and started again with the
+//! same data directory, and must return every acknowledged object with its revision. Watchers must receive the same
+//! events in the same order. Lists must be complete. A part that fails its verification reports no figures.
 
 mod connection;
 mod load;
@@ -77,7 +76,7 @@ pub struct ApiPerfOptions {
     pub data: Option<PathBuf>,
 }
 
-/// The reason why there are no figures.
+/// The reason for missing figures.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiPerfError {
     /// The server could not be started.
@@ -96,7 +95,7 @@ pub enum ApiPerfError {
         /// The answer.
         text: String,
     },
-    /// The server has not what it must have.
+    /// The state of the server is wrong.
     #[error("verification failed: {0}")]
     Wrong(String),
 }

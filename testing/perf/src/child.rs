@@ -109,10 +109,10 @@ impl ChildProcess {
         Ok(running)
     }
 
-    /// The word of the greeting that follows `label` at the beginning of a line.
+    /// The word that follows `label` at the beginning of a line of the greeting.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no line begins with `label`.
     pub(crate) fn greeted(&self, label: &str) -> Result<String, RunError> {
         let line = self.greeting.lines().find_map(|l| l.strip_prefix(label));
         let word = line.and_then(|rest| rest.split_whitespace().next());

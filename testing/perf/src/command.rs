@@ -1,4 +1,4 @@
-//! `berth perf`: measures, and prints what was measured.
+//! `berth perf`: measures, and prints the results.
 
 mod args;
 mod embedded;
@@ -28,8 +28,8 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The controllers that run beside workloads: those that upstream's harness runs, except its fake volume controller,
-/// whose volumes are bound when they are created.
+/// The controllers that run during workloads: the controllers of upstream's harness except its fake volume controller,
+/// because volumes are bound when they are created.
 const CONTROLLERS: &str =
     "garbage-collector-controller,namespace-controller,resourceclaim-controller";
 /// The admission plugins that upstream's harness disables.
@@ -38,15 +38,15 @@ const DISABLED_ADMISSION: &str = "Priority,ServiceAccount,TaintNodesByCondition"
 const ACCEPTED: &str = "application/vnd.kubernetes.protobuf, application/json";
 /// The time that a scheduler may take to list an empty cluster.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// The pause between two looks whether it has.
+/// The pause between two checks for a completed list.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The interval at which the spinner turns.
 const SPINNER_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Measures.
+/// Runs the requested measurements.
 ///
 /// # Errors
-/// When the core does not do its work, or a workload gives no result.
+/// When the core does not schedule the pods, or a workload has no result.
 pub fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFailure> {
     let Some(command) = &args.what else {
         return workloads::workloads(&args.workloads, registry);

@@ -1,7 +1,7 @@
-//! The core alone: no socket, no API server, every call answered at once and shown by a watch at once.
+//! The core alone: no socket and no API server; every call is answered immediately and shown by a watch immediately.
 //!
-//! Each row is run with each evaluator that is asked for, in one run: machines are noisy, ratios are less so. The
-//! plain evaluator goes node by node and gets only a sample of the pods; those decisions must be the same.
+//! Each row is run with each requested evaluator in one run: machines are noisy, ratios are less so. The plain
+//! evaluator examines each node and gets only a sample of the pods; its decisions must be the same.
 
 mod changes;
 mod crowd;
@@ -24,7 +24,7 @@ use berth_scheduler::evaluator::EvaluatorKind;
 use clap::{Args, ValueEnum};
 use world::{CoreRun, CoreWorld};
 
-/// The approximate number of nodes that the plain evaluator examines, pod by pod, when no sample is asked for.
+/// The approximate number of nodes that the plain evaluator examines over all pods, if no sample is requested.
 const PLAIN_NODES_SEEN: usize = 5_000_000;
 /// The cluster and the pods of the calibration: long enough to be precise, short enough to be repeated for each row.
 const CALIBRATION_NODES: usize = 1_000;
@@ -98,7 +98,7 @@ impl Sides {
 }
 
 impl CorePerfOptions {
-    /// The clusters to measure, in order. A row whose size is fixed comes once.
+    /// The clusters to measure, in order. A row with a fixed size is listed once.
     fn clusters(&self) -> Vec<(Row, usize)> {
         let rows = match self.rows.as_slice() {
             [] => Row::value_variants(),

@@ -1,8 +1,8 @@
-//! What a slow API server costs the scheduling loop, in virtual time.
+//! The cost of a slow API server for the scheduling loop, in virtual time.
 //!
-//! - **Loops** (KEP-5229): pods that fit and pods that do not, with a scheduling loop that waits for each write of a
-//!   status, with the gate off, and with the gate on.
-//! - **Reports** (KEP-5501): many pods that a PreEnqueue plugin rejects, and ordinary pods beside them.
+//! - **Loops** (KEP-5229): pods that fit and pods that do not, with a scheduling loop that waits for each status write,
+//!   with the gate off, and with the gate on.
+//! - **Reports** (KEP-5501): many pods that a PreEnqueue plugin rejects, together with ordinary pods.
 
 mod report;
 mod slow;

@@ -1,8 +1,9 @@
-//! What explanations cost, and what they cost the pods that are scheduled meanwhile.
+//! The cost of explanations, and their effect on scheduling.
 //!
-//! The cluster is half full. The waiting pods are of ten kinds, each of which lacks something else, and half of each
-//! kind may preempt. First answers are timed while nothing is scheduled. Then one thread schedules pods without a pause
-//! while another one asks. Turns with and without questions alternate, so that both meet the same load of the machine.
+//! The cluster is half full. The waiting pods are of ten kinds, each rejected for a different reason, and half of the
+//! pods of each kind may preempt. The first answers are timed without scheduling. Then one thread schedules pods
+//! without a pause while another thread asks questions. Turns with and without questions alternate, so that both have
+//! the same load of the machine.
 
 use crate::error::PerfError;
 use crate::generate;
@@ -67,7 +68,7 @@ pub struct AnswerTimes {
     max_ms: f64,
 }
 
-/// The cost of questions for the pods that are scheduled meanwhile.
+/// The effect of questions on scheduling.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meanwhile {
@@ -342,7 +343,7 @@ impl Scheduling {
                 Copied::new(snapshot, NOW + self.began.elapsed(), began.elapsed())
             }
         };
-        // The thread that asked may have ended.
+        // The asking thread may have ended.
         let _ = question.reply.send((facts, copy));
     }
 
@@ -369,7 +370,7 @@ impl Scheduling {
     }
 }
 
-/// The thread that asks: how long the answers took, and the last copy of the cluster.
+/// The asking thread: the durations of the answers, and the last copy of the cluster.
 #[derive(Default)]
 struct Asker {
     took: Vec<Duration>,
@@ -377,7 +378,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Asks until it is over.
+    /// Asks questions until the measurement is over.
     fn ask(
         &mut self,
         is_over: &AtomicBool,
@@ -439,7 +440,7 @@ fn meanwhile(
         let (_, none) = mpsc::channel();
         without.push(scheduling.turn(turn, &none, |is_timed| is_timed)?);
     }
-    // A turn is compared with the one after it, which met about the same load of the machine.
+    // Compare each turn with the next one, which has about the same load of the machine.
     let shares: Vec<f64> = with.iter().zip(&without).map(|(a, b)| a / b).collect();
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
     Ok(Meanwhile {
@@ -451,10 +452,10 @@ fn meanwhile(
     })
 }
 
-/// Measures explanations in a cluster without anti-affinity, and in one with.
+/// Measures explanations in a cluster without anti-affinity, and in a cluster with anti-affinity.
 ///
 /// # Errors
-/// When the core cannot be filled, or there is nothing to ask about.
+/// When the core cannot be filled, or no pod waits.
 pub fn run(options: &ExplainPerfOptions, registry: &Registry) -> Result<ExplainReport, PerfError> {
     let mut clusters = Vec::new();
     for has_apart in [false, true] {

@@ -1,5 +1,5 @@
-//! Generated objects, as the API server would show them: written as JSON and decoded as in production, so that what is
-//! measured is what a cluster would bring.
+//! Generated objects as the API server would show them: written as JSON and decoded as in production, so that the
+//! measured objects are like the objects of a real cluster.
 
 use berth_api::{Kind, Node, Object, Pod};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The zones that nodes are spread over.
 pub(crate) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
-/// Decodes what this crate has written itself; an error in it is a defect of this crate.
+/// Decodes JSON written by this crate; an error is a defect of this crate.
 pub(crate) fn decoded(kind: Kind, value: &Value) -> Object {
     let decoded = serde_json::to_vec(value).map(|json| kind.decode(&json));
     match decoded {
@@ -61,8 +61,7 @@ pub(crate) fn node(index: usize, more: impl FnOnce(&mut Value)) -> Arc<Node> {
     }
 }
 
-/// Something that looks like the UID that the API server makes up: 1 is the kind of nodes, 2 that of pods to schedule, 3 that of
-/// running pods.
+/// A text like a UID of the API server. Kind 1 is for nodes, 2 for pods to schedule, 3 for running pods.
 pub(crate) fn uid(kind: usize, index: usize) -> String {
     format!("{index:08x}-4b1d-4c5e-9f00-{kind:04x}{index:08x}")
 }

@@ -1,11 +1,11 @@
 //! Measures the scheduling core at scale, in generated clusters, and whole schedulers with the workload files of
 //! Kubernetes' scheduler_perf ([`workload`]).
 //!
-//! Everything that is generated follows from a seed, so that two runs decide the same; only the times differ. What is
-//! compared is measured in one run: machines are noisy.
+//! All generated objects follow from a seed, so that two runs make the same decisions; only the times differ. Compare
+//! only figures of one run, because machines are noisy.
 
-// Measuring is what this crate is for: it may ask the clock. Workloads are at the edge: they read files, and their
-// tasks share state.
+// This crate measures, so it may read the clock. Workloads are at the edge: they read files, and their tasks share
+// state.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod api;

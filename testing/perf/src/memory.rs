@@ -1,8 +1,8 @@
 //! The memory of the core, per node and per bound pod.
 //!
-//! Objects are decoded from JSON with everything that a kubelet and the controllers of a real cluster write into them,
-//! and are handed to the core as the first list of a watch would. What counts is what the process has resident, as the
-//! operating system sees it: unused room in tables and what the allocator adds are in it.
+//! Objects are decoded from JSON with all fields that a kubelet and the controllers of a real cluster write, and are
+//! passed to the core like the first list of a watch. The figure is the resident memory of the process as reported by
+//! the operating system, including unused capacity of tables and the overhead of the allocator.
 
 use crate::error::PerfError;
 use crate::generate;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Deployments that the pods come from; each is a template of its own.
+/// The number of Deployments of the pods; each is a template of its own.
 const DEPLOYMENTS: usize = 2_000;
 /// Pods that are scheduled onto the full cluster, each of another Deployment.
 const SCHEDULED: usize = 200;
@@ -44,7 +44,7 @@ pub struct MemoryReport {
     pub nodes: usize,
     /// Pods that are bound to them.
     pub pods: usize,
-    /// Before there is a cluster.
+    /// Before the cluster is created.
     pub base: u64,
     /// With all nodes.
     pub with_nodes: u64,
@@ -54,11 +54,11 @@ pub struct MemoryReport {
     pub scheduled: usize,
     /// With everything that the evaluator keeps after that.
     pub with_answers: u64,
-    /// Per node, over the base.
+    /// With all answers that the evaluator keeps after that.
     pub per_node: f64,
     /// Per bound pod, over the base and the nodes.
     pub per_pod: f64,
-    /// Per bound pod, with what the evaluator keeps.
+    /// Per bound pod, with the answers that the evaluator keeps.
     pub per_pod_with_answers: f64,
 }
 
@@ -106,7 +106,7 @@ pub fn run(options: &MemoryPerfOptions) -> Result<MemoryReport, PerfError> {
     let templates = templates(options.pods);
     let mut apply = |object: Object| {
         scheduler.apply(ClusterChange::Applied(object), now);
-        // There is no runner here that would take them.
+        // No runner takes the outputs, so drop them.
         drop(scheduler.take_outputs(now));
     };
     namespaces().for_each(&mut apply);
@@ -211,7 +211,7 @@ fn node(index: usize) -> Object {
     }))
 }
 
-/// The JSON of a running pod of a deployment; what differs from pod to pod is marked with `@`.
+/// The JSON of a running pod of a deployment; `@` marks the parts that differ between pods.
 fn template(deployment: usize) -> String {
     let mut pod = generate::pod_json(0);
     let name = format!("service-{deployment}");
@@ -315,7 +315,7 @@ pub(crate) fn pod(template: &str, index: usize, nodes: usize) -> Object {
     decoded(&filled(template, index, &format!("node-{node}")))
 }
 
-/// A template with what differs from pod to pod.
+/// A template, filled with the values of one pod.
 fn filled(template: &str, index: usize, node: &str) -> String {
     template
         .replace("@name", &format!("{:05x}", index % 0x10_0000))

@@ -1,9 +1,9 @@
-//! The scheduling queue alone: what an event costs when many pods wait for other things.
+//! The scheduling queue alone: the cost of an event while many unrelated pods wait.
 //!
-//! The queue has the in-tree plugins of the default profile. An event is raised again and again; each time it helps a
-//! few pods, which are then tried and rejected once more. Beside them wait as many pods as requested, rejected for
-//! reasons that the event does not touch, or blocked by scheduling gates. The benchmark counts the pods that the queue
-//! examines and the hints that it calls: the counts must not depend on the number of waiting pods. Up to
+//! The queue has the in-tree plugins of the default profile. An event is raised repeatedly; each time it helps a few
+//! pods, which are then attempted and rejected again. The requested number of other pods waits at the same time,
+//! rejected for reasons unrelated to the event, or blocked by scheduling gates. The benchmark counts the pods that the
+//! queue examines and the hints that it calls: the counts must not depend on the number of waiting pods. Up to
 //! [`GATE_OFF_MAX`] waiting pods, each event is also raised with SchedulerPreQueueingHints off, as before KEP-6132.
 
 mod bench;

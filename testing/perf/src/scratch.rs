@@ -61,7 +61,7 @@ impl Scratch {
                 "the scheduler configuration is no mapping".to_owned(),
             ));
         }
-        // The limit on requests would be what is measured.
+        // With the default limit on requests, the workload would measure the limit.
         config["clientConnection"] = json!({
             "kubeconfig": kubeconfig.display().to_string(),
             "qps": NO_LIMIT,

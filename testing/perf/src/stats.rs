@@ -34,7 +34,8 @@ impl Buckets {
     }
 }
 
-/// The buckets of some values: percentile `p` of `n` sorted values is the one at `ceil(n·p/100)`. None without values.
+/// The buckets of some values: percentile `p` of `n` sorted values is the value at `ceil(n·p/100)`. None without
+/// values.
 pub fn buckets(values: &[f64]) -> Option<Buckets> {
     if values.is_empty() {
         return None;

@@ -1,13 +1,12 @@
 //! Runs the workload files of Kubernetes' scheduler_perf, unchanged, against any scheduler and any API server.
 //!
-//! [`read_file`] reads a file with its templates and finds everything that is wrong with it. [`run()`] carries out the
-//! operations of one workload on a cluster that a [`WorkloadTarget`] starts, and measures: throughput by upstream's
-//! rule ([`throughput`]), the time from creation to binding, CPU, memory, API calls and attempts. Pods and nodes are
-//! watched from the beginning; when the workload is over, [`verify`] checks each binding, and a result with a violation
-//! is void. [`report`] prints results and writes them as upstream's data items.
+//! [`read_file`] reads a file with its templates and reports all its errors. [`run()`] executes the operations of one
+//! workload on a cluster that a [`WorkloadTarget`] starts, and measures: throughput by upstream's rule
+//! ([`throughput`]), the time from creation to binding, CPU, memory, API calls and attempts. Pods and nodes are watched
+//! from the beginning. At the end, [`verify`] checks each binding, and a result with a violation is void. [`report`]
+//! prints results and writes them as upstream's data items.
 //!
-//! This module talks to the cluster only through the Kubernetes API. What is measured differs in nothing but the
-//! target.
+//! This module talks to the cluster only through the Kubernetes API, so results differ only by the target.
 
 mod api;
 pub mod cluster;

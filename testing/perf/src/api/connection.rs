@@ -99,10 +99,10 @@ impl Connection {
         })
     }
 
-    /// Sends a request and leaves the body of the answer to be read as it arrives.
+    /// Sends a request; the caller reads the body of the answer as it arrives.
     ///
     /// # Errors
-    /// When there is no answer, or one that reports a failure.
+    /// When there is no answer, or the answer reports a failure.
     pub(super) async fn stream(
         &mut self,
         method: Method,

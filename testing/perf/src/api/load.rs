@@ -1,4 +1,4 @@
-//! Many connections that write at the same time, each as fast as it is answered.
+//! Many connections that write concurrently; each sends its next request as soon as the previous one is answered.
 
 use super::ApiPerfError;
 use super::connection::{ApiEndpoint, Connection};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The action of each connection for the pods that it takes.
+/// The action of each connection for its pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadJob {
     Create,

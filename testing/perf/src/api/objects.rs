@@ -1,4 +1,4 @@
-//! The objects that are written, and what is read of answers.
+//! The written objects, and the fields that are read from answers.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -42,7 +42,7 @@ pub struct Rate {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryAmount {
-    /// Of what.
+    /// The description of the measured memory.
     pub what: String,
     /// In bytes.
     pub bytes: u64,

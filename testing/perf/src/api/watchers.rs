@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// A watcher that gets nothing for so long has lost an event.
+/// A watcher without an event for this time has lost an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The events that a watcher has received.

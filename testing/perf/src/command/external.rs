@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 /// The time that the scheduler may take until it attempts its first pod.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// The pause between two looks at that pod.
+/// The pause between two checks of that pod.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The namespace of that pod.
 const PROBE_NAMESPACE: &str = "default";
@@ -147,7 +147,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Waits until the scheduler attempts pods: a pod that fits nowhere gets its condition.
+/// Waits until the scheduler attempts pods: until a pod that fits on no node has a PodScheduled condition.
 async fn until_attempting(transport: &Transport) -> Result<(), RunError> {
     let fail = |e: berth_client::ApiError| RunError::Start(e.to_string());
     let pod = json!({

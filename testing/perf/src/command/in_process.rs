@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 /// The time that the scheduler may take to list an empty cluster.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// The pause between two looks whether it has.
+/// The pause between two checks for a completed list.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The time that stopping may take.
 const STOP_LIMIT: Duration = Duration::from_secs(10);

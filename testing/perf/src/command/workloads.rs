@@ -1,4 +1,4 @@
-//! `berth perf FILE…`: runs workload files of scheduler_perf and prints what was measured.
+//! `berth perf FILE…`: runs workload files of scheduler_perf and prints the results.
 
 use super::args::PerfWorkloadArgs;
 use super::embedded::Embedded;
@@ -112,9 +112,9 @@ fn list(workloads: &[Workload]) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Runs the workloads on each target. Targets and repetitions take turns, so that what else the machine does affects
-/// all workloads alike. When the process is asked to stop, the run at hand is dropped with its processes; returns the
-/// runs that have ended, and why the others are missing.
+/// Runs the workloads on each target. Targets and repetitions alternate, so that other load of the machine affects all
+/// workloads alike. If the process receives a signal to stop, the current run is dropped with its processes. Returns
+/// the completed runs, and the reason for the missing ones.
 async fn run_all(
     targets: &[&dyn Named],
     args: &PerfWorkloadArgs,
@@ -195,7 +195,7 @@ pub(super) trait Named: WorkloadTarget {
     /// The name.
     fn name(&self) -> String;
 
-    /// The build of berth that runs; empty where there is only one.
+    /// The build of berth; empty if there is only one.
     fn build(&self) -> String {
         String::new()
     }

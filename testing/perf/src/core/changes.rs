@@ -47,7 +47,7 @@ impl Changes {
         self.row == Row::NodePool
     }
 
-    /// A pod exists, or got its node.
+    /// Records a pod that exists or was assigned to a node.
     pub(super) fn note(&mut self, pod: &Arc<Pod>) {
         match self.row {
             Row::RollingUpdate => self.old.push(pod.clone()),
@@ -58,7 +58,7 @@ impl Changes {
         }
     }
 
-    /// The changes before this decision; the last change is the pod that it is about.
+    /// The changes before this decision; the last change is the pod to be scheduled.
     pub(super) fn before(&mut self, decision: usize, world: &mut CoreWorld) -> Vec<ClusterChange> {
         let mut changes = Vec::new();
         match self.row {
@@ -83,7 +83,7 @@ impl Changes {
         changes
     }
 
-    /// A new node comes; an old one is cordoned, drained and deleted.
+    /// Adds a new node, and cordons, drains and deletes an old one.
     fn replace_node(&mut self, at: usize, world: &mut CoreWorld, changes: &mut Vec<ClusterChange>) {
         let old = self.row.node(at);
         let cordoned: Arc<Node> = generate::node(at, |node| {

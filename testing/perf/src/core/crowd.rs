@@ -1,4 +1,4 @@
-//! The pods of a cluster beside those that are measured: bound pods, and pods that wait.
+//! The pods of a cluster in addition to the measured pods: bound pods and waiting pods.
 
 use super::Row;
 use super::world::CoreWorld;
@@ -14,7 +14,7 @@ pub struct ClusterScale {
     pub nodes: usize,
     /// Pods to schedule.
     pub pods: usize,
-    /// Running pods on the nodes, of two thousand Deployments, beside those of the row.
+    /// Running pods on the nodes, of two thousand Deployments, in addition to the pods of the row.
     pub bound: usize,
     /// Pods with scheduling gates.
     pub gated: usize,
@@ -22,11 +22,11 @@ pub struct ClusterScale {
     pub unschedulable: usize,
 }
 
-/// Numbers of pods of the crowd start here, so that no name is given twice.
+/// The first number of the pods of the crowd, so that names are unique.
 const CROWD_FROM: usize = 20_000_000;
 
 impl CoreWorld {
-    /// Adds what the scale asks for beside nodes and the pods of the row.
+    /// Adds the bound and waiting pods of the scale, without the nodes and the pods of the row.
     pub(super) fn crowd(&mut self, scale: &ClusterScale) {
         let templates = memory::templates(scale.bound);
         for namespace in memory::namespaces().take(scale.bound) {

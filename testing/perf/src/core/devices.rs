@@ -148,7 +148,7 @@ fn spec(row: Row) -> Value {
     }
 }
 
-/// Gives a pod a claim that was generated from a template. Returns the claim.
+/// Adds a claim generated from a template to a pod. Returns the claim.
 pub(super) fn claim(row: Row, pod: &mut Value) -> Value {
     let name = format!("{}-gpus", pod["metadata"]["name"].as_str().unwrap_or("pod"));
     pod["spec"]["resourceClaims"] = json!([{"name": ENTRY, "resourceClaimTemplateName": TEMPLATE}]);

@@ -37,7 +37,7 @@ pub struct MeasuredRow {
     pub ratio: Option<f64>,
     /// Decisions per second of the plain evaluator in a small cluster, just before and after: how fast the machine was.
     pub calibration: f64,
-    /// Decisions of the sample that came out differently: none, unless there is a bug.
+    /// Decisions of the sample that differ; none, unless there is a bug.
     pub differing: Option<usize>,
 }
 
@@ -87,13 +87,13 @@ pub struct Figures {
     pub seconds: f64,
     /// Decisions per second over that time.
     pub decisions_per_second: f64,
-    /// Decisions per second of processor time: what it would be if nothing else ran on the machine. Absent where the
-    /// operating system does not report it, and for runs of a few milliseconds.
+    /// Decisions per second of processor time: the rate on a machine without other load. Absent if the operating system
+    /// does not report it, and for runs of a few milliseconds.
     pub decisions_per_cpu_second: Option<f64>,
     /// The time of the first decision, for which all answers are computed, in milliseconds.
     pub first_decision_millis: f64,
-    /// The resident memory of the process at the end, all kept answers included, in MiB. Rows of one run share a
-    /// process: ask for one row to know its memory.
+    /// The resident memory of the process at the end, including all kept answers, in MiB. The rows of one run share a
+    /// process: for the memory of one row, run it alone.
     pub resident_mebibytes: Option<f64>,
     /// The median time of a decision with all that follows from it, in microseconds.
     pub decision_micros_median: f64,

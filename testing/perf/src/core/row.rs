@@ -1,5 +1,5 @@
-//! The rows: what each cluster and its pods look like. They follow the templates of kube-scheduler's own benchmarks
-//! (`test/integration/scheduler_perf`), in a cluster of three zones.
+//! The rows: the nodes, pods and other objects of each cluster. They follow the templates of kube-scheduler's own
+//! benchmarks (`test/integration/scheduler_perf`), in a cluster of three zones.
 
 use super::{devices, volumes};
 use crate::generate::{self, ZONES};
@@ -19,7 +19,7 @@ const NAMESPACES: usize = 100;
 const IN_NAMESPACES_MAX: usize = 2_000;
 /// The number of pods of low priority that fill a node of [`Row::Preemption`].
 const VICTIMS_PER_NODE: usize = 4;
-/// The nodes of [`Row::Overhead`], whatever was asked for.
+/// The nodes of [`Row::Overhead`], regardless of the options.
 const FEW_NODES: usize = 10;
 
 /// The measured row.
@@ -46,7 +46,7 @@ pub enum Row {
     ManyShapes,
     /// Pods of all these kinds in turn, in a cluster that has some of each.
     Mixed,
-    /// Pods of which no two are alike: each has requests and labels of its own.
+    /// Pods that are all different: each has requests and labels of its own.
     Different,
     /// The same, and half of them are spread, or near and far from others, by selectors of their own.
     DifferentConstraints,
@@ -76,7 +76,7 @@ pub enum Row {
     BoundClaims,
     /// Pods with a claim of their own whose volume is provisioned for the node of the pod.
     LateClaims,
-    /// Pods that fit anywhere on ten large nodes: what a decision costs beside the evaluator.
+    /// Pods that fit on each of ten large nodes: the cost of a decision outside of the evaluator.
     Overhead,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Row {
 }
 
 impl Row {
-    /// The number of nodes when `asked` were requested.
+    /// The number of nodes if `asked` were requested.
     pub(super) fn nodes(self, asked: usize) -> usize {
         match self {
             Self::Overhead => FEW_NODES,
@@ -98,13 +98,13 @@ impl Row {
         }
     }
 
-    /// Returns whether a pod is done with when it was decided on once; otherwise when it is bound.
+    /// Returns whether a pod is complete after its first decision; otherwise it is complete when it is bound.
     pub(super) fn ends_with_decision(self) -> bool {
         self != Self::Preemption
     }
 
-    /// Returns whether a decision depends on how many pods are scheduled in all: what exists before, what happens
-    /// meanwhile, or when the row ends.
+    /// Returns whether decisions depend on the total number of scheduled pods, through the existing objects, the
+    /// changes during the run, or the end of the row.
     pub(super) fn depends_on_pods(self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ impl Row {
         )
     }
 
-    /// Returns whether the claims come when all pods exist.
+    /// Returns whether the claims are created after all pods.
     pub(super) fn claims_come_later(self) -> bool {
         self == Self::ClaimTemplates
     }
@@ -135,7 +135,7 @@ impl Row {
         matches!(self, Self::BoundClaims | Self::LateClaims)
     }
 
-    /// The objects besides nodes and pods, in a cluster of `nodes` nodes.
+    /// The objects other than nodes and pods, in a cluster of `nodes` nodes.
     pub(super) fn objects(self, nodes: usize) -> Vec<Object> {
         let mut all = vec![generate::namespace("default", json!({}))];
         if matches!(self, Self::NamespaceSelectors | Self::ManyShapes) {
@@ -179,7 +179,7 @@ impl Row {
         }
     }
 
-    /// One of those pods, on its node.
+    /// An existing pod, on its node.
     pub(super) fn existing_pod(self, index: usize, nodes: usize) -> Arc<Pod> {
         let mut pod = generate::pod_json(EXISTING_FROM + index);
         match self {
@@ -257,7 +257,7 @@ impl Row {
     }
 }
 
-/// Numbers of pods that exist before start here, so that no name is given twice.
+/// The first number of existing pods, so that names are unique.
 const EXISTING_FROM: usize = 10_000_000;
 
 fn namespace_name(at: usize) -> String {
@@ -314,7 +314,7 @@ fn spread(pod: &mut Value, of: &str, when_unsatisfiable: &str) {
     ]);
 }
 
-/// A term with what `more` adds to it.
+/// A term with the fields of `more`.
 fn term(selector: Value, topology_key: &str, more: &Value) -> Value {
     let mut term = json!({"labelSelector": selector, "topologyKey": topology_key});
     if let (Some(term), Some(more)) = (term.as_object_mut(), more.as_object()) {
@@ -387,7 +387,8 @@ fn own_application(pod: &mut Value, index: usize) -> String {
     name
 }
 
-/// The same with constraints; every kind comes up in an eighth of the pods.
+/// Gives a pod an application of its own, and constraints of a kind chosen by its index; each kind is used by at least
+/// an eighth of the pods.
 fn own_constraints(pod: &mut Value, index: usize) {
     let name = own_application(pod, index);
     let own = format!("{name}-{}", index % 7);

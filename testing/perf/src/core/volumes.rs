@@ -56,7 +56,7 @@ fn bind(claim: &mut Value, zone: &str) -> Value {
     volume
 }
 
-/// Gives a pod a claim of its own. Returns the claim, and its volume if it has one.
+/// Adds a claim to a pod. Returns the claim, and its volume if it has one.
 pub(super) fn claim(row: Row, index: usize, pod: &mut Value) -> Vec<(Kind, Value)> {
     let name = format!("data-{}", pod["metadata"]["name"].as_str().unwrap_or("pod"));
     let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": name}}]);
@@ -79,8 +79,8 @@ pub(super) fn claim(row: Row, index: usize, pod: &mut Value) -> Vec<(Kind, Value
     ]
 }
 
-/// Does what the controllers do when a node was selected for a claim: the claim is bound to a new volume in the zone of
-/// the node. Returns the volume; `None` for other objects.
+/// Acts as the controllers do after a node was selected for a claim: binds the claim to a new volume in the zone of the
+/// node. Returns the volume; `None` for other objects.
 pub(super) fn provision(claim: &mut Value) -> Option<Value> {
     let annotations = &claim["metadata"]["annotations"];
     let node = annotations["volume.kubernetes.io/selected-node"].as_str()?;

@@ -1,4 +1,4 @@
-//! The cluster around the core: it answers every call at once, and shows what came of it as a watch would.
+//! The cluster around the core: answers every call immediately, and shows its effect as a watch would.
 
 use super::changes::Changes;
 use super::crowd::ClusterScale;
@@ -56,9 +56,9 @@ pub(super) struct CoreRun {
     /// The share of the time in which this thread had a processor; absent where the operating system does not report
     /// it.
     pub(super) cpu_share: Option<f64>,
-    /// Pods that got a node.
+    /// Pods with a node.
     pub(super) scheduled: usize,
-    /// The node of each pod that was placed, in the order of the decisions; empty for those that were rejected.
+    /// The node of each placed pod, in the order of the decisions; empty for rejected pods.
     pub(super) nodes: Vec<Str>,
     /// Pods without a decision.
     pub(super) left: usize,
@@ -177,7 +177,7 @@ impl CoreWorld {
         self.scheduler.apply(change, self.now);
     }
 
-    /// Lets the core take its next step, and answers its calls.
+    /// Runs the next step of the core, and answers its calls.
     pub(super) fn step(&mut self) -> ScheduleOutcome {
         self.now = self.now + TICK;
         let outcome = self.scheduler.schedule_one(self.now);
@@ -192,7 +192,7 @@ impl CoreWorld {
         outcome
     }
 
-    /// Lets the core work until only time far ahead brings something.
+    /// Runs the core until the next timer is at least [`QUIET_MAX`] ahead.
     pub(super) fn settle(&mut self) {
         loop {
             if let ScheduleOutcome::Idle { next_wake } = self.step()
@@ -204,7 +204,7 @@ impl CoreWorld {
         }
     }
 
-    /// Shows what happens before a decision.
+    /// Shows the changes before a decision.
     fn change(&mut self, decision: usize) {
         let Some(mut changes) = self.changes.take() else {
             return;
@@ -218,7 +218,7 @@ impl CoreWorld {
         self.seconds += begun.elapsed().as_secs_f64();
     }
 
-    /// Lets the core schedule until it is done with `pods` pods.
+    /// Schedules until the core has completed `pods` pods.
     pub(super) fn run(mut self, row: Row, scale: &ClusterScale) -> CoreRun {
         let pods = scale.pods;
         let mut run = CoreRun {
@@ -286,7 +286,7 @@ impl CoreWorld {
         run
     }
 
-    /// Answers every call. What the watch shows is made while no time is taken.
+    /// Answers every call. The time in which the changes for the watch are created is not measured.
     pub(super) fn settle_calls(&mut self) {
         loop {
             let begun = Instant::now();

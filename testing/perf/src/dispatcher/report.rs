@@ -7,9 +7,9 @@ use std::fmt;
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DispatcherReport {
-    /// Pods that fit among pods that do not, beside a slow API server (KEP-5229).
+    /// Pods that fit among pods that do not, with a slow API server (KEP-5229).
     pub loops: Vec<LoopFigures>,
-    /// Pods that fit beside pods that a PreEnqueue plugin rejects (KEP-5501).
+    /// Pods that fit, together with pods that a PreEnqueue plugin rejects (KEP-5501).
     pub reports: Vec<ReportFigures>,
 }
 

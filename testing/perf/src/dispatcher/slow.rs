@@ -1,5 +1,5 @@
-//! The whole core beside a slow API server, in virtual time: what writes of pod status cost the pods that are bound
-//! meanwhile (KEP-5229, KEP-5501).
+//! The whole core with a slow API server, in virtual time: the cost of status writes for the pods that are bound at the
+//! same time (KEP-5229, KEP-5501).
 //!
 //! The server answers each call after a fixed time and shows the result as a watch does. A decision takes a fixed time,
 //! too, so that the figures do not depend on the machine.
@@ -35,9 +35,9 @@ pub(super) const PODS_MAX: usize = NODES * 40;
 pub(super) enum Loop {
     /// It waits for the answer, as kube-scheduler does without SchedulerAsyncAPICalls.
     Waits,
-    /// It goes on, and each call is sent: Berth with the gate off.
+    /// It continues, and each call is sent: Berth with the gate off.
     GateOff,
-    /// It goes on, and calls are merged and skipped: Berth with the gate on.
+    /// It continues, and calls are merged and skipped: Berth with the gate on.
     GateOn,
 }
 
@@ -60,7 +60,7 @@ impl Loop {
     }
 }
 
-/// Rejects the pods that it has a label for.
+/// Rejects the pods with its label.
 struct Quota;
 
 const QUOTA: &str = "Quota";
@@ -102,11 +102,11 @@ struct MeasuredLoop {
     events: usize,
 }
 
-/// A scheduler beside a slow API server.
+/// A scheduler with a slow API server.
 struct SlowCluster {
     scheduler: Scheduler,
     now: Time,
-    /// Whether no pod is tried while a status is written.
+    /// Whether the scheduling loop waits while a status is written.
     is_waiting: bool,
     pods: HashMap<Str, Arc<Pod>>,
     version: u64,
@@ -170,7 +170,7 @@ impl SlowCluster {
         self.send();
     }
 
-    /// Sends what may be sent.
+    /// Sends the pending calls.
     fn send(&mut self) {
         let outputs = self.scheduler.take_outputs(self.now);
         self.measured.events += outputs.events.len();
@@ -186,7 +186,7 @@ impl SlowCluster {
         }
     }
 
-    /// Lets the server answer what is due by `until`, and time pass until then.
+    /// Answers the calls that are due by `until`, and advances the time to `until`.
     fn pass(&mut self, until: Time) {
         while let Some(Reverse((at, id))) = self.server.on_their_way.peek().copied()
             && at <= until
@@ -274,7 +274,7 @@ fn is_status(call: &ApiCall) -> bool {
     matches!(call, ApiCall::PatchPodStatus { .. })
 }
 
-/// As many pods that fit as pods that do not, in turn: how long until all that fit are bound.
+/// Schedules equal numbers of pods that fit and pods that do not, alternating, until all pods that fit are bound.
 pub(super) fn loops(kind: Loop, latency: Duration, pods: usize) -> Result<LoopFigures, PerfError> {
     let mut cluster = SlowCluster::new(latency, kind == Loop::Waits, kind.features())?;
     let began = cluster.now;
@@ -299,8 +299,8 @@ pub(super) fn loops(kind: Loop, latency: Duration, pods: usize) -> Result<LoopFi
     })
 }
 
-/// Many pods that a PreEnqueue plugin rejects, all at once, and then ordinary pods, 500 a second: what the reports cost
-/// those.
+/// Creates many pods at once that a PreEnqueue plugin rejects, and then 500 ordinary pods per second: the cost of the
+/// reports for the ordinary pods.
 pub(super) fn reports(
     rejected: usize,
     is_reported: bool,
@@ -315,7 +315,7 @@ pub(super) fn reports(
         });
         cluster.create(pod, false);
     }
-    // Reports wait for 5 s: the pods come before, while and after they are written.
+    // Reports are delayed by 5 s. The pods are created before, during and after their writes.
     let began = cluster.now;
     let interval = Duration::from_millis(2);
     for index in 0..pods {
@@ -369,7 +369,7 @@ mod tests {
         );
     }
 
-    /// KEP-5501: each rejected pod gets one patch and one event, and ordinary pods wait no longer beside them.
+    /// KEP-5501: each rejected pod gets one patch and one event, and does not delay ordinary pods.
     #[test]
     fn reports_do_not_delay_other_pods() {
         let of =

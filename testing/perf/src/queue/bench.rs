@@ -111,13 +111,13 @@ impl Bench {
         while let Some(mut info) = self.queue.pop(self.now) {
             info.clear_rejectors();
             info.unschedulable_plugins = [plugin].into_iter().collect();
-            // Nothing else adds the pod meanwhile.
+            // Nothing else adds the pod at the same time.
             let given_back = self.queue.add_unschedulable(&cx, info);
             debug_assert!(given_back.is_ok());
         }
     }
 
-    /// Lets a crowd gather and wait.
+    /// Adds a crowd of waiting pods.
     pub(super) fn gather(&mut self, crowd: Crowd, pods: usize) {
         for (at, like) in crowd.likes().iter().enumerate() {
             let mould = Mould::new(like.edit);

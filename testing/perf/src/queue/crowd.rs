@@ -1,4 +1,4 @@
-//! Those who wait for something else.
+//! The pods that wait for a change other than the event.
 
 use crate::generate;
 use berth_api::pod::Volume;
@@ -6,20 +6,20 @@ use berth_api::{Pod, Str};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The pods that wait beside those that events help.
+/// The kind of waiting pods that the event does not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Crowd {
     /// Pods behind scheduling gates.
     Gated,
-    /// Pods for which there is no node: too large, or it lacks a label, or has a taint.
+    /// Pods that fit on no node, because it is too small, lacks a label, or has a taint.
     ForNodes,
-    /// Pods that no node tolerates them to be on.
+    /// Pods that do not tolerate the taints of any node.
     ForTaints,
-    /// Pods that want other pods near, far, or gone.
+    /// Pods that require other pods to be near, to be elsewhere, or to be deleted.
     ForPods,
-    /// Pods whose claims are not there.
+    /// Pods whose claims do not exist.
     ForVolumes,
-    /// Pods for whose claims no node has devices.
+    /// Pods whose claims need devices that no node has.
     ForDevices,
 }
 
@@ -197,7 +197,7 @@ impl Mould {
             let claim = volume.persistent_volume_claim.as_ref();
             claim.is_some_and(|claim| claim.claim_name == "own")
         };
-        // Otherwise the spec stays shared, as it is among the pods of a template.
+        // Pods without claims of their own share the spec, like the pods of a template.
         if pod.spec.volumes.iter().any(own) {
             for volume in pod.spec.volumes.iter_mut() {
                 if let Some(claim) = &mut volume.persistent_volume_claim {

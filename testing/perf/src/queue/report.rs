@@ -23,15 +23,15 @@ pub struct EventFigures {
     pub waiting: usize,
     /// The number of times it happened.
     pub events: usize,
-    /// Pods looked at each time.
+    /// Pods examined per event.
     pub looked_at_per_event: f64,
-    /// Pods that it helped each time.
+    /// Pods moved per event.
     pub moved_per_event: f64,
-    /// Calls of hints each time.
+    /// Calls of hints per event.
     pub hints_per_event: f64,
     /// Whether SchedulerPreQueueingHints (KEP-6132) was on or off.
     pub gate: &'static str,
-    /// The median time that it took, in microseconds.
+    /// The median duration of an event, in microseconds.
     pub micros_median: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The event, and the pods that it helps.
+//! The event, and the pods that it moves.
 
 use super::crowd::{Crowd, affinity, claim, device_claim, request, tolerate};
 use crate::generate;
@@ -8,17 +8,17 @@ use berth_framework::{ActionType, ClusterEvent, EventResource};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// An event with the pods that it helps.
+/// An event, and the pods that it helps.
 pub(super) struct Scene {
     pub(super) name: &'static str,
     pub(super) event: ClusterEvent,
     old: Option<Object>,
     new: Option<Object>,
-    /// The plugin that rejected the pods that it helps.
+    /// The plugin that rejected the helped pods.
     pub(super) plugin: &'static str,
     /// The edit of the helped pods.
     pub(super) helped: fn(&mut Value),
-    /// The other pods that may wait, besides gated pods, without being helped as well.
+    /// The other waiting pods besides gated pods, which the event does not help.
     crowd: Crowd,
 }
 

@@ -155,7 +155,7 @@ impl WorkloadApi {
                     sleep(pause).await;
                     pause *= 2;
                 }
-                // The first try of these got through although its answer did not.
+                // An earlier attempt of this request succeeded although its answer was lost.
                 Err(error) if attempt > 1 && was_done(&request.method, &error) => {
                     return Ok(Created::default());
                 }

@@ -30,10 +30,12 @@ pub type ClusterFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A way to run workloads.
 pub trait WorkloadTarget {
-    /// Starts an API server, where it is not there already, and a scheduler that has listed it.
+    /// Starts an API server, unless it is running already, and a scheduler, and waits until the scheduler has listed
+    /// the cluster.
     ///
     /// # Errors
-    /// [`RunError::Unsupported`] when the cluster does not have what the workload needs, [`RunError::Start`] otherwise.
+    /// [`RunError::Unsupported`] when the cluster lacks a feature that the workload needs, [`RunError::Start`]
+    /// otherwise.
     fn start<'a>(
         &'a self,
         setup: &'a WorkloadSetup,
@@ -48,7 +50,7 @@ pub trait RunningCluster {
     /// The processes whose CPU time and memory are reported.
     fn processes(&self) -> Vec<Process>;
 
-    /// Returns whether the cluster outlives the run, so that what the run created must be deleted.
+    /// Returns whether the cluster continues after the run, so that the created objects must be deleted.
     fn is_shared(&self) -> bool;
 
     /// The metrics of the scheduler in the text format of Prometheus, where they can be read.
@@ -57,6 +59,6 @@ pub trait RunningCluster {
     /// Resolves when a part of the cluster has ended by itself.
     fn ended(&mut self) -> ClusterFuture<'_, String>;
 
-    /// Stops what was started.
+    /// Stops the started servers.
     fn stop(self: Box<Self>) -> ClusterFuture<'static, ()>;
 }

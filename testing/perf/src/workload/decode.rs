@@ -112,7 +112,7 @@ impl Params<'_> {
 /// Reads a workload file with its templates.
 ///
 /// # Errors
-/// Names the place, what is wrong there, and the way out.
+/// Each error names the place, the problem and the remedy.
 pub fn read_file(path: &Path) -> Result<Vec<Workload>, FileError> {
     let shown = path.display().to_string();
     let text = read_text(path)

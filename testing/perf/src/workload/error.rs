@@ -1,4 +1,4 @@
-//! The errors of a run: a file that cannot be used, and a workload that gives no result.
+//! The errors of a run: an unusable file, and a workload without a result.
 
 /// A workload file that cannot be used. Found before anything is started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ impl FileError {
 /// The reason why a workload gave no result.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RunError {
-    /// The scheduler or the API server of this run does not have what the workload needs.
+    /// The scheduler or the API server of this run lacks a feature that the workload needs.
     #[error("cannot run here: {0}")]
     Unsupported(String),
     /// The cluster could not be started.
@@ -66,7 +66,7 @@ pub enum RunError {
     /// A process of the cluster ended during the run.
     #[error("{0}")]
     Ended(String),
-    /// The verifier found what a scheduler must not do.
+    /// The verifier found violations of the scheduler.
     #[error("the result is void: {count} violations; the first: {first}")]
     Violations {
         /// The number.

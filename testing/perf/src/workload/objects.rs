@@ -164,10 +164,10 @@ impl FileTemplates {
         Ok(template)
     }
 
-    /// As [`FileTemplates::template`], for files in which actions are not allowed.
+    /// Like [`FileTemplates::template`], for files in which actions are not allowed.
     ///
     /// # Errors
-    /// As there, and when the file has an action.
+    /// As for [`FileTemplates::template`], and when the file has an action.
     pub(super) fn plain(
         &self,
         place: &str,
@@ -291,7 +291,7 @@ pub(super) fn use_claim(pod: &mut Value, index: usize) {
     );
 }
 
-/// The devices of a node: as many as claims may be allocated there.
+/// The devices of a node: as many as the maximum number of claims on the node.
 pub(super) fn resource_slice(driver: &str, node: &str, devices: usize) -> Value {
     let devices: Vec<Value> = (0..devices)
         .map(|index| {

@@ -1,5 +1,5 @@
-//! The operations of a workload, as files have them. Parameters are put in before an operation is decoded; its templates
-//! are read afterwards.
+//! The operations of a workload in the form of the files. Parameters are substituted before an operation is decoded;
+//! its templates are read afterwards.
 
 use super::objects::ObjectTemplate;
 use berth_api::GoDuration;
@@ -105,10 +105,10 @@ impl Op {
         }
     }
 
-    /// Checks what fields require of each other.
+    /// Checks the dependencies between fields.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first problem.
     pub(super) fn check(&self) -> Result<(), String> {
         let wrong = match self {
             Self::CreateNodes(op) if op.strategies() > 1 => {
@@ -231,10 +231,10 @@ pub struct CreatePods {
     /// Multiplies the number.
     #[serde(default = "one")]
     pub count_multiplier: usize,
-    /// Whether pods are created and deleted until the time is over.
+    /// Whether pods are created and deleted for the whole of `duration`.
     #[serde(default)]
     pub steady_state: bool,
-    /// That time.
+    /// The duration of a steady state.
     #[serde(default, deserialize_with = "go_duration")]
     pub duration: Duration,
     /// Whether the operation is measured.
@@ -242,7 +242,7 @@ pub struct CreatePods {
     pub collect_metrics: bool,
     /// The namespace; one of the operation's own without it.
     pub namespace: Option<String>,
-    /// Whether to go on before the pods are scheduled.
+    /// Whether the next operation starts before the pods are scheduled.
     #[serde(default)]
     pub skip_wait_to_completion: bool,
     /// The pod; upstream's default pod without one.
@@ -272,7 +272,7 @@ pub struct DeletePods {
     /// The labels of its pods.
     #[serde(default)]
     pub label_selector: LabelSet,
-    /// Whether to go on before the pods are deleted.
+    /// Whether the next operation starts before the pods are deleted.
     #[serde(default)]
     pub skip_wait_to_completion: bool,
     /// The number per second; zero deletes all at once.
@@ -284,7 +284,7 @@ pub struct DeletePods {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Churn {
-    /// Whether objects are deleted again.
+    /// Whether created objects are deleted again.
     pub mode: ChurnMode,
     /// The greatest number; zero is no limit.
     #[serde(default)]

@@ -56,7 +56,7 @@ impl Process {
         let mut threads = BTreeMap::new();
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid));
         for task in tasks.into_iter().flatten().flatten() {
-            // A thread may have ended meanwhile.
+            // A thread may have ended since the listing.
             let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             if let (Some(name), Some(seconds)) = (name(&stat), cpu_seconds(&stat)) {
                 *threads.entry(name.to_owned()).or_default() += seconds;
@@ -88,7 +88,7 @@ fn bytes(status: &str, field: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The machine that a result comes from.
+/// The machine on which a result was measured.
 pub fn machine() -> serde_json::Map<String, serde_json::Value> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {

@@ -113,7 +113,7 @@ impl Histogram {
         }
     }
 
-    /// As PromQL's histogram_quantile: linear within a bucket; the bound of the last finite one when it is beyond.
+    /// Like histogram_quantile in PromQL: linear within a bucket; beyond the last finite bucket, its bound.
     fn quantile(&self, q: f64) -> f64 {
         let rank = q * self.count;
         let (mut below, mut counted) = (0.0, 0.0);

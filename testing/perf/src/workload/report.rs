@@ -43,7 +43,7 @@ pub struct WorkloadRun {
 /// The comparison of a measurement with the threshold.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compared {
-    /// There is no threshold.
+    /// The workload has no threshold.
     None,
     /// The value is on the right side of it.
     Met {
@@ -135,7 +135,7 @@ impl WorkloadReport {
         self.runs.iter().filter(|run| run.result.is_ok()).count()
     }
 
-    /// Runs whose workload needs what the cluster does not have.
+    /// Runs whose workload needs a feature that the cluster lacks.
     pub fn unsupported(&self) -> usize {
         let unsupported = |run: &&WorkloadRun| matches!(run.result, Err(RunError::Unsupported(_)));
         self.runs.iter().filter(unsupported).count()

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// The interval at which a wait looks at the pods at last, as upstream's does.
+/// The maximum interval at which a wait checks the pods, as in upstream.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The first pause of a wait. Each further one is twice as long, up to [`POLL_INTERVAL`]. Some workloads create a few
 /// pods in each of a hundred namespaces, one namespace after another.
@@ -69,7 +69,7 @@ pub struct WorkloadProgress {
     pub opcode: &'static str,
     /// Pods that exist.
     pub pods: usize,
-    /// Those of them with a node.
+    /// Pods with a node.
     pub bound: usize,
 }
 
@@ -89,7 +89,7 @@ pub struct WorkloadOutcome {
 /// Runs a workload on a cluster of its own.
 ///
 /// # Errors
-/// When there is no result, or the verifier found that it is void.
+/// When the workload has no result, or the verifier found violations.
 pub fn run<'a>(
     target: &'a dyn WorkloadTarget,
     workload: &'a Workload,
@@ -173,7 +173,7 @@ async fn run_on(
     })
 }
 
-/// The objects that rules refer to besides pods and nodes.
+/// The kinds of objects that rules refer to, other than pods and nodes.
 const SURROUNDINGS: [(&str, &str); 6] = [
     ("/api/v1", "namespaces"),
     ("/api/v1", "persistentvolumes"),
@@ -183,7 +183,7 @@ const SURROUNDINGS: [(&str, &str); 6] = [
     ("/apis/resource.k8s.io/v1", "deviceclasses"),
 ];
 
-/// Verifies the bindings of the run. Returns how many there were.
+/// Verifies the bindings of the run. Returns their number.
 async fn judge(api: &WorkloadApi, view: &WatchView) -> Result<usize, RunError> {
     let mut surroundings = Surroundings::default();
     for (root, plural) in SURROUNDINGS {
@@ -438,7 +438,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Deletes what the run created, as far as that is possible.
+    /// Deletes the objects that the run created, as far as possible.
     async fn clean_up(&self) {
         let created =
             std::mem::take(&mut *self.created.lock().unwrap_or_else(PoisonError::into_inner));
@@ -467,7 +467,7 @@ impl Executor<'_> {
     }
 }
 
-/// Whether a measurement is before or after the operation.
+/// The time of a measurement: before or after the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Before,

@@ -1,9 +1,9 @@
-//! The template language of workload files: the part of Go's text/template that they use.
+//! The template language of workload files: the subset of Go's text/template that they use.
 //!
 //! An action is `{{ .Index }}`, `{{ .Count }}`, a value of `templateParams` such as `{{ .podsPerGroup }}`, a whole
-//! number, or a call of `Mod` or `DivideInt` with two operands, each of them one of these or a call in parentheses;
-//! operands are numbers. Everything else is an error. Numbers are computed as upstream does it: as 64-bit floating
-//! point numbers that are truncated to integers.
+//! number, or a call of `Mod` or `DivideInt` with two numeric operands; each operand is any of these, a call in
+//! parentheses. Everything else is an error. As in upstream, numbers are computed as 64-bit floating point numbers that
+//! are truncated to integers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -87,7 +87,7 @@ impl WorkloadTemplate {
     /// Reads a template.
     ///
     /// # Errors
-    /// Names the line and what is not part of the language.
+    /// Each error names the line and the unsupported part.
     pub fn parse_with(text: &str, values: &Values) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
         let mut rest = text;

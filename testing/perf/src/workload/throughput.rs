@@ -45,7 +45,7 @@ impl Throughput {
         self.last = Some((now, scheduled));
     }
 
-    /// Pods per second; none when the workload was over before there were two readings with pods.
+    /// Pods per second; none if the workload ended before two readings with pods.
     pub fn result(&self) -> Option<Buckets> {
         buckets(&self.samples)
     }

@@ -1,14 +1,13 @@
-//! The verifier: whether the bindings of a run are ones that a scheduler may make.
+//! The verifier: checks that a scheduler may make the bindings of a run.
 //!
 //! It reads the log of the watches in the order of resourceVersions, which both etcd and the embedded store count for
-//! all kinds together, and knows nothing of the scheduler but what it wrote. It judges with `berth-oracle`, and shares
-//! no scheduling logic with the scheduler.
+//! all kinds together, and knows only the writes of the scheduler. It judges with `berth-oracle`, and shares no
+//! scheduling logic with the scheduler.
 //!
-//! A scheduler sees changes a moment after they happened. So a rule about the node alone holds when any version of the
-//! node that existed since the pod was created satisfies it. Rules about other pods are exact where being late cannot
-//! break them: bindings are made by the scheduler itself, and pods that were deleted only make room. Spread constraints
-//! depend on the order of decisions, which the log does not have; they are checked on the final state where that is
-//! conclusive.
+//! A scheduler receives changes with a delay. So a rule about the node alone holds if any version of the node that
+//! existed since the creation of the pod satisfies it. Rules about other pods are exact where a delay cannot break
+//! them: the scheduler makes the bindings itself, and deleted pods only free resources. Spread constraints depend on
+//! the order of decisions, which is not in the log; they are checked on the final state where that is conclusive.
 
 mod near;
 mod node;
@@ -120,7 +119,7 @@ struct PlacedEntry {
     versions: Vec<Arc<Pod>>,
     created: u64,
     node: Option<Arc<str>>,
-    /// Whether the pod had its node when it was first seen.
+    /// Whether the pod had its node at its first version.
     by_creator: bool,
     bound: u64,
     gone: Option<u64>,
@@ -129,12 +128,12 @@ struct PlacedEntry {
 /// A node label with a value: a domain.
 type LabelDomain = (String, String);
 
-/// The pods of a node, gone ones left out.
+/// The pods of a node, without deleted ones.
 #[derive(Debug, Default)]
 struct NodePods {
     uids: HashSet<Arc<str>>,
-    /// The sum of their requests, once it was asked for: thousands of pods may be bound to one node. It is made anew after
-    /// a pod was deleted or resized.
+    /// The sum of their requests, computed on first use because thousands of pods may be bound to one node. It is
+    /// recomputed after a pod was deleted or resized.
     requested: Option<ResourceList>,
 }
 
@@ -146,9 +145,9 @@ struct LogWorld<'a> {
     on_node: HashMap<Arc<str>, NodePods>,
     /// Node labels that terms of pods refer to.
     keys: HashSet<String>,
-    /// The pods of each domain, gone ones left out.
+    /// The pods of each domain, without deleted ones.
     in_domain: HashMap<LabelDomain, HashSet<Arc<str>>>,
-    /// Those of them with required anti-affinity to that label.
+    /// The pods of each domain with required anti-affinity to that label.
     guarded: HashMap<LabelDomain, HashSet<Arc<str>>>,
     /// Every pod that was in a domain at any time of the log, with the revision at which it was bound.
     ever: HashMap<LabelDomain, Vec<(Arc<str>, u64)>>,
@@ -179,7 +178,7 @@ impl<'a> LogWorld<'a> {
         world
     }
 
-    /// Notes what rules about affinity need to know of the future: bindings that were decided before another one may be
+    /// Records the later entries that rules about affinity need: a binding that was decided before another one may be
     /// written after it.
     fn read_ahead(&mut self, log: &[LogEntry]) {
         let mut latest: HashMap<&str, &Arc<Node>> = HashMap::new();
@@ -228,7 +227,7 @@ impl<'a> LogWorld<'a> {
             ObjectChange::Node(node) => {
                 let name: Arc<str> = node.name().as_str().into();
                 let versions = self.nodes.entry(name).or_default();
-                // Nodes are created one after the other; only changes of existing ones unsettle what was decided.
+                // Nodes are created one after the other; only changes of existing nodes affect earlier decisions.
                 if !versions.is_empty() {
                     self.unsettled = revision;
                 }
@@ -364,7 +363,7 @@ impl<'a> LogWorld<'a> {
             .collect()
     }
 
-    /// The labels of namespaces by name, none for those that are unknown.
+    /// The labels of namespaces by name; empty for unknown namespaces.
     fn namespaces(&self) -> impl Fn(&str) -> Labels {
         let namespaces = &self.surroundings.namespaces;
         |name| namespaces.get(name).cloned().unwrap_or_default()

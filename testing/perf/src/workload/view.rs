@@ -1,5 +1,5 @@
-//! The pods and nodes of a run as the watches show them: what operations wait for, what is measured, and the log that
-//! the verifier reads.
+//! The pods and nodes of a run as shown by the watches: for the waits of operations, the measurements, and the log for
+//! the verifier.
 
 use super::ops::LabelSet;
 use super::verify::{LogEntry, ObjectChange};
@@ -39,7 +39,7 @@ struct KnownPod {
     is_terminal: bool,
     is_bound: bool,
     is_gone: bool,
-    /// The message of the PodScheduled condition, when there is the condition.
+    /// The message of the PodScheduled condition, if any.
     attempted: Option<String>,
     sent: Option<Instant>,
     bound: Option<Instant>,
@@ -79,7 +79,7 @@ pub(super) struct Measurement {
     pub(super) span: Duration,
 }
 
-/// Pods of a namespace by what happened to them.
+/// Pods of a namespace by their scheduling state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PodCounts {
     /// With a node.
@@ -245,7 +245,7 @@ impl WatchView {
 
     /// Reports every pod of a namespace that is scheduled, until the receiver is dropped.
     pub(super) fn steady(&self, namespace: &str) -> mpsc::UnboundedReceiver<()> {
-        // No more is sent than there are pods of one batch.
+        // The channel holds at most one message per pod of a batch.
         let (sender, receiver) = mpsc::unbounded_channel();
         self.lock().steady = Some((namespace.to_owned(), sender));
         receiver

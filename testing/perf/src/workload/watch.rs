@@ -53,7 +53,7 @@ struct WatchVersion {
     resource_version: String,
 }
 
-/// Begins to follow a collection: what is there now, then every change.
+/// Lists a collection, and then follows every change.
 ///
 /// # Errors
 /// When it cannot be listed or watched.
@@ -85,7 +85,7 @@ pub(super) async fn follow(
                         return;
                     }
                 },
-                // Servers end watches now and then; the next one goes on where this one ended.
+                // Servers end watches from time to time; the next watch continues at the last version.
                 Ok(None) | Err(_) => match api.watch(&collection, &version).await {
                     Ok(again) => frames = again,
                     Err(error) => {
@@ -99,7 +99,7 @@ pub(super) async fn follow(
     Ok(Following(task))
 }
 
-/// Takes one event in. Returns the version that it ends at.
+/// Applies one event. Returns its version.
 fn take(
     view: &WatchView,
     followed: Followed,

@@ -1,4 +1,4 @@
-//! Decodes single operations: parameters are put in, the fields are decoded, and templates are read.
+//! Decodes single operations: substitutes parameters, decodes the fields, and reads templates.
 
 use super::{OPS_MAX, Params};
 use crate::workload::error::FileError;
@@ -18,10 +18,10 @@ pub(super) struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// Decodes an operation; a set of pods becomes several.
+    /// Decodes an operation; a set of pods is expanded into several.
     ///
     /// # Errors
-    /// Names the place and what is wrong there.
+    /// Each error names the place and the problem.
     pub(super) fn decode(
         &self,
         place: &str,
@@ -228,7 +228,7 @@ impl OpFiles<'_> {
         self.templates.template(&at, &path, kind, &values).map(Some)
     }
 
-    /// A template with actions that must be given.
+    /// A mandatory template with actions.
     fn required(&mut self, kind: &str) -> Result<Arc<ObjectTemplate>, FileError> {
         let at = format!("{}.templatePath", self.place);
         self.template("templatePath", kind)?

@@ -18,7 +18,7 @@ struct DataItem {
     unit: &'static str,
 }
 
-/// The results as JSON: upstream's `version` and `dataItems`, and what they come from.
+/// The results as JSON: upstream's `version` and `dataItems`, and the source of the results.
 pub fn data_items(report: &WorkloadReport) -> Value {
     let mut items = Vec::new();
     for run in &report.runs {

@@ -148,7 +148,7 @@ fn write_measured(
     }
 }
 
-/// The threads that used CPU time, if there are several.
+/// Writes the threads that used CPU time, if there are several.
 fn write_threads(process: &ProcessUsage, pods: u64, f: &mut Formatter<'_>) -> fmt::Result {
     let threads: Vec<String> = process
         .threads
@@ -172,7 +172,7 @@ fn per_pod(amount: f64, pods: u64, unit: &str) -> String {
     format!(" ({:.2}{unit} per pod)", amount / pods as f64)
 }
 
-/// The middle of several runs, if there were several.
+/// Writes the medians of several runs.
 fn write_medians(report: &WorkloadReport, f: &mut Formatter<'_>) -> fmt::Result {
     let mut rates: BTreeMap<String, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for run in &report.runs {

@@ -184,7 +184,7 @@ struct Churned {
 }
 
 impl Churned {
-    /// Creates an object, or deletes the one of this turn.
+    /// Creates an object, or deletes the object of this turn.
     async fn turn(&mut self, api: &WorkloadApi, round: usize) -> Result<(), String> {
         let turn = round.checked_rem(self.names.len());
         let known = turn.and_then(|turn| self.names[turn].take());
@@ -199,7 +199,7 @@ impl Churned {
             .await
         {
             Ok(created) => created,
-            // As upstream: an object with a fixed name may still be there.
+            // As in upstream, an object with a fixed name may still exist.
             Err(error) if error.code() == Some(409) => return Ok(()),
             Err(error) => {
                 return Err(format!(

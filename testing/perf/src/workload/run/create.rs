@@ -300,7 +300,7 @@ impl Executor<'_> {
                             return Ok(());
                         }
                         Ok(_) => return Ok(()),
-                        // An admission rule may depend on what controllers still do.
+                        // Admission can depend on pending work of controllers, so retry.
                         Err(error) if error.code() == Some(403) && Instant::now() < deadline => {
                             sleep(Duration::from_millis(100)).await;
                         }
@@ -314,8 +314,8 @@ impl Executor<'_> {
         result.await.map_err(|message: String| self.failed(message))
     }
 
-    /// Waits until the API server lists so many PodGroups. Upstream's harness waits for the cache of its scheduler,
-    /// which another process does not show.
+    /// Waits until the API server lists the expected number of PodGroups. Upstream's harness waits for the cache of its
+    /// scheduler, which is not visible in another process.
     pub(super) async fn wait_for_groups(
         &self,
         namespace: &str,
@@ -388,7 +388,7 @@ fn csi_node(name: &str, strategy: &NodeAllocatable) -> Value {
 
 /// The source of pods.
 enum PodSource {
-    /// The same pod each time, as it is sent.
+    /// The same pod each time, with its serialized form.
     Constant(Value, Bytes),
     /// Another one for each index.
     Template(Arc<ObjectTemplate>),
@@ -448,7 +448,8 @@ impl PodBatch {
         Ok(())
     }
 
-    /// Creates the claim, then the volume; each gets its status by a second write, as the API ignores it in the first.
+    /// Creates the claim, then the volume. The status of each is written separately, because the API ignores it on
+    /// creation.
     async fn create_volume(&self, index: usize, volume: &VolumeTemplates) -> Result<(), String> {
         let (volume, claim) = bound_volume(
             &self.namespace,

@@ -33,9 +33,9 @@ const HISTOGRAMS: [(&str, &[&str]); 4] = [
 /// The measurements.
 #[derive(Debug, Clone)]
 pub struct WorkloadMeasured {
-    /// The name: of the namespace, or given by startCollectingMetrics.
+    /// The name of the namespace, or the name in startCollectingMetrics.
     pub name: String,
-    /// Pods per second by upstream's rule; none when it was over before there were two readings with pods.
+    /// Pods per second by upstream's rule; none if the measurement ended before two readings with pods.
     pub throughput: Option<Buckets>,
     /// The number of samples of the throughput.
     pub samples: usize,
@@ -149,7 +149,7 @@ pub struct Histogram {
     pub buckets: Buckets,
 }
 
-/// A measurement that goes on.
+/// A measurement in progress.
 pub(super) struct Collecting {
     name: String,
     begun: Instant,

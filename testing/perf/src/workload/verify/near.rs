@@ -75,8 +75,8 @@ fn pods_in<'w>(
     uids.filter_map(|uid| world.pods.get(uid))
 }
 
-/// Returns whether required affinity finds the pods it asks for. The first of a group of pods that ask for each other
-/// needs none.
+/// Returns a message if a term of required affinity has no matching pod. The first pod of a group of pods with affinity
+/// to each other needs none.
 fn company(
     world: &LogWorld<'_>,
     placed: &PlacedEntry,
@@ -90,7 +90,7 @@ fn company(
         let end = world.end.get(uid);
         end.is_none_or(|end| *end >= placed.created)
     };
-    // Labels that came later count, too.
+    // Labels that were added later count, too.
     let matches = |uid: &Arc<str>| {
         let first = world.first.get(uid).is_some_and(|first| all_match(first));
         first

@@ -1,4 +1,4 @@
-//! The rules that a node alone decides, and whether there is room beside its pods.
+//! The rules that depend on a node alone, and the free resources and ports of a node.
 
 use super::LogWorld;
 use berth_api::{Node, Pod};
@@ -34,7 +34,7 @@ pub(super) fn broken_rule(pod: &Pod, versions: &[Arc<Node>]) -> Option<String> {
     })
 }
 
-/// The resource or port that is not free beside the pods of the node, in any of its versions.
+/// The resource or port that lacks capacity on the node in all of its versions.
 pub(super) fn lacking(
     world: &LogWorld<'_>,
     pod: &Pod,
@@ -44,7 +44,7 @@ pub(super) fn lacking(
     let used = world.requested_on(name);
     let requests = berth_oracle::requests(pod);
     let short = always(versions, |node| {
-        // Devices provide what the node does not have.
+        // Resources that the node does not list are provided by devices.
         let is_of_node = |shortage: &Shortage| {
             let resource = &shortage.resource;
             node.status.allocatable.get(resource).is_some()

@@ -1,4 +1,5 @@
-//! Volumes and devices: where a volume can be used, how many a node may attach, and that nothing is given away twice.
+//! Volumes and devices: where a volume can be used, how many volumes a node may attach, and that no device or volume is
+//! allocated twice.
 
 use super::{LogWorld, PlacedEntry, Violation};
 use berth_api::node_selector::NodeSelector;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The objects besides pods and nodes to which rules refer, as it is at the end of the run.
+/// The objects other than pods and nodes to which rules refer, as they are at the end of the run.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// The labels of namespaces.
