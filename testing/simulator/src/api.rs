@@ -11,7 +11,7 @@ use berth_framework::call::{
 use berth_framework::write::Action;
 use berth_scheduler::ClusterChange;
 
-/// Carries out calls. Tests put a faulty one in its place.
+/// Executes calls. Tests replace it with a faulty implementation.
 pub trait Api: Send + Sync {
     /// Carries out a call on the world.
     ///
@@ -66,7 +66,7 @@ impl Api for FaithfulApi {
             }
             ApiCall::DeletePod { pod, .. } => {
                 match patch_status(world, pod, call.conditions(), None) {
-                    // Gone already: so much the better.
+                    // The pod is deleted already.
                     Err(Refusal::NotFound) => return Ok(()),
                     answer => answer?,
                 }
@@ -127,7 +127,7 @@ fn update_storage(world: &mut World, write: &Write) -> Result<(), Refusal> {
     world.update_storage(write.applied_to(&stored), version)
 }
 
-/// The result that the caller receives, given the outcome of the call if it was carried out.
+/// The result for the caller, given the outcome of the call if it was executed.
 pub(crate) fn answer_of(answer: CallAnswer, outcome: Option<Result<(), Refusal>>) -> CallResult {
     let failure = |kind, message: &str| Err(CallError::new(kind, message));
     match answer {

@@ -29,7 +29,7 @@ pub struct Campaign {
     pub evaluator: Option<EvaluatorKind>,
     /// The number of runs that the search for a short script may take.
     pub shrink_runs_max: usize,
-    /// The number of seeds that are played at a time; as many as there are processors if `None`.
+    /// The number of seeds that are played concurrently; the number of processors if `None`.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -54,7 +54,7 @@ pub enum Progress<'a> {
     Passed(u64),
     /// A seed takes very long; perhaps it never ends.
     Slow(u64),
-    /// A seed has shown a violation. A short script is looked for next, which takes a while.
+    /// A seed has shown a violation. The search for a short script follows, which takes a while.
     Failed(u64, &'a Failure),
 }
 
@@ -175,7 +175,7 @@ struct Playing<'a, T> {
     notified: &'a T,
     /// The number of seeds that have been taken.
     next: &'a AtomicU64,
-    /// Whether one has failed.
+    /// Whether a seed has failed.
     stop: &'a AtomicBool,
 }
 
@@ -188,8 +188,8 @@ impl<T> Clone for Playing<'_, T> {
 impl<T> Copy for Playing<'_, T> {}
 
 impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
-    /// Plays seeds until there are no more, or one has failed. They are taken in order and played to their end, so the
-    /// lowest that fails is among them.
+    /// Plays seeds until all are played or one has failed. Seeds are started in order and played to their end, so the
+    /// lowest failing seed is among them.
     fn work<'s>(&self, scope: &'s Scope<'s, '_>) -> End
     where
         'a: 's,
@@ -215,8 +215,8 @@ impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
         end
     }
 
-    /// On a thread that is named after the seed: what no run survives, like a stack that is too small, names its thread
-    /// at the end.
+    /// Plays a seed on a thread that is named after it: a crash of the process, such as a stack overflow, then names
+    /// the seed.
     fn on_its_own<'s>(&self, scope: &'s Scope<'s, '_>, seed: u64) -> Result<Tally, Failure>
     where
         'a: 's,
@@ -229,7 +229,7 @@ impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
         };
         let thread = Builder::new().name(format!("seed {seed}"));
         let Ok(thread) = thread.spawn_scoped(scope, play) else {
-            // There are threads enough.
+            // No further thread can be started.
             return run(subject, &campaign.script(seed));
         };
         let outcome = ended.recv_timeout(SLOW);

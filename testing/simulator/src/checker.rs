@@ -1,8 +1,8 @@
-//! Judges what a scheduler does, from the world's side.
+//! Judges the actions of a scheduler from the view of the world.
 //!
-//! The checker keeps its own account of what the scheduler has received and decided, and holds every decision
-//! against the rules as they were for the scheduler at that moment. It receives decisions, calls and answers as
-//! plain values and shares nothing with the scheduler but the types of `berth-api`.
+//! The checker keeps its own record of the inputs and decisions of the scheduler, and checks each decision against the
+//! rules for the state that the scheduler knew at that moment. It receives decisions, calls and answers as plain values
+//! and shares only the types of `berth-api` with the scheduler.
 
 mod devices;
 mod group_preemption;
@@ -43,7 +43,7 @@ enum Binding {
     Unsent,
     /// It was sent and has not been answered.
     UnderWay,
-    /// The scheduler has received that it is in effect.
+    /// The scheduler has received that the binding is in effect.
     StandsFor,
 }
 
@@ -61,9 +61,9 @@ pub struct Checker {
     devices: DecidedDevices,
     /// By UID, the node on which the scheduler keeps room free for a pod.
     nominated: BTreeMap<Str, Str>,
-    /// By UID, the node from which a pod was given up and that is kept free for it since then.
+    /// By UID, the node of a failed placement that has been kept free for the pod since then.
     kept_after_failure: BTreeMap<Str, Str>,
-    /// UIDs of pods that the scheduler deletes as victims, until it has received that or gives it up.
+    /// UIDs of pods that the scheduler deletes as victims, until it receives the deletion or ends the preemption.
     victims: BTreeSet<Str>,
     /// Since when pods are rejected by PreEnqueue.
     blocked: reports::BlockedSince,
@@ -78,7 +78,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// The checker of a scheduler that knows nothing yet, in the place of one that has ended.
+    /// Resets the checker for a new scheduler without any state, which replaces an exited one.
     pub fn restarted(&mut self) {
         let decisions = self.decisions;
         *self = Self {
@@ -92,7 +92,7 @@ impl Checker {
         self.decisions
     }
 
-    // --- what the scheduler receives ------------------------------------------------------------------------
+    // --- inputs of the scheduler ----------------------------------------------------------------------------
 
     /// The scheduler receives a change.
     pub fn watched(&mut self, event: &WatchEvent, now: Time) {
@@ -144,14 +144,14 @@ impl Checker {
             self.blocked.remove(&uid);
             self.sent.remove(&uid);
         }
-        // From here on the API itself shows where the pod is, or that it will never be anywhere.
+        // From now on the API shows the node of the pod, or that it will never have one.
         if pod.is_assigned() || pod.is_terminal() || pod.is_terminating() {
             self.placed.remove(pod.uid());
         }
         self.pods.insert(pod.uid().clone(), pod.clone());
     }
 
-    /// The scheduler receives all objects of a kind that there are.
+    /// The scheduler receives a complete list of the objects of a kind.
     pub fn reported_all(&mut self, kind: Kind, objects: Vec<Object>, now: Time) {
         match kind {
             Kind::Pod => {
@@ -195,9 +195,9 @@ impl Checker {
             .filter(|pod| !pod.is_assigned() && !pod.is_terminal() && is_ours(pod))
     }
 
-    // --- what the scheduler does ---------------------------------------------------------------------------
+    // --- actions of the scheduler --------------------------------------------------------------------------
 
-    /// The node that the scheduler has chosen for a pod, if that has been judged and not been given up.
+    /// The node that the scheduler has chosen for a pod, if the choice was judged and is still valid.
     pub fn placement(&self, uid: &str) -> Option<&Str> {
         Some(&self.placed.get(uid)?.node)
     }
@@ -268,7 +268,7 @@ impl Checker {
         Ok(())
     }
 
-    /// The scheduler has given up a choice. One whose binding is under way cannot be given up.
+    /// The scheduler has reverted a choice. It cannot revert a choice whose binding has been sent.
     pub fn gave_up(&mut self, uid: &str) {
         if self
             .placed
@@ -321,7 +321,7 @@ impl Checker {
         };
     }
 
-    /// The nodes on which the scheduler keeps room free, by the UID of the pod that it is for.
+    /// The nodes on which the scheduler keeps resources free, by the UID of the pod.
     pub fn keeps_free(&mut self, nominated: impl IntoIterator<Item = (Str, Str)>) {
         self.nominated = nominated.into_iter().collect();
         let nominated = &self.nominated;
@@ -341,7 +341,7 @@ impl Checker {
         }
     }
 
-    /// The cluster as the scheduler knows it: as it has received it, with what it has decided.
+    /// The cluster as the scheduler knows it: the received objects and its own decisions.
     fn scene(&self) -> Scene<'_> {
         let living = self.pods.values().filter(|pod| !pod.is_terminal());
         Scene {

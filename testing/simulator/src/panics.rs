@@ -1,7 +1,7 @@
-//! Panics of what is simulated: caught, with the place, and reported by the violation only.
+//! Panics of the simulated components: caught with their location, and reported only in the violation.
 //!
-//! A failing run is repeated a thousand times to make it short. Without this, each of them would print its panic, and
-//! the one line that matters would be lost.
+//! A failing run is repeated a thousand times to shorten it. Otherwise each repetition would print its panic and hide
+//! the one relevant line.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_h
 use std::sync::Once;
 
 thread_local! {
-    /// Whether this thread is in a run.
+    /// Whether this thread executes a run.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
-    /// The place of its last panic.
+    /// The location of its last panic.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 

@@ -1,5 +1,5 @@
-//! The simulator's own plugins. They make the scheduler go through what the in-tree plugins rarely do: PreEnqueue
-//! rejections besides gates, parked cycles, waits for permits, timers and jobs.
+//! The simulator's own plugins. They make the scheduler use paths that in-tree plugins rarely take: PreEnqueue
+//! rejections other than gates, parked cycles, waits for permits, timers and jobs.
 
 mod readiness;
 mod stages;

@@ -1,7 +1,7 @@
-//! Whether a pod may run on a node: the rules as the simulated world means them, worked out anew for every question.
+//! The rules of the simulated world: decides whether a pod may run on a node, computed anew for every question.
 //!
-//! **Architecture invariant:** nothing here is shared with what is judged, except the types of `berth-api`. The oracle,
-//! `berth-oracle`, is used by judges alone.
+//! **Architecture invariant:** only the types of `berth-api` are shared with the judged scheduler. The oracle,
+//! `berth-oracle`, is used only by judges.
 
 mod devices;
 mod fit;
@@ -36,11 +36,11 @@ pub(crate) type DecidedDevices = BTreeMap<Str, AllocationResult>;
 /// The reason why a pod may not run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Forbids {
-    /// There is not enough of this resource, port or volume.
+    /// The node has not enough of this resource, port or volume.
     Lacks(String),
     /// A rule about where the pod may run.
     Rule(&'static str),
-    /// Unknown without knowledge of what was decided about volumes.
+    /// Unknown without the decisions about volumes.
     Unclear,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Forbids {
 pub(crate) struct Scene<'a> {
     /// The nodes.
     pub(crate) nodes: Vec<&'a Node>,
-    /// The pods that have not ended, with the name of their node. Those of unknown nodes count for nothing.
+    /// The pods that have not ended, with the name of their node. Pods of unknown nodes are not counted.
     pub(crate) placed: Vec<(&'a Pod, &'a str)>,
     /// Everything else.
     pub(crate) others: &'a Others,
@@ -80,7 +80,7 @@ impl<'a> Scene<'a> {
             })
     }
 
-    /// The devices of claims, with the UIDs of the claims: those that claims show, and those that were decided.
+    /// The devices of claims with the UIDs of the claims: the allocations in claims, and the decided ones.
     fn allocations(&self) -> impl Iterator<Item = (&'a Str, &'a AllocationResult)> + use<'a> {
         let others = self.others;
         let claims = others.of_kind(Kind::ResourceClaim);
@@ -115,7 +115,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Returns whether `pod` may run on `node`, beside the pods on it.
+/// Returns the reason why `pod` may not run on `node` together with the pods on it.
 pub(crate) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbids> {
     fit::broken_rule_of_node(pod, node)
         .or_else(|| fit::broken_rule_of_pods(scene, pod, node))

@@ -37,9 +37,9 @@ const REJECTIONS: &str = "KubeletRejections";
 pub struct Subject {
     /// The plugins.
     pub registry: Registry,
-    /// The profiles with which schedulers start, and which they have when everything comes to rest.
+    /// The profiles with which schedulers start, and with which they come to rest.
     pub profiles: Vec<ProfileSpec>,
-    /// The configurations that a script swaps in, beside that of `profiles`.
+    /// The configurations that a script applies, other than that of `profiles`.
     pub others: Vec<Configuration>,
     /// The API.
     pub api: Arc<dyn Api>,
@@ -62,8 +62,8 @@ pub struct Configuration {
 pub type Observe = Arc<dyn Fn(&SchedulerOptions, Time) -> Option<Box<dyn Observer>> + Send + Sync>;
 
 impl Subject {
-    /// The in-tree plugins in their default profile, with those of the simulator, and a faithful API. A second profile
-    /// asks its PreEnqueue plugins in another order, and prefers full nodes.
+    /// The in-tree plugins in their default profile, with the plugins of the simulator, and a faithful API. A second
+    /// profile has another order of PreEnqueue plugins, and prefers full nodes.
     ///
     /// # Errors
     /// When an in-tree plugin has the name of one of the simulator's.
@@ -76,7 +76,7 @@ impl Subject {
             let mut profile = ProfileSpec::named(name);
             let wanted = &mut profile.plugins.multi_point.enabled;
             wanted.extend([HOLDS, CLOSES, STAGES, REJECTIONS].map(EnabledPlugin::new));
-            // Short enough that no exclusion outlasts the time in which a run comes to rest.
+            // The exclusion must end before the run has come to rest.
             profile.plugin_config.push(PluginConfig {
                 name: REJECTIONS.to_owned(),
                 args: serde_json::json!({
@@ -104,7 +104,7 @@ impl Subject {
 }
 
 impl Subject {
-    /// A configuration by its number: 0 is the one with which schedulers start.
+    /// A configuration by its number; 0 is the configuration at the start.
     pub fn configuration(&self, number: usize) -> Reconfiguration {
         let usual = SchedulerOptions::default();
         let first = Configuration {
@@ -129,8 +129,8 @@ impl Subject {
     }
 }
 
-/// One that is stricter and evicts no pods, one that scores and waits in another way, and one without the second profile.
-/// None permits what the first one does not: the checker judges by the rules of the API.
+/// A stricter configuration that evicts no pods, one with other scores and backoffs, and one without the second
+/// profile. None permits anything that the first one does not: the checker judges by the rules of the API.
 fn other_configurations(profiles: &[ProfileSpec]) -> Vec<Configuration> {
     let usual = SchedulerOptions::default();
     let backoffs = (usual.pod_initial_backoff, usual.pod_max_backoff);
@@ -182,7 +182,7 @@ fn other_configurations(profiles: &[ProfileSpec]) -> Vec<Configuration> {
 /// A run that has shown a violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The step, counted from 0; the number of steps when everything was to come to rest.
+    /// The step, counted from 0; the number of steps if the violation occurred while the run came to rest.
     pub step: usize,
     /// The violation.
     pub violation: Violation,
@@ -194,7 +194,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Receives what happens in a run, line by line.
+/// Receives the log of a run, line by line.
 pub type Listener<'a> = &'a mut dyn FnMut(&str);
 
 /// Runs a script.
@@ -205,7 +205,7 @@ pub fn run(subject: &Subject, script: &Script) -> Result<Tally, Failure> {
     run_with(subject, script, None)
 }
 
-/// Runs a script and reports what happens: steps, what the scheduler receives, what it chooses and calls.
+/// Runs a script and reports each step, and each input, decision and call of the scheduler.
 ///
 /// # Errors
 /// The first violation.
@@ -247,9 +247,9 @@ fn run_with(
     Err(Failure { step, violation })
 }
 
-/// The place of the scheduler that leads.
+/// The index of the leading scheduler.
 const LEADER: usize = 0;
-/// The place of the other one, if there is one: it is on standby, or believes it still leads.
+/// The index of the other scheduler, if any: it is on standby, or believes that it still leads.
 const OTHER: usize = 1;
 
 struct Run<'a, 'l> {
@@ -257,7 +257,7 @@ struct Run<'a, 'l> {
     listener: Option<Listener<'l>>,
     setup: Setup<'a>,
     world: World,
-    /// The one that leads, and perhaps another one.
+    /// The leading scheduler, and possibly another one.
     instances: Vec<Instance>,
     now: Time,
     /// Calls of schedulers that are dead, still on the wire.
@@ -266,7 +266,7 @@ struct Run<'a, 'l> {
     foreign: Foreign,
     /// The nominations that calls have written last, by the UID of the pod.
     nominations: BTreeMap<Str, Str>,
-    /// The quotas of which more may be used than they have, without a fault of a scheduler.
+    /// The quotas whose usage may exceed their limits without a fault of a scheduler.
     disturbed: Disturbed,
     tally: Tally,
 }

@@ -34,15 +34,15 @@ pub enum CallAnswer {
     TimeoutAfter,
 }
 
-/// One thing that happens. Pods, nodes and claims are known by number. What schedulers do and receive is about the one
-/// that leads; see [`Step::Other`].
+/// A step of a script. Pods, nodes and claims are identified by number. Steps of a scheduler refer to the leading one;
+/// see [`Step::Other`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// A user creates a pod.
     CreatePod(usize, PodShape),
     /// A user replaces a pod by another one of the same name.
     ReplacePod(usize, PodShape),
-    /// Another client puts a pod on a node.
+    /// Another client creates a pod on a node.
     PlacePod(usize, PodShape, usize),
     /// A gate of a pod is removed.
     RemoveGate(usize, usize),
@@ -54,9 +54,9 @@ pub enum Step {
     Close(usize, Option<&'static str>),
     /// A pod is made slow, or not any more.
     Slow(usize, Option<Slow>),
-    /// A pod gets another label.
+    /// The label of a pod changes.
     Relabel(usize, &'static str),
-    /// A pod gets a toleration.
+    /// A toleration is added to a pod.
     Tolerate(usize, &'static str),
     /// A pod is being deleted, and stays for a while.
     TerminatePod(usize),
@@ -66,13 +66,13 @@ pub enum Step {
     FinishPod(usize),
     /// The kubelet of a pod's node rejects the pod for this reason.
     RejectPod(usize, &'static str),
-    /// Pods that are being deleted go.
+    /// The pods that are being deleted are removed.
     Reap,
-    /// A node comes, perhaps again.
+    /// A node is created, possibly again.
     CreateNode(usize, NodeShape),
     /// A node changes.
     ChangeNode(usize, NodeChange),
-    /// A node goes.
+    /// A node is deleted.
     DeleteNode(usize),
     /// Pods without their node are removed.
     CollectGarbage,
@@ -80,7 +80,7 @@ pub enum Step {
     CreateClaim(usize, ClaimShape),
     /// A claim is deleted, with its volume.
     DeleteClaim(usize),
-    /// The controllers bring claims and volumes together.
+    /// The controllers bind claims and volumes.
     BindClaims,
     /// The driver of a node, or of the devices that all nodes can use, publishes other devices.
     PublishDevices(Option<usize>, DriverShape),
@@ -96,7 +96,7 @@ pub enum Step {
     LabelNamespace(usize, &'static str),
     /// The number of pods of an application that may be evicted.
     SetBudget(Budget),
-    /// Pods of an application may go as they like.
+    /// The budget of an application is removed, so that its pods may be evicted.
     RemoveBudget(&'static str),
     /// A user creates a group of pods.
     CreateGroup(usize, GroupShape),
@@ -118,25 +118,26 @@ pub enum Step {
     Schedule(usize),
     /// A number of calls is answered, from this one on (counted round).
     Answer(usize, usize, CallAnswer),
-    /// The API carries out so many calls, from this one on (counted round). They are answered later, so that a watch may
-    /// show them before.
+    /// The API executes this number of calls, starting with this one (modulo the number of calls). They are answered
+    /// later, so a watch can show their effect first.
     CarryOut(usize, usize),
     /// A job ends, well or not.
     EndJob(usize, bool),
     /// Every scheduler gets another configuration, by its number; see
-    /// [`Subject::configuration`](crate::Subject::configuration). One whose cycle is parked takes it over afterwards.
+    /// [`Subject::configuration`](crate::Subject::configuration). A scheduler with a parked cycle applies it
+    /// afterwards.
     Reconfigure(usize),
     /// The scheduler exits and another one starts. Two bits for each call under way: whether it was carried out (1),
     /// never will be (0), or is still on the wire (2 and 3).
     Restart(u64),
     /// A call of a scheduler that is dead arrives (counted round).
     Land(usize),
-    /// The scheduler on standby begins to lead. The other one does not know yet, and goes on.
+    /// The scheduler on standby begins to lead. The former leader does not know yet, and continues.
     FailOver,
     /// A scheduler that does not lead any more notices it and exits; its calls stay on the wire. Another one starts in
     /// its place on standby.
     StepDown,
-    /// The same for the scheduler that does not lead: the one on standby, or the one that only believes it leads.
+    /// The step for the scheduler that does not lead: it is on standby, or only believes that it leads.
     Other(Box<Step>),
 }
 
@@ -278,7 +279,7 @@ fn plural(kind: Kind) -> &'static str {
     plural
 }
 
-/// Everything that a run depends on beside what is judged.
+/// All parameters of a run except the judged scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     /// The seed of the scheduler.
@@ -315,7 +316,7 @@ impl Script {
         texts.join(",")
     }
 
-    /// The settings of the run beside its steps, in a line.
+    /// The settings of the run without its steps, in one line.
     pub fn setting(&self) -> String {
         let features = self.unusual_features();
         let parts = [

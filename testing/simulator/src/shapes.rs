@@ -1,5 +1,5 @@
-//! The objects of the simulated world: small descriptions that can be drawn at random, printed in a line and turned
-//! into objects.
+//! The objects of the simulated world: small descriptions that can be drawn at random, printed in one line and built as
+//! objects.
 
 mod devices;
 mod group;
@@ -47,11 +47,11 @@ pub const SLOW: &str = "example.com/slow";
 pub const GPU: &str = "example.com/gpu";
 /// The driver of every volume.
 pub const DRIVER: &str = "csi.example.com";
-/// The class of claims that get their volume with their node: one that exists already.
+/// The class of claims that are bound to an existing volume when their node is chosen.
 pub const CLASS_LATE: &str = "late";
 /// The class of claims for which a volume is made once their node is chosen.
 pub const CLASS_MADE: &str = "made";
-/// The schedulers that pods name: two profiles of the one that is judged, and one that is not there.
+/// The schedulers that pods name: two profiles of the judged scheduler, and an absent scheduler.
 pub const SCHEDULERS: [&str; 3] = ["default-scheduler", "second-scheduler", "absent-scheduler"];
 /// The namespaces. Names of pods are unique across them.
 pub const NAMESPACES: [&str; 2] = ["default", "guest"];

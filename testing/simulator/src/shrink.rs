@@ -10,13 +10,13 @@ use std::fmt;
 pub struct Shrunk {
     /// The script.
     pub script: Script,
-    /// The violation that it shows.
+    /// The violation.
     pub failure: Failure,
     /// The number of runs of the search.
     pub runs: usize,
 }
 
-/// The script and what it shows, a line each.
+/// The script and its violation, one line each.
 impl fmt::Display for Shrunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  with {}", self.script.setting())?;
@@ -41,7 +41,7 @@ pub fn shrink(subject: &Subject, script: &Script, failure: &Failure, runs_max: u
         let len = best.script.steps.len();
         let size = len.div_ceil(parts);
         let mut shorter = false;
-        // From the end: what came last depends on what came first, not the other way round.
+        // From the end, because later steps depend on earlier ones.
         for part in (0..len.div_ceil(size)).rev() {
             if best.runs >= runs_max {
                 break;

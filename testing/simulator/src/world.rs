@@ -1,7 +1,7 @@
-//! A cluster's API as schedulers meet it: objects, versions, watches that lag, calls that fail.
+//! The API of a cluster from the view of schedulers: objects, versions, delayed watches, failing calls.
 //!
-//! The world knows nothing of schedulers. [`Store`] has the objects and, for each kind, every change in order.
-//! [`Watches`] return what the watches of one scheduler deliver.
+//! The world does not know schedulers. [`Store`] has the objects and, for each kind, every change in order. [`Watches`]
+//! return the events that the watches of one scheduler deliver.
 
 mod calls;
 mod devices;

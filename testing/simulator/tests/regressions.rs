@@ -39,7 +39,7 @@ fn app(app: &'static str) -> PodShape {
     }
 }
 
-/// A pod of the second scheduler, which asks about the namespace before the gates.
+/// A pod of the second scheduler, which evaluates the namespace before the gates.
 fn shut_out(gates: usize) -> PodShape {
     PodShape {
         scheduler: 1,
@@ -169,7 +169,7 @@ fn the_end_of_a_report_does_not_end_the_result_of_another_scheduler() {
     }
 }
 
-/// Scripts with what they are about.
+/// Scripts with their descriptions.
 type Scripts = Vec<(&'static str, Vec<Step>)>;
 
 fn check(scripts: &Scripts, standby: bool) {

@@ -30,7 +30,7 @@ fn play(seeds: std::ops::Range<u64>, steps: usize, faults: Faults) -> Tally {
 #[test]
 fn no_violation_in_a_few_seeds() {
     let tally = play(0..150, 500, Faults::ALL);
-    // The runs have met what they are for.
+    // The runs must cover the intended situations.
     for (what, count, least) in [
         ("bindings", tally.bindings, 400),
         ("faults", tally.faults, 400),
@@ -133,7 +133,7 @@ fn no_violation_in_fresh_seeds() {
     }
 }
 
-/// Seeds that showed a defect once, with what went wrong.
+/// Seeds that once showed a defect, with a description of the defect.
 #[test]
 fn seeds_that_failed_once_pass() {
     for (seed, defect) in [

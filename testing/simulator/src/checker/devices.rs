@@ -17,10 +17,10 @@ fn key_of(claim: &ResourceClaim) -> Str {
 }
 
 impl Checker {
-    /// The claims that the scheduler shows with devices that the API does not show, all of them.
+    /// All claims that the scheduler shows with devices that the API does not show.
     ///
     /// # Errors
-    /// When a device that was chosen now is allocated to another claim, or must not be given to this one.
+    /// When a newly chosen device is allocated to another claim, or must not be allocated to this claim.
     pub fn devices_chosen(&mut self, assumed: &[Arc<ResourceClaim>]) -> Result<u64, Violation> {
         let known = std::mem::take(&mut self.devices);
         let mut new = Vec::new();
@@ -28,7 +28,7 @@ impl Checker {
             let Some(allocation) = &claim.status.allocation else {
                 continue;
             };
-            // A claim that was to be created has got its UID.
+            // A claim that was still to be created has a UID now.
             let earlier = known
                 .get(&key_of(claim))
                 .or(known.get(&claim.metadata.name));

@@ -1,4 +1,4 @@
-//! Judging evictions where groups are concerned: those for a group, and those of members.
+//! Judges evictions for groups and evictions of members of groups.
 
 use super::groups::{is_alike, place};
 use super::{Checker, Violation};
@@ -18,7 +18,7 @@ pub struct GroupPlan {
     pub nominated: BTreeMap<Str, Str>,
 }
 
-/// The pods that are evicted together: a group of which all pods are, or one pod.
+/// The pods that are evicted together: all pods of a group, or one pod.
 type UnitOfEviction = Result<GroupName, Str>;
 
 impl Checker {
@@ -44,8 +44,8 @@ impl<'a> GroupEvictions<'a> {
         self.0.evicted_with(pod).ok_or_else(|| pod.uid().clone())
     }
 
-    /// A group that is evicted as a whole loses all of its pods, or none. Those on nodes that were deleted are left to
-    /// the garbage collector.
+    /// A group that is evicted as a whole loses all of its pods, or none. Pods on deleted nodes are left to the garbage
+    /// collector.
     pub(super) fn check_whole(&self, victims: &[&Pod]) -> Result<(), Violation> {
         let units: BTreeSet<GroupName> = victims
             .iter()
@@ -116,7 +116,7 @@ impl<'a> GroupEvictions<'a> {
             .map(|(_, node)| *node)
             .collect();
         let missing = quorum(group).saturating_sub(placed.len()).max(1);
-        // While nodes may be excluded for members, the rules of the checker do not tell which.
+        // While nodes may be excluded for members, the checker does not know the excluded nodes.
         let zone = self.zone_with_room(&members, is_in_one_zone(group), &placed, missing);
         if self.0.rejecting.is_empty()
             && let Some(zone) = zone
@@ -125,13 +125,13 @@ impl<'a> GroupEvictions<'a> {
             return needless(victim, reason);
         }
         let going = |pod: &Pod| victims.iter().any(|victim| victim.uid() == pod.uid());
-        // Pods of lower priority that are going already need not be evicted, and do not stay either.
+        // Pods of lower priority that are already being deleted need no eviction, and do not stay either.
         let gone = |pod: &Pod| {
             going(pod)
                 || self.0.priority_as_victim(pod) < priority
                     && (pod.is_terminating() || self.0.victims.contains(pod.uid()))
         };
-        // As in kube-scheduler, a plugin that PreFilter has skipped does not look at nominated pods.
+        // As in kube-scheduler, a plugin that PreFilter skipped ignores nominated pods.
         let fits = self.fit_as_nominated(&members, plan, false, gone);
         if plan.nominated.len() < missing || fits.is_err() {
             let hosts: Vec<String> = self.hosts(plan).collect();
@@ -160,7 +160,7 @@ impl<'a> GroupEvictions<'a> {
         members.filter_map(|(uid, node)| Some(format!("{}: {node}", self.0.pod(uid)?.name())))
     }
 
-    /// While pods are going from a node to which a member is nominated, no more have to.
+    /// While victims are still being deleted on a node to which a member is nominated, no more pods may be evicted.
     fn check_once_for_group(
         &self,
         victim: &Pod,
@@ -187,7 +187,7 @@ impl<'a> GroupEvictions<'a> {
         Ok(())
     }
 
-    /// The zone where so many of the members fit, if they are alike and none is nominated; `Some("")` if zones do not
+    /// The zone where `missing` members fit, if they are alike and none is nominated; `Some("")` if zones do not
     /// matter.
     fn zone_with_room(
         &self,
@@ -235,8 +235,8 @@ impl<'a> GroupEvictions<'a> {
         })
     }
 
-    /// Checks that the members fit on the nodes to which they are nominated, once some pods were deleted; with `others`,
-    /// also beside the other pods that are nominated and no less important.
+    /// Checks that the members fit on their nominated nodes after some pods were deleted; with `others`, also together
+    /// with the other nominated pods of at least the same priority.
     ///
     /// # Errors
     /// The obstacle.

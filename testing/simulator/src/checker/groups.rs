@@ -11,7 +11,7 @@ use berth_api::{Node, Pod, Str};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Checker {
-    /// The groups of which a member has a place, as far as the scheduler knows.
+    /// The groups with a placed member, as far as the scheduler knows.
     pub fn started_groups(&self) -> BTreeSet<(Str, Str)> {
         self.placed_members().keys().cloned().collect()
     }
@@ -28,8 +28,8 @@ impl Checker {
         counts
     }
 
-    /// Members have been given nodes. `started` are the groups of which members had a place before. Returns how many
-    /// groups have started now.
+    /// Checks members that were assigned to nodes. `started` are the groups that had a placed member before. Returns
+    /// the number of newly started groups.
     ///
     /// # Errors
     /// When a gang starts with too few members.
@@ -104,10 +104,10 @@ pub(super) fn is_held_by_group(world: &World, pod: &Pod) -> bool {
         || waiting.any(|pod| !is_ours(pod) || is_blocked(pod, world.others()))
 }
 
-/// Judges the members of groups once everything has come to rest: a group that could be placed does not wait.
+/// Judges the members of groups once everything has come to rest: a group that could be placed must not wait.
 ///
 /// # Errors
-/// A member that has been left behind.
+/// A waiting member of a group that fits.
 pub(super) fn check_groups(world: &World, scene: &Scene<'_>) -> Result<(), Violation> {
     let mut members: BTreeMap<GroupName, Vec<&Pod>> = BTreeMap::new();
     for pod in world.pods().values().filter(|pod| !pod.is_terminal()) {
@@ -139,7 +139,7 @@ fn check_group(
     if waiting.iter().any(is_held) || members.len() < wanted {
         return Ok(());
     }
-    // In what order different pods are tried matters.
+    // If the pods differ, the result depends on the order of the attempts.
     if waiting.iter().any(|pod| !is_alike(pod, first)) {
         return Ok(());
     }
@@ -190,8 +190,8 @@ pub(super) fn is_alike(a: &Pod, b: &Pod) -> bool {
     a.spec == b.spec && labels(a) == labels(b)
 }
 
-/// Returns whether so many of these equal pods find room on the nodes, one after the other, beside the nominated pods:
-/// the first node that is used.
+/// Places `wanted` of these equal pods on the nodes, one after the other, together with the nominated pods. Returns the
+/// first used node if all fit.
 pub(super) fn place<'a>(
     scene: &Scene<'a>,
     nominated: &[(&'a Pod, &'a str)],

@@ -26,13 +26,13 @@ impl Checker {
         self.victims.remove(uid);
     }
 
-    /// These pods the scheduler deletes as victims. Those that are news are for what it has just failed to place, if
-    /// that is known. `last` are victims that it deletes after those, and `in_memory` those that it gives up before they
-    /// have a node. How many victims are news.
+    /// The scheduler deletes these pods as victims. New victims are for the pod or group that it has just failed to
+    /// place, if known. `last` are victims that it deletes after the others, and `in_memory` are pods that it rejects
+    /// before they have a node. Returns the number of new victims.
     ///
     /// # Errors
-    /// When a victim is no less important, or could have stayed; when room is being made already; or when part of a
-    /// group stays that is evicted as a whole.
+    /// When a victim has no lower priority, or was not needed; when an earlier preemption is still in progress; or when
+    /// a part of a group stays that is evicted as a whole.
     pub fn preempts(
         &mut self,
         victims: &[Str],
@@ -46,8 +46,8 @@ impl Checker {
             .cloned()
             .collect();
         let known: Vec<&Pod> = new.iter().filter_map(|uid| self.pod(uid)).collect();
-        // Nothing was decided now. With a configuration without the plugin that chose the last victim, PreEnqueue does not
-        // reject the preemptor, and it is tried again before that victim is deleted.
+        // No new decision. If the configuration lacks the plugin that chose the last victim, PreEnqueue does not reject
+        // the preemptor, and it is retried before that victim is deleted.
         if new.is_empty() && in_memory.is_empty() {
             return Ok(0);
         }
@@ -93,7 +93,8 @@ impl Checker {
             .map(move |other| (other, node))
     }
 
-    /// Returns whether the pod fits on a node once some pods were deleted, beside the pods nominated to the node.
+    /// Returns whether the pod fits on a node after some pods were deleted, together with the pods nominated to the
+    /// node.
     fn fits_without(&self, pod: &Pod, node: &Node, gone: impl Fn(&Pod, &str) -> bool) -> bool {
         let left = self.scene().without(gone);
         let all = left.with(self.nominees(pod, node.name()));
@@ -159,7 +160,8 @@ impl Checker {
             && ((pod.is_terminating() && notified) || self.victims.contains(pod.uid()))
     }
 
-    /// While pods are going from the node that is kept free for a pod, and that will do, no more have to.
+    /// While victims are still being deleted on the nominated node of a pod, and the pod fits there afterwards, no more
+    /// pods may be evicted.
     fn check_once(&self, victims: &[&Pod], preemptor: &Pod) -> Result<(), Violation> {
         let kept = self.nominated.get(preemptor.uid());
         let (Some(node), Some(victim)) = (kept.and_then(|n| self.nodes.get(n)), victims.first())

@@ -1,5 +1,5 @@
-//! Judging what deferred quotas let pass: never more than they have, in order, gangs as a whole, and nobody waits
-//! without need.
+//! Judges the admissions of deferred quotas: never more than the limits, in order, gangs as a whole, and no pod waits
+//! although it fits.
 
 use super::{Checker, Violation};
 use crate::rules::{Account, Seen, Standing, needs};
@@ -7,26 +7,26 @@ use crate::shapes::{SLOW, Slow};
 use berth_api::{Pod, Str, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a scheduler shows of its pods.
+/// The state of the pods as shown by a scheduler.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaSight {
     /// The scheduler names of the profiles with the plugin.
     pub(crate) deferring: Vec<Str>,
     /// All its scheduler names.
     pub(crate) schedulers: Vec<Str>,
-    /// How each pod counts, by UID.
+    /// The standing of each pod, by UID.
     pub(crate) standings: BTreeMap<Str, Standing>,
     /// The UIDs of the pods with a node that the API does not show.
     pub(crate) assumed: BTreeSet<Str>,
 }
 
-/// What was seen last.
+/// The last observed state.
 #[derive(Debug, Default)]
 pub(super) struct QuotaChecks {
-    /// The UIDs of the pods that had room; `None` before the first look.
+    /// The UIDs of the placed and the admitted pods; `None` before the first observation.
     with_room: Option<BTreeSet<Str>>,
     assumed: BTreeSet<Str>,
-    /// What each pod counts for, by UID.
+    /// The quota usage of each pod, by UID.
     needs: BTreeMap<Str, [i64; 4]>,
 }
 
@@ -58,8 +58,8 @@ impl Checker {
         Account::of(&self.others, &seen, (&sight.deferring, &sight.schedulers))
     }
 
-    /// The scheduler has taken an input. With `news`, it was one change, so that pods that pass now are judged by the
-    /// quotas as they are now. Returns how many entries were admitted.
+    /// The scheduler has processed an input. With `news`, it was a single change, so newly admitted pods are judged by
+    /// the current quotas. Returns the number of admitted entries.
     ///
     /// # Errors
     /// When a quota is exceeded, a pod was overtaken or waits although it fits, or a gang is admitted in part.
@@ -81,7 +81,7 @@ impl Checker {
             let placed: BTreeSet<Str> = placed.cloned().collect();
             admissions = account.judge_new(before, &placed)?;
         }
-        // Without quotas, no input is looked at.
+        // Without quotas, skip the comparison of inputs.
         let has_quotas = !account.quotas.is_empty();
         self.quotas.with_room = has_quotas.then(|| account.with_room());
         self.quotas.assumed = sight.assumed;

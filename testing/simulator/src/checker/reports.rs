@@ -1,4 +1,4 @@
-//! Judging what a scheduler writes into the status of pods that PreEnqueue rejects (KEP-5501).
+//! Judges the status that a scheduler writes for pods that PreEnqueue rejects (KEP-5501).
 
 use super::{Checker, Violation};
 use crate::rules::{GATED, NOT_READY, blocked, group_of, is_blocked, is_ours};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// The time for which a rejection is not reported.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// The message of preemption for a pod that it rejects while the pods are being evicted that are evicted for it. Only
-/// the scheduler knows for how long.
+/// The message of preemption for a pod that it rejects during the eviction of its victims. Only the scheduler knows how
+/// long this takes.
 const MAKES_ROOM: &str =
     "Waiting for the eviction of the pods of lower priority that make room for this pod";
 
@@ -26,7 +26,7 @@ pub(super) type Sent = BTreeMap<Str, SentStatus>;
 pub(super) struct SentStatus {
     reason: String,
     message: String,
-    /// Whether the scheduler has received that it was written.
+    /// Whether the scheduler has received the success of the write.
     is_written: bool,
     /// The version of the pod that the write made, if the scheduler knows it.
     version: Option<Str>,
@@ -61,7 +61,7 @@ impl Checker {
         }
     }
 
-    /// The state of many pods, or of objects that they depend on, has changed.
+    /// Updates the readiness of all pods, because many pods or their dependencies have changed.
     pub(super) fn note_all_readiness(&mut self, now: Time) {
         let pods: Vec<Arc<Pod>> = self.pods.values().cloned().collect();
         pods.iter().for_each(|pod| self.note_readiness(pod, now));
@@ -74,9 +74,9 @@ impl Checker {
     /// The scheduler sends a condition of type PodScheduled for a pod.
     ///
     /// # Errors
-    /// When the pod is another scheduler's; when it states that the pod is rejected and that is not so, or no longer
-    /// so, or not for this reason, has not been so for long enough, or its condition states so already. A call that
-    /// nominates the pod as well waits for nothing.
+    /// When the pod belongs to another scheduler; when the message states that the pod is rejected, but that is wrong,
+    /// outdated, for another reason, too recent, or already in its condition. A call that also nominates the pod need
+    /// not wait.
     pub fn status_sent(
         &mut self,
         uid: &Str,
@@ -86,7 +86,7 @@ impl Checker {
     ) -> Result<(), Violation> {
         // A status that was sent and has not been seen may have been written, and in any order.
         let is_shown = self.note_sent(uid, reason, message);
-        // The API will refuse what is about a pod that was deleted.
+        // The API will refuse a write for a deleted pod.
         let Some(pod) = self.pods.get(uid) else {
             return Ok(());
         };
@@ -163,7 +163,7 @@ impl Checker {
         self.making_room.extend(making);
     }
 
-    /// The scheduler clears what it has written about a pod that was rejected.
+    /// The scheduler clears its report about a rejected pod.
     pub fn status_cleared(&mut self, uid: &Str) {
         self.note_sent(uid, "", "");
     }
@@ -187,7 +187,7 @@ impl Checker {
             sent.is_written = answer.is_ok();
             let response = answer.as_ref().ok();
             sent.version = response.and_then(|response| response.resource_version.clone());
-            // Without the version, what was shown before the answer may be older than the write.
+            // Without the version, any version received before the answer may be older than the write.
             if sent.version.is_none()
                 && let Some(known) = self.pods.get(uid)
             {

@@ -1,4 +1,4 @@
-//! Judging the world once everything has come to rest.
+//! Judges the world after everything has come to rest.
 
 use super::Violation;
 use super::groups::{check_groups, is_held_by_group};
@@ -47,11 +47,11 @@ fn note(uids: &mut BTreeSet<Str>, uid: &Str, foreign: bool) {
 /// The statuses that can be expected.
 #[derive(Debug, Default)]
 pub struct Statuses {
-    /// Whether a pod's status states that a PreEnqueue plugin rejects it.
+    /// Whether a pod's status must state that a PreEnqueue plugin rejects it.
     pub holds: bool,
-    /// The statuses of which nothing can be expected.
+    /// The statuses without an expected value.
     pub foreign: Foreign,
-    /// Whether one scheduler alone has written claims, and no call has failed.
+    /// Whether only one scheduler has written claims, and no call has failed.
     pub are_devices_certain: bool,
     /// The nominations that schedulers have written last, by the UID of the pod.
     pub nominations: BTreeMap<Str, Str>,
@@ -61,10 +61,10 @@ pub struct Statuses {
     pub after_failure: BTreeMap<Str, Str>,
 }
 
-/// Judges the world once everything has come to rest.
+/// Judges the world after everything has come to rest.
 ///
 /// # Errors
-/// The first pod that was lost or whose status is wrong.
+/// The first lost pod or wrong status.
 pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
     let living = || world.pods().values().filter(|pod| !pod.is_terminal());
     let scene = Scene {
@@ -199,7 +199,7 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
         };
     }
     if group_of(pod).is_some() {
-        // What it states depends on the other members, too. A reason of its own must be true now.
+        // The message depends on the other members, too. A reason of the pod itself must be true now.
         let is_explained = condition.is_some_and(|c| c.status == "False") && explains;
         let own = blocked(pod, world.others());
         let is_true = condition.is_some_and(|c| {

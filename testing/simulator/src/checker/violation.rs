@@ -16,21 +16,21 @@ pub enum Violation {
         /// The node of the later one.
         second: Str,
     },
-    /// A pod with scheduling gates was given a node.
+    /// A pod with scheduling gates was assigned to a node.
     GateBypassed {
         /// The pod.
         pod: Str,
     },
-    /// A node was given more than it has.
+    /// The pods of a node exceed its capacity.
     Overcommit {
         /// The node.
         node: Str,
-        /// The pod that is too much.
+        /// The pod that exceeds the capacity.
         pod: Str,
         /// The resource, port or volume.
         resource: String,
     },
-    /// A pod was put where it may not run.
+    /// A pod was assigned to a node on which it may not run.
     Misplaced {
         /// The pod.
         pod: Str,
@@ -39,23 +39,23 @@ pub enum Violation {
         /// The broken rule.
         rule: &'static str,
     },
-    /// A pod was deleted as victims though that was not needed.
+    /// A pod was deleted as a victim without need.
     NeedlessPreemption {
         /// The pod that was deleted.
         victim: Str,
         /// The reason why it is wrong.
         reason: String,
     },
-    /// A pod makes room for itself although the room that it has made already is still being cleared.
+    /// A pod preempts again while the victims of its previous preemption are still being deleted.
     RepeatedPreemption {
-        /// The pod that needs room.
+        /// The preempting pod.
         pod: Str,
         /// The pod that was deleted for it.
         victim: Str,
-        /// The pod that is still going for it.
+        /// The previous victim that is still being deleted.
         earlier: Str,
     },
-    /// A pod that fits on a node was left behind though everything has come to rest.
+    /// A pod still waits after the run has come to rest, although it fits on a node.
     Lost {
         /// The pod.
         pod: Str,
@@ -64,12 +64,12 @@ pub enum Violation {
         /// The place of the pod in the scheduler.
         whereabouts: String,
     },
-    /// The scheduler holds a place for a pod, though everything has come to rest and the pod is not there.
+    /// The scheduler still has state for a pod after the run has come to rest, and the pod does not exist.
     Unresolved {
         /// The remaining object.
         what: String,
     },
-    /// A pod's PodScheduled condition is not true, though everything has come to rest.
+    /// A pod's PodScheduled condition is wrong after the run has come to rest.
     StatusWrong {
         /// The pod.
         pod: Str,
@@ -78,7 +78,8 @@ pub enum Violation {
         /// The expected message.
         expected: String,
     },
-    /// A pod's status names another node than the one that is kept free for it, though everything has come to rest.
+    /// The nominated node in a pod's status differs from the node that is kept free for it after the run has come to
+    /// rest.
     NominationWrong {
         /// The pod.
         pod: Str,
@@ -112,13 +113,13 @@ pub enum Violation {
         /// The node.
         node: Str,
     },
-    /// A pod of another scheduler was given a node or a status.
+    /// A pod of another scheduler was assigned to a node or got a status.
     NotOurs {
         /// The pod.
         pod: Str,
     },
-    /// A pod's status is written with the message that the pod is rejected by PreEnqueue, and that is not so, or need
-    /// not be reported.
+    /// A pod's status is written with the message that PreEnqueue rejects the pod, but that is not true or need not be
+    /// reported.
     UntrueReport {
         /// The pod.
         pod: Str,
@@ -127,7 +128,7 @@ pub enum Violation {
         /// The expected message.
         expected: String,
     },
-    /// A claim is given a device that it must not have.
+    /// A device is allocated to a claim that must not have it.
     WrongDevice {
         /// The claim.
         claim: Str,
@@ -141,18 +142,18 @@ pub enum Violation {
         /// The object.
         what: String,
     },
-    /// A pod has a node, and a claim of it is not reserved for it, though everything has come to rest.
+    /// After the run has come to rest, a pod has a node, and one of its claims is not reserved for it.
     NotReserved {
         /// The pod.
         pod: Str,
         /// The claim.
         claim: Str,
     },
-    /// More is taken of a deferred quota than it has.
+    /// The usage of a deferred quota exceeds its limits.
     QuotaExceeded {
         /// The quota.
         quota: Str,
-        /// The pod that is too much; empty if the API shows too many.
+        /// The pod that exceeds the quota; empty if the API shows too many.
         pod: Str,
         /// The key with the amounts.
         what: String,
@@ -166,7 +167,7 @@ pub enum Violation {
         /// The pod that waits.
         first: Str,
     },
-    /// Deferred quotas let some members of a gang pass, and others not.
+    /// Deferred quotas admitted some members of a gang, and others not.
     SplitGang {
         /// A member that does not pass.
         pod: Str,
@@ -176,14 +177,14 @@ pub enum Violation {
         /// The pod.
         pod: Str,
     },
-    /// The status of a deferred quota is not true, though everything has come to rest.
+    /// The status of a deferred quota is wrong after the run has come to rest.
     QuotaStatusWrong {
         /// The quota.
         quota: Str,
         /// The difference.
         what: String,
     },
-    /// The scheduler's own books do not add up.
+    /// The scheduler's own records are inconsistent.
     Books(String),
     /// The scheduler panicked.
     Panic {
@@ -192,7 +193,7 @@ pub enum Violation {
         /// File and line.
         place: String,
     },
-    /// Things do not come to rest.
+    /// The run does not come to rest.
     Restless {
         /// The unfinished work.
         what: String,

@@ -1,4 +1,4 @@
-//! PreEnqueue plugins beside scheduling gates: one that looks at the pod alone, and one that looks at its namespace.
+//! PreEnqueue plugins in addition to scheduling gates: one reads only the pod, and one reads its namespace.
 
 use super::own_label_change;
 use crate::shapes::{APP, CLOSED, HOLD, SHUT_OUT, words_of_closed, words_of_hold};

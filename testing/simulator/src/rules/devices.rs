@@ -1,6 +1,6 @@
-//! Devices: which ones a claim may have, and whether a node has those that a pod needs.
+//! Devices: the devices that may be allocated to a claim, and whether a node has the devices for a pod.
 //!
-//! The rules read the few kinds of claims and devices that `shapes::devices` describes, and nothing else.
+//! The rules read only the few kinds of claims and devices that `shapes::devices` describes.
 
 use super::{Forbids, Scene};
 use crate::shapes::{CLASS_PLAIN, DEVICE_DRIVER, EXTENDED};
@@ -12,7 +12,7 @@ use berth_api::{Kind, Node, Pod, ResourceClaim, ResourceSlice, Str};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A pool and a device of it. There is one driver.
+/// The pool and the name of a device. There is one driver.
 type DeviceName = (Str, Str);
 
 /// The alternatives that a claim requests: one of these.
@@ -64,7 +64,7 @@ fn alternatives(spec: &ResourceClaimSpec) -> Vec<Alternatives<'_>> {
         .collect()
 }
 
-/// The devices that nodes can use, with what is left of them.
+/// The devices that nodes can use, with their free capacity.
 struct Free<'a> {
     devices: Vec<(DeviceName, &'a ResourceSlice, &'a Device)>,
     taken: BTreeSet<DeviceName>,
@@ -161,7 +161,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Adds or removes what a device consumes of counters.
+    /// Adds or removes the counters that a device consumes.
     fn count(&mut self, (pool, device): &DeviceName, sign: i64) {
         let Some((_, device)) = self.device(&(pool.clone(), device.clone())) else {
             return;
@@ -176,7 +176,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// The reason why the device cannot be given to the request on the node.
+    /// The reason why the device cannot be allocated to the request on the node.
     fn refuses(&self, wanted: &Wanted<'_>, name: &DeviceName, node: &Node) -> Option<&'static str> {
         let Some((slice, device)) = self.device(name) else {
             return Some("no current slice has it");
@@ -215,7 +215,7 @@ impl<'a> Free<'a> {
         None
     }
 
-    /// Returns whether a counter of the device is overdrawn. Two leaders can overdraw those of other devices.
+    /// Returns whether a counter of the device is overdrawn. Two leaders can overdraw the counters of other devices.
     fn overdrawn(&self, (pool, device): &DeviceName) -> bool {
         let found = self.device(&(pool.clone(), device.clone()));
         let sets = found.map_or(&[][..], |(_, device)| &device.consumes_counters);
@@ -298,7 +298,7 @@ fn extended(pod: &Pod) -> i64 {
     amounts.map(|amount| amount.value()).sum()
 }
 
-/// The claims of a pod, by the names that it has for them. `None`: one has not been made.
+/// The names of the claims of a pod. `None` for a claim that has not been created.
 pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = Option<&Str>> {
     pod.spec.resource_claims.iter().map(|entry| {
         let named = entry.resource_claim_name.as_ref();

@@ -63,7 +63,7 @@ pub(super) fn broken_rule_of_pods(
     crowds.then_some("there would be too many pods in one place")
 }
 
-/// The resource or port that is not free beside the other pods of the node.
+/// The resource or port for which the other pods of the node leave not enough.
 pub(super) fn lacking(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<String> {
     let neighbours: Vec<&Pod> = scene.on(node, pod).collect();
     let mut used = ResourceList::default();

@@ -23,7 +23,7 @@ fn key(at: usize) -> String {
     }
 }
 
-/// The amount of a quantity as it is counted.
+/// The amount of a quantity in the counted unit.
 fn amount(at: usize, quantity: &Quantity) -> i64 {
     if at == 1 {
         quantity.milli_value()
@@ -32,7 +32,7 @@ fn amount(at: usize, quantity: &Quantity) -> i64 {
     }
 }
 
-/// What a pod counts for.
+/// The quota usage of a pod.
 pub(crate) fn needs(pod: &Pod) -> Amounts {
     let requests = berth_oracle::requests(pod);
     let of = |at: usize, name: &str| {
@@ -115,14 +115,14 @@ pub(crate) fn quotas(others: &Others) -> Vec<Quota> {
     objects.map(|object| Quota::of(object)).collect()
 }
 
-/// How a pod counts.
+/// The standing of a pod for quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
     /// It has a node.
     Used,
-    /// It waits, and quotas let it pass.
+    /// It waits, and quotas admit it.
     Admitted,
-    /// It waits, and quotas do not let it pass.
+    /// It waits, and quotas do not admit it.
     Waiting,
     /// It waits and is being deleted.
     Terminating,
@@ -152,7 +152,7 @@ struct Entry {
     members: Vec<(Str, Standing)>,
     /// By number of the quota.
     needs: BTreeMap<usize, Amounts>,
-    /// Whether a member may not be in line.
+    /// Whether a member may be outside of the line.
     is_out: bool,
 }
 
@@ -165,13 +165,13 @@ impl Entry {
 /// A rule that is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// More is taken than the quota or its cohort has.
+    /// The usage exceeds the limits of the quota or its cohort.
     Exceeded { quota: Str, pod: Str, what: String },
-    /// A pod passes before another one of a strict line.
+    /// A pod is admitted before another one of a strict line.
     Overtaken { quota: Str, pod: Str, first: Str },
-    /// Some members of a gang pass, and others do not.
+    /// Some members of a gang are admitted, and others are not.
     Split { pod: Str },
-    /// A pod waits that fits.
+    /// A pod waits although it fits.
     Needless { pod: Str },
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct Account {
     used: Vec<Amounts>,
     admitted: Vec<Amounts>,
     entries: BTreeMap<EntryName, Entry>,
-    /// What each pod with a node counts for, by number of the quota.
+    /// The usage of each pod with a node, by number of the quota.
     placed: BTreeMap<Str, BTreeMap<usize, Amounts>>,
 }
 
@@ -287,7 +287,7 @@ impl Account {
         self.used[at][key] + self.admitted[at][key]
     }
 
-    /// The limits and what is taken of a key, of all quotas of a cohort.
+    /// The sum of the limits and the sum of the usage of a key, over all quotas of a cohort.
     fn of_cohort(&self, cohort: &str, key: usize) -> (i64, i64) {
         let members = (0..self.quotas.len())
             .filter(|at| self.quotas[*at].cohort.as_deref() == Some(cohort))
@@ -295,8 +295,8 @@ impl Account {
         members.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// The reason why a quota has no room for what an entry requests. `counted` states whether the entry is one of those
-    /// that take room.
+    /// The reason why a quota has no capacity for the requests of an entry. `counted` states whether the usage includes
+    /// the entry already.
     fn lack(
         &self,
         at: usize,
@@ -329,8 +329,8 @@ impl Account {
         })
     }
 
-    /// Judges the pods that have room now and had none before: no quota that applies to them is exceeded, and no earlier
-    /// entry of a strict line waits. `placed` are the pods that were given a node now.
+    /// Judges the newly admitted entries and the newly placed pods (`placed`): no quota that applies to them is
+    /// exceeded, and no earlier entry of a strict line waits while a later one is admitted.
     pub(crate) fn judge_new(
         &self,
         before: &BTreeSet<Str>,
@@ -379,8 +379,8 @@ impl Account {
         Ok(admissions)
     }
 
-    /// Returns whether a quota has an entry that it would have to admit within its own limits, so that others of its
-    /// cohort may not borrow.
+    /// Returns whether a quota must admit an entry within its own limits, so that other quotas of its cohort may not
+    /// borrow.
     fn claims(&self, at: usize) -> bool {
         let mut line = self.line().filter(|entry| entry.needs.contains_key(&at));
         let is_within = |entry: &Entry| {
@@ -438,7 +438,7 @@ impl Account {
         Ok(())
     }
 
-    /// The pods to which quotas apply and that have room.
+    /// The placed and the admitted pods to which quotas apply.
     pub(crate) fn with_room(&self) -> BTreeSet<Str> {
         let entries = self.entries.values().flat_map(|entry| &entry.members);
         let admitted = entries.filter(|(_, standing)| *standing == Standing::Admitted);
@@ -446,15 +446,15 @@ impl Account {
         placed.chain(admitted.map(|(uid, _)| uid.clone())).collect()
     }
 
-    /// The pending pods that do not pass.
+    /// The pending pods that are not admitted.
     pub(crate) fn waits(&self) -> BTreeSet<Str> {
         let members = self.entries.values().flat_map(|entry| &entry.members);
         let waiting = members.filter(|(_, standing)| *standing != Standing::Admitted);
         waiting.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// The pods of the entries of which all members are among the first so many of the line of a quota, with the names of
-    /// the quotas that apply.
+    /// The pods of the entries that lie completely within the first `count` pods of the line of a quota, with the names
+    /// of the quotas that apply.
     pub(crate) fn first_in_line(&self, at: usize, count: usize) -> Vec<(Str, Vec<Str>)> {
         let mut line: Vec<&Entry> = self
             .line()
@@ -474,7 +474,7 @@ impl Account {
         first
     }
 
-    /// The quota of which more is used than it or its cohort has, without these quotas.
+    /// The first quota whose usage exceeds its limits or the limits of its cohort; the quotas `without` are not judged.
     pub(crate) fn excess(&self, without: &BTreeSet<GroupName>) -> Option<Broken> {
         let is_left_out =
             |quota: &Quota| without.contains(&(quota.namespace.clone(), quota.name.clone()));
@@ -497,7 +497,7 @@ impl Account {
         broken.next()
     }
 
-    /// The difference between the status of a quota and what is used and waits.
+    /// The difference between the status of a quota and its actual usage and waiting pods.
     pub(crate) fn wrong_status(&self, at: usize, status: &Value) -> Option<String> {
         let quota = &self.quotas[at];
         let used = amounts(&status["used"]);

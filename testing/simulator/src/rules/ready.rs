@@ -1,4 +1,4 @@
-//! Whether a pod is rejected by PreEnqueue, and what its status must state.
+//! PreEnqueue: decides whether a pod is rejected, and the expected message of its status.
 
 use super::claim_names;
 use crate::shapes::{APP, CLOSED, HOLD, SCHEDULERS, SHUT_OUT, words_of_closed, words_of_hold};
@@ -6,17 +6,17 @@ use crate::world::Others;
 use berth_api::Pod;
 use std::fmt;
 
-/// The reason that the API server gives for a pod with scheduling gates.
+/// The reason by the API server for a pod with scheduling gates.
 pub(crate) const GATED: &str = "SchedulingGated";
 /// The message of the API server for such a pod.
 pub(crate) const GATE_TEXT: &str = "Scheduling is blocked due to non-empty scheduling gates";
-/// The reason that a scheduler gives for a pod that anything else rejects.
+/// The reason by a scheduler for a pod that is rejected for any other reason.
 pub(crate) const NOT_READY: &str = "NotReadyForScheduling";
 
 /// The beginning of the message for a pod that waits for a deferred quota. The amounts may be old.
 pub(crate) const QUOTA_TEXT: &str = "deferred quota ";
 
-/// Something that keeps a pod out of the queue.
+/// A reason for which PreEnqueue rejects a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blocked {
     /// The reason of its condition.
@@ -65,15 +65,15 @@ pub(crate) fn is_ours(pod: &Pod) -> bool {
     SCHEDULERS[..2].contains(&pod.spec.scheduler_name.as_str())
 }
 
-/// Everything that rejects the pod, in the order in which the plugins are asked; nothing if it is admitted.
+/// All reasons for which the pod is rejected, in the order of the plugins; empty if it is admitted.
 ///
-/// The first that rejected the pod is reported until it changes its mind: no plugin is called again when another one
-/// would turn the pod down as well by now.
+/// The first rejecting plugin is reported until it admits the pod: another plugin that starts to reject the pod is not
+/// called before.
 pub(crate) fn blocked(pod: &Pod, others: &Others) -> Vec<Blocked> {
     let (gated, held, shut_out) = (gated(pod), held(pod), shut_out(pod, others));
     let (claims, quotas) = (lacks_claim(pod, others), lacks_room(pod, others));
     let all = if pod.spec.scheduler_name == SCHEDULERS[1] {
-        // The second scheduler asks in another order.
+        // The second scheduler has another order of plugins.
         [shut_out, held, gated, claims, quotas]
     } else {
         [gated, claims, quotas, held, shut_out]
@@ -151,7 +151,7 @@ fn lacks_claim(pod: &Pod, others: &Others) -> Option<Blocked> {
     })
 }
 
-/// The quotas that do not let the pod pass.
+/// The deferred quotas that do not admit the pod.
 fn lacks_room(pod: &Pod, others: &Others) -> Option<Blocked> {
     others.waits_for_quota(pod.uid()).then_some(Blocked {
         reason: NOT_READY,

@@ -53,8 +53,8 @@ pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
     unclear.then_some(Forbids::Unclear)
 }
 
-/// Returns whether a claim of the pod is not there, going, bound to a volume that is not there, or waits for a volume
-/// that it names: the pod is not even filtered then.
+/// Returns whether a claim of the pod does not exist, is being deleted, is bound to a volume that does not exist, or
+/// waits for the volume that it names. Such a pod does not reach Filter.
 pub(crate) fn lacks_claim(others: &Others, pod: &Pod) -> bool {
     claims(pod).any(|name| {
         others.claim(pod.namespace(), name).is_none_or(|claim| {
@@ -85,7 +85,8 @@ fn used_by_others(scene: &Scene<'_>, pod: &Pod, name: &Str) -> bool {
     })
 }
 
-/// The names of the driver for the volumes that a pod adds to its node. One that is yet to be made goes by its claim.
+/// The handles of the volumes that a pod adds to its node. A volume that is still to be created is identified by its
+/// claim.
 fn attached(others: &Others, pod: &Pod) -> BTreeSet<String> {
     let handle = |claim: &PersistentVolumeClaim| {
         let volume = others.volume(&claim.spec.volume_name);

@@ -10,7 +10,7 @@ use berth_framework::stage::JobId;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 
-/// So long that it never ends: without the periodic flush, only events bring pods back.
+/// An interval without end: without the periodic flush, only events requeue pods.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The options with which schedulers of a run are started.
@@ -20,7 +20,7 @@ pub(super) struct Setup<'a> {
     pub(super) features: FeatureGates,
     pub(super) evaluator: EvaluatorKind,
     pub(super) seed: u64,
-    /// The number of the configuration that schedulers are to have.
+    /// The number of the configuration for all schedulers.
     pub(super) configuration: usize,
     /// The number of started instances.
     pub(super) started: u64,
@@ -33,7 +33,7 @@ pub(super) enum Role {
     Leads,
     /// It receives everything and does nothing: it does not receive the time, and its outputs are not taken.
     Standby,
-    /// Another one leads, since then. It does not know, and schedules.
+    /// Another scheduler leads since then. This one does not know, and schedules.
     Deposed(Time),
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Instance {
     /// The number of the instance, counted from 1.
     pub(super) number: u64,
     pub(super) role: Role,
-    /// The number of the configuration that it has.
+    /// The number of its current configuration.
     pub(super) configuration: usize,
     pub(super) scheduler: Scheduler,
     pub(super) checker: Checker,

@@ -1,4 +1,4 @@
-//! Looking at what a scheduler does, and at its books.
+//! Judges the actions of a scheduler, and its records.
 
 use super::instance::{Instance, RunningCall};
 use super::{Run, in_short};
@@ -10,8 +10,8 @@ use berth_scheduler::Outputs;
 use std::collections::BTreeSet;
 
 impl Run<'_, '_> {
-    /// Looks at what a scheduler has done with its last input: choices, calls, jobs. `failed` is what it has just
-    /// found no room for.
+    /// Judges the actions of a scheduler after its last input: choices, calls, jobs. `failed` is the pod or group that
+    /// it just failed to place.
     pub(super) fn after_input(
         &mut self,
         at: usize,

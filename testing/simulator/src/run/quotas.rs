@@ -1,4 +1,4 @@
-//! Looking at what schedulers do with deferred quotas.
+//! Judges the actions of schedulers about deferred quotas.
 
 use super::instance::Instance;
 use super::{LEADER, Run};
@@ -56,7 +56,7 @@ fn sight_of(instance: &Instance) -> QuotaSight {
 }
 
 impl Run<'_, '_> {
-    /// Looks at what the quotas of a scheduler let pass after an input. With `news`, that was one change.
+    /// Judges the admissions by the quotas of a scheduler after an input. With `news`, the input was a single change.
     pub(super) fn look_at_quotas(&mut self, at: usize, news: bool) -> Result<(), Violation> {
         let (now, instance) = (self.now, &mut self.instances[at]);
         let (others, knows) = (instance.checker.others(), instance.knows_quotas);
@@ -72,8 +72,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// The quotas that more may be used of than they have, without a fault of the scheduler: after this step of users, pods
-    /// count of which the scheduler does not know, or a limit is lower.
+    /// Records the quotas whose usage may exceed their limits without a fault of the scheduler: after this step of a
+    /// user, pods count that the scheduler does not know, or a limit is lower.
     pub(super) fn note_disturbed_quotas(&mut self, step: &Step) {
         let world = &self.world;
         match step {
@@ -188,8 +188,8 @@ impl Run<'_, '_> {
         Account::of(self.world.others(), &seen, (deferring, schedulers))
     }
 
-    /// Everything has come to rest: the statuses of quotas are true. The pods that wait for quotas are known to the world
-    /// from here on.
+    /// Checks the statuses of quotas after everything has come to rest. From then on, the world knows the pods that
+    /// wait for quotas.
     pub(super) fn check_quotas_at_rest(&mut self) -> Result<(), Violation> {
         let sight = sight_of(&self.instances[LEADER]);
         let account = self.account_of_world(Some(&sight));
@@ -244,7 +244,7 @@ impl Run<'_, '_> {
 /// Namespace and name of a quota.
 pub(super) type QuotaId = (Str, Str);
 
-/// The quotas of which more may be used than they have.
+/// The quotas whose usage may exceed their limits.
 pub(super) type Disturbed = BTreeSet<QuotaId>;
 
 fn id_of(number: usize) -> QuotaId {

@@ -1,5 +1,5 @@
-//! Coming to rest: faults stop, everything is delivered and answered, time passes; then the world must be as it should
-//! be.
+//! Coming to rest: faults stop, all events are delivered, all calls are answered, and time passes. Then the state of
+//! the world must be correct.
 
 use super::{LEADER, Run};
 use crate::checker::{Statuses, Violation, check_rest};
@@ -9,21 +9,21 @@ use crate::world::{Devices, WATCHED};
 use berth_api::{Duration, Str};
 use berth_framework::Feature;
 
-/// The time in which nothing may happen before the scheduler has come to rest: longer than any backoff and delay.
+/// The time without any change after which the run has come to rest: longer than any backoff and delay.
 const QUIET: Duration = Duration::from_secs(40);
-/// The greatest number of rounds to come to rest.
+/// The maximum number of rounds until the run has come to rest.
 const ROUNDS_MAX: u64 = 4000;
-/// The number of pods that are tried in a round on the way to rest.
+/// The maximum number of attempts in a round.
 const TRIES_MAX: usize = 200;
 
 impl Run<'_, '_> {
-    /// Faults stop, everything is delivered and answered, time passes; then the world must be as it should be.
+    /// Stops faults, delivers all events, answers all calls and lets time pass; then judges the state of the world.
     pub(super) fn come_to_rest(&mut self) -> Result<(), Violation> {
         self.print_line(|| "--- faults stop".to_owned());
         self.setup.configuration = 0;
         self.world.reap();
         self.world.collect_garbage();
-        // Calls from before, which no fault can touch any more, may still come to something.
+        // Calls sent before can still be executed, without faults.
         self.step_down()?;
         while !self.orphans.is_empty() {
             self.land(0)?;
@@ -68,11 +68,11 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// One round on the way to rest. Whether anything is going on.
+    /// Plays one round. Returns whether anything changed.
     fn round(&mut self) -> Result<bool, Violation> {
         self.take_over_all()?;
         let version = self.world.version();
-        // The kubelets let go of what is being deleted, the controllers do their part.
+        // The kubelets remove pods that are being deleted; the controllers act.
         self.world.reap();
         self.world.collect_garbage();
         self.world.bind_claims();

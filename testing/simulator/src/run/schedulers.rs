@@ -12,10 +12,10 @@ use berth_framework::call::{ApiCall, CallId, CallResult};
 use berth_scheduler::{ClusterChange, CycleResult, NotReconfigured, ScheduleOutcome};
 use std::collections::BTreeMap;
 
-/// The time for which a watch may keep an event back. Longer than this, it would be taken for broken.
+/// The maximum delay of an event of a watch. A watch with a longer delay would be regarded as broken.
 const LAG_MAX: Duration = Duration::from_secs(20);
-/// The time for which a scheduler may believe that it leads when another one does: then it finds that it could not
-/// renew its lease.
+/// The time for which a scheduler may believe that it leads after another one took over: then it notices that it could
+/// not renew its lease.
 const OVERLAP_MAX: Duration = Duration::from_secs(10);
 
 /// The pod and its nominated node as the call writes it, if it does: a binding clears it.
@@ -120,7 +120,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    // --- what schedulers receive --------------------------------------------------------------------------
+    // --- inputs of schedulers -----------------------------------------------------------------------------
 
     pub(super) fn deliver(&mut self, at: usize, kind: Kind) -> Result<bool, Violation> {
         match self.instances[at].watches.next(&self.world, kind) {
@@ -351,8 +351,7 @@ impl Run<'_, '_> {
     }
 
     pub(super) fn schedule(&mut self, at: usize) -> Result<bool, Violation> {
-        // The effect of time is seen on its own, so that a choice that is given up and one that is made are
-        // distinguished.
+        // The effects of time are judged separately, to distinguish a reverted choice from a new one.
         self.tick(at)?;
         let now = self.now;
         let outcome = self.instances[at].scheduler.schedule_one(now);
@@ -383,7 +382,7 @@ impl Run<'_, '_> {
 
     // --- configurations ------------------------------------------------------------------------------------
 
-    /// Every scheduler takes over the configuration that it is to have, if no cycle of it is parked.
+    /// Applies the configuration of the setup to every scheduler without a parked cycle.
     pub(super) fn take_over_all(&mut self) -> Result<(), Violation> {
         for at in self.all() {
             self.take_over(at)?;
@@ -414,9 +413,9 @@ impl Run<'_, '_> {
         self.after_input(at, None)
     }
 
-    // --- coming and going ----------------------------------------------------------------------------------
+    // --- restarts and fail-overs ---------------------------------------------------------------------------
 
-    /// Puts a new scheduler in the place of one that has ended. `fate` determines the results of its calls.
+    /// Replaces an exited scheduler with a new one. `fate` determines the results of its calls.
     fn replace(
         &mut self,
         at: usize,
@@ -476,7 +475,7 @@ impl Run<'_, '_> {
                 }
             }
         }
-        // The work that it has requested is done now.
+        // Run the requested work of the new leader.
         self.tick(LEADER)
     }
 

@@ -7,7 +7,7 @@ use crate::world::Devices;
 use berth_api::Str;
 
 impl Run<'_, '_> {
-    /// Does what a step is about, if it is about the world rather than about schedulers.
+    /// Executes a step that concerns the world rather than schedulers.
     pub(super) fn change_world(&mut self, step: &Step) {
         let world = &mut self.world;
         match step {

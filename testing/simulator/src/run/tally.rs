@@ -1,6 +1,6 @@
 //! The results of a run, in numbers.
 
-/// Declares the numbers, each with what it is called by people and by programs.
+/// Declares the numbers, each with its name for people and its key for programs.
 macro_rules! tally {
     ($($(#[$doc:meta])* $field:ident, $words:literal, $key:literal;)*) => {
         /// The results of a run.
@@ -15,7 +15,7 @@ macro_rules! tally {
                 $(self.$field += other.$field;)*
             }
 
-            /// Each number, in words and as the key of an object, without those that do not matter to users.
+            /// Each number that matters to users, with its words and its key.
             pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
                 let all = [$(($words, $key, self.$field)),*];
                 all.into_iter().filter(|(words, _, _)| !words.is_empty()).collect()
@@ -35,7 +35,7 @@ tally! {
     bindings, "bindings", "bindings";
     /// Calls that the scheduler made.
     calls, "calls", "calls";
-    /// Calls that failed though nothing was wrong with them.
+    /// Calls that failed although they were correct.
     faults, "faults", "faults";
     /// The number of times that the scheduler was restarted.
     restarts, "restarts", "restarts";
@@ -45,7 +45,7 @@ tally! {
     refused, "refused bindings", "refusedBindings";
     /// Claims and volumes that were written.
     volumes, "volume writes", "volumeWrites";
-    /// Claims that were given devices.
+    /// Claims with allocated devices.
     devices, "allocations of devices", "deviceAllocations";
     /// Pods that were deleted as victims.
     preemptions, "preemptions", "preemptions";

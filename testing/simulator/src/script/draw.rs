@@ -16,7 +16,7 @@ use fastrand::Rng;
 const RECENT: usize = 30;
 /// The greatest number of claims.
 const CLAIMS: usize = 6;
-/// The weight of what happens around pods and nodes.
+/// The weight of steps other than those for pods and nodes.
 const SURROUNDINGS: u32 = 29;
 /// The seeds with groups of pods.
 pub const GROUP_SEEDS: std::ops::Range<u64> = 1 << 20..1 << 21;
@@ -39,7 +39,7 @@ const GROUP_FEATURES: [Feature; 2] = [
     Feature::GenericWorkload,
     Feature::TopologyAwareWorkloadScheduling,
 ];
-/// Kinds of objects that change, beside pods, nodes and groups.
+/// The other kinds of objects that change, besides pods, nodes and groups.
 const OTHER_KINDS: &[Kind] = WATCHED.split_at(2).1.split_at(9).0;
 
 impl Script {
@@ -71,7 +71,7 @@ impl Script {
         let standby = chance(&mut rng, 35) && faults.failovers;
         let mut drawing = Drawing {
             nodes: rng.usize(3..8),
-            // A seed has a temper: how much is delivered and answered compared with what happens.
+            // The pace of deliveries and answers relative to changes differs by seed.
             haste: rng.u32(0..20),
             pods: 0,
             groups,
@@ -231,7 +231,7 @@ impl Drawing {
                 self.pods += 1;
                 let mut shape = self.shape();
                 (shape.gates, shape.held, shape.slow) = (0, None, None);
-                // A pod that is placed by hand has no claims, because no scheduler reserves them.
+                // A manually placed pod has no claims, because no scheduler reserves them.
                 (shape.claim, shape.devices) = (None, None);
                 Step::PlacePod(self.pods, shape, self.node())
             }

@@ -10,7 +10,7 @@ pub struct Faults {
     pub calls: bool,
     /// Watches repeat events, and break.
     pub watches: bool,
-    /// The scheduler exits and starts again; what it has sent may still arrive.
+    /// The scheduler exits and starts again; sent calls may still arrive.
     pub restarts: bool,
     /// A second scheduler is on standby and takes over.
     pub failovers: bool,
@@ -57,7 +57,7 @@ impl fmt::Display for Faults {
     }
 }
 
-/// There are no such faults.
+/// The fault does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownFault(String);
 

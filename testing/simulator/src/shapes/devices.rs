@@ -1,4 +1,4 @@
-//! Devices of Dynamic Resource Allocation: what drivers publish, and what claims request.
+//! Devices of Dynamic Resource Allocation: the published devices of drivers, and the requests of claims.
 
 use super::{chance, pick};
 use fastrand::Rng;
@@ -190,7 +190,7 @@ impl fmt::Display for DeviceWant {
     }
 }
 
-/// The way in which a pod gets its devices.
+/// The source of a pod's devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceUse {
     /// The claim with that number.

@@ -154,7 +154,7 @@ impl NodeChange {
         }
     }
 
-    /// Makes the change, as far as it is one of the node object.
+    /// Applies the change, as far as it concerns the node object.
     pub fn apply_to(&self, node: &mut Node) {
         let allocatable = &mut node.status.allocatable;
         match self {

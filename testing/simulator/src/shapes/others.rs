@@ -38,13 +38,13 @@ impl Access {
 pub enum Reach {
     /// All.
     Everywhere,
-    /// Those of a zone.
+    /// The nodes of a zone.
     Zone(&'static str),
     /// One, by number.
     Node(usize),
 }
 
-/// The way in which a claim gets its volume.
+/// The time at which a claim is bound to its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Binding {
     Bound,

@@ -90,11 +90,11 @@ impl fmt::Display for Domain {
 /// Pods near a pod: a required term of (anti-)affinity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Near {
-    /// The label of those pods.
+    /// The label of the other pods.
     pub app: &'static str,
     /// The domain.
     pub domain: Domain,
-    /// Whether the pods of this team's namespaces are meant, instead of those of the pod's own namespace.
+    /// The team whose namespaces are searched; the pod's own namespace if `None`.
     pub team: Option<&'static str>,
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for Near {
 pub struct Spread {
     /// The label of the pods that are counted.
     pub app: &'static str,
-    /// Over what.
+    /// The domain over which pods are spread.
     pub domain: Domain,
     /// By how many one domain may be ahead.
     pub max_skew: i32,
@@ -196,7 +196,7 @@ pub struct PodShape {
     pub devices: Option<DeviceUse>,
     /// The priority.
     pub priority: i32,
-    /// Whether it never preempts others.
+    /// Whether it never preempts other pods.
     pub meek: bool,
     /// The label by which others know it.
     pub app: Option<&'static str>,
@@ -292,7 +292,7 @@ impl PodShape {
         shape
     }
 
-    /// A member of a group. Members are alike, but for gates and what else holds them.
+    /// A random member of a group. Members are alike except for gates and other reasons of rejection.
     pub fn member(rng: &mut Rng, group: usize) -> Self {
         let kind = group % 3;
         let mut shape = Self {

@@ -45,7 +45,7 @@ pub struct QuotaShape {
     pub is_best_effort: bool,
     /// The cohort.
     pub cohort: Option<&'static str>,
-    /// The number of pods that it borrows at most, and of CPUs.
+    /// The maximum number of borrowed pods, and of borrowed CPUs.
     pub borrowing: Option<i64>,
 }
 

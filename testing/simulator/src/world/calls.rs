@@ -5,7 +5,7 @@ use super::pods::set_condition;
 use berth_api::{Pod, Str};
 use std::sync::Arc;
 
-/// The reason why the API refused a call. The names are those of HTTP.
+/// The reason why the API refused a call, with the name in HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// 404: the object was deleted, or another one has its name.
@@ -31,10 +31,10 @@ impl World {
         }
     }
 
-    /// Gives a pod its node.
+    /// Binds a pod to a node.
     ///
     /// # Errors
-    /// As the API server: the pod was deleted or another one, is being deleted, is gated, or has a node.
+    /// As in the API server: the pod was deleted or replaced, is being deleted, is gated, or has a node.
     pub fn bind(&mut self, name: &str, uid: &str, node: &str) -> Result<(), Refusal> {
         let pod = self.pod_of(name, uid)?;
         if pod.is_terminating() || pod.is_assigned() || !pod.spec.scheduling_gates.is_empty() {

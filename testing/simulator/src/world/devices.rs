@@ -45,14 +45,15 @@ fn claims_of(pod: &Pod) -> impl Iterator<Item = &Str> {
 pub struct Devices<'w>(&'w mut World);
 
 impl<'w> Devices<'w> {
-    /// Those of this world.
+    /// The devices of this world.
     pub fn of(world: &'w mut World) -> Self {
         Self(world)
     }
 
     // --- drivers -----------------------------------------------------------------------------------------
 
-    /// A driver publishes the devices of a node, or those that all nodes can use. What it published before is replaced.
+    /// A driver publishes the devices of a node, or the devices that all nodes can use, replacing its previously
+    /// published devices.
     pub fn publish_devices(&mut self, node: Option<&str>, shape: DriverShape) {
         if node.is_some_and(|node| !self.0.nodes().contains_key(node)) {
             return;
@@ -122,7 +123,7 @@ impl<'w> Devices<'w> {
 
     // --- claims ------------------------------------------------------------------------------------------
 
-    /// A user creates a claim, unless there is one of that number.
+    /// A user creates a claim, unless it exists.
     pub fn create_device_claim(&mut self, number: usize, want: DeviceWant) {
         let name = device_claim_name(number);
         if self.0.others().device_claim(NAMESPACES[0], &name).is_none() {
@@ -171,8 +172,8 @@ impl<'w> Devices<'w> {
         }
     }
 
-    /// The controller of claims does all that it has to: it creates claims from templates, and releases those whose
-    /// pods have ended or were deleted.
+    /// Acts as the controller of claims: creates claims from templates, and releases the claims of ended or deleted
+    /// pods.
     pub fn manage_claims(&mut self, now: Time) {
         self.make_claims();
         let claims = self.0.others().of_kind(Kind::ResourceClaim);
@@ -243,7 +244,7 @@ impl<'w> Devices<'w> {
         let was_held = status.reserved_for.len() < before;
         let is_deleting = claim.metadata.deletion_timestamp.is_some();
         if status.allocation.is_some() && !is_deleting {
-            // A pod that got its node without its reservation keeps its devices.
+            // A pod that was bound without its reservation keeps its devices.
             let users = self.0.pods().values().filter(|pod| {
                 pod.is_assigned()
                     && is_live(pod)
@@ -276,7 +277,7 @@ impl<'w> Devices<'w> {
     /// Creates a claim for a scheduler.
     ///
     /// # Errors
-    /// When there is one of that name.
+    /// When the name exists already.
     pub fn create_claim_object(&mut self, body: &Value) -> Result<(), Refusal> {
         let claim = claim_in(decoded(Kind::ResourceClaim, body));
         let meta = &claim.metadata;

@@ -128,7 +128,7 @@ fn key_of(object: &Object) -> (Kind, Str, Str) {
 }
 
 impl World {
-    /// A world with what every cluster begins with: namespaces and classes.
+    /// A world with the initial objects of every cluster: namespaces and classes.
     pub fn furnished() -> Self {
         let mut world = Self::default();
         for (name, team) in NAMESPACES.into_iter().zip(["x", "y"]) {
@@ -152,7 +152,7 @@ impl World {
 
     // --- groups ------------------------------------------------------------------------------------------
 
-    /// Creates a group, unless there is one of that name.
+    /// Creates a group, unless the name exists.
     pub fn create_group(&mut self, name: &str, shape: &GroupShape) {
         if self.others().group(NAMESPACES[0], name).is_some() {
             return;
@@ -206,7 +206,7 @@ impl World {
 
     // --- nodes -------------------------------------------------------------------------------------------
 
-    /// Adds a node, unless there is one of that name. The statement of its kubelet about volumes is added with it.
+    /// Adds a node, unless the name exists. The volume limits of its kubelet are added with it.
     pub fn create_node(&mut self, name: &str, shape: &NodeShape) {
         if self.nodes().contains_key(name) {
             return;

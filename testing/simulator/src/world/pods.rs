@@ -7,7 +7,7 @@ use berth_api::{Labels, Object, Pod, Str, Time, Toleration};
 use std::sync::Arc;
 
 impl World {
-    /// Creates a pod, unless there is one of that name; name and namespace, identity and version are set here.
+    /// Creates a pod, unless the name exists. Sets its name, namespace, UID and version.
     pub fn create_pod(&mut self, name: &str, mut pod: Pod) -> bool {
         if self.pods().contains_key(name) {
             return false;
@@ -38,7 +38,7 @@ impl World {
         true
     }
 
-    /// Removes one gate of a pod: the one at `gate`, counted round.
+    /// Removes the gate of a pod at the index `gate` (modulo the number of gates).
     pub fn remove_gate(&mut self, name: &str, gate: usize) {
         self.change_pod(name, |pod| {
             let gates: &mut Vec<SchedulingGate> = &mut pod.spec.scheduling_gates;
@@ -87,14 +87,14 @@ impl World {
         });
     }
 
-    /// Marks a pod as being deleted; it goes when its finalizers are removed.
+    /// Marks a pod as being deleted; it is removed with its finalizers.
     pub fn terminate_pod(&mut self, name: &str, now: Time) {
         self.change_pod(name, |pod| {
             pod.metadata.deletion_timestamp.get_or_insert(now);
         });
     }
 
-    /// Removes a pod. Whether there was one.
+    /// Removes a pod. Returns whether it existed.
     pub fn delete_pod(&mut self, name: &str) -> bool {
         let Some(pod) = self.pods().get(name) else {
             return false;
@@ -105,7 +105,7 @@ impl World {
         true
     }
 
-    /// Lets a pod run to its end.
+    /// Marks a pod as completed.
     pub fn finish_pod(&mut self, name: &str) {
         self.change_pod(name, |pod| {
             if pod.is_assigned() {
@@ -132,7 +132,7 @@ impl World {
         self.delete_pods(|_, pod| pod.is_terminating());
     }
 
-    /// Puts a pod on another node, as no API does: for tests that plant bugs.
+    /// Moves a pod to another node, which no API does: for tests that plant bugs.
     pub fn move_pod(&mut self, name: &str, node: &str) {
         self.change_pod(name, |pod| {
             pod.spec.node_name = node.into();

@@ -10,7 +10,7 @@ use berth_api::{Kind, Object, Str};
 use std::sync::Arc;
 
 impl World {
-    /// Creates a claim and, unless it is to be made later, its volume; unless there is a claim of that number.
+    /// Creates a claim, unless it exists, and its volume, unless that is created later.
     pub fn create_claim(&mut self, number: usize, shape: &ClaimShape) {
         let name = claim_name(number);
         if self.others().claim(NAMESPACES[0], &name).is_some()
@@ -65,8 +65,8 @@ impl World {
         }
     }
 
-    /// The controllers do all that they have to: volumes that were given to claims are bound to them, and volumes are
-    /// made for claims whose node is chosen. When that node was deleted, another one is to be chosen.
+    /// Acts as the controllers of claims: binds claims to their reserved volumes, and creates volumes for claims with a
+    /// selected node. If that node was deleted, the selection is removed.
     pub fn bind_claims(&mut self) {
         let claims: Vec<Arc<PersistentVolumeClaim>> = self
             .others()
@@ -103,7 +103,7 @@ impl World {
         node.is_some_and(|node| !self.nodes().contains_key(node))
     }
 
-    /// The volume that was given to a claim.
+    /// The volume that is reserved for a claim.
     fn given_to(&mut self, claim: &PersistentVolumeClaim) -> Option<Str> {
         let volume =
             self.others()

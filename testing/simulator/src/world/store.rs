@@ -69,7 +69,7 @@ impl Store {
         metadata.resource_version = Str::from(self.version.to_string());
     }
 
-    /// Stores an object in the place of the one of its name.
+    /// Stores an object, replacing the object of the same name.
     pub(super) fn put(&mut self, object: Object) {
         match &object {
             Object::Pod(pod) => drop(self.pods.insert(pod.name().clone(), pod.clone())),

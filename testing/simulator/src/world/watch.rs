@@ -1,4 +1,4 @@
-//! Watches: every change of a kind in order, sooner or later, perhaps twice; or everything that is there, once more.
+//! Watches: every change of a kind in order, with delays and possibly repeated; or a new list of all objects.
 
 use super::World;
 use crate::shapes::DEFERRED_QUOTA;
@@ -135,7 +135,7 @@ impl Watches {
         each.iter().sum()
     }
 
-    /// A watch breaks: what was not delivered never will be, the present state is listed.
+    /// A watch breaks: its undelivered events are lost, and the current objects are listed.
     pub fn relist(&mut self, world: &World, kind: Kind) -> Vec<Object> {
         if let Some(place) = place(kind) {
             self.at[place] = world.log(kind).len();

@@ -1,4 +1,4 @@
-//! Wrong devices: what a scheduler believes of devices is not true, or a claim loses them.
+//! Wrong devices: a scheduler has wrong information about devices, or a claim loses its devices.
 
 use super::{Impostor, found, with, with_api};
 use berth_api::{Kind, Object, ResourceClaim, ResourceSlice, Time};

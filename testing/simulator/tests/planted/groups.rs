@@ -1,5 +1,5 @@
-//! Groups: schedulers that receive them as they are not, so that what they do is wrong for the groups as they are, and
-//! schedulers whose plugins for groups are wrong.
+//! Groups: schedulers that receive wrong groups, so that their actions are wrong for the actual groups, and schedulers
+//! whose group plugins are wrong.
 
 use super::{found_from, with, with_api};
 use berth_api::groups::PodGroup;
@@ -106,7 +106,7 @@ struct Flawed {
     flaw: Flaw,
 }
 
-/// A pod of lower priority that is not going.
+/// A pod of lower priority that is not being deleted.
 fn lesser_pod(cx: &PodGroupPostFilterContext<'_>, group: &GroupKey) -> Option<PodRef> {
     let cluster = cx.dry_run.cluster();
     let priority = cluster.groups().spec(group)?.priority();

@@ -74,7 +74,7 @@ fn a_pod_that_the_queue_has_twice_is_seen() {
     assert!(text.contains("and elsewhere"), "{text}");
 }
 
-/// Pods of the scheduler that is not there, if they are held or not, look like pods of ours.
+/// Shows the pods of the absent scheduler, with or without the hold label, as pods of the judged scheduler.
 fn usurping(held: bool) -> impl Fn(&Pod) -> Vec<Pod> {
     move |pod| {
         let mut pod = pod.clone();

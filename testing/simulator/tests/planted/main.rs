@@ -1,4 +1,4 @@
-//! Planted bugs: the checker must see each of them, and the shortest script must still show it. The bugs are put in
+//! Planted bugs: the checker must detect each of them, and the shortest script must still show it. The bugs are added
 //! from outside, as plugins and as an API, never in the product.
 
 mod configurations;
@@ -29,17 +29,17 @@ use std::sync::Arc;
 const SEEDS: u64 = 2_000;
 const STEPS: usize = 400;
 
-/// Finds a seed that shows the bug, checks that it is seen as what it is, and returns the shortest script.
+/// Finds a seed that shows the bug, checks the kind of the violation, and returns the shortest script.
 fn found(subject: &Subject, faults: Faults, kinds: &[&str]) -> Shrunk {
     found_from(0, subject, faults, kinds)
 }
 
-/// The same with seeds from this one on.
+/// Like [`found`], with seeds from this one on.
 fn found_from(first: u64, subject: &Subject, faults: Faults, kinds: &[&str]) -> Shrunk {
     found_behind(&[], first, subject, faults, kinds)
 }
 
-/// The same, behind seeds that show a consequence of the bug first, of one of these kinds.
+/// Like [`found_from`], without the seeds whose first violation is a consequence of the bug, of one of these kinds.
 fn found_behind(
     consequences: &[&str],
     first: u64,
@@ -98,7 +98,7 @@ fn with(
     subject
 }
 
-/// Takes the place of an in-tree plugin.
+/// Replaces an in-tree plugin.
 struct Impostor {
     inner: Extensions,
 }
@@ -187,7 +187,7 @@ fn a_filter_that_ignores_requests_overcommits() {
     assert!(text.contains("one too many on node"), "{text}");
 }
 
-/// The in-tree filter of resources, which does not mind when there is too little of this one alone.
+/// The in-tree filter of resources, without the check of one resource.
 struct Lenient {
     inner: Extensions,
     minds_not: &'static str,
@@ -259,7 +259,7 @@ fn a_filter_that_ignores_taints_misplaces() {
     assert!(text.contains("a taint is not tolerated"), "{text}");
 }
 
-/// The in-tree plugin of that name, whose filter lets everything pass.
+/// The in-tree plugin of that name, with a filter that accepts every node.
 fn blind(name: &'static str) -> Subject {
     with(name, move |inner| {
         let blind = Extensions::of(Impostor {
@@ -372,8 +372,8 @@ fn with_binder(bug: BindBug) -> Subject {
     })
 }
 
-/// While the first binding is under way, the scheduler has given up the place of the pod: another pod can get it first, so
-/// that the node has too little room for both, or breaks a rule of one of them.
+/// While the first binding is in progress, the scheduler has reverted its choice. Another pod can be bound first, so
+/// that the node is overcommitted, or a rule of one of the pods is broken.
 #[test]
 fn a_second_binding_while_the_first_is_under_way_is_a_double_bind() {
     let subject = with_binder(BindBug::Hasty);
@@ -401,7 +401,7 @@ fn a_binding_that_is_never_sent_loses_the_pod() {
 
 // --- preemption ----------------------------------------------------------------------------------------------
 
-/// Evicts the first such pod that is not going already.
+/// Evicts the first matching pod that is not being deleted yet.
 fn evict_the_first(cx: &mut PostFilterContext<'_>, which: impl Fn(&PodInfo) -> bool) {
     let cluster = cx.dry_run.cluster();
     let stays = |pod: &PodInfo| {
@@ -641,12 +641,12 @@ impl Api for LoyalApi {
     }
 }
 
-/// The scheduler clears the nomination of a pod that preemption cannot help any more, and the API keeps it. If the answer
-/// has no version, the scheduler believes its call: the status names a node, and none is kept free. If the answer has a
-/// version, the watch shows the nomination in that version or a later one, as if another client had nominated the pod
-/// again. Then the scheduler keeps the node free for it, and a pod of lower priority that needs this room waits. Such a
-/// pod is not forgotten: an API that clears the nomination lets the same script bind it. So nominations are judged before
-/// lost pods, against what was written last.
+/// The scheduler clears the nomination of a pod that preemption cannot help any more, and the API keeps it. If the
+/// answer has no version, the scheduler relies on its call: the status names a node, and none is kept free. If the
+/// answer has a version, the watch shows the nomination in that version or a later one, as if another client had
+/// nominated the pod again. Then the scheduler keeps the node free for the pod, and a pod of lower priority that needs
+/// these resources waits. The waiting pod is not lost: an API that clears the nomination lets the same script bind it.
+/// So nominations are judged before lost pods, against the last written value.
 #[test]
 fn a_nomination_that_is_not_reverted_is_wrong() {
     let shrunk = found(&with_api(LoyalApi), Faults::NONE, &["wrong nomination"]);

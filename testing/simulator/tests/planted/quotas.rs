@@ -1,5 +1,5 @@
-//! Deferred quotas: schedulers that receive quotas and groups as they are not, and a plugin that is wrong. Each guarantee
-//! has a bug that breaks it.
+//! Deferred quotas: schedulers that receive wrong quotas and groups, and a wrong plugin. Each guarantee has a bug that
+//! breaks it.
 
 use super::{found_behind, found_from, with, with_api};
 use berth_api::{Kind, Object, Pod, Str, Time};
@@ -73,7 +73,7 @@ fn a_limit_that_is_exceeded_is_seen() {
     found_before_status(&subject, "exceeded quota");
 }
 
-/// The scheduler lends what other quotas of the cohort do not have.
+/// The scheduler lends more than the unused limits of the other quotas of the cohort.
 #[test]
 fn a_quota_that_borrows_too_much_is_seen() {
     let subject = with_spec(|spec| {
@@ -84,7 +84,7 @@ fn a_quota_that_borrows_too_much_is_seen() {
     found_with(&subject, Faults::NONE, "exceeded quota");
 }
 
-/// The scheduler does not know what other schedulers and former leaders have placed.
+/// The scheduler does not know the pods placed by other schedulers and former leaders.
 #[test]
 fn a_leader_that_counts_only_its_own_pods_is_seen() {
     let subject = with("DeferredQuota", |inner| {
@@ -99,8 +99,8 @@ fn a_leader_that_counts_only_its_own_pods_is_seen() {
     found_with(&subject, faults, "exceeded quota");
 }
 
-/// DeferredQuota with books of its own instead of the pods of the cluster: before it has placed a pod, what others have
-/// placed does not count.
+/// DeferredQuota with its own records instead of the pods of the cluster: until it has placed a pod, pods placed by
+/// others do not count.
 #[derive(Default)]
 struct Forgetful {
     has_placed: AtomicBool,
@@ -165,8 +165,8 @@ fn a_pod_that_waits_and_fits_is_seen() {
     found_before_status(&subject, "needless wait");
 }
 
-/// The scheduler takes gangs for pods without a gang: a quota lets some of them pass. One that starts in part is a
-/// consequence.
+/// The scheduler takes the members of gangs for single pods: a quota admits only some of them. A gang that starts in
+/// part is a consequence.
 #[test]
 fn a_gang_that_is_admitted_in_part_is_seen() {
     let subject = with_api(Shown(|object: Object| {
@@ -204,7 +204,7 @@ impl EnqueueExtensions for Deaf {
     }
 }
 
-/// Admitted pods stay gated. Their conditions state that they wait.
+/// Admitted pods stay gated, and their conditions state that they wait.
 #[test]
 fn a_pod_that_is_admitted_and_not_woken_is_seen() {
     let subject = with("DeferredQuota", |inner| {
