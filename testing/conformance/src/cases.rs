@@ -1,8 +1,8 @@
-//! Files of cases, one JSON object a line, with the answers of a release.
+//! Files of cases, one JSON object per line, with the answers of a release.
 //!
 //! The vectors are recorded answers of Kubernetes 1.36. `later/SUITE.jsonl` lists the cases whose answer a later
 //! release changes: the first release with the new answer, the rule of `docs/contribute/rules` that states the change,
-//! and what the answer is, worked by hand. A case that is not listed has the same answer in every release.
+//! and the new answer, worked by hand. A case that is not listed has the same answer in every release.
 
 use crate::report::CaseReport;
 use berth_api::Release;
@@ -70,7 +70,7 @@ impl LaterAnswers {
         self.by_case.len()
     }
 
-    /// Gives a case the answer of the release.
+    /// Replaces the expected answer of a case with the answer of the release.
     fn apply(&self, case: &mut Value) {
         let id = case["id"].as_str().unwrap_or_default();
         for answer in self.by_case.get(id).into_iter().flatten() {

@@ -155,7 +155,8 @@ fn check(case: &CelCase, environment: Environment, devices: &[DeviceValue]) -> R
     Ok(())
 }
 
-/// The places of the errors of a text, and their starts: up to the first name or list of what would be possible.
+/// The positions of the errors in a text, and the beginnings of their messages up to the first name or list of
+/// alternatives.
 fn gist(error: &str) -> Vec<(&str, &str)> {
     const PLACE: &str = "ERROR: <input>:";
     fn start(message: &str) -> &str {

@@ -225,7 +225,7 @@ impl DecisionRun<'_> {
         Ok(())
     }
 
-    /// Compares a decision of which only the outcome is known.
+    /// Compares a decision that was recorded only by its outcome.
     fn compare_outcome(&mut self, observed: &recorded::ObservedOutcome) -> Result<(), String> {
         let mut evaluation = Evaluation::default();
         match observed {
@@ -326,7 +326,7 @@ impl DecisionRun<'_> {
         })
     }
 
-    /// The answer for each node, of all or of those that PreFilter has left.
+    /// The answer for each node, or for each node that PreFilter has returned.
     fn filter(
         &mut self,
         evaluation: &mut Evaluation,

@@ -1,8 +1,8 @@
-//! Replays queueing hints: does this event make this pod worth another try?
+//! Replays queueing hints: decides whether an event justifies another attempt of a pod.
 //!
-//! A change of an object becomes events as in production; each plugin that registered for an event is asked.
-//! Unconditional wake-ups (every node that loses a taint wakes the pods that wait for new nodes) are not recorded. The
-//! PreQueueingHint and the keys of a plugin must select every pod that its hint queues.
+//! A change of an object is converted to events as in production, and the hints of each plugin that registered for an
+//! event are called. Unconditional wake-ups (every node that loses a taint wakes the pods that wait for new nodes) are
+//! not recorded. The PreQueueingHint and the keys of a plugin must select every pod that its hint queues.
 
 use crate::cases::{self, LaterAnswers};
 use crate::cluster;
@@ -73,7 +73,7 @@ pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
     report
 }
 
-/// The plugins of the default profile with what they registered for.
+/// The plugins of the default profile with their registrations.
 struct AskedPlugins {
     registry: Registry,
     features: FeatureGates,

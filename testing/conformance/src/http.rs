@@ -1,8 +1,8 @@
-//! Replays a transcript of a live API server against a fresh one of ours, over HTTPS.
+//! Replays a transcript of a live API server against a new server of Berth, over HTTPS.
 //!
 //! Values that vary between two runs are mapped, not ignored: the recorded UIDs, resource versions and generated names
-//! stand for the live ones, everywhere they appear, in both directions. Times, ages and `continue` tokens must
-//! only be of the same kind.
+//! correspond to the live ones at every occurrence, in both directions. For times, ages and `continue` tokens, only the
+//! kind of value is compared.
 
 mod compare;
 
@@ -62,8 +62,7 @@ pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
 }
 
 async fn replay_all(reader: impl BufRead, release: Release, report: &mut CaseReport) {
-    // As the transcript was recorded: no service accounts for pods, no taints of new nodes, everything else as by
-    // default.
+    // The options of the recording: no service accounts for pods, no taints of new nodes, otherwise defaults.
     let options = ServerOptions {
         api: ApiRelease::of(release),
         admission: Admission {

@@ -1,7 +1,7 @@
-//! Replays requests that create and update pods: the errors in order, or the pod as it is stored.
+//! Replays requests that create and update pods: compares the errors in order, or the stored pod.
 //!
-//! No admission ran when they were recorded, so each case goes through the strategy of pods alone: defaults,
-//! preparation, metadata, validation.
+//! The recording had no admission, so each case runs only the strategy of pods: defaults, preparation, metadata,
+//! validation.
 
 use crate::report::CaseReport;
 use berth_objects::access::gr;

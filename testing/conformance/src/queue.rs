@@ -20,7 +20,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The label by which the events of a trace name the plugin that they help.
+/// The label with which the events of a trace name the plugin that they help.
 const HELPS: &str = "helps";
 const SCHEDULER_NAME: &str = "default-scheduler";
 const NAMESPACE: &str = "default";
@@ -133,7 +133,7 @@ fn check(trace: &Trace, release: Release) -> Result<(), String> {
     Ok(())
 }
 
-/// A queue with what surrounds it in a trace.
+/// The queue of a trace with its cluster and pods.
 struct Replayed {
     queue: SchedulingQueue,
     now: Time,
@@ -173,7 +173,7 @@ impl Replayed {
         })
     }
 
-    /// Carries out an operation; the name of the pod that it popped.
+    /// Executes an operation. Returns the name of the popped pod.
     fn apply(&mut self, operation: &QueueOperation) -> Result<Option<String>, String> {
         self.now = self.now + Duration::from_millis(operation.advance_millis);
         let cx = Context {
@@ -316,8 +316,8 @@ impl RecordedPod {
     }
 }
 
-/// A registration as the traces have it: SchedulingGates wants the pod itself without gates, the others an object
-/// whose label names the plugins that it helps.
+/// A registration as in the traces: the hint of SchedulingGates queues the pod itself when it has no gates; other hints
+/// queue a pod when the label of the object names their plugin.
 fn registration(plugin: &str, event: &str) -> Result<EventRegistration, String> {
     let (resource, action) = event
         .split_once('/')
@@ -396,7 +396,7 @@ mod tests {
     use super::*;
     use std::io::BufReader;
 
-    /// Every recorded trace comes out as recorded, operation by operation.
+    /// Every recorded trace is reproduced, operation by operation.
     #[test]
     fn the_recorded_traces_come_out_as_recorded() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/vectors/queue.jsonl.gz");

@@ -1,7 +1,7 @@
-//! The results of a replay: names of the cases that passed, failed, were compared in part or not at all.
+//! The results of a replay: the names of the cases that passed, failed, were compared in part, or were not compared.
 //!
-//! A report prints the first mismatches in full, then the names of the cases that are not passed, and ends with
-//! the one line that a script reads: `N passed, N failed`.
+//! A report prints the first mismatches in full, then the names of the cases that did not pass, and ends with one line
+//! for scripts: `N passed, N failed`.
 
 use std::fmt;
 
@@ -11,26 +11,26 @@ pub const MISMATCHES_PRINTED_MAX: usize = 20;
 /// The number of characters of one mismatch that are printed.
 const MISMATCH_CHARS_MAX: usize = 2_000;
 
-/// The number of names that one line of a list holds at most.
+/// The maximum number of names in one line of a list.
 const NAMES_PRINTED_MAX: usize = 100;
 
-/// A case that did not come out as recorded.
+/// A case with another result than recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// The name or id of the case.
     pub case: String,
-    /// The difference: the place, what was recorded, what came instead.
+    /// The difference: the place, the recorded value, the actual value.
     pub what: String,
 }
 
 /// The outcome of replaying a file of vectors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CaseReport {
-    /// Cases that came out as recorded.
+    /// Cases with the recorded result.
     pub passed: Vec<String>,
     /// Cases that did not.
     pub failed: Vec<Mismatch>,
-    /// Cases of which only a part could be compared, and came out right; they are not passed.
+    /// Cases that could be compared only in part, without a difference; they do not count as passed.
     pub partly: Vec<String>,
 }
 
@@ -40,12 +40,12 @@ impl CaseReport {
         Self::default()
     }
 
-    /// Records a case that came out as recorded.
+    /// Records a case with the recorded result.
     pub fn pass(&mut self, case: impl Into<String>) {
         self.passed.push(case.into());
     }
 
-    /// Records a case that did not, and what differs.
+    /// Records a case with another result, and the difference.
     pub fn fail(&mut self, case: impl Into<String>, what: impl Into<String>) {
         self.failed.push(Mismatch {
             case: case.into(),

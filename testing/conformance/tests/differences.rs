@@ -117,8 +117,8 @@ fn every_difference_has_an_id_a_reason_and_a_test_that_exists() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// The gates that the page names: the readiness gates are on by default, the gates of features that Berth does not have
-/// are rejected, and those of features that are always on give a warning.
+/// The gates on the page: the readiness gates are on by default, the gates of features that Berth does not have are
+/// rejected, and the gates of features that are always on cause a warning.
 #[test]
 fn gates_are_supported_as_the_page_states() {
     let page =
@@ -175,7 +175,7 @@ fn gates_are_supported_as_the_page_states() {
     }
 }
 
-/// A gate that can be switched is not stable while a gate that it needs is beta or alpha, so the stage of
+/// A gate that can be switched is not stable while a required gate is beta or alpha, so the stage of
 /// SchedulerPreEnqueuePodStatus follows SchedulerAsyncAPICalls.
 #[test]
 fn a_gate_is_not_more_mature_than_those_it_needs() {

@@ -114,7 +114,7 @@ fn problems_of(file: &SourceFile) -> Vec<String> {
 fn strings_use_plain_words() {
     let mut problems = Vec::new();
     for (name, file) in sources() {
-        // The table names the words that it forbids, and this file has examples.
+        // The table contains the forbidden words, and this file has examples.
         if !name.starts_with("testing/conformance/tests/language") {
             problems.extend(problems_of(&file).iter().map(|p| format!("{name}:{p}")));
         }
@@ -136,7 +136,7 @@ fn pages_for_users_use_plain_words() {
         let text = fs::read_to_string(&page).expect("a page");
         let mut is_code = false;
         for (index, line) in text.lines().enumerate() {
-            // The output of programs is quoted as it is.
+            // The output of programs is quoted verbatim.
             is_code ^= line.trim_start().starts_with("```");
             if is_code || line.starts_with("    ") {
                 continue;

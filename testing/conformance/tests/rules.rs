@@ -27,7 +27,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All files below `dir` with that ending, except what was built.
+/// All files below `dir` with this ending, without build results.
 fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a folder that can be read") {
         let path = entry.expect("an entry that can be read").path();
@@ -42,7 +42,7 @@ fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The rules of a page: what its list items begin with, in bold.
+/// The rules of a page: the bold beginnings of its list items.
 fn listed(page: &str) -> Vec<Name> {
     page.lines()
         .filter_map(|line| line.strip_prefix("- **")?.split_once("**"))
@@ -50,7 +50,7 @@ fn listed(page: &str) -> Vec<Name> {
         .collect()
 }
 
-/// Takes the number at the beginning of a text, with what follows it.
+/// Splits a text into the number at its beginning and the rest.
 fn number(text: &str) -> Option<(u32, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -150,8 +150,8 @@ const OTHER_PROFILES: [(&str, &str); 20] = [
     ),
 ];
 
-/// Rules whose outcome depends on what the plugins of the profile declare (events, hints, kept answers, templates,
-/// PreEnqueue): fake plugins alone do not show what users get.
+/// Rules whose outcome depends on the declarations of the plugins in the profile (events, hints, kept answers,
+/// templates, PreEnqueue): fake plugins alone do not show the behavior for users.
 const DEPENDS_ON_PROFILE: &str = "Q-8, Q-24, Q-26, Q-28 to Q-30, Q-51 to Q-54, Q-96, Q-97, Q-99, Q-101 to Q-106, \
     Q-111 to Q-113, C-16, C-18, C-20, C-28, C-32, C-50, C-54 to C-58, PL-1, PL-2, PL-159";
 
@@ -198,7 +198,7 @@ fn tests_of<'t>(path: &Path, text: &'t str) -> &'t str {
     text.find("#[cfg(test)]").map_or("", |at| &text[at..])
 }
 
-/// The comments of a piece of code, those in adjoining lines as one; not those at the head of a file.
+/// The comments of a piece of code, adjoining lines joined, without the comment at the head of a file.
 fn comments(code: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     for line in code.lines() {
@@ -218,7 +218,7 @@ fn comments(code: &str) -> Vec<String> {
     all
 }
 
-/// Every name that a test of the project gives, with the files that give it.
+/// Every rule name in the tests of the project, with the files that contain it.
 fn names_in_tests() -> BTreeMap<Name, Vec<PathBuf>> {
     let root = root();
     let mut sources = Vec::new();
@@ -281,8 +281,8 @@ fn every_rule_is_named_by_a_test_and_every_name_is_a_rule() {
     );
 }
 
-/// A rule that is tested in another profile than the one that users run may not hold there. Each file with tests of
-/// rules runs the default profile, or is in a folder that states why not; rules that depend on the plugins of the
+/// A rule that is tested only with another profile than the default may not hold for users. Each file with tests of
+/// rules runs the default profile, or is in a folder that states the reason; rules that depend on the plugins of the
 /// profile have a test with the default profile.
 #[test]
 fn rules_are_tested_with_the_default_profile_or_a_reason() {

@@ -1,4 +1,4 @@
-//! Compares what was recorded with what came instead, and remembers what had to be left out.
+//! Compares recorded with actual results, and records the omitted parts.
 
 use super::CaseOutcome;
 use super::recorded::{DecisionExpectation, PostFiltered, Rejection};
@@ -18,7 +18,7 @@ pub(super) struct CaseComparison<'a> {
     differences: Vec<String>,
     /// The plugins whose entries were left out.
     left_out: Vec<String>,
-    /// Whether some plugin that is not built rejected a node or the pod.
+    /// Whether a plugin that Berth does not have rejected a node or the pod.
     rejection_left_out: bool,
 }
 
@@ -56,7 +56,7 @@ impl<'a> CaseComparison<'a> {
         }
     }
 
-    /// Returns whether the plugin is there; if not, its entry is left out.
+    /// Returns whether Berth has the plugin; otherwise its entry is omitted.
     fn is_built(&mut self, plugin: &str) -> bool {
         let built = self.registry.get(plugin).is_some();
         if !built && !self.left_out.iter().any(|name| name == plugin) {
@@ -202,7 +202,7 @@ impl<'a> CaseComparison<'a> {
         self.same("rejecting plugins", &recorded, &got);
     }
 
-    /// With a missing plugin the search may come further than the recorded one did.
+    /// Without the missing plugin, the search can proceed further than the recorded one.
     pub(super) fn failed(&mut self, status: &Status) {
         if self.rejection_left_out {
             return;

@@ -1,4 +1,4 @@
-//! The profile that a recorded KubeSchedulerConfiguration asks for.
+//! The profile of a recorded KubeSchedulerConfiguration.
 
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;

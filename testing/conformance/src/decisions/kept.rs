@@ -1,5 +1,5 @@
-//! The same cases from kept answers: the cluster is built by a stream of events, with nodes and pods that come
-//! and go on the way, while the answers are asked for in between.
+//! The same cases with kept answers: the cluster is built by a stream of events that also adds and removes other nodes
+//! and pods, and answers are requested in between.
 
 use super::{DecisionRun, recorded};
 use crate::cluster;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// The state of the evaluator before a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerHistory {
-    /// The objects of the case come in any order, some of them in an earlier version first, among nodes and pods
-    /// that go again; the answers are asked for several times on the way.
+    /// The objects of the case are added in random order, some of them first in an earlier version, among nodes and
+    /// pods that are removed again; answers are requested several times in between.
     Shuffled,
     /// Other pods of the same shape have been placed, and were deleted again.
     AfterOthers,
@@ -57,14 +57,14 @@ fn apply(cluster: &mut Cluster, step: &ClusterStep) {
             cluster.nodes.add_pod(&pod.spec.node_name, info);
         }
         ClusterStep::GuestGone(pod) => {
-            // It has come, so it is there.
+            // It was added before, so it exists.
             let _ = cluster.nodes.remove_pod(&pod.spec.node_name, pod.uid());
         }
         ClusterStep::Ask => {}
     }
 }
 
-/// A cluster that is built step by step, and the answers that are kept meanwhile.
+/// A cluster that is built step by step, and the answers that are kept between the steps.
 pub(super) struct KeptCluster<'a> {
     pub(super) profile: &'a Profile,
     pub(super) features: &'a FeatureGates,
@@ -137,7 +137,7 @@ impl<'a> KeptCluster<'a> {
         answer_cache.examine(&mut evaluator)
     }
 
-    /// Places pods like the one of the case until none fits or there are enough; then all of them go.
+    /// Places up to four pods like the pod of the case while they fit; then removes all of them.
     fn place_others(&mut self, rng: &mut fastrand::Rng) {
         let mut others = Vec::new();
         for i in 0..4 {
@@ -275,7 +275,7 @@ fn shuffled(
     Ok(steps.into_iter().map(|(_, step)| step).collect())
 }
 
-/// A time to come and a later one to go.
+/// A random time of addition and a later time of removal.
 fn span(rng: &mut fastrand::Rng) -> (u32, u32) {
     let from = rng.u32(..1_000_000);
     (from, rng.u32(from..1_100_000))

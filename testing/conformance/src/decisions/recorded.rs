@@ -42,8 +42,8 @@ pub(super) struct DecisionExpectation {
 pub(super) enum ObservedOutcome {
     /// The pod was bound to this node: it must be feasible.
     Bound(String),
-    /// The pod was reported as unschedulable with this message: no node may be feasible, for the same reasons. What the
-    /// message adds about preemption is not compared.
+    /// The pod was reported as unschedulable with this message: no node may be feasible, for the same reasons. The part
+    /// of the message about preemption is not compared.
     Unschedulable(String),
 }
 
@@ -65,7 +65,7 @@ pub(super) struct PostFiltered {
     /// The pods that were deleted for it, as namespace and name, sorted.
     #[serde(default)]
     pub(super) victims: Vec<String>,
-    /// The reason for which there is none.
+    /// The reason, if no node was nominated.
     pub(super) status: Option<Rejection>,
 }
 

@@ -42,7 +42,7 @@ fn every_decision_is_as_recorded() {
     assert_eq!(report.passed.len(), 1_543);
 }
 
-/// Every case has its recorded answer, or the one that `later/decisions.jsonl` states. The differential test of the
+/// Every case has its recorded answer, or the answer in `later/decisions.jsonl`. The differential test of the
 /// evaluators draws the release, so the plain evaluator is enough here.
 fn is_decided_as(release: Release) {
     let text: Vec<String> = recorded().collect();

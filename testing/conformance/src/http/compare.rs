@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The number of differences of one answer that are printed.
 const DIFFERENCES_MAX: usize = 10;
 
-/// Fields that may hold any time, as long as it is one.
+/// Fields whose value may be any valid time.
 const TIMES: [&str; 4] = [
     "creationTimestamp",
     "deletionTimestamp",
@@ -21,7 +21,7 @@ const LEFT_OUT: [&str; 2] = ["storageVersionHash", "description"];
 /// Entries of `managedFields` are ordered by their times; these fields identify one.
 const MANAGER: [&str; 4] = ["operation", "manager", "apiVersion", "subresource"];
 
-/// Lists of discovery, of which only what is served is compared, and the field that names an entry.
+/// Lists of discovery, with the field that names an entry. Only served entries are compared.
 const SERVED: [(&str, &str); 2] = [("resources", "name"), ("subresources", "subresource")];
 
 /// The live values for the recorded ones.
@@ -71,7 +71,7 @@ impl Mapping {
         text
     }
 
-    /// Compares, and learns what recorded UIDs, versions and names stand for.
+    /// Compares, and records the live values of recorded UIDs, versions and names.
     pub(super) fn compare(
         &mut self,
         recorded: &Value,
@@ -152,7 +152,7 @@ impl Mapping {
                     self.walk(&path, key, &recorded, &live, differences);
                 }
                 Some(live) => self.walk(&path, key, recorded, live, differences),
-                // Subresources that are not served are not compared, not even that there are some.
+                // Subresources that the live server does not serve are not compared, nor is the existence of the list.
                 None if key == "subresources" => {}
                 None => differences.push(format!("{path}: recorded {recorded}, got nothing")),
             }
@@ -193,7 +193,7 @@ impl Mapping {
         }
     }
 
-    /// Compares the groups of aggregated discovery that the live server has, and that they come in the same order.
+    /// Compares the groups of aggregated discovery that the live server has, and their order.
     fn walk_groups(
         &mut self,
         path: &str,
@@ -212,7 +212,7 @@ impl Mapping {
         for live in live {
             let name = name_of(live);
             let path = format!("{path}[{name}]");
-            // A request that was skipped is not served; what comes out of order is not found any more.
+            // Recorded groups that Berth does not serve are skipped; a live group out of order is not found.
             match next.find(|r| name_of(r) == name) {
                 Some(recorded) => {
                     let version_of = |v: &Value| v.get("version").cloned();
@@ -226,7 +226,7 @@ impl Mapping {
                             .find(|r| version_of(r) == version_of(&live))
                         {
                             Some(recorded) => self.walk(&path, "", recorded, &live, differences),
-                            // kube-apiserver serves alpha and beta versions only when asked to.
+                            // kube-apiserver serves alpha and beta versions only if they are enabled.
                             None if is_prerelease(&live) => {}
                             None => differences
                                 .push(format!("{path}: got a version that was not recorded")),
@@ -299,7 +299,7 @@ fn is_age(text: &str) -> bool {
     digits == 0 && units > 0
 }
 
-/// The entries of `managedFields` by what identifies them.
+/// The entries of `managedFields`, sorted by their identifying fields.
 fn by_manager(entries: &Value) -> Value {
     let mut entries = entries.clone();
     if let Some(list) = entries.as_array_mut() {

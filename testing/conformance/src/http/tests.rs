@@ -1,4 +1,4 @@
-//! The recorded transcript, and that the comparison notices what it should.
+//! The recorded transcript, and the differences that the comparison must detect.
 
 use super::*;
 use flate2::read::GzDecoder;

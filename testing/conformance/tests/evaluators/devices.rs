@@ -1,5 +1,5 @@
-//! Devices and claims of Dynamic Resource Allocation, as JSON: pools of nodes and of several nodes, every kind of
-//! request, and what the controller and the API server do with claims.
+//! Devices and claims of Dynamic Resource Allocation, as JSON: pools of one and of several nodes, every kind of
+//! request, and the changes to claims by the controller and the API server.
 
 use super::draw::{namespaces, often, pick, zone};
 use super::storage::object_of;
@@ -12,11 +12,11 @@ const CLASSES: [&str; 3] = ["gpu", "part", "shared"];
 /// The extended resource that devices of the class `gpu` back.
 const EXTENDED: &str = "example.com/device";
 const CLAIMS: [&str; 4] = ["rc0", "rc1", "rc2", "rc3"];
-/// Pools that are not those of single nodes.
+/// Pools that do not belong to a single node.
 const POOLS: [&str; 3] = ["network", "zone", "mixed"];
 /// The number of requests to choose from.
 const WANTS: usize = 13;
-/// The one that fails on some devices.
+/// The request that fails on some devices.
 const FAILING: usize = 11;
 
 fn object(kind: &str, namespace: &str, name: &str, fields: Value) -> Value {
@@ -56,7 +56,7 @@ pub(crate) fn taint_rule(nodes: usize, release: Release, rng: &mut Rng) -> Value
     object("DeviceTaintRule", "", &name, json!({"spec": spec}))
 }
 
-/// The name of a pool. Most are those of nodes.
+/// The name of a pool. Most pools belong to a single node.
 pub(crate) fn pool(nodes: usize, rng: &mut Rng) -> String {
     if often(rng, 6) {
         pick(rng, &POOLS).to_owned()
@@ -324,7 +324,7 @@ pub(crate) fn is_orphan(claim: &Value, exists: impl Fn(&str) -> bool) -> bool {
     owner.is_some_and(|owner| !exists(owner))
 }
 
-/// The claim with devices that report that they are ready.
+/// The claim with devices that report readiness.
 pub(crate) fn ready(claim: &Value) -> Option<Value> {
     let results = claim["status"]["allocation"]["devices"]["results"].as_array()?;
     let reporting = results.iter().filter(|r| r["bindingConditions"].is_array());

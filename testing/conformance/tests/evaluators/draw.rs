@@ -10,7 +10,7 @@ const APPS: [&str; 3] = ["red", "green", "blue"];
 const NAMESPACES: [&str; 2] = ["ns-0", "ns-1"];
 const IMAGES: [&str; 3] = ["web:1", "db:2", "big:3"];
 
-/// The namespaces that there are.
+/// A namespace.
 pub(crate) fn namespace(name: &str, rng: &mut Rng) -> Value {
     let labels = if rng.bool() {
         json!({"team": pick(rng, &["x", "y"])})
@@ -115,7 +115,7 @@ fn weighted(rng: &mut Rng) -> Value {
     json!([{"weight": rng.u8(1..101), "podAffinityTerm": term(rng)}])
 }
 
-/// The spec and the labels of the pods of one template, among them what releases decide in different ways.
+/// The spec and the labels of the pods of one template, including fields with different results between releases.
 pub(crate) fn template(release: Release, rng: &mut Rng) -> Value {
     let mut labels = json!({"app": pick(rng, &APPS)});
     if often(rng, 2) {

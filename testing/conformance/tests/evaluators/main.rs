@@ -81,7 +81,7 @@ fn play(seed: u64) -> World {
     })
 }
 
-/// Plays the seeds on all processors, and checks that the clusters had what they are for.
+/// Plays the seeds on all processors, and checks that the clusters covered the intended situations.
 fn play_all(seeds: Range<u64>) {
     let seeds = ONLY.map_or(seeds, |seed| seed..seed + 1);
     let next = AtomicU64::new(seeds.start);
@@ -127,7 +127,7 @@ fn both_evaluators_decide_the_same_whatever_happens() {
 }
 
 /// Clusters in which the evaluators once differed: answers shared by pods whose images no node had; dry runs kept
-/// although devices that many nodes share had been allocated, or although a pod had taken the place of an equal one.
+/// although devices shared by many nodes had been allocated, or although a pod had replaced an equal one.
 #[test]
 fn both_evaluators_decide_the_same_where_they_once_differed() {
     for seed in [732_324_982_144, 175_628_183_442, 632_033_968_882] {

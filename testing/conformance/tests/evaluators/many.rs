@@ -141,7 +141,7 @@ impl Cluster {
         self.core.apply(change, self.now);
     }
 
-    /// A node comes, or changes.
+    /// A node is added or changed.
     fn set_node(&mut self) {
         let at = self.rng.usize(..60);
         let offer = self.rng.usize(..self.offers);

@@ -73,7 +73,7 @@ fn somewhere(rng: &mut Rng) -> Value {
     json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]})
 }
 
-/// A claim; the one of an ephemeral volume belongs to its pod.
+/// A claim; the claim of an ephemeral volume belongs to its pod.
 pub(crate) fn claim(namespace: &str, name: &str, owner: Option<&str>, rng: &mut Rng) -> Value {
     let mut fields = json!({"spec": {
         "accessModes": [pick(rng, &ACCESS_MODES)],

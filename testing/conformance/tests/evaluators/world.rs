@@ -1,9 +1,9 @@
-//! A random cluster of a drawn release, around two cores that differ in their evaluator alone, and must not differ in
-//! anything they do.
+//! A random cluster of a random release, with two cores that differ only in their evaluator and must have the same
+//! outputs.
 //!
-//! With SchedulerPreQueueingHints, a pod of a template that has just been rejected speaks for the others where answers
-//! are kept, and the plain evaluator decides more often. The two cores then differ in what they do. Such a cluster has
-//! one core, whose evaluator makes every decision in both ways and compares them.
+//! With SchedulerPreQueueingHints and kept answers, a pod of a template that was just rejected stands for the other
+//! pods of the template, while the plain evaluator makes more decisions. The outputs of two cores would then differ.
+//! Such a cluster has one core, whose evaluator makes every decision in both ways and compares them.
 
 use crate::{devices, draw, storage};
 use berth_api::{Duration, Kind, Object, Release, Time};
@@ -29,7 +29,7 @@ pub(crate) struct World {
     release: Release,
     pub(crate) placed: u64,
     pub(crate) unfit: u64,
-    /// Cycles and bindings that failed, such as for a claim that changed meanwhile.
+    /// Cycles and bindings that failed, for example because a claim changed in between.
     pub(crate) failed: u64,
     /// Writes of volumes and claims.
     pub(crate) writes: u64,
@@ -41,7 +41,7 @@ pub(crate) struct World {
     services: BTreeMap<usize, Value>,
     /// By UID.
     pods: BTreeMap<String, Value>,
-    /// Everything else that comes and goes: by kind, namespace and name.
+    /// All other objects that are added and removed, by kind, namespace and name.
     objects: BTreeMap<Name, Value>,
     made: usize,
     version: u64,
@@ -165,7 +165,7 @@ impl World {
             world.change_node();
         }
         if seed.is_multiple_of(10) {
-            // So many that the percentage ends searches.
+            // Enough nodes for percentageOfNodesToScore to end searches.
             for at in NODES..NODES + MORE_NODES {
                 let node = draw::node(at, &mut world.rng);
                 world.show(node);
@@ -421,7 +421,7 @@ impl World {
         }
     }
 
-    /// Lets the core decide until there is nothing to decide. Some calls are answered later.
+    /// Runs the core until it is idle. Some calls are answered later.
     fn work(&mut self) {
         for _ in 0..60 {
             self.now = self.now + Duration::from_millis(1);
@@ -453,7 +453,7 @@ impl World {
         self.core.check().unwrap_or_else(|what| panic!("{what}"));
     }
 
-    /// Answers calls as the API server does, and shows what comes of them.
+    /// Answers calls as the API server does, and shows the results.
     fn answer(&mut self) {
         loop {
             let calls = self.core.take_outputs(self.now).calls;

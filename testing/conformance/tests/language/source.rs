@@ -1,5 +1,5 @@
-//! A plain lexer for Rust: comments, strings, and the code between them. It knows no grammar, so it also reads what
-//! macros contain.
+//! A simple lexer for Rust: comments, strings, and the code between them. It has no grammar, so it also reads the
+//! contents of macros.
 
 /// A comment or a string, by its bytes in the source.
 pub(crate) struct SourceText {
@@ -41,7 +41,7 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
     (at + 1).min(bytes.len())
 }
 
-/// The end of a raw string at `at`, such as `r#"…"#`; `None` when there is none.
+/// The end of a raw string at `at`, such as `r#"…"#`; `None` if no raw string begins there.
 fn end_of_raw_string(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?.strip_prefix('r')?;
     let hashes = rest.len() - rest.trim_start_matches('#').len();
@@ -114,7 +114,7 @@ fn split(text: &str) -> (Vec<SourceText>, String) {
                 continue;
             }
         };
-        // Lines stay where they are, so that positions in the code are those of the text.
+        // Keep the line breaks, so that positions in the code are positions in the text.
         for byte in &mut code[at..end] {
             if *byte != b'\n' {
                 *byte = b' ';
