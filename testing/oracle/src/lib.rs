@@ -1,13 +1,13 @@
-//! Whether a pod fits on a node, worked out from the objects for every question. The checker of the simulator, the
-//! verifier of `berth perf` and the simulated kubelets judge with these functions; each adds what it alone knows, such as
-//! earlier versions of a node or decisions that the API does not show yet.
+//! The oracle: decides whether a pod fits on a node, computed from the objects for every question. The checker of the
+//! simulator, the verifier of `berth perf` and the simulated kubelets judge with these functions. Each adds its own
+//! knowledge, such as earlier versions of a node or decisions that the API does not show yet.
 //!
-//! The rules are those of `docs/contribute/rules/plugins.md`.
+//! The rules are listed in `docs/contribute/rules/plugins.md`.
 //!
 //! **Architecture invariant:** the scheduler and its plugins share no code with this crate except the types of
-//! `berth-api`. Selectors, tolerations and requests are read here from the fields of the objects, because the functions
-//! of `berth-api` that evaluate them are those that the plugins use. No index and no cache: each answer is obviously
-//! right, and slow.
+//! `berth-api`. Selectors, tolerations and requests are evaluated in this crate from the fields of the objects, because
+//! the plugins use the functions of `berth-api`. No index and no cache: each function is simple enough to be checked by
+//! reading, and slow.
 
 mod near;
 mod node;

@@ -1,6 +1,6 @@
 //! Required affinity and anti-affinity between pods.
 //!
-//! `namespaces` gives the labels of a namespace by its name, none for one that is unknown.
+//! `namespaces` returns the labels of a namespace by its name; none for an unknown namespace.
 
 use crate::selector::selects;
 use berth_api::pod::{PodAffinity, PodAffinityTerm};
@@ -52,9 +52,9 @@ pub fn are_together(key: &str, a: &Node, b: &Node) -> bool {
     domain.is_some() && domain == b.labels().get(key)
 }
 
-/// Returns whether the required affinity of a pod allows a node, beside the pods that are placed on these nodes: the
-/// domain of each term has a pod that all terms are about. If there is none anywhere, a pod that its own terms are
-/// about fits on every node with the keys.
+/// Returns whether the required affinity of a pod allows a node, given the pods placed on these nodes: the domain of
+/// each term has a pod that matches all terms. If no such pod exists in any domain, a pod that matches its own terms
+/// fits on every node with the keys.
 pub fn finds_company(
     pod: &Pod,
     node: &Node,

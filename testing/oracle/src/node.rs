@@ -87,7 +87,7 @@ fn is_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     })
 }
 
-/// A number in the one form that KEP-5471 allows: without a plus sign and leading zeros.
+/// A number in the canonical form of KEP-5471: without a plus sign and leading zeros.
 fn canonical(text: &Str) -> Option<i64> {
     let number: i64 = text.parse().ok()?;
     (text.as_str() == number.to_string()).then_some(number)

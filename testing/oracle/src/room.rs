@@ -1,11 +1,11 @@
-//! Whether a node has room: resources and host ports.
+//! Capacity: decides whether a node has enough resources and host ports for a pod.
 
 use berth_api::pod::{Container, ContainerStatus};
 use berth_api::quantity::QuantityFormat;
 use berth_api::{Node, Pod, Quantity, ResourceList, Str};
 use std::collections::BTreeMap;
 
-/// The requests of a pod by its spec, with the place of the pod itself as the resource `pods`.
+/// The requests of a pod by its spec, plus one of the resource `pods` for the pod itself.
 pub fn requests(pod: &Pod) -> ResourceList {
     total(pod, |container, _| &container.resources.requests)
 }
@@ -34,8 +34,8 @@ fn allocated_by_name(statuses: &[ContainerStatus]) -> BTreeMap<&str, &ResourceLi
 /// Amounts by resource.
 type Sums = BTreeMap<Str, Quantity>;
 
-/// Init containers run one after the other, each beside the sidecars that were started before it (KEP-753); then the
-/// containers run together beside all sidecars. Requests of the pod as a whole replace those sums (KEP-2837).
+/// Init containers run one after the other, each together with the sidecars that were started before it (KEP-753); then
+/// the containers run together with all sidecars. Pod-level requests replace those sums (KEP-2837).
 ///
 /// `of` returns the resources of a container; the second argument states whether it is an init container.
 fn total<'a>(pod: &'a Pod, of: impl Fn(&'a Container, bool) -> &'a ResourceList) -> ResourceList {
@@ -78,7 +78,7 @@ fn total<'a>(pod: &'a Pod, of: impl Fn(&'a Container, bool) -> &'a ResourceList)
     most
 }
 
-/// A resource of which a node has not enough.
+/// A resource that a node lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// The resource; `pods` for the number of pods.
@@ -91,7 +91,7 @@ pub struct Shortage {
     pub allocatable: Quantity,
 }
 
-/// The resources of which a node has not enough for these requests beside those that are in use, by name.
+/// The resources that a node lacks for these requests in addition to the used amounts, by name.
 pub fn shortages<'r>(
     requests: &'r ResourceList,
     used: &'r ResourceList,

@@ -26,8 +26,8 @@ pub fn selects_for_spread(owner: &Pod, constraint: &TopologySpreadConstraint, ot
             .all(|key| has_value_of_owner(key))
 }
 
-/// The number of pods in each domain that counts for a hard constraint of the pod `owner`: those of the nodes that have
-/// the keys of all its constraints, and that it may use as far as the policies of the constraint ask for that.
+/// The number of pods in each domain for a hard constraint of the pod `owner`. Only nodes count that have the keys of
+/// all its constraints and that satisfy the node policies of the constraint.
 pub fn domain_counts<'n>(
     owner: &Pod,
     constraint: &TopologySpreadConstraint,
@@ -62,7 +62,7 @@ pub fn domain_counts<'n>(
     counts
 }
 
-/// The number of pods in the emptiest domain. It is zero while there are fewer domains than `minDomains`.
+/// The number of pods in the domain with the fewest pods; zero if there are fewer domains than `minDomains`.
 pub fn least_count(constraint: &TopologySpreadConstraint, counts: &BTreeMap<&str, i64>) -> i64 {
     let domains_min = i64::from(constraint.min_domains.unwrap_or(1));
     let least = counts.values().copied().min().unwrap_or(0);

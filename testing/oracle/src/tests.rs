@@ -176,7 +176,7 @@ fn requests_are_those_that_run_together() {
             3000,
         ),
         (
-            // 2 + 3 + 1 = 6; the last init container beside the sidecar: 6 + 1 = 7.
+            // 2 + 3 + 1 = 6; the last init container with the sidecar: 6 + 1 = 7.
             "a sidecar runs beside what is started later",
             json!({"containers": [container("2"), container("3")],
                 "initContainers": [container("4"), sidecar, container("6")]}),
