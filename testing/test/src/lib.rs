@@ -46,9 +46,9 @@
 //! # }
 //! ```
 //!
-//! [`Cluster::write_kubeconfig`] writes the kubeconfig for programs that are called.
+//! [`Cluster::write_kubeconfig`] writes the kubeconfig for external programs.
 //!
-//! Containers are simulated: pods run, become ready and end as their annotations state, and no image is started.
+//! Containers are simulated: pods run, become ready and end according to their annotations, and no image is started.
 
 use berth::embedded;
 use serde_json::Value;
@@ -82,13 +82,13 @@ impl Builder {
         self
     }
 
-    /// Returns whether controllers run; `true` by default.
+    /// Sets whether controllers run; `true` by default.
     pub fn controllers(mut self, run: bool) -> Self {
         self.0.controllers = run;
         self
     }
 
-    /// Returns whether the scheduler runs; `true` by default. A scheduler under test runs in its place.
+    /// Sets whether the scheduler runs; `true` by default. Set it to `false` if the scheduler under test replaces it.
     pub fn scheduler(mut self, run: bool) -> Self {
         self.0.scheduler = run;
         self
@@ -97,7 +97,7 @@ impl Builder {
     /// Starts the cluster, and returns when it is ready.
     ///
     /// # Errors
-    /// When there is no free port, or no thread can be had.
+    /// When no port is free, or no thread can be started.
     pub async fn start(self) -> Result<Cluster, TestError> {
         embedded::EmbeddedCluster::start(self.0).await.map(Cluster)
     }
@@ -107,7 +107,7 @@ impl Cluster {
     /// Starts a cluster with one node, all controllers and the scheduler, and returns when it is ready.
     ///
     /// # Errors
-    /// When there is no free port, or no thread can be had.
+    /// When no port is free, or no thread can be started.
     pub async fn start() -> Result<Self, TestError> {
         Self::builder().start().await
     }
@@ -145,20 +145,20 @@ impl Cluster {
         self.0.write_kubeconfig(path.as_ref())
     }
 
-    /// Creates the objects of a manifest in YAML or JSON, or replaces them. It may have several documents; definitions
-    /// of custom resources take effect before their objects are created.
+    /// Creates or replaces the objects of a manifest in YAML or JSON, possibly with several documents. Definitions of
+    /// custom resources take effect before their objects are created.
     ///
     /// # Errors
-    /// Names the object and what is wrong with it.
+    /// Names the object and the problem.
     pub async fn apply(&self, manifest: impl fmt::Display) -> Result<(), TestError> {
         self.0.apply(&manifest.to_string()).await
     }
 
-    /// As [`Cluster::apply`], and waits until the objects are available: Deployments and StatefulSets have
-    /// their pods, pods are ready, Jobs are complete, claims are bound.
+    /// Like [`Cluster::apply`], and waits until the objects are available: Deployments and StatefulSets have their
+    /// pods, pods are ready, Jobs are complete, claims are bound.
     ///
     /// # Errors
-    /// Names the objects that are not available when the time has passed.
+    /// Names the objects that are not available after the timeout.
     pub async fn apply_and_wait(
         &self,
         manifest: impl fmt::Display,
@@ -171,7 +171,7 @@ impl Cluster {
     /// The answer of the API to a GET request of the administrator, such as `/api/v1/nodes`.
     ///
     /// # Errors
-    /// The message of the API, for an answer that is no success.
+    /// The message of the API, if the request failed.
     pub async fn get(&self, path: &str) -> Result<Value, TestError> {
         self.0.get(path).await
     }

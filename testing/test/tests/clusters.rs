@@ -1,4 +1,4 @@
-//! Clusters within a test binary: ten at a time, bare and complete, and gone when they are dropped.
+//! Clusters within a test binary: ten concurrent ones, bare and complete, and stopped when they are dropped.
 
 // A test opens sockets; it is no part of the core.
 #![allow(clippy::disallowed_types)]
@@ -40,7 +40,7 @@ async fn a_deployment_becomes_available() {
     assert!(error.to_string().contains("not found"), "{error}");
 }
 
-/// The runtime of the test has one thread. It is not the one of the clusters.
+/// The runtime of the test has one thread. The clusters have a runtime of their own.
 #[tokio::test]
 async fn ten_clusters_are_independent() {
     let starting: Vec<_> = (0..10)
