@@ -1,9 +1,9 @@
-//! `cargo xtask facts`: the facts about Kubernetes' API types, from what Kubernetes publishes.
+//! `cargo xtask facts`: the facts about Kubernetes' API types, from the published sources of Kubernetes.
 //!
-//! Three sources describe each type, and each is read for its own facts: the OpenAPI documents (required
-//! fields, list types, merge keys, defaults), the `.proto` files (numbers and types on the wire) and the Go types
-//! (pointers, `omitempty`, enumerations, validation markers). Discovery documents describe the resources. A field
-//! that one source has and another has not is an error: it means that this reader misses something.
+//! Three sources describe each type, and each is read for its own facts: the OpenAPI documents (required fields, list
+//! types, merge keys, defaults), the `.proto` files (numbers and types on the wire) and the Go types (pointers,
+//! `omitempty`, enumerations, validation markers). Discovery documents describe the resources. A field that is missing
+//! in one of the sources is an error, because it indicates an incomplete reader.
 
 mod go;
 mod proto;
@@ -46,7 +46,7 @@ pub(crate) enum FactsError {
     /// The sources do not contain the facts that are needed, or contradict each other.
     #[error("{0}")]
     Source(String),
-    /// With `--check`: the file is not what would be written.
+    /// With `--check`: the file differs from the generated one.
     #[error("{OUTPUT} is not up to date; run cargo xtask facts --kubernetes DIR")]
     Stale,
 }
@@ -60,7 +60,7 @@ impl FactsError {
     }
 }
 
-/// Writes the table, or with `check` compares it with what is there.
+/// Writes the table, or with `check` compares it with the existing file.
 pub(crate) fn run(kubernetes: &Path, check: bool) -> Result<String, FactsError> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let served = root.join(SERVED);
@@ -340,7 +340,7 @@ impl Sources {
                 .pointer("/properties")
                 .and_then(|p| p.get(&field.json))
                 .or(schema.is_null().then_some(&no_property));
-            // Embedded types have no schema of their own; their fields are described where they are embedded.
+            // Embedded types have no schema of their own; their fields are described in the embedding type.
             let property =
                 property.ok_or_else(|| fault(format!("OpenAPI has no field {}", field.json)))?;
             block.push_str("  ");

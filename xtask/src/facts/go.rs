@@ -30,7 +30,7 @@ pub(super) struct StructField {
     pub(super) omitempty: bool,
     /// An empty struct is left out.
     pub(super) omitzero: bool,
-    /// Markers such as `maxItems=8`, without those that only apply behind a feature gate.
+    /// Markers such as `maxItems=8`, without markers that apply only with a feature gate.
     pub(super) markers: Vec<String>,
 }
 
@@ -133,8 +133,8 @@ impl Package {
     }
 }
 
-/// The type and the value of `Name Type = "value"` or `Name = Type("value")`, also behind the keyword `const`. There is
-/// no value where it is that of another constant.
+/// The type and the value of `Name Type = "value"` or `Name = Type("value")`, also after the keyword `const`. No value
+/// if it is the value of another constant.
 fn constant(line: &str) -> Option<(String, Option<String>)> {
     let line = line.strip_prefix("const ").unwrap_or(line);
     let (declared, value) = line.split_once('=')?;

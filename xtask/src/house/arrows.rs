@@ -14,7 +14,7 @@ pub(crate) struct UpwardArrow {
 
 type Imports = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// The imports against the order of the top modules in which there are few of them.
+/// The imports against the order of the top modules that minimizes them.
 pub(crate) fn upward(of: &CrateSource) -> Vec<UpwardArrow> {
     let imports = of_circles(imports(of));
     let place: BTreeMap<String, usize> = order(&imports)
@@ -108,7 +108,8 @@ fn code(file: &SourceFile) -> impl Iterator<Item = String> {
     code.map(|line| line.trim().to_owned())
 }
 
-/// The names that follow the root of the crate in paths: after `crate::`, and after as many `super::` as lead to it.
+/// The first names in paths from the root of the crate: after `crate::`, and after the number of `super::` that leads
+/// to the root.
 fn named(file: &SourceFile) -> BTreeSet<String> {
     let text: Vec<String> = code(file).collect();
     let text = text.join(" ");
@@ -152,8 +153,8 @@ fn first_names(path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// An order of the modules, users before the used, with few imports against it: the module with the most files that it uses
-/// and the fewest that use it is the next one (Eades, Lin and Smyth).
+/// An order of the modules, users before the used, with few imports against it: the next module is the one with the
+/// largest difference between the files that it uses and the files that use it (Eades, Lin and Smyth).
 fn order(imports: &Imports) -> Vec<String> {
     let mut left: BTreeSet<&String> = imports.keys().flat_map(|(from, to)| [from, to]).collect();
     let (mut first, mut last) = (Vec::new(), Vec::new());

@@ -29,7 +29,7 @@ pub(crate) struct SourceFile {
 pub(crate) struct FoundFunction {
     /// The lines of the function.
     pub(crate) lines: usize,
-    /// Whether there is a comment in the body.
+    /// Whether the body contains a comment.
     pub(crate) has_comment: bool,
     /// The parameters as text.
     parameters: String,
