@@ -1,4 +1,4 @@
-//! The API server's part: carries out the scheduler's calls on the world.
+//! The API server's part: executes the scheduler's calls on the world.
 
 use crate::script::CallAnswer;
 use crate::shapes::DEFERRED_QUOTA;
@@ -13,14 +13,14 @@ use berth_scheduler::ClusterChange;
 
 /// Executes calls. Tests replace it with a faulty implementation.
 pub trait Api: Send + Sync {
-    /// Carries out a call on the world.
+    /// Executes a call on the world.
     ///
     /// # Errors
-    /// The objection of the API server.
+    /// The reason for the refusal by the API server.
     fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal>;
 
-    /// The changes that a scheduler receives for a change that its watch delivers: the change itself. The checker
-    /// receives the real change all the same.
+    /// The changes that a scheduler receives for a change that its watch delivers; by default the change itself. The
+    /// checker always receives the real change.
     fn notify(&self, change: ClusterChange) -> Vec<ClusterChange> {
         vec![change]
     }
@@ -150,8 +150,7 @@ pub(crate) fn answer_of(answer: CallAnswer, outcome: Option<Result<(), Refusal>>
     }
 }
 
-/// The same with the version that the call has made of its object, which servers return for pods that are patched or
-/// deleted.
+/// The result with the version that the call has created, which servers return for pods that are patched or deleted.
 pub(crate) fn full_answer_of(world: &World, call: &ApiCall, result: CallResult) -> CallResult {
     if let ApiCall::Write(write) = call
         && write.object().kind == Kind::ResourceClaim
@@ -173,7 +172,7 @@ pub(crate) fn full_answer_of(world: &World, call: &ApiCall, result: CallResult) 
     }
 }
 
-/// Returns whether a call that is answered so is carried out.
+/// Returns whether a call with this answer is executed.
 pub(crate) fn is_carried_out(answer: CallAnswer) -> bool {
     matches!(answer, CallAnswer::Honest | CallAnswer::TimeoutAfter)
 }

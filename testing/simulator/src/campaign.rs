@@ -1,4 +1,4 @@
-//! Many seeds, on several threads, until one fails. A run that fails reports its seed, however it ends.
+//! Many seeds, on several threads, until one fails. A failing run always reports its seed.
 
 use crate::run::{Failure, Subject, Tally, run};
 use crate::script::{Faults, Script};
@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread::{Builder, Scope, available_parallelism};
 use std::time::Duration;
 
-/// A run that takes longer is reported: a run takes some hundredths of a second.
+/// The duration after which a run is reported as slow. A run usually takes some hundredths of a second.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// Seeds to play, one after another on each thread.
@@ -52,7 +52,7 @@ impl Default for Campaign {
 pub enum Progress<'a> {
     /// A seed was played without a violation.
     Passed(u64),
-    /// A seed takes very long; perhaps it never ends.
+    /// A seed takes very long and possibly never ends.
     Slow(u64),
     /// A seed has shown a violation. The search for a short script follows, which takes a while.
     Failed(u64, &'a Failure),
@@ -67,7 +67,7 @@ pub struct FailingSeed {
     pub campaign: Campaign,
     /// The failure.
     pub failure: Failure,
-    /// The shortest script found that shows the same.
+    /// The shortest known script with the same kind of violation.
     pub shrunk: Shrunk,
 }
 
@@ -111,10 +111,10 @@ impl Campaign {
         script
     }
 
-    /// Plays the seeds, and stops at the first that fails. `notified` is called for each, from several threads.
+    /// Plays the seeds, and stops at the first failure. `notified` is called for each seed, from several threads.
     ///
     /// # Errors
-    /// The lowest seed that fails, whatever the number of threads.
+    /// The lowest failing seed, regardless of the number of threads.
     pub fn play(
         &self,
         subject: &Subject,
@@ -173,7 +173,7 @@ struct Playing<'a, T> {
     campaign: &'a Campaign,
     subject: &'a Subject,
     notified: &'a T,
-    /// The number of seeds that have been taken.
+    /// The number of started seeds.
     next: &'a AtomicU64,
     /// Whether a seed has failed.
     stop: &'a AtomicBool,
@@ -224,7 +224,7 @@ impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
         let (campaign, subject) = (self.campaign, self.subject);
         let (sender, ended) = mpsc::sync_channel(1);
         let play = move || {
-            // No receiver is left when the whole campaign ends.
+            // The receiver is dropped when the whole campaign ends.
             let _ = sender.send(run(subject, &campaign.script(seed)));
         };
         let thread = Builder::new().name(format!("seed {seed}"));

@@ -59,7 +59,7 @@ pub struct Checker {
     /// By UID.
     placed: BTreeMap<Str, Placement>,
     devices: DecidedDevices,
-    /// By UID, the node on which the scheduler keeps room free for a pod.
+    /// By UID, the node on which the scheduler keeps resources free for a pod.
     nominated: BTreeMap<Str, Str>,
     /// By UID, the node of a failed placement that has been kept free for the pod since then.
     kept_after_failure: BTreeMap<Str, Str>,
@@ -67,12 +67,13 @@ pub struct Checker {
     victims: BTreeSet<Str>,
     /// Since when pods are rejected by PreEnqueue.
     blocked: reports::BlockedSince,
-    /// When pods were evicted last for these pods: until they are evicted, PreEnqueue rejects those, too.
+    /// The times of the last evictions for these pods: while the victims are being evicted, PreEnqueue rejects the
+    /// pods, too.
     making_room: reports::BlockedSince,
-    /// The writes of statuses that have not been seen yet.
+    /// The writes of statuses that the watch has not shown yet.
     sent: reports::Sent,
     quotas: quotas::QuotaChecks,
-    /// The nodes whose kubelets rejected a pod lately, with the time. A scheduler may exclude them for such pods.
+    /// The nodes whose kubelets recently rejected a pod, with the time. A scheduler may exclude them for similar pods.
     rejecting: BTreeMap<Str, Time>,
     decisions: u64,
 }
@@ -210,7 +211,7 @@ impl Checker {
     /// The scheduler has chosen a node for a pod.
     ///
     /// # Errors
-    /// When the pod has or is getting a node, is gated, or does not fit there.
+    /// When the pod already has or is being bound to a node, is gated, or does not fit on the node.
     pub fn decided(&mut self, uid: &Str, node: &Str) -> Result<(), Violation> {
         self.decisions += 1;
         let Some(pod) = self.pods.get(uid) else {
@@ -280,13 +281,13 @@ impl Checker {
         }
     }
 
-    /// The scheduler sends a pod to a node.
+    /// The scheduler sends the binding of a pod to a node.
     ///
     /// # Errors
-    /// When that is not the node that was chosen, or an earlier binding exists or is under way. When no node was
-    /// chosen, this is the choice.
+    /// When the node is not the chosen one, or an earlier binding exists or is in progress. Without an earlier choice,
+    /// the binding is the choice.
     pub fn bind_sent(&mut self, uid: &Str, node: &Str) -> Result<(), Violation> {
-        // A pod that the scheduler knows to be deleted or bound by now: the API will refuse.
+        // The scheduler knows that the pod is deleted or bound; the API will refuse.
         let lives =
             |pod: &Arc<Pod>| !pod.is_assigned() && !pod.is_terminal() && !pod.is_terminating();
         if !self.placed.contains_key(uid) && self.pods.get(uid).is_some_and(lives) {
@@ -309,7 +310,7 @@ impl Checker {
         Ok(())
     }
 
-    /// The scheduler receives the result of a binding. After a failure it may choose again.
+    /// The scheduler receives the result of a binding. After a failure it may choose another node.
     pub fn bind_answered(&mut self, uid: &str, node: &Str, success: bool) {
         let Some(placement) = self.placed.get_mut(uid).filter(|p| p.node == *node) else {
             return;
@@ -334,7 +335,7 @@ impl Checker {
         &self.kept_after_failure
     }
 
-    /// Another attempt has decided which nodes are kept free for these pods.
+    /// Another attempt has determined the nodes that are kept free for these pods.
     pub fn tried(&mut self, uids: &[Str]) {
         for uid in uids {
             self.kept_after_failure.remove(uid);

@@ -24,7 +24,8 @@ pub(crate) struct Panicked {
     pub(crate) place: String,
 }
 
-/// Does something, and catches its panic. Panics of other threads, and of this one at other times, are printed as ever.
+/// Runs a closure and catches its panic. Panics of other threads, and of this thread outside of the closure, are
+/// printed as usual.
 pub(crate) fn caught<T>(what: impl FnOnce() -> T) -> Result<T, Panicked> {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {

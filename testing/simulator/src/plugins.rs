@@ -10,14 +10,14 @@ pub use stages::Stages;
 use berth_framework::event::{EventRegistration, Hint};
 use berth_framework::{ActionType, EventResource};
 
-/// The name of the plugin that keeps labelled pods out of the queue.
+/// The name of the plugin that rejects pods with the hold label.
 pub const HOLDS: &str = "SimulatedHolds";
-/// The name of the plugin that keeps pods of closed namespaces out of the queue.
+/// The name of the plugin that rejects pods of closed namespaces.
 pub const CLOSES: &str = "SimulatedCloses";
-/// The name of the plugin that takes its time.
+/// The name of the plugin with slow stages.
 pub const STAGES: &str = "SimulatedStages";
 
-/// A change of one of the pod's own labels, when `helps` likes its new value.
+/// A hint about a change of the pod's own label: queues the pod if `helps` accepts the new value.
 fn own_label_change(key: &'static str, helps: fn(Option<&str>) -> bool) -> EventRegistration {
     EventRegistration::with_hint(
         EventResource::Pod,

@@ -38,13 +38,13 @@ pub(crate) type DecidedDevices = BTreeMap<Str, AllocationResult>;
 pub(crate) enum Forbids {
     /// The node has not enough of this resource, port or volume.
     Lacks(String),
-    /// A rule about where the pod may run.
+    /// A rule about the nodes for the pod.
     Rule(&'static str),
     /// Unknown without the decisions about volumes.
     Unclear,
 }
 
-/// A cluster at a moment, as one component knows it.
+/// A cluster at one time, as known to one component.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene<'a> {
     /// The nodes.
@@ -58,7 +58,7 @@ pub(crate) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// The pods on a node, `pod` itself aside.
+    /// The pods on a node, without `pod` itself.
     fn on<'s>(&'s self, node: &'s Node, pod: &'s Pod) -> impl Iterator<Item = &'a Pod> + 's {
         let there = self.placed.iter().filter(|(_, at)| **at == **node.name());
         there
@@ -66,7 +66,7 @@ impl<'a> Scene<'a> {
             .filter(|other| other.uid() != pod.uid())
     }
 
-    /// The pods on nodes, with their nodes, `pod` itself aside.
+    /// The pods on nodes, with their nodes, without `pod` itself.
     fn elsewhere<'s>(
         &'s self,
         pod: &'s Pod,
@@ -125,7 +125,7 @@ pub(crate) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
         .or_else(|| volumes::forbids(scene, pod, node))
 }
 
-/// Returns whether the rules about a pod's surroundings can only be eased by taking pods away.
+/// Returns whether a removal of pods can only relax the rules about the other pods around a pod.
 pub(crate) fn only_room_counts(pod: &Pod) -> bool {
     let affinity = pod.spec.affinity.as_ref();
     pod.spec.topology_spread_constraints.is_empty()

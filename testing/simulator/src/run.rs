@@ -1,4 +1,4 @@
-//! One run: schedulers in their world, step by step, under the eyes of the checker.
+//! One run: schedulers in their world, step by step, judged by the checker.
 
 mod instance;
 mod judge;
@@ -54,11 +54,11 @@ pub struct Configuration {
     pub profiles: Vec<ProfileSpec>,
     /// The share of nodes to score, in per cent.
     pub percentage_of_nodes_to_score: Option<i32>,
-    /// The backoff after the first failure, and the longest one.
+    /// The initial and the maximum backoff.
     pub backoffs: (Duration, Duration),
 }
 
-/// Makes the observer of a scheduler from its options and its start, or none.
+/// Creates the observer of a scheduler from its options and its start time, or none.
 pub type Observe = Arc<dyn Fn(&SchedulerOptions, Time) -> Option<Box<dyn Observer>> + Send + Sync>;
 
 impl Subject {
@@ -260,11 +260,11 @@ struct Run<'a, 'l> {
     /// The leading scheduler, and possibly another one.
     instances: Vec<Instance>,
     now: Time,
-    /// Calls of schedulers that are dead, still on the wire.
+    /// Calls of exited schedulers that have not arrived yet.
     orphans: Vec<ApiCall>,
-    /// The last write of a scheduler that no longer led.
+    /// The last write of a former leader.
     foreign: Foreign,
-    /// The nominations that calls have written last, by the UID of the pod.
+    /// The last written nominations, by the UID of the pod.
     nominations: BTreeMap<Str, Str>,
     /// The quotas whose usage may exceed their limits without a fault of a scheduler.
     disturbed: Disturbed,

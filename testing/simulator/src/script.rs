@@ -1,5 +1,5 @@
-//! The steps of a run: a list of steps, drawn from a seed. A step names the objects it is about, so it keeps its
-//! meaning when others are left out; where its object is not there, nothing happens.
+//! The steps of a run: a list of steps, drawn from a seed. A step names its objects, so its meaning does not change if
+//! other steps are removed; if its object does not exist, the step has no effect.
 
 mod draw;
 
@@ -28,9 +28,9 @@ pub enum CallAnswer {
     TooManyRequests,
     /// 500, and nothing was done.
     ServerError,
-    /// No answer in time, and nothing was done.
+    /// No answer in time, and the call was not executed.
     TimeoutBefore,
-    /// No answer in time, but it was done.
+    /// No answer in time, but the call was executed.
     TimeoutAfter,
 }
 
@@ -40,25 +40,25 @@ pub enum CallAnswer {
 pub enum Step {
     /// A user creates a pod.
     CreatePod(usize, PodShape),
-    /// A user replaces a pod by another one of the same name.
+    /// A user replaces a pod with another one of the same name.
     ReplacePod(usize, PodShape),
     /// Another client creates a pod on a node.
     PlacePod(usize, PodShape, usize),
     /// A gate of a pod is removed.
     RemoveGate(usize, usize),
-    /// A gated pod's choice is narrowed to a zone.
+    /// A gated pod is restricted to a zone.
     Tighten(usize, &'static str),
-    /// A pod is rejected by its label, for this reason, or not any more.
+    /// A plugin starts to reject a pod by its label, for this reason, or stops.
     Hold(usize, Option<&'static str>),
-    /// A namespace, by its place among all, closes to some pods for this reason, or opens.
+    /// A namespace, by its index, starts to reject some pods for this reason, or stops.
     Close(usize, Option<&'static str>),
-    /// A pod is made slow, or not any more.
+    /// The placement of a pod becomes slow, or normal again.
     Slow(usize, Option<Slow>),
     /// The label of a pod changes.
     Relabel(usize, &'static str),
     /// A toleration is added to a pod.
     Tolerate(usize, &'static str),
-    /// A pod is being deleted, and stays for a while.
+    /// The deletion of a pod begins; the pod stays for some time.
     TerminatePod(usize),
     /// A pod is deleted.
     DeletePod(usize),
@@ -82,7 +82,7 @@ pub enum Step {
     DeleteClaim(usize),
     /// The controllers bind claims and volumes.
     BindClaims,
-    /// The driver of a node, or of the devices that all nodes can use, publishes other devices.
+    /// The driver of a node, or of the devices that all nodes can use, replaces its published devices.
     PublishDevices(Option<usize>, DriverShape),
     /// Such a driver exits, and its devices are withdrawn.
     WithdrawDevices(Option<usize>),
@@ -92,9 +92,9 @@ pub enum Step {
     DeleteDeviceClaim(usize),
     /// The controller of resource claims creates and releases claims.
     ManageClaims,
-    /// A namespace, by its place among all, passes to another team.
+    /// A namespace, by its index, is labelled for another team.
     LabelNamespace(usize, &'static str),
-    /// The number of pods of an application that may be evicted.
+    /// The budget of an application is set: the number of pods that may be evicted.
     SetBudget(Budget),
     /// The budget of an application is removed, so that its pods may be evicted.
     RemoveBudget(&'static str),
@@ -108,7 +108,7 @@ pub enum Step {
     DeleteQuota(usize),
     /// A watch delivers a number of events.
     Deliver(Kind, usize),
-    /// A watch delivers its last event once more.
+    /// A watch repeats its last event.
     Repeat(Kind),
     /// A watch breaks, and everything is listed again.
     Relist(Kind),
@@ -116,7 +116,7 @@ pub enum Step {
     Advance(Duration),
     /// The scheduler tries a number of pods.
     Schedule(usize),
-    /// A number of calls is answered, from this one on (counted round).
+    /// A number of calls is answered, starting with this one (modulo the number of calls).
     Answer(usize, usize, CallAnswer),
     /// The API executes this number of calls, starting with this one (modulo the number of calls). They are answered
     /// later, so a watch can show their effect first.
@@ -127,15 +127,15 @@ pub enum Step {
     /// [`Subject::configuration`](crate::Subject::configuration). A scheduler with a parked cycle applies it
     /// afterwards.
     Reconfigure(usize),
-    /// The scheduler exits and another one starts. Two bits for each call under way: whether it was carried out (1),
-    /// never will be (0), or is still on the wire (2 and 3).
+    /// The scheduler exits and another one starts. Two bits for each pending call: it was executed (1), is never
+    /// executed (0), or arrives later (2 and 3).
     Restart(u64),
-    /// A call of a scheduler that is dead arrives (counted round).
+    /// A call of an exited scheduler arrives (modulo the number of such calls).
     Land(usize),
     /// The scheduler on standby begins to lead. The former leader does not know yet, and continues.
     FailOver,
-    /// A scheduler that does not lead any more notices it and exits; its calls stay on the wire. Another one starts in
-    /// its place on standby.
+    /// A former leader notices the new leader and exits; its calls can still arrive. Another scheduler starts on
+    /// standby.
     StepDown,
     /// The step for the scheduler that does not lead: it is on standby, or only believes that it leads.
     Other(Box<Step>),
@@ -294,7 +294,7 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
-/// The gates that differ from seed to seed.
+/// The gates that differ between seeds.
 const VARIED: [Feature; 5] = [
     Feature::SchedulerAsyncAPICalls,
     Feature::SchedulerPreEnqueuePodStatus,
@@ -304,7 +304,7 @@ const VARIED: [Feature; 5] = [
 ];
 
 impl Script {
-    /// The gates that are not as usual, as `--feature-gates` takes them.
+    /// The gates that differ from the defaults, in the format of `--feature-gates`.
     pub fn unusual_features(&self) -> String {
         let usual = FeatureGates::of(self.features.release());
         let unusual = VARIED

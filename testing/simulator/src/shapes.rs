@@ -31,17 +31,17 @@ use fastrand::Rng;
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The label of a node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
-/// The label by which pods know each other.
+/// The label by which pods select each other.
 pub const APP: &str = "app";
 /// The label by which namespaces are distinguished.
 pub const TEAM: &str = "team";
 /// While a pod has this label, a PreEnqueue plugin of the simulator rejects it; the value is the reason.
 pub const HOLD: &str = "example.com/hold";
-/// While a namespace has this label, another one rejects the pods of one application; the value is the reason.
+/// While a namespace has this label, another plugin rejects the pods of one application; the value is the reason.
 pub const CLOSED: &str = "example.com/closed";
-/// The application that closed namespaces do not admit.
+/// The application that closed namespaces reject.
 pub const SHUT_OUT: &str = "blue";
-/// The label that makes the placement of a pod take time; see [`Slow`].
+/// The label that slows down the placement of the pod; see [`Slow`].
 pub const SLOW: &str = "example.com/slow";
 /// An extended resource.
 pub const GPU: &str = "example.com/gpu";
@@ -49,7 +49,7 @@ pub const GPU: &str = "example.com/gpu";
 pub const DRIVER: &str = "csi.example.com";
 /// The class of claims that are bound to an existing volume when their node is chosen.
 pub const CLASS_LATE: &str = "late";
-/// The class of claims for which a volume is made once their node is chosen.
+/// The class of claims whose volume is created after their node is chosen.
 pub const CLASS_MADE: &str = "made";
 /// The schedulers that pods name: two profiles of the judged scheduler, and an absent scheduler.
 pub const SCHEDULERS: [&str; 3] = ["default-scheduler", "second-scheduler", "absent-scheduler"];
@@ -68,7 +68,7 @@ pub fn words_of_hold(reason: &str) -> String {
     format!("the pod is held until its label {HOLD}={reason} is taken off")
 }
 
-/// The message for the pods that a namespace does not admit.
+/// The message for the pods that a closed namespace rejects.
 pub fn words_of_closed(namespace: &str, reason: &str) -> String {
     format!("namespace {namespace} is closed to app {SHUT_OUT} ({reason})")
 }
@@ -90,7 +90,7 @@ fn count(n: i64) -> Quantity {
     Quantity::from_value(n, QuantityFormat::DecimalSI)
 }
 
-/// Another label by which pods may be known.
+/// Another label by which pods may be selected.
 pub(crate) fn random_app(rng: &mut Rng) -> &'static str {
     APPS[rng.usize(..APPS.len())]
 }
@@ -105,7 +105,7 @@ pub(crate) fn random_zone(rng: &mut Rng) -> &'static str {
     ZONES[rng.usize(..ZONES.len())]
 }
 
-/// The reason for which a pod or a namespace may be held.
+/// The reason for the rejection of a pod or by a namespace.
 pub(crate) fn random_reason(rng: &mut Rng) -> &'static str {
     REASONS[rng.usize(..REASONS.len())]
 }

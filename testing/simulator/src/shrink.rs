@@ -1,5 +1,5 @@
-//! Makes a failing script short: leaves out steps as long as the same kind of violation remains (delta debugging,
-//! Zeller and Hildebrandt 2002).
+//! Shortens a failing script: removes steps as long as the same kind of violation remains (delta debugging, Zeller and
+//! Hildebrandt 2002).
 
 use crate::run::{Failure, Subject, run};
 use crate::script::Script;
@@ -34,7 +34,7 @@ pub fn shrink(subject: &Subject, script: &Script, failure: &Failure, runs_max: u
         failure: failure.clone(),
         runs: 0,
     };
-    // A step after the violation has no part in it.
+    // Steps after the violation do not matter.
     best.script.steps.truncate(failure.step + 1);
     let mut parts = 2;
     while best.script.steps.len() > 1 && best.runs < runs_max {

@@ -20,7 +20,7 @@ pub use watch::{WATCHED, WatchEvent, Watches};
 
 use std::ops::Deref;
 
-/// The stored objects, and everything that changes them. Reading is that of [`Store`].
+/// The stored objects, and all operations that change them. Reads use [`Store`].
 #[derive(Debug, Default)]
 pub struct World {
     store: Store,

@@ -1,4 +1,4 @@
-//! Scripts that once showed a violation, as the simulator shrank them. None may show one again.
+//! Scripts that once showed a violation, as shortened by the simulator. None may show one again.
 
 use berth_api::{Duration, Kind, Release, TaintEffect};
 use berth_framework::{Feature, FeatureGates};
@@ -62,8 +62,8 @@ fn a_seed_that_failed_once_passes() {
     check(&two_schedulers(), true);
 }
 
-/// a claim is created and seen before the status of its pod names it. The pod is bound after its own update has
-/// arrived, and not before. The periodic flush is off in the simulator, so that no pod can be rescued by it.
+/// a claim is created and shown before the status of its pod names it. The pod is bound after its own update has
+/// arrived, and not before. The periodic flush is off in the simulator, so it cannot requeue the pod.
 #[test]
 fn a_claim_before_its_link_wakes_the_pod_through_its_status() {
     let devices = DriverShape::Plain(2, false);
@@ -109,8 +109,8 @@ fn a_claim_before_its_link_wakes_the_pod_through_its_status() {
     }
 }
 
-/// A scheduler that does not lead any more withdraws the report about a member and nominates it, in one call that arrives
-/// when the member has been rejected by the new leader. The call is for an earlier version of the pod and is rejected.
+/// A former leader withdraws the report about a member and nominates it, in one call that arrives after the new leader
+/// has rejected the member. The call is for an earlier version of the pod and is rejected.
 #[test]
 fn the_end_of_a_report_does_not_end_the_result_of_another_scheduler() {
     use Step::{Answer as Answered, CreateGroup, CreateNode, CreatePod, Deliver, Schedule};
@@ -206,10 +206,10 @@ fn two_schedulers() -> Scripts {
                 vec![Answered(0, 1, CallAnswer::Honest), Step::Close(0, None)],
                 everywhere(Kind::Pod).to_vec(),
                 everywhere(Kind::Namespace).to_vec(),
-                // The removal is on the wire when another scheduler binds the pod.
+                // The removal arrives after another scheduler has bound the pod.
                 vec![Step::Advance(Duration::from_secs(5)), FailOver, Schedule(1)],
                 vec![Answered(0, 9, CallAnswer::Honest), Step::StepDown],
-                // The next leader has never seen the condition of the bound pod.
+                // The next leader has never received the condition of the bound pod.
                 vec![Step::Land(0), Step::Restart(0)],
             ]
             .concat(),

@@ -1,4 +1,4 @@
-//! Many seeds with the in-tree plugins: not one may show a violation.
+//! Many seeds with the in-tree plugins: none may show a violation.
 
 use berth_simulator::{
     CONFIGURATION_SEEDS, Campaign, Faults, GROUP_SEEDS, Progress, QUOTA_SEEDS, REJECTION_SEEDS,
@@ -6,7 +6,7 @@ use berth_simulator::{
 };
 use std::hash::{BuildHasher, RandomState};
 
-/// Plays the seeds on all processors. A failure names its seed, at once and again with the shortest script.
+/// Plays the seeds on all processors. A failure reports its seed immediately, and again with the shortest script.
 fn play(seeds: std::ops::Range<u64>, steps: usize, faults: Faults) -> Tally {
     let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
     let campaign = Campaign {
@@ -26,7 +26,7 @@ fn play(seeds: std::ops::Range<u64>, steps: usize, faults: Faults) -> Tally {
     outcome.unwrap_or_else(|found| panic!("{found}"))
 }
 
-/// A smoke run, so that `cargo test` is quick; `.ci/run` plays the campaign, too.
+/// A smoke run, so that `cargo test` is fast; `.ci/run` also plays the campaign.
 #[test]
 fn no_violation_in_a_few_seeds() {
     let tally = play(0..150, 500, Faults::ALL);
@@ -52,7 +52,7 @@ fn no_violation_in_a_few_seeds() {
     assert!(tally.group_preemptions > 10, "{tally:?}");
 }
 
-/// Schedulers apply other configurations while pods wait, are tried and are bound.
+/// Schedulers apply other configurations while pods wait, are attempted and are bound.
 #[test]
 fn no_violation_while_configurations_change() {
     let first = CONFIGURATION_SEEDS.start;
@@ -89,7 +89,7 @@ struct Family {
     faults: u64,
     /// The number of seeds, from the 100,000th on, that are played without faults.
     no_faults: u64,
-    /// The number of other seeds in each run, with faults.
+    /// The number of further seeds in each run, with faults.
     fresh: u64,
 }
 
@@ -121,7 +121,7 @@ fn no_violation_in_the_campaign() {
     }
 }
 
-/// Other seeds in each run. A failure names its seed, and with it the command that replays it.
+/// Further seeds in each run. A failure reports its seed, and with it the command that replays it.
 #[test]
 #[ignore = "long; a step of .ci/run"]
 fn no_violation_in_fresh_seeds() {

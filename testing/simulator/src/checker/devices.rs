@@ -1,4 +1,4 @@
-//! Judging the devices that a scheduler chooses for claims.
+//! Judges the devices that a scheduler chooses for claims.
 
 use super::{Checker, Violation};
 use crate::rules::wrong_devices;

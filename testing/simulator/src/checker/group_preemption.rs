@@ -9,10 +9,10 @@ use crate::rules::{
 use berth_api::{Node, Pod, Str};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The end of the cycle of a group that was not placed.
+/// The result of the cycle of a group that was not placed.
 #[derive(Debug, Clone, Default)]
 pub struct GroupPlan {
-    /// The UIDs of the members that were tried.
+    /// The UIDs of the attempted members.
     pub members: Vec<Str>,
     /// The nodes to which members are nominated now, by UID.
     pub nominated: BTreeMap<Str, Str>,
@@ -22,7 +22,7 @@ pub struct GroupPlan {
 type UnitOfEviction = Result<GroupName, Str>;
 
 impl Checker {
-    /// The priority that counts when the pod is a victim: that of its group.
+    /// The priority of the pod as a victim: the priority of its group.
     pub(super) fn priority_as_victim(&self, pod: &Pod) -> i32 {
         let group = group_of(pod).and_then(|name| stored(&self.others, &name));
         group.map_or_else(|| pod.priority(), |group| group.spec.priority.unwrap_or(0))
@@ -69,8 +69,8 @@ impl<'a> GroupEvictions<'a> {
         }
     }
 
-    /// Victims of a group must be less important, must all be needed and must be enough, and are not needed where the
-    /// group fits anyway.
+    /// Victims of a group must have a lower priority, must all be needed and together suffice, and are not needed if
+    /// the group fits anyway.
     pub(super) fn check_need_of_group(
         &self,
         victims: &[&Pod],

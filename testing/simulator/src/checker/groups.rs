@@ -1,5 +1,5 @@
-//! Judging groups of pods: a gang starts with enough members or not at all, its members are where the group may be, and
-//! no gang that could start waits.
+//! Judges groups of pods: a gang starts with enough members or not at all, its members are on permitted nodes, and no
+//! gang that could start waits.
 
 use super::{Checker, Violation};
 use crate::rules::{
@@ -16,7 +16,7 @@ impl Checker {
         self.placed_members().keys().cloned().collect()
     }
 
-    /// The number of members that have a place, by group.
+    /// The number of placed members, by group.
     fn placed_members(&self) -> BTreeMap<GroupName, usize> {
         let mut counts = BTreeMap::new();
         for pod in self.pods.values() {
@@ -57,7 +57,7 @@ impl Checker {
         Ok(count)
     }
 
-    /// The rule that forbids a member of a group to be on a node, as far as the group is concerned.
+    /// The rule about groups that forbids a node for a member.
     pub(super) fn broken_group_rule(&self, pod: &Pod, node: &Node) -> Option<&'static str> {
         let name = group_of(pod)?;
         let Some(group) = stored(&self.others, &name) else {
@@ -83,8 +83,8 @@ impl Checker {
     }
 }
 
-/// Returns whether the group of a pod cannot be tried: it does not exist, or one of its waiting members is rejected or
-/// belongs to another scheduler.
+/// Returns whether the group of a pod cannot be attempted: it does not exist, or one of its waiting members is rejected
+/// or belongs to another scheduler.
 pub(super) fn is_held_by_group(world: &World, pod: &Pod) -> bool {
     let Some(name) = group_of(pod) else {
         return false;
@@ -134,7 +134,7 @@ fn check_group(
     let Some(first) = waiting.first() else {
         return Ok(());
     };
-    // One member that is rejected, or that waits for another scheduler, holds the others.
+    // A member that is rejected, or that belongs to another scheduler, blocks the other members.
     let is_held = |pod: &&Pod| !is_ours(pod) || is_blocked(pod, world.others());
     if waiting.iter().any(is_held) || members.len() < wanted {
         return Ok(());
@@ -156,12 +156,13 @@ fn check_group(
         }
         true => taken.into_iter().map(Some).collect(),
     };
-    // A group in several zones, or with a member on a node in no zone, cannot be helped: its members end with an error.
+    // A group in several zones, or with a member outside of any zone, cannot be completed: its members end with an
+    // error.
     let is_nowhere = |pod: &&Pod| at(pod).is_some_and(|node| zone_of(node).is_none());
     if is_in_one_zone && (taken_zones > 1 || staying().any(|pod| is_nowhere(&pod))) {
         return Ok(());
     }
-    // Room that is kept free for any pod is not counted on.
+    // Resources that are kept free for another pod are not available.
     let nominated = world
         .pods()
         .values()

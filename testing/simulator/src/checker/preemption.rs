@@ -6,7 +6,7 @@ use crate::rules::{forbids, only_room_counts};
 use berth_api::{Node, Pod, Str};
 use std::sync::Arc;
 
-/// The pod or group for which a scheduler has just found no room.
+/// The pod or group that a scheduler has just failed to place.
 #[derive(Debug, Clone)]
 pub enum Unplaced {
     /// The pod with this UID.
@@ -21,7 +21,7 @@ impl Checker {
         self.pods.values().filter(|pod| !pod.is_terminating())
     }
 
-    /// The scheduler does not delete a pod after all.
+    /// The scheduler no longer intends to delete a pod.
     pub fn spared(&mut self, uid: &str) {
         self.victims.remove(uid);
     }
@@ -77,7 +77,7 @@ impl Checker {
         self.pods.get(uid).map(|pod| &**pod)
     }
 
-    /// The pods, no less important than `pod`, for which a node is kept free.
+    /// The pods of at least the same priority as `pod` for which a node is kept free.
     fn nominees<'a>(
         &'a self,
         pod: &'a Pod,
@@ -101,7 +101,7 @@ impl Checker {
         forbids(&left, pod, node).is_none() && forbids(&all, pod, node).is_none()
     }
 
-    /// Victims must be less important, must all be needed, and are not needed where the pod fits anyway.
+    /// Victims must have a lower priority, must all be needed, and are not needed if the pod fits anyway.
     fn check_need(&self, victims: &[&Pod], preemptor: &Pod) -> Result<(), Violation> {
         let needless = |victim: &Pod, reason: String| {
             Err(Violation::NeedlessPreemption {
@@ -127,11 +127,11 @@ impl Checker {
             let reason = format!("pod {name} fits on node {} as it is", node.name());
             return needless(first, reason);
         }
-        // Fewer pods need not help where pods count on each other.
+        // Fewer pods do not always help, because pods can require other pods.
         if !only_room_counts(preemptor) {
             return Ok(());
         }
-        // Of a group that is evicted as a whole, pods on other nodes go as well.
+        // If a group is evicted as a whole, its pods on other nodes are evicted as well.
         for kept in victims {
             if self.evicted_with(kept).is_some() {
                 continue;

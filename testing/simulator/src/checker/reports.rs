@@ -7,7 +7,7 @@ use berth_framework::call::CallResult;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The time for which a rejection is not reported.
+/// The delay of reports about a rejection.
 const DELAY: Duration = Duration::from_secs(5);
 
 /// The message of preemption for a pod that it rejects during the eviction of its victims. Only the scheduler knows how
@@ -15,10 +15,10 @@ const DELAY: Duration = Duration::from_secs(5);
 const MAKES_ROOM: &str =
     "Waiting for the eviction of the pods of lower priority that make room for this pod";
 
-/// Since when pods have been rejected, by UID, as far as the scheduler can know.
+/// The time since which each pod has been rejected, by UID, as far as the scheduler can know.
 pub(super) type BlockedSince = BTreeMap<Str, Time>;
 
-/// The conditions that the scheduler has sent and was not shown yet, by UID.
+/// The conditions that the scheduler has sent and not received yet, by UID.
 pub(super) type Sent = BTreeMap<Str, SentStatus>;
 
 /// A condition that was sent.
@@ -28,10 +28,10 @@ pub(super) struct SentStatus {
     message: String,
     /// Whether the scheduler has received the success of the write.
     is_written: bool,
-    /// The version of the pod that the write made, if the scheduler knows it.
+    /// The version of the pod after the write, if the scheduler knows it.
     version: Option<Str>,
-    /// The version of the pod that the scheduler knew when it sent this or, if it does not know the version that the
-    /// write made, when it received the answer. A pod that is shown as it was has no information.
+    /// The version of the pod that the scheduler knew when it sent the condition or, if it does not know the version
+    /// after the write, when it received the answer. A repeated version of the pod has no information.
     since: Str,
 }
 
@@ -84,7 +84,7 @@ impl Checker {
         nominates: bool,
         now: Time,
     ) -> Result<(), Violation> {
-        // A status that was sent and has not been seen may have been written, and in any order.
+        // A sent status that has not been received may have been written, and in any order.
         let is_shown = self.note_sent(uid, reason, message);
         // The API will refuse a write for a deleted pod.
         let Some(pod) = self.pods.get(uid) else {
@@ -108,7 +108,7 @@ impl Checker {
         if pod.is_assigned() {
             return untrue("nothing, as it has a node".to_owned());
         }
-        // The message of a member of a group depends on the others.
+        // The message of a member of a group depends on the other members.
         if message == MAKES_ROOM || (group_of(pod).is_some() && !message.is_empty()) {
             return Ok(());
         }
@@ -136,11 +136,11 @@ impl Checker {
         }
     }
 
-    /// The scheduler writes the status of a pod that has no node.
+    /// The scheduler writes the status of a pod without a node.
     ///
     /// # Errors
-    /// When its configuration has no profile for the pod any more, and no binding that began before is under way. That of a
-    /// pod that is being deleted is about to end.
+    /// When its configuration has no profile for the pod any more, and no earlier binding is in progress. A binding of
+    /// a pod that is being deleted is about to end.
     pub fn check_profile(&self, uid: &str, schedulers: &[Str]) -> Result<(), Violation> {
         match self.pods.get(uid) {
             Some(pod)
@@ -168,7 +168,7 @@ impl Checker {
         self.note_sent(uid, "", "");
     }
 
-    /// Returns whether everything that was sent before is seen as it was sent.
+    /// Returns whether all previously sent conditions were received as sent.
     fn note_sent(&mut self, uid: &Str, reason: &str, message: &str) -> bool {
         let known = self.pods.get(uid);
         let sent = SentStatus {

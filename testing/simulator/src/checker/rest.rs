@@ -11,8 +11,8 @@ use crate::world::World;
 use berth_api::{Pod, Str};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The pods, by UID, of whose status a scheduler wrote last without being the leader: its message is not
-/// known to any scheduler that runs.
+/// The pods, by UID, whose status was last written by a scheduler that was not the leader: no running scheduler knows
+/// its message.
 #[derive(Debug, Clone, Default)]
 pub struct Foreign {
     conditions: BTreeSet<Str>,
@@ -20,17 +20,17 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// A pod's condition was written, by a scheduler that does not lead if `foreign`.
+    /// Records a write of a pod's condition, by a former leader if `foreign`.
     pub fn condition_written(&mut self, uid: &Str, foreign: bool) {
         note(&mut self.conditions, uid, foreign);
     }
 
-    /// Returns whether the condition of a pod was written by a scheduler that did not lead.
+    /// Returns whether the condition of a pod was last written by a former leader.
     pub fn has_condition_of(&self, uid: &str) -> bool {
         self.conditions.contains(uid)
     }
 
-    /// A pod's nominated node was written, by a scheduler that does not lead if `foreign`.
+    /// Records a write of a pod's nominated node, by a former leader if `foreign`.
     pub fn nomination_written(&mut self, uid: &Str, foreign: bool) {
         note(&mut self.nominations, uid, foreign);
     }
@@ -53,7 +53,7 @@ pub struct Statuses {
     pub foreign: Foreign,
     /// Whether only one scheduler has written claims, and no call has failed.
     pub are_devices_certain: bool,
-    /// The nominations that schedulers have written last, by the UID of the pod.
+    /// The last written nominations, by the UID of the pod.
     pub nominations: BTreeMap<Str, Str>,
     /// The nodes that the scheduler keeps free, by the UID of the pod.
     pub kept_free: BTreeMap<Str, Str>,
@@ -94,7 +94,7 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
         }
         let kept = statuses.kept_free.get(pod.uid()).cloned();
         let (statement, kept) = (&pod.status.nominated_node_name, kept.unwrap_or_default());
-        // Nothing is kept free for a pod that has always been on hold, whatever its status is.
+        // No node is kept free for a pod that PreEnqueue or its group has always blocked, whatever its status is.
         let is_out = is_blocked(pod, world.others()) || is_held_by_group(world, pod);
         let is_held = is_out && kept.is_empty();
         if *statement != kept && !is_held {
@@ -125,8 +125,8 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
     check_groups(world, &scene)
 }
 
-/// Nothing is being evicted any more, and the last binding failed long ago: no node is kept free for a member of a group
-/// that can be tried, and none because of a failed binding.
+/// No eviction is in progress, and the last binding failed long ago: no node is kept free for a member of a group that
+/// can be attempted, and none because of a failed binding.
 fn check_kept_room(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Violation> {
     let kept = statuses.kept_free.get(pod.uid());
     let Some(node) = kept.filter(|_| group_of(pod).is_some() && is_ours(pod)) else {
@@ -228,7 +228,7 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
             wrong("False Unschedulable with a message")
         };
     };
-    // A pod that a cycle has found unschedulable keeps its condition until something happens that might help it.
+    // A pod that a cycle found unschedulable keeps its condition until an event can help it.
     let notified = condition.is_some_and(|c| {
         let is_true = why.iter().any(|why| why.is_reported(&c.reason, &c.message));
         c.status == "False" && is_true
@@ -249,8 +249,9 @@ fn check_place(
     statuses: &Statuses,
 ) -> Result<(), Violation> {
     for node in world.nodes().values() {
-        // A nomination stays while its pod is on hold or lacks a claim, when another scheduler wrote it, and when the
-        // pod may not preempt: kube-scheduler clears a nomination only when preemption finds no node.
+        // A nomination stays while PreEnqueue or its group blocks the pod or a claim is missing, if another scheduler
+        // wrote it, and if the pod may not preempt: kube-scheduler clears a nomination only when preemption finds no
+        // node.
         let kept_free_for = world.pods().values().filter(|other| {
             !other.is_assigned()
                 && other.uid() != pod.uid()
@@ -279,7 +280,7 @@ mod tests {
     use super::*;
     use crate::shapes::PodShape;
 
-    /// The verdict about a pod that fits nowhere, with this status and this nominated node.
+    /// The verdict about a pod that fits on no node, with this status and this nominated node.
     fn judged(status: &str, reason: &str, statement: &str, kept: &str, held: bool) -> &'static str {
         let mut world = World::default();
         let shape = PodShape {

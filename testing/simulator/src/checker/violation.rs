@@ -4,10 +4,10 @@ use crate::rules::Broken;
 use berth_api::Str;
 use std::fmt;
 
-/// Something that must never happen, or must happen and did not.
+/// A violation: a state or action that must not occur, or the absence of a required one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
-    /// A pod was sent to a second node, or again while its binding exists or is under way.
+    /// A pod was bound to a second node, or again while its binding exists or is in progress.
     DoubleBind {
         /// The pod.
         pod: Str,
@@ -101,9 +101,9 @@ pub enum Violation {
     ShortGang {
         /// The group.
         group: Str,
-        /// The number of members that have a place.
+        /// The number of placed members.
         placed: usize,
-        /// The number of members that must have a place.
+        /// The required number of placed members.
         wanted: usize,
     },
     /// A node is kept free for a member of a group for longer than a failed binding or a preemption takes.
@@ -158,7 +158,7 @@ pub enum Violation {
         /// The key with the amounts.
         what: String,
     },
-    /// A pod passes a deferred quota before an earlier pod of a strict line.
+    /// A pod is admitted by a deferred quota before an earlier pod of a strict line.
     Overtaken {
         /// The quota.
         quota: Str,

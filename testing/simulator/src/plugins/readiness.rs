@@ -9,7 +9,7 @@ use berth_framework::registry::Extensions;
 use berth_framework::{ActionType, EventResource, FeatureGates, Status};
 use std::sync::Arc;
 
-/// Keeps pods with the label [`HOLD`] out of the queue.
+/// Rejects pods with the label [`HOLD`].
 #[derive(Debug, Default)]
 pub struct Holds;
 
@@ -36,7 +36,7 @@ impl EnqueueExtensions for Holds {
     }
 }
 
-/// Keeps the pods of the application [`SHUT_OUT`] out of the queue while their namespace has the label [`CLOSED`].
+/// Rejects the pods of the application [`SHUT_OUT`] while their namespace has the label [`CLOSED`].
 #[derive(Debug, Default)]
 pub struct Closes;
 

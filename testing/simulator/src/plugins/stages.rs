@@ -1,4 +1,4 @@
-//! A plugin that takes its time: at Reserve, Permit and PreBind.
+//! A plugin with slow stages: Reserve, Permit and PreBind.
 
 use super::own_label_change;
 use crate::shapes::{SLOW, Slow};
@@ -10,7 +10,7 @@ use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason}
 use berth_framework::{CycleState, FeatureGates, PodInfo, Status};
 use std::sync::Arc;
 
-/// Takes its time over pods with the label [`SLOW`].
+/// Delays the placement of pods with the label [`SLOW`].
 #[derive(Debug, Default)]
 pub struct Stages;
 
@@ -110,7 +110,7 @@ impl PreBind for Stages {
             Some(_) => return Step::success(),
         }
         let on = if is_slow_at(&pod.pod, Slow::Job) {
-            // The simulator answers for the job; it is not polled.
+            // The simulator completes the job; it is not polled.
             WaitOn::Job(cx.outbox.job(Box::pin(std::future::pending())))
         } else {
             WaitOn::Timer
@@ -124,7 +124,7 @@ impl PreBind for Stages {
 
 impl EnqueueExtensions for Stages {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        // A pod that Permit has rejected may pass when it is not slow any more.
+        // A pod that Permit has rejected may pass after its label was removed.
         vec![own_label_change(SLOW, |slow| {
             slow != Some(Slow::Permit.as_str())
         })]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The pool and the name of a device. There is one driver.
 type DeviceName = (Str, Str);
 
-/// The alternatives that a claim requests: one of these.
+/// The alternatives of a claim's request, one of which is allocated.
 type Alternatives<'a> = Vec<Wanted<'a>>;
 
 /// Devices that a claim requests together.
@@ -132,7 +132,7 @@ impl<'a> Free<'a> {
         found.map(|(_, slice, device)| (*slice, *device))
     }
 
-    /// Takes devices, whether they are free or not.
+    /// Takes devices, free or not.
     fn take_allocation(&mut self, allocation: &AllocationResult) {
         for result in &allocation.devices.results {
             let name = (result.pool.clone(), result.device.clone());
@@ -228,7 +228,7 @@ impl<'a> Free<'a> {
         })
     }
 
-    /// Returns whether all requests fit on the node together. Tries everything.
+    /// Returns whether all requests fit on the node together. Searches exhaustively.
     fn fits(&mut self, requests: &[&Alternatives<'_>], node: &Node) -> bool {
         let Some((first, rest)) = requests.split_first() else {
             return true;
@@ -276,7 +276,7 @@ impl<'a> Free<'a> {
         false
     }
 
-    /// Returns whether the devices differ in the attribute in which they must not.
+    /// Returns whether the devices differ in the attribute that must be equal.
     fn differ(&self, wanted: &Wanted<'_>, devices: &[DeviceName]) -> bool {
         let Some(attribute) = wanted.same else {
             return false;
@@ -355,7 +355,7 @@ fn of_class(count: i64) -> Wanted<'static> {
     }
 }
 
-/// The faults of the devices that were chosen for a claim, on a node: the device and the problem.
+/// The problems of the devices chosen for a claim on a node: each device with its problem.
 pub(crate) fn wrong_devices(
     scene: &Scene<'_>,
     claim: &ResourceClaim,

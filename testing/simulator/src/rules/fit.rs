@@ -5,7 +5,7 @@ use crate::shapes::EXTENDED;
 use berth_api::pod::{PodAffinityTerm, TopologySpreadConstraint};
 use berth_api::{Labels, Node, Pod, ResourceList};
 
-/// The constraints of a node alone: taints, labels.
+/// The constraints of the node itself: taints, labels.
 pub(super) fn broken_rule_of_node(pod: &Pod, node: &Node) -> Option<&'static str> {
     let tolerations = &pod.spec.tolerations;
     let mut taints = berth_oracle::untolerated(tolerations, node, berth_oracle::SCHEDULING_EFFECTS);
@@ -21,7 +21,7 @@ pub(super) fn broken_rule_of_node(pod: &Pod, node: &Node) -> Option<&'static str
     (!berth_oracle::matches_affinity(pod, node)).then_some("the node affinity does not match")
 }
 
-/// The constraints of pods on pods: affinity, anti-affinity, spread.
+/// The constraints on other pods: affinity, anti-affinity, spread.
 pub(super) fn broken_rule_of_pods(
     scene: &Scene<'_>,
     pod: &Pod,
@@ -70,7 +70,7 @@ pub(super) fn lacking(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Strin
     for other in &neighbours {
         used.add_all(&berth_oracle::requests(other));
     }
-    // Devices provide the extended resource of a class.
+    // The extended resource of a device class is provided by devices.
     let requests = berth_oracle::requests(pod);
     let mut short = berth_oracle::shortages(&requests, &used, node)
         .map(|shortage| shortage.resource)

@@ -16,7 +16,7 @@ pub(crate) fn group_of(pod: &Pod) -> Option<GroupName> {
         .then(|| (pod.namespace().clone(), group.pod_group_name.clone()))
 }
 
-/// The members of a gang that must have a place together; 0 for other groups.
+/// The number of members of a gang that must be placed together; 0 for other groups.
 pub(crate) fn quorum(group: &PodGroup) -> usize {
     let gang = group.spec.scheduling_policy.gang.as_ref();
     gang.map_or(0, |gang| usize::try_from(gang.min).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! The rules of deferred quotas, computed from the objects alone: sums, order, and the entries that may pass.
+//! The rules of deferred quotas, computed from the objects alone: sums, order, and the entries that may be admitted.
 
 use super::{GroupName, group_of, quorum, stored};
 use crate::shapes::{DEFERRED_QUOTA, GPU};
@@ -87,7 +87,7 @@ impl Quota {
             && selector.is_none_or(|_| berth_oracle::selects(selector, pod.labels()))
     }
 
-    /// The most that may be taken of a key.
+    /// The maximum usage of a key.
     fn most(&self, at: usize) -> i64 {
         let hard = self.hard[at].unwrap_or(i64::MAX);
         match (&self.cohort, self.borrowing[at]) {
@@ -97,7 +97,7 @@ impl Quota {
         }
     }
 
-    /// Returns whether everything that this one allows, the other one allows.
+    /// Returns whether these limits permit no more than the other limits.
     pub(crate) fn is_at_most(&self, other: &Self) -> bool {
         self.cohort == other.cohort
             && self.selector == other.selector
@@ -186,7 +186,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Adds up the pods. Pending pods of other schedulers than these are not counted.
+    /// Sums up the pods. Pending pods of other schedulers are not counted.
     pub(crate) fn of<'a>(
         others: &Others,
         pods: &[Seen<'a>],
@@ -254,7 +254,7 @@ impl Account {
             return;
         }
         let alone = EntryName::Pod(uid.clone());
-        // A pod that terminates is no member of its gang any more.
+        // A terminating pod is no longer a member of its gang.
         let group = group_of(pod).filter(|_| *standing != Standing::Terminating);
         let (name, has_group) = match group {
             None => (alone, true),
@@ -405,7 +405,7 @@ impl Account {
         entries.filter(|entry| entry.is(Standing::Waiting) && !entry.is_out)
     }
 
-    /// Judges the entries that wait: none fits, and no gang is admitted in part.
+    /// Judges the waiting entries: none fits, and no gang is admitted in part.
     pub(crate) fn judge_waits(&self) -> Result<(), Broken> {
         for entry in self.entries.values() {
             if entry.is(Standing::Waiting) && entry.is(Standing::Admitted) {

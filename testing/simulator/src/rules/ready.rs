@@ -21,7 +21,7 @@ pub(crate) const QUOTA_TEXT: &str = "deferred quota ";
 pub(crate) struct Blocked {
     /// The reason of its condition.
     pub(crate) reason: &'static str,
-    /// The message of its condition, or its beginnings.
+    /// The message of its condition, or the beginning of the message.
     pub(crate) message: Message,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Blocked {
 pub(crate) enum Message {
     /// The whole message.
     Exact(String),
-    /// The rest of the message may be older than the cluster.
+    /// The beginning of the message; the rest may be older than the cluster.
     Begins(&'static str),
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// Returns whether the pod is meant for the scheduler that is judged.
+/// Returns whether the pod belongs to the judged scheduler.
 pub(crate) fn is_ours(pod: &Pod) -> bool {
     SCHEDULERS[..2].contains(&pod.spec.scheduler_name.as_str())
 }
@@ -95,7 +95,8 @@ pub(crate) fn is_reason_of_pod(reason: &str, message: &str) -> bool {
     reason == GATED || is_ready_report && beginnings.iter().any(|text| message.starts_with(text))
 }
 
-/// The pod that a member of a group states to wait for, and the message of the plugin that rejects that pod.
+/// The pod that a member of a group waits for according to its message, and the message of the plugin that rejects that
+/// pod.
 pub(crate) fn awaited_member(message: &str) -> Option<(&str, &str)> {
     let rest = message.strip_prefix("waiting for pod \"")?;
     let (name, rest) = rest.split_once("\" of the group, which ")?;

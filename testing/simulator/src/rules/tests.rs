@@ -24,8 +24,8 @@ fn pod(cpu_milli: i64) -> PodShape {
     }
 }
 
-/// Returns whether `pod` may run on the first of `nodes`, with `neighbours` there and `far` on the second one. There
-/// are two claims: 0 for one pod in zone b, 1 for one node and reached everywhere.
+/// Returns whether `pod` may run on the first of `nodes`, with `neighbours` on that node and `far` on the second one.
+/// Two claims exist: 0 for one pod in zone b, 1 for one node and reachable from everywhere.
 fn judged(
     pod: &PodShape,
     nodes: &[NodeShape],

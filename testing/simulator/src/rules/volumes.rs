@@ -1,4 +1,4 @@
-//! Volumes: whether they can be reached, attached and shared.
+//! Volumes: reachability, attach limits and sharing.
 
 use super::{Forbids, Scene};
 use crate::shapes::CLASS_MADE;
@@ -104,7 +104,7 @@ fn attached(others: &Others, pod: &Pod) -> BTreeSet<String> {
         .collect()
 }
 
-/// The number of volumes that the node attaches.
+/// The number of volumes attached to the node.
 fn limit_of(others: &Others, node: &Node) -> Option<usize> {
     let csi = others.csi_node(node.name())?;
     let mut drivers = csi.spec.drivers.iter();

@@ -1,4 +1,4 @@
-//! One scheduler of a run, with its watches, its calls under way and its checker.
+//! One scheduler of a run, with its watches, its pending calls and its checker.
 
 use super::Subject;
 use crate::checker::{Checker, Violation};
@@ -31,7 +31,7 @@ pub(super) struct Setup<'a> {
 pub(super) enum Role {
     /// It schedules.
     Leads,
-    /// It receives everything and does nothing: it does not receive the time, and its outputs are not taken.
+    /// It receives all events but no time, and its outputs are not taken.
     Standby,
     /// Another scheduler leads since then. This one does not know, and schedules.
     Deposed(Time),
@@ -55,7 +55,7 @@ pub(super) struct Instance {
     pub(super) scheduler: Scheduler,
     pub(super) checker: Checker,
     pub(super) watches: Watches,
-    /// By place in [`WATCHED`]: when each watch had last delivered everything.
+    /// By index in [`WATCHED`]: the time at which each watch had last delivered everything.
     pub(super) up_to_date: [Time; WATCHED.len()],
     pub(super) calls: Vec<RunningCall>,
     pub(super) jobs: Vec<JobId>,
@@ -104,7 +104,7 @@ impl Instance {
         self.role != Role::Standby
     }
 
-    /// The nodes that the scheduler keeps free, with the UID of the pod that each is kept free for.
+    /// The nodes that the scheduler keeps free, with the UID of the nominated pod.
     pub(super) fn kept_free(&self) -> impl Iterator<Item = (Str, Str)> {
         let nominator = self.scheduler.queue().nominator();
         nominator.nodes().flat_map(|node| {

@@ -29,12 +29,12 @@ impl Run<'_, '_> {
             log,
             ..
         } = self.instances[at].scheduler.take_outputs(now);
-        // Pods that have no node yet are not deleted.
+        // Pods without a node are not deleted.
         let in_memory = events.into_iter().map(|event| event.event).filter(|event| {
             event.reason == "Preempted" && event.note.ends_with(Eviction::IN_MEMORY)
         });
         let in_memory: Vec<Str> = in_memory.map(|event| event.regarding.uid).collect();
-        // First, as it was decided before its victims gave their places up.
+        // First, because it was decided before its victims gave up their placements.
         self.judge_preemption(at, failed, &in_memory)?;
         self.judge_choices(at)?;
         let number = self.instances[at].number;
@@ -92,8 +92,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// A pod that is being deleted for the scheduler but not for the API: it makes room for another one.
-    /// `in_memory` are victims that were stopped on their way to a node.
+    /// Judges the pods that are being deleted for the scheduler but not for the API: victims of a preemption.
+    /// `in_memory` are victims that were stopped before their binding.
     fn judge_preemption(
         &mut self,
         at: usize,
@@ -146,7 +146,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// A pod that has a node for the scheduler but not for the API: it has chosen one.
+    /// Judges the pods with a node for the scheduler but not for the API: the scheduler has chosen the node.
     fn judge_choices(&mut self, at: usize) -> Result<(), Violation> {
         let instance = &mut self.instances[at];
         let (cache, checker) = (instance.scheduler.cache(), &mut instance.checker);
@@ -196,7 +196,7 @@ impl Run<'_, '_> {
         self.instances.iter().try_for_each(|one| self.check_of(one))
     }
 
-    /// A scheduler's own books, and that every waiting pod is somewhere and nowhere twice.
+    /// Checks the scheduler's own records, and that every waiting pod is in exactly one place.
     fn check_of(&self, instance: &Instance) -> Result<(), Violation> {
         let Instance {
             scheduler, checker, ..
@@ -211,9 +211,9 @@ impl Run<'_, '_> {
                 return Err(Violation::Books(text));
             }
         }
-        // A binding may hold a pod that is not counted on its node any more.
+        // A pod waiting for its binding may no longer be counted on its node.
         let may_be_held = scheduler.bindings_in_flight() > 0;
-        // A pod that the scheduler is about to delete need not be tried.
+        // A pod that the scheduler is about to delete need not be attempted.
         let cache = scheduler.cache();
         let is_being_deleted = |uid: &Str| cache.effective(uid).is_some_and(|p| p.is_terminating());
         // A configuration may have no profile for a pod.

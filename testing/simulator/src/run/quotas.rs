@@ -113,7 +113,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The cohort of a quota has less from now on.
+    /// Records the quotas of the cohort of a quota, because the cohort loses limits.
     fn disturb_cohort(&mut self, quota: &Quota) {
         if quota.cohort().is_some() {
             let of_cohort = quotas(self.world.others()).into_iter();
@@ -128,7 +128,8 @@ impl Run<'_, '_> {
         self.disturbed.extend(numbers.map(id_of));
     }
 
-    /// The scheduler that leads is about to receive quotas. If pods have nodes before it knows a quota, more may be used.
+    /// The leading scheduler is about to receive quotas. If pods have nodes before it knows a quota, its usage may
+    /// exceed the limits.
     pub(super) fn note_late_quotas(&mut self, at: usize, kind: Kind) {
         let instance = &self.instances[at];
         if at != LEADER || kind != Kind::Custom(DEFERRED_QUOTA) {
@@ -148,7 +149,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// At any moment, the API shows no more use of a quota than it has, as long as one scheduler alone has bound pods.
+    /// At any time, the usage of a quota in the API is within its limits, as long as only one scheduler has bound pods.
     pub(super) fn check_moment(&self) -> Result<(), Violation> {
         let leader = &self.instances[LEADER];
         if !leader.knows_quotas || self.tally.restarts + self.tally.failovers > 0 {
@@ -165,7 +166,7 @@ impl Run<'_, '_> {
         excess.map_or(Ok(()), |broken| Err(broken.into()))
     }
 
-    /// The quotas of the API with the pods of the API. Pods wait as the leader shows them.
+    /// The quotas and the pods of the API. The waiting pods have the standing that the leader shows.
     fn account_of_world(&self, sight: Option<&QuotaSight>) -> Account {
         let living = self.world.pods().values().filter(|pod| !pod.is_terminal());
         let seen = living.filter_map(|pod| {
@@ -213,7 +214,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// A condition that states a quota states one that applies to the pod.
+    /// The quota in a condition must apply to the pod.
     fn check_message(&self, uid: &Str, quotas: &[Str]) -> Result<(), Violation> {
         let mut pods = self.world.pods().values();
         let pod = pods.find(|pod| pod.uid() == uid);

@@ -29,7 +29,7 @@ impl Run<'_, '_> {
             self.land(0)?;
         }
         self.answer_all()?;
-        // No component allows the pods that the simulator's Permit holds back: users delete them.
+        // No component allows the pods that the simulator's Permit delays, so their label is removed.
         let held_back: Vec<Str> = self
             .world
             .pods()

@@ -1,4 +1,4 @@
-//! The inputs and actions of schedulers in a run, and their starts and ends.
+//! The inputs and actions of schedulers in a run, and their starts and exits.
 
 use super::instance::{Instance, Role, RunningCall, change_of};
 use super::{LEADER, OTHER, Run, in_short};
@@ -18,7 +18,7 @@ const LAG_MAX: Duration = Duration::from_secs(20);
 /// not renew its lease.
 const OVERLAP_MAX: Duration = Duration::from_secs(10);
 
-/// The pod and its nominated node as the call writes it, if it does: a binding clears it.
+/// The pod and its nominated node, if the call writes one; a binding clears it.
 fn nominated_by(call: &ApiCall) -> Option<(&Str, Str)> {
     match call {
         ApiCall::PatchPodStatus {
@@ -37,7 +37,7 @@ fn nominated_by(call: &ApiCall) -> Option<(&Str, Str)> {
 }
 
 impl Run<'_, '_> {
-    /// A step of one scheduler. One on standby only receives.
+    /// A step of one scheduler. A scheduler on standby only receives.
     pub(super) fn drive(&mut self, at: usize, step: &Step) -> Result<(), Violation> {
         let is_active = self.instances[at].is_active();
         match step {
@@ -152,7 +152,7 @@ impl Run<'_, '_> {
         for change in self.subject.api.notify(change) {
             instance.scheduler.apply(change, now);
         }
-        // Many changes: each was judged by the quotas as they were then.
+        // Many changes: each was judged by the quotas at its time.
         self.look_at_quotas(at, false)?;
         self.after_input(at, None)
     }
@@ -212,7 +212,7 @@ impl Run<'_, '_> {
                 ..
             } if outcome.is_ok() => {
                 self.foreign.condition_written(&pod.uid, foreign);
-                // A pod that is about to be bound can withdraw its report and state its node in one call.
+                // One call can withdraw the report and state the node of a pod that is about to be bound.
                 if nominated_node.is_some() {
                     self.foreign.nomination_written(&pod.uid, foreign);
                 }
@@ -223,7 +223,7 @@ impl Run<'_, '_> {
                     Kind::PersistentVolume | Kind::PersistentVolumeClaim
                 );
                 self.tally.volumes += u64::from(outcome.is_ok() && is_volume);
-                // Another scheduler may allocate the same device, and so may the calls of one that has exited.
+                // Another scheduler or calls of an exited one may allocate the same device.
                 let is_alone = self.tally.restarts == 0 && self.tally.failovers == 0;
                 if let Some(what) = conflict(self.world.others()).filter(|_| is_alone) {
                     return Err(Violation::SharedDevice { what });
@@ -247,7 +247,7 @@ impl Run<'_, '_> {
         let place = first % instance.calls.len();
         let RunningCall { id, call, answer } = instance.calls.remove(place);
         let number = instance.number;
-        // A call that was carried out can only lose its answer.
+        // A call that was executed can only lose its answer.
         let how = match &answer {
             Some(_) if how != CallAnswer::TimeoutAfter => CallAnswer::Honest,
             _ => how,
@@ -283,7 +283,7 @@ impl Run<'_, '_> {
         self.after_input(at, None)
     }
 
-    /// Carries out a call that is answered later.
+    /// Executes a call that is answered later.
     fn carry_out_early(&mut self, at: usize, first: usize) -> Result<(), Violation> {
         let calls = &self.instances[at].calls;
         let running = calls.get(first % calls.len().max(1));
@@ -309,7 +309,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// The answer with the version that the call has made. A server that is cut short returns no version.
+    /// The answer with the version that the call has created. A quarter of the answers have no version.
     fn answer_in_full(&self, (id, call): (CallId, &ApiCall), result: CallResult) -> CallResult {
         match id.0 % 4 {
             0 => result,
@@ -426,7 +426,7 @@ impl Run<'_, '_> {
         let new = Instance::start(&mut self.setup, role, self.now)?;
         let dead = std::mem::replace(&mut self.instances[at], new);
         self.tally.placements += dead.checker.decisions();
-        // No scheduler receives the answers of calls that were carried out.
+        // No scheduler receives the answers of executed calls.
         let running = dead.calls.into_iter().filter(|call| call.answer.is_none());
         for (n, RunningCall { call, .. }) in running.enumerate() {
             match fate(n) {
@@ -441,14 +441,14 @@ impl Run<'_, '_> {
         self.list_all(at, backwards)
     }
 
-    /// The leader exits, and another one starts in its place.
+    /// The leader exits, and another scheduler replaces it.
     pub(super) fn restart(&mut self, fate: u64) -> Result<(), Violation> {
         self.tally.restarts += 1;
         let of_call = |n: usize| fate >> (2 * (n % 32)) & 3;
         self.replace(LEADER, Role::Leads, of_call, fate & 1 == 1)
     }
 
-    /// The scheduler on standby begins to lead; the other one does not know yet.
+    /// The scheduler on standby begins to lead; the former leader does not know yet.
     pub(super) fn fail_over(&mut self) -> Result<(), Violation> {
         if self.instances.get(OTHER).map(|other| other.role) != Some(Role::Standby) {
             return Ok(());
@@ -457,7 +457,7 @@ impl Run<'_, '_> {
         self.instances[LEADER].role = Role::Leads;
         self.instances[OTHER].role = Role::Deposed(self.now);
         self.tally.failovers += 1;
-        // A nomination or report of the other one that this one has not received yet cannot be reverted by it.
+        // The new leader cannot revert a nomination or report of the former one that it has not received yet.
         if self.instances[LEADER]
             .watches
             .undelivered(&self.world, Kind::Pod)
@@ -479,7 +479,7 @@ impl Run<'_, '_> {
         self.tick(LEADER)
     }
 
-    /// A scheduler that does not lead any more notices it and exits. Another one starts, on standby.
+    /// A former leader notices the new leader and exits. Another scheduler starts on standby.
     pub(super) fn step_down(&mut self) -> Result<(), Violation> {
         match self.instances.get(OTHER).map(|other| other.role) {
             Some(Role::Deposed(_)) => self.replace(OTHER, Role::Standby, |_| 2, false),

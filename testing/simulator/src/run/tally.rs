@@ -37,11 +37,11 @@ tally! {
     calls, "calls", "calls";
     /// Calls that failed although they were correct.
     faults, "faults", "faults";
-    /// The number of times that the scheduler was restarted.
+    /// Restarts of the scheduler.
     restarts, "restarts", "restarts";
-    /// The number of times that another scheduler took over.
+    /// The number of times that another scheduler began to lead.
     failovers, "fail-overs", "failovers";
-    /// Bindings that the API refused because another scheduler had been faster, or the pod had changed.
+    /// Bindings that the API refused because another scheduler was faster, or the pod had changed.
     refused, "refused bindings", "refusedBindings";
     /// Claims and volumes that were written.
     volumes, "volume writes", "volumeWrites";
@@ -55,7 +55,7 @@ tally! {
     group_preemptions, "preemptions for groups", "groupPreemptions";
     /// Pods that kubelets rejected.
     rejections, "", "";
-    /// Configurations that a scheduler took over while it ran.
+    /// Configurations that a running scheduler applied.
     configurations, "", "";
     /// Pods and gangs that deferred quotas admitted.
     quota_admissions, "", "";

@@ -20,9 +20,9 @@ const CLAIMS: usize = 6;
 const SURROUNDINGS: u32 = 29;
 /// The seeds with groups of pods.
 pub const GROUP_SEEDS: std::ops::Range<u64> = 1 << 20..1 << 21;
-/// The seeds in which schedulers take over other configurations. Half of them have groups of pods.
+/// The seeds in which schedulers apply other configurations. Half of them have groups of pods.
 pub const CONFIGURATION_SEEDS: std::ops::Range<u64> = 1 << 21..1 << 22;
-/// The seeds with deferred quotas. Half of them have groups of pods, and a quarter changes of configurations.
+/// The seeds with deferred quotas. Half of them have groups of pods, and a quarter have changes of configurations.
 pub const QUOTA_SEEDS: std::ops::Range<u64> = 1 << 22..1 << 23;
 /// The seeds in which kubelets reject pods. Half of them have groups of pods.
 pub const REJECTION_SEEDS: std::ops::Range<u64> = 1 << 23..1 << 24;
@@ -43,8 +43,8 @@ const GROUP_FEATURES: [Feature; 2] = [
 const OTHER_KINDS: &[Kind] = WATCHED.split_at(2).1.split_at(9).0;
 
 impl Script {
-    /// The script of a seed. A longer one begins like a shorter one. Without faults nothing fails: calls are answered
-    /// as is true, watches neither repeat nor break, one scheduler leads and stays alive.
+    /// The script of a seed. A longer script begins like a shorter one. Without faults, calls are answered correctly,
+    /// watches neither repeat nor break, and one scheduler leads and does not exit.
     pub fn draw(seed: u64, steps: usize, faults: Faults) -> Self {
         let mut rng = Rng::with_seed(seed);
         // Each release with either evaluator.
@@ -86,7 +86,7 @@ impl Script {
         Self {
             seed,
             features,
-            // The compared evaluator decides everything twice, in two ways.
+            // `Compared` makes every decision with both evaluators.
             evaluator: match seed % 2 {
                 0 => EvaluatorKind::Compared,
                 _ => EvaluatorKind::Plain,
@@ -120,7 +120,7 @@ impl Drawing {
         self.rng.usize(..self.nodes)
     }
 
-    /// The node of a driver; none for the driver of devices that all nodes can use.
+    /// The node of a driver; none for the driver of the devices that all nodes can use.
     fn pool(&mut self) -> Option<usize> {
         if chance(&mut self.rng, 20) {
             None
@@ -142,7 +142,7 @@ impl Drawing {
         }
     }
 
-    /// A new pod: with groups, mostly a member of one.
+    /// A new pod; with groups, usually a member of one.
     fn new_shape(&mut self) -> PodShape {
         if self.groups && chance(&mut self.rng, 60) {
             let group = self.rng.usize(..GROUPS);
@@ -219,7 +219,7 @@ impl Drawing {
         }
     }
 
-    /// The actions of users and schedulers, and the inputs of schedulers.
+    /// A random action of users or schedulers, or an input of schedulers.
     fn usual(&mut self, n: u32) -> Step {
         match n {
             0..16 => {
@@ -307,7 +307,7 @@ impl Drawing {
         }
     }
 
-    /// The events of the scheduler that does not lead.
+    /// A step of the scheduler that does not lead.
     fn standing_by(&mut self, n: u32) -> Step {
         let step = match n {
             0 if chance(&mut self.rng, 60) => return Step::FailOver,
@@ -334,7 +334,7 @@ impl Drawing {
         };
         let (first, count) = (self.rng.usize(..6), self.rng.usize(1..4));
         match number {
-            // A server answers after it has carried out a call, so the watch may be first.
+            // A server answers after it has executed a call, so the watch may be first.
             5 | 6 => Step::CarryOut(first, count),
             _ => Step::Answer(first, count, answer),
         }

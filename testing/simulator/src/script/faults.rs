@@ -6,13 +6,13 @@ use std::str::FromStr;
 /// The faults that a script may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faults {
-    /// Calls fail that should not: 409, 429, 500, timeouts; jobs fail.
+    /// Correct calls fail: 409, 429, 500, timeouts; jobs fail.
     pub calls: bool,
     /// Watches repeat events, and break.
     pub watches: bool,
     /// The scheduler exits and starts again; sent calls may still arrive.
     pub restarts: bool,
-    /// A second scheduler is on standby and takes over.
+    /// A second scheduler is on standby and begins to lead.
     pub failovers: bool,
 }
 

@@ -11,7 +11,7 @@ pub const DEVICE_DRIVER: &str = "sim.example.com";
 pub const CLASS_PLAIN: &str = "plain";
 /// The class of partitions, which share counters.
 pub const CLASS_PARTITION: &str = "partition";
-/// The class of devices that several claims share by capacity.
+/// The class of devices whose capacity several claims share.
 pub const CLASS_SHARED: &str = "shared";
 /// The classes of devices; the attribute `kind` of a device names its class.
 pub const DEVICE_CLASSES: [&str; 3] = [CLASS_PLAIN, CLASS_PARTITION, CLASS_SHARED];
@@ -29,7 +29,7 @@ pub const NETWORK_POOL: &str = "network";
 pub enum DriverShape {
     /// A number of whole devices; two of them share a NUMA node. The first may be tainted.
     Plain(usize, bool),
-    /// A device as a whole, or in two halves.
+    /// A device that can be allocated whole, or as two halves.
     Partitions,
     /// A device that is shared by memory.
     Shared,
@@ -195,14 +195,14 @@ impl fmt::Display for DeviceWant {
 pub enum DeviceUse {
     /// The claim with that number.
     Claim(usize),
-    /// A claim of its own, made from a template.
+    /// A claim of its own, created from a template.
     Template(DeviceWant),
     /// A number of devices as an extended resource.
     Extended(i64),
 }
 
 impl DeviceUse {
-    /// Any use. `claims` is how many claims there may be; a pod of another namespace has none of them.
+    /// A random use. `claims` is the number of possible claims; a pod of another namespace has none of them.
     pub fn random(rng: &mut Rng, claims: usize, has_claims: bool) -> Self {
         match rng.u32(..10) {
             0..4 if has_claims => Self::Claim(rng.usize(..=claims)),

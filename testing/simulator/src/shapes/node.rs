@@ -64,7 +64,7 @@ impl NodeShape {
         node
     }
 
-    /// The statement of the kubelet of the node about volumes.
+    /// The CSINode of the node, with its volume limits.
     pub fn build_csi(&self, name: &str) -> Option<CsiNode> {
         let limit = self.attachable?;
         let mut csi = CsiNode {
@@ -118,7 +118,7 @@ pub enum NodeChange {
     Gpus(i64),
     /// It is in another zone.
     Zone(&'static str),
-    /// It gets a taint with this effect, or loses it.
+    /// A taint with this effect is added or removed.
     Taint(&'static str, TaintEffect),
     /// It loses all taints.
     NoTaints,
@@ -126,7 +126,7 @@ pub enum NodeChange {
     Cordoned(bool),
     /// The number of volumes that it attaches.
     Attachable(i32),
-    /// Its kubelet writes a heartbeat: nothing that matters changes.
+    /// Its kubelet writes a heartbeat, which does not affect scheduling.
     Heartbeat,
 }
 

@@ -108,7 +108,7 @@ impl ClaimShape {
         claim
     }
 
-    /// The volume of the claim with that number, without identity; none when it is yet to be made.
+    /// The volume of the claim with that number, without identity; none if it is still to be created.
     pub fn build_volume(&self, number: usize) -> Option<PersistentVolume> {
         if self.binding() == Binding::Made {
             return None;
@@ -216,7 +216,7 @@ pub(crate) fn namespace(name: &str, team: &str) -> Namespace {
     namespace
 }
 
-/// The number of pods of an application that may be disrupted at once.
+/// The number of pods of an application that may be disrupted concurrently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// The application.

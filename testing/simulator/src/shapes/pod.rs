@@ -16,12 +16,12 @@ use berth_api::{LabelSelector, Labels, Pod, Quantity, Str, Time, Toleration};
 use fastrand::Rng;
 use std::fmt;
 
-/// A stage at which the simulator's own plugin takes its time over a pod.
+/// A stage at which the simulator's own plugin delays a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slow {
     /// Reserve waits for a timer, and the cycle is parked.
     Reserve,
-    /// Permit holds the pod back now and then; no plugin allows it, so it is rejected in the end.
+    /// Permit sometimes makes the pod wait; no plugin allows it, so it is rejected in the end.
     Permit,
     /// PreBind waits for a timer.
     Timer,
@@ -99,7 +99,7 @@ pub struct Near {
 }
 
 impl Near {
-    /// Pods of the own namespace on the same node.
+    /// Pods of the same namespace on the same node.
     pub fn on_node(app: &'static str) -> Self {
         Self {
             app,
@@ -147,7 +147,7 @@ pub struct Spread {
     pub app: &'static str,
     /// The domain over which pods are spread.
     pub domain: Domain,
-    /// By how many one domain may be ahead.
+    /// The maximum skew between domains.
     pub max_skew: i32,
     /// The least number of domains.
     pub min_domains: Option<i32>,
@@ -200,9 +200,9 @@ pub struct PodShape {
     pub meek: bool,
     /// The label by which others know it.
     pub app: Option<&'static str>,
-    /// The pods near which it has to be.
+    /// The pods near which it must run.
     pub near: Option<Near>,
-    /// The pods near which it must not be.
+    /// The pods near which it must not run.
     pub apart_from: Option<Near>,
     /// Its spread constraint.
     pub spread: Option<Spread>,
@@ -210,7 +210,7 @@ pub struct PodShape {
     pub held: Option<&'static str>,
     /// The scheduler of [`SCHEDULERS`] that it names.
     pub scheduler: usize,
-    /// The label that makes its placement take time.
+    /// The label that slows down its placement.
     pub slow: Option<Slow>,
     /// The group of which it is a member, by number.
     pub group: Option<usize>,
@@ -219,7 +219,7 @@ pub struct PodShape {
 }
 
 impl PodShape {
-    /// Any pod. `claims` is how many claims there may be.
+    /// A random pod. `claims` is the number of possible claims.
     pub fn random(rng: &mut Rng, claims: usize) -> Self {
         let mut shape = Self {
             cpu_milli: [0, 100, 250, 500, 1000, 2000][rng.usize(..6)],
@@ -271,7 +271,7 @@ impl PodShape {
         }
         if chance(rng, 12) {
             shape.spread = Some(Spread {
-                // Mostly the pods are counted that are spread.
+                // Usually, the counted pods are the pods to be spread.
                 app: shape.app.filter(|_| chance(rng, 75)).unwrap_or(APPS[0]),
                 domain: Domain::random(rng),
                 max_skew: rng.i32(1..3),

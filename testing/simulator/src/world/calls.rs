@@ -51,7 +51,7 @@ impl World {
     /// Sets a condition, the nominated node, or both.
     ///
     /// # Errors
-    /// When the pod was deleted, or another one has its name.
+    /// When the pod was deleted or replaced.
     pub fn patch_status(
         &mut self,
         name: &str,
@@ -74,7 +74,7 @@ impl World {
     /// Removes the condition of that type, whatever its reason, from this version of the pod.
     ///
     /// # Errors
-    /// When the pod was deleted, another one has its name, or the pod has another version.
+    /// When the pod was deleted or replaced, or has another version.
     pub fn remove_condition(
         &mut self,
         name: &str,

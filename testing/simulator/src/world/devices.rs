@@ -1,4 +1,4 @@
-//! Resource claims and slices: drivers that publish devices, the controller of claims, and the API's side of writes.
+//! Resource claims and slices: drivers that publish devices, the controller of claims, and the writes through the API.
 
 use super::{Refusal, World};
 use crate::shapes::{
@@ -10,7 +10,7 @@ use berth_api::{Kind, Object, Pod, ResourceClaim, ResourceSlice, Shared, Str, Ti
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Decodes an object that the simulator has described.
+/// Decodes an object built by the simulator.
 fn decoded(kind: Kind, json: &Value) -> Object {
     let text = json.to_string();
     let object = kind.decode(text.as_bytes());
@@ -24,7 +24,7 @@ fn claim_in(object: Object) -> ResourceClaim {
     }
 }
 
-/// Returns whether the pod uses its claims, or may.
+/// Returns whether the pod uses its claims, now or later.
 fn is_live(pod: &Pod) -> bool {
     !pod.is_terminal() && (pod.is_assigned() || !pod.is_terminating())
 }
@@ -40,7 +40,7 @@ fn claims_of(pod: &Pod) -> impl Iterator<Item = &Str> {
         .chain(extended.map(|extended| &extended.resource_claim_name))
 }
 
-/// The claims and slices of a world, to be changed.
+/// The claims and slices of a world, with their operations.
 #[derive(Debug)]
 pub struct Devices<'w>(&'w mut World);
 
@@ -141,7 +141,7 @@ impl<'w> Devices<'w> {
         self.0.store.put(Object::ResourceClaim(Arc::new(claim)));
     }
 
-    /// A user deletes a claim. One that has devices stays until the controller has freed them.
+    /// A user deletes a claim. A claim with devices stays until the controller has released them.
     pub fn delete_device_claim(&mut self, number: usize, now: Time) {
         let name = device_claim_name(number);
         if let Some(claim) = self.0.others().device_claim(NAMESPACES[0], &name).cloned() {
@@ -159,7 +159,7 @@ impl<'w> Devices<'w> {
         }
     }
 
-    /// Stores a changed claim; one that is being deleted is removed with its last finalizer.
+    /// Stores a changed claim; a claim that is being deleted is removed with its last finalizer.
     fn store_claim(&mut self, mut claim: ResourceClaim) {
         self.0.store.change(&mut claim.metadata);
         let is_gone =
@@ -314,7 +314,7 @@ impl<'w> Devices<'w> {
     /// Deletes a claim for a scheduler.
     ///
     /// # Errors
-    /// When it does not exist or is another one.
+    /// When it was deleted or replaced.
     pub fn delete_claim_object(
         &mut self,
         namespace: &str,
@@ -330,7 +330,7 @@ impl<'w> Devices<'w> {
     /// Patches a claim, strategically or as a merge patch.
     ///
     /// # Errors
-    /// When it does not exist, is another one or has another version; or the result is not valid.
+    /// When it was deleted or replaced, or has another version; or the result is not valid.
     pub fn patch_claim(
         &mut self,
         (namespace, name): (&str, &str),
@@ -361,7 +361,7 @@ impl<'w> Devices<'w> {
     /// Names the claim for extended resources in a pod's status.
     ///
     /// # Errors
-    /// When the pod was deleted, or another one has its name.
+    /// When the pod was deleted or replaced.
     pub fn publish_claim(&mut self, name: &str, body: &Value) -> Result<(), Refusal> {
         let uid = body["metadata"]["uid"].as_str().unwrap_or_default();
         self.0.same_pod(name, uid)?;

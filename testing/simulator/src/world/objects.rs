@@ -1,4 +1,4 @@
-//! Nodes, and everything that is neither pod nor node.
+//! Nodes, and all objects other than pods and nodes.
 
 use super::{Devices, Refusal, World};
 use crate::shapes::{
@@ -24,7 +24,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Adds an object, or takes its new state.
+    /// Adds an object, or replaces its state.
     pub fn put(&mut self, object: Object) {
         self.objects.insert(key_of(&object), object);
     }
@@ -34,7 +34,7 @@ impl Others {
         self.objects.remove(&key_of(object));
     }
 
-    /// Makes these the only objects of their kind.
+    /// Replaces all objects of the kind.
     pub fn replace(&mut self, kind: Kind, objects: Vec<Object>) {
         self.objects.retain(|(other, _, _), _| *other != kind);
         objects.into_iter().for_each(|object| self.put(object));
@@ -56,7 +56,7 @@ impl Others {
         self.quota_waits.contains(uid)
     }
 
-    /// Sets the pods that wait for quotas. Returns whether they are others than before.
+    /// Sets the pods that wait for quotas. Returns whether they changed.
     pub fn set_quota_waits(&mut self, waits: BTreeSet<Str>) -> bool {
         let has_changed = self.quota_waits != waits;
         self.quota_waits = waits;
@@ -101,7 +101,7 @@ impl Others {
         }
     }
 
-    /// The statement of the kubelet of a node about volumes.
+    /// The CSINode of a node, with its volume limits.
     pub fn csi_node(&self, name: &str) -> Option<&Arc<CsiNode>> {
         match self.get(Kind::CsiNode, "", name)? {
             Object::CsiNode(csi) => Some(csi),
@@ -168,7 +168,7 @@ impl World {
         pod.is_some_and(|pod| pod.spec.scheduling_group.is_some())
     }
 
-    /// Deletes a group. As long as it has pods that have not ended, the protection controller keeps it.
+    /// Deletes a group. While it has pods that have not ended, the protection controller keeps it.
     pub fn delete_group(&mut self, name: &str) {
         let is_member = |pod: &Pod| {
             let group = pod.spec.scheduling_group.as_ref();
@@ -186,7 +186,7 @@ impl World {
     /// The scheduler writes the status of a group.
     ///
     /// # Errors
-    /// When the group is not there, or another one of that name, or has another version.
+    /// When the group was deleted or replaced, or has another version.
     pub fn write_group(&mut self, write: &Write) -> Result<(), Refusal> {
         let object = write.object();
         let stored = self.others().group(&object.namespace, &object.name);
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Changes a node, or the statement of its kubelet about volumes.
+    /// Changes a node, or its CSINode.
     pub fn change_node(&mut self, name: &str, change: &NodeChange) {
         let Some(old) = self.nodes().get(name) else {
             return;
@@ -257,8 +257,7 @@ impl World {
         self.store.put(Object::CsiNode(Arc::new(csi)));
     }
 
-    /// Removes a node. Its pods stay until the garbage collector finds them, and so does the statement about its
-    /// volumes.
+    /// Removes a node. Its pods stay until the garbage collector removes them, and so does its CSINode.
     pub fn delete_node(&mut self, name: &str) {
         if let Some(node) = self.nodes().get(name) {
             let mut last = Node::clone(node);
@@ -267,7 +266,7 @@ impl World {
         }
     }
 
-    /// Removes the pods whose node was deleted, and the statement about its volumes.
+    /// Removes the pods of deleted nodes, and the CSINodes of these nodes.
     pub fn collect_garbage(&mut self) {
         self.delete_pods(|world, pod| {
             pod.is_assigned() && !world.nodes().contains_key(&pod.spec.node_name)
@@ -282,7 +281,7 @@ impl World {
 
     // --- namespaces and budgets --------------------------------------------------------------------------
 
-    /// Sets a label of a namespace, or takes it off.
+    /// Sets or removes a label of a namespace.
     pub fn label_namespace(&mut self, name: &str, key: &str, value: Option<&str>) {
         let Some(old) = self.others().namespace(name) else {
             return;
@@ -300,7 +299,7 @@ impl World {
         }
     }
 
-    /// Sets how many pods of an application may go.
+    /// Sets the number of pods of an application that may be disrupted.
     pub fn set_budget(&mut self, budget: &Budget) {
         let mut object = budget.build();
         let known = self.get_budget(budget.app).map(|b| b.metadata().clone());
@@ -320,7 +319,7 @@ impl World {
             .get(Kind::PodDisruptionBudget, NAMESPACES[0], app)
     }
 
-    /// Pods of an application may go as they like.
+    /// Removes the disruption budget of an application.
     pub fn remove_budget(&mut self, app: &str) {
         if let Some(budget) = self.get_budget(app).cloned() {
             self.store.remove(budget);

@@ -20,7 +20,7 @@ impl World {
         pod.metadata.generation = Some(1);
         pod.status.phase = "Pending".into();
         if pod.is_assigned() {
-            // Another client placed it: its kubelet reports it.
+            // Another client placed it, so its kubelet reports it.
             pod.status.phase = "Running".into();
             set_condition(&mut pod, "PodScheduled", "True", "", "");
         }
@@ -49,8 +49,8 @@ impl World {
         });
     }
 
-    /// Narrows a gated pod's choice to a zone. Nothing else about where it may run can change, and nothing at all once
-    /// its gates were removed.
+    /// Restricts a gated pod to a zone. No other constraint on its nodes can change, and none at all after its gates
+    /// were removed.
     pub fn tighten(&mut self, name: &str, zone: &str) {
         self.change_pod(name, |pod| {
             let is_free = pod.spec.node_selector.as_ref();

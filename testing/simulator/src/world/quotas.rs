@@ -39,10 +39,10 @@ impl World {
         }
     }
 
-    /// A scheduler writes the status of a quota: a merge patch.
+    /// A scheduler writes the status of a quota with a merge patch.
     ///
     /// # Errors
-    /// When the quota is not there, or another one of that name.
+    /// When the quota was deleted or replaced.
     pub fn write_quota(&mut self, write: &Write) -> Result<(), Refusal> {
         let object = write.object();
         let known = self.others().quota(&object.namespace, &object.name);

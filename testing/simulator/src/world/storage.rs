@@ -1,4 +1,4 @@
-//! Claims and volumes, and the controllers that bring them together.
+//! Claims and volumes, and the controllers that bind them.
 
 use super::{Refusal, World};
 use crate::shapes::{ClaimShape, HOSTNAME, NAMESPACES, ZONE, claim_name, volume_name};
@@ -31,7 +31,7 @@ impl World {
             .put(Object::PersistentVolumeClaim(Arc::new(claim)));
     }
 
-    /// Deletes a claim and its volume, unless a pod on a node uses it: those are protected.
+    /// Deletes a claim and its volume, unless they are protected because a pod on a node uses them.
     pub fn delete_claim(&mut self, number: usize) {
         let name = claim_name(number);
         let is_used = self.pods().values().any(|pod| {
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Returns whether the node that was chosen for a claim was deleted.
+    /// Returns whether the selected node of a claim was deleted.
     fn has_lost_its_node(&self, claim: &PersistentVolumeClaim) -> bool {
         let node = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION);
         node.is_some_and(|node| !self.nodes().contains_key(node))
@@ -124,7 +124,7 @@ impl World {
         Some(volume.metadata.name.clone())
     }
 
-    /// Makes a volume where the node that was chosen for the claim can reach it: in its zone, if it has one.
+    /// Creates a volume that the selected node of the claim can reach: in its zone, if it has one.
     fn make_volume(&mut self, claim: &PersistentVolumeClaim) -> Option<Str> {
         let node = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)?;
         let node = self.nodes().get(node)?;
@@ -154,10 +154,10 @@ impl World {
         Some(name)
     }
 
-    /// Takes the new state of a volume or claim that was decided upon for `version` of it.
+    /// Stores the new state of a volume or claim, based on its version `version`.
     ///
     /// # Errors
-    /// When the object was deleted, is another one, or has another version.
+    /// When the object was deleted or replaced, or has another version.
     pub fn update_storage(&mut self, updated: Object, version: &str) -> Result<(), Refusal> {
         let metadata = updated.metadata();
         let stored = match &updated {

@@ -79,7 +79,7 @@ impl Store {
         self.note(WatchEvent::Applied(object));
     }
 
-    /// Removes an object; this is its last state.
+    /// Removes an object, given its last state.
     pub(super) fn remove(&mut self, object: Object) {
         let name = &object.metadata().name;
         match &object {

@@ -98,9 +98,9 @@ impl fmt::Display for WatchEvent {
 /// The progress of the watches of one scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct Watches {
-    /// By place in [`WATCHED`]: how many changes were delivered or passed over.
+    /// By index in [`WATCHED`]: the number of delivered or skipped changes.
     at: [usize; WATCHED.len()],
-    /// The last change that was delivered, if nothing was listed since.
+    /// The last delivered change, if no list followed.
     last: [Option<WatchEvent>; WATCHED.len()],
 }
 
@@ -118,7 +118,7 @@ impl Watches {
         Some(event)
     }
 
-    /// The last delivered change, if nothing was listed since.
+    /// The last delivered change, if no list followed.
     pub fn last(&self, kind: Kind) -> Option<&WatchEvent> {
         self.last[place(kind)?].as_ref()
     }

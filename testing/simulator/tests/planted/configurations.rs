@@ -1,9 +1,9 @@
-//! Configurations that schedulers must not take over, or take over wrongly.
+//! Configurations that schedulers must reject, or that they apply wrongly.
 
 use super::found_from;
 use berth_simulator::{CONFIGURATION_SEEDS, Faults, Subject};
 
-/// Schedulers start with all plugins, so only a swap can show this.
+/// Schedulers start with all plugins, so only a change of configuration can show this.
 #[test]
 fn a_configuration_without_a_filter_overcommits() {
     let mut subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));

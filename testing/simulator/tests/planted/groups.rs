@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// The first seed with groups.
 const WITH_GROUPS: u64 = 1 << 20;
 
-/// An API whose watch shows each group as this function changes it, or not at all.
+/// An API whose watch shows each group as changed by this function, or not at all.
 struct Groups<F>(F);
 
 impl<F: Fn(&mut PodGroup) -> bool + Send + Sync> Groups<F> {

@@ -9,7 +9,7 @@ use berth_simulator::world::{Refusal, World};
 use berth_simulator::{Api, FaithfulApi, Faults};
 use std::sync::Arc;
 
-/// An API whose watch shows each pod as this closure changes it.
+/// An API whose watch shows each pod as changed by this closure.
 pub(crate) struct Rumours<F>(pub(crate) F);
 
 impl<F: Fn(&Pod) -> Vec<Pod> + Send + Sync> Api for Rumours<F> {

@@ -25,7 +25,7 @@ use berth_simulator::{
 };
 use std::sync::Arc;
 
-/// The number of seeds in which a bug may be found, and their steps.
+/// The number of seeds in which a bug must be found, and their steps.
 const SEEDS: u64 = 2_000;
 const STEPS: usize = 400;
 
@@ -116,7 +116,7 @@ impl EnqueueExtensions for Impostor {
     }
 }
 
-/// Nothing else wakes a pod at the end of an exclusion.
+/// No other event wakes a pod at the end of an exclusion.
 #[test]
 fn exclusions_whose_end_is_not_an_event_lose_pods() {
     let subject = with("KubeletRejections", |inner| {
@@ -423,7 +423,7 @@ fn evict_the_first(cx: &mut PostFilterContext<'_>, which: impl Fn(&PodInfo) -> b
 struct Bully;
 
 impl PostFilter for Bully {
-    /// Evicts the first pod it sees, whatever that helps.
+    /// Evicts the first pod, whether or not that helps.
     fn post_filter(
         &self,
         cx: &mut PostFilterContext<'_>,
@@ -533,7 +533,7 @@ fn evicting_more_pods_than_needed_is_needless() {
 
 #[test]
 fn preempting_for_a_pod_that_fits_is_needless() {
-    // A filter that finds every other node full.
+    // A filter that rejects every other node as full.
     struct Fussy;
     impl Filter for Fussy {
         fn filter(
@@ -581,7 +581,7 @@ impl Api for LyingApi {
     }
 }
 
-/// An API that carries out every binding, also of a pod that is bound already.
+/// An API that executes every binding, also of a pod that is bound already.
 struct CarelessApi;
 
 impl Api for CarelessApi {

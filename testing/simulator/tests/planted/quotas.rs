@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const KIND: Kind = Kind::Custom(DEFERRED_QUOTA);
 const FIRST: u64 = QUOTA_SEEDS.start;
 
-/// An API whose watch shows each object as this function changes it.
+/// An API whose watch shows each object as changed by this function.
 struct Shown<F>(F);
 
 impl<F: Fn(Object) -> Object + Send + Sync> Api for Shown<F> {
@@ -40,7 +40,7 @@ impl<F: Fn(Object) -> Object + Send + Sync> Api for Shown<F> {
     }
 }
 
-/// A scheduler that receives the spec of each quota as this function changes it.
+/// A scheduler that receives the spec of each quota as changed by this function.
 fn with_spec(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Subject {
     with_api(Shown(move |object: Object| {
         let Object::Custom(quota) = &object else {
@@ -140,14 +140,14 @@ impl Reserve for Forgetful {
     fn unreserve(&self, _: &mut StageContext<'_>, _: &mut CycleState, _: &PodInfo, _: &Str) {}
 }
 
-/// The scheduler takes each line for one of order BestEffort.
+/// The scheduler treats each line as BestEffort.
 #[test]
 fn a_pod_that_overtakes_is_seen() {
     let subject = with_spec(|spec| spec["order"] = json!("BestEffort"));
     found_with(&subject, Faults::NONE, "overtaken pod");
 }
 
-/// The scheduler takes each line for one of order Strict.
+/// The scheduler treats each line as Strict.
 #[test]
 fn a_pod_that_waits_for_its_turn_where_smaller_ones_may_overtake_is_seen() {
     let subject = with_spec(|spec| spec["order"] = json!("Strict"));

@@ -12,7 +12,7 @@ use berth_framework::{PodInfo, Status};
 use berth_simulator::Faults;
 use berth_simulator::shapes::{APP, HOLD, SCHEDULERS, SHUT_OUT, words_of_hold};
 
-/// Reports every pod without a node whenever another pod finds none.
+/// Reports every pod without a node whenever another pod finds no node.
 struct Gossip(fn(&Pod) -> Option<String>);
 
 impl PostFilter for Gossip {
@@ -85,7 +85,7 @@ fn untrue_reports_are_seen() {
     }
 }
 
-/// A scheduler that does not see the conditions of its pods reports them again after a restart.
+/// A scheduler that does not receive the conditions of its pods reports them again after a restart.
 #[test]
 fn reporting_again_what_a_pod_states_already_is_seen() {
     let silent = |pod: &Pod| {
