@@ -1,5 +1,5 @@
-//! `cargo bench -p berth-perf --bench ledgers`: how long it takes to open the ledgers of topology spread and of
-//! affinity to pods, on 5,000 nodes with two pods each; once with one kind of pods, once with no two alike.
+//! `cargo bench -p berth-perf --bench ledgers`: the time to open the ledgers of topology spread and of affinity to
+//! pods, on 5,000 nodes with two pods each; once with equal pods, and once with pods that are all different.
 
 // Benches measure by the clock.
 #![allow(clippy::disallowed_methods)]

@@ -85,7 +85,7 @@ pub enum ApiPerfError {
     /// A connection could not be opened, or broke.
     #[error("the connection failed: {0}")]
     Connection(String),
-    /// A request was not answered as it must be.
+    /// A request got an unexpected answer.
     #[error("{path}: the API server answered {code}: {text}")]
     Answer {
         /// The path of the request.
@@ -187,7 +187,7 @@ async fn writes(
     Ok(())
 }
 
-/// Every acknowledged pod is stored as acknowledged, and no other.
+/// Checks that every acknowledged pod is stored as acknowledged, and no other pod.
 fn verify(done: &Acknowledged, found: &[ListItem], bound: bool) -> Result<(), ApiPerfError> {
     if found.len() != done.pods.len() {
         let (found, written) = (found.len(), done.pods.len());
@@ -197,7 +197,7 @@ fn verify(done: &Acknowledged, found: &[ListItem], bound: bool) -> Result<(), Ap
     }
     for (index, (item, (name, revision))) in found.iter().zip(&done.pods).enumerate() {
         let stored: u64 = item.metadata.resource_version.parse().unwrap_or(0);
-        // A binding makes a version that its answer does not name.
+        // A binding creates a version that is not in its answer.
         let is_version = if bound {
             stored > *revision && item.spec.node_name == node_of(index)
         } else {

@@ -1,4 +1,4 @@
-//! Processes of a run. They are killed when the run ends, however it ends.
+//! Processes of a run. They are killed at the end of the run, even after a failure.
 
 use crate::workload::{Process, RunError};
 use berth_edge::tasks;
@@ -27,7 +27,8 @@ pub(crate) struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a process. Its standard error goes to `log`, and its standard output too unless a greeting is wanted.
+    /// Starts a process. Its standard error is written to `log`, and its standard output too unless a greeting is
+    /// expected.
     fn start(
         name: &'static str,
         mut command: Command,

@@ -26,7 +26,7 @@ use world::{CoreRun, CoreWorld};
 
 /// The approximate number of nodes that the plain evaluator examines over all pods, if no sample is requested.
 const PLAIN_NODES_SEEN: usize = 5_000_000;
-/// The cluster and the pods of the calibration: long enough to be precise, short enough to be repeated for each row.
+/// The cluster and the pods of the calibration: large enough for precision, small enough to be repeated for each row.
 const CALIBRATION_NODES: usize = 1_000;
 const CALIBRATION_PODS: usize = 300;
 /// The smallest sample that is taken unasked.
@@ -137,7 +137,7 @@ impl CorePerfOptions {
 /// Measures each row at each size in turn; `progress` is called before each row.
 ///
 /// # Errors
-/// When the core does not do its work; an internal error.
+/// When the core does not schedule the pods, which is an internal error.
 pub fn run(
     options: &CorePerfOptions,
     mut progress: impl FnMut(String),
@@ -178,8 +178,8 @@ pub fn run(
     Ok(report)
 }
 
-/// The speed of the machine: decisions per second of the plain evaluator in a small cluster. Figures of machines, and
-/// of one machine at different times, can be compared by their ratio to it.
+/// The speed of the machine: decisions per second of the plain evaluator in a small cluster. To compare figures of
+/// different machines or times, divide them by it.
 fn calibrate(seed: u64) -> Result<f64, PerfError> {
     let scale = ClusterScale {
         nodes: CALIBRATION_NODES,
@@ -242,7 +242,7 @@ mod tests {
             let side = report.rows[at].incremental.as_ref();
             side.map_or(0, |figures| figures.scheduled)
         };
-        // One node takes 110 pods at most, and fewer when its 4 CPU are used up before.
+        // A node takes at most 110 pods, and fewer if its 4 CPU are used up earlier.
         assert!((1..=110).contains(&scheduled(0)), "{report}");
         assert_eq!(scheduled(1), 200);
     }
@@ -297,7 +297,7 @@ mod tests {
         let report = run(&options, drop).expect("the core does its work");
         let row = &report.rows[0];
         let figures = row.incremental.as_ref().expect("was asked for");
-        // The crowd was attempted before anything was measured.
+        // The crowd was attempted before the measurement.
         assert_eq!(
             (figures.decisions, row.existing, figures.scheduled),
             (30, 40, 30)
@@ -305,8 +305,8 @@ mod tests {
         assert!(row.calibration > 0.0, "{report}");
     }
 
-    /// Running pods stay on their nodes, whatever the number of pods that are scheduled: the sample of the plain evaluator has
-    /// the same cluster.
+    /// Running pods stay on their nodes, regardless of the number of scheduled pods, so that the sample of the plain
+    /// evaluator has the same cluster.
     #[test]
     fn running_pods_do_not_depend_on_the_pods_to_schedule() {
         let options = CorePerfOptions {
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Running pods of the crowd are victims as others are: the decisions end.
+    /// Running pods of the crowd can be victims like others, so that the row completes.
     #[test]
     fn preemption_evicts_running_pods_of_the_crowd() {
         let options = CorePerfOptions {
@@ -333,8 +333,9 @@ mod tests {
         assert_eq!(figures.scheduled, 20, "{report}");
     }
 
-    /// KEP-6132: claims that are made from a template while their pods wait cost each pod the same number of calls of
-    /// hints, however many wait, and one attempt. Without the gate, each claim costs calls for all pods that wait.
+    /// KEP-6132: if claims are created from a template while their pods wait, each pod costs the same number of calls
+    /// of hints, for any number of waiting pods, and one attempt. Without the gate, each claim costs calls for all
+    /// waiting pods.
     #[test]
     fn a_claim_from_a_template_costs_calls_of_hints_for_its_pod_alone() {
         let calls = |on: bool, pods: usize| {

@@ -15,7 +15,7 @@ pub enum PerfError {
     /// The operating system does not report the memory of processes.
     #[error("failed to read the resident memory from /proc/self/status; this needs Linux")]
     NoProc,
-    /// The core stopped before all pods were dealt with: a bug.
+    /// The core stopped before all pods were handled: a bug.
     #[error(
         "{row}: the scheduler came to rest with {left} of {pods} pods undecided on {nodes} nodes"
     )]

@@ -33,9 +33,9 @@ const BOUND_PER_NODE: usize = 4;
 const APART_SHARE: usize = 100;
 /// The number of kinds of waiting pods.
 const KINDS: usize = 10;
-/// The number of pods that were placed and stay before the oldest is deleted.
+/// The number of placed pods that are kept before the oldest one is deleted.
 const KEPT: usize = 1_000;
-/// The time from one question to the next; the next one is asked when a scheduler would answer it.
+/// The minimum time between two questions. A question is asked only when a scheduler would answer it.
 const PACES: [Duration; 2] = [Duration::from_millis(100), Duration::ZERO];
 
 /// The measurement options.
@@ -161,7 +161,7 @@ impl fmt::Display for ExplainReport {
     }
 }
 
-/// A pod with one container, which has the name as its UID.
+/// A pod with one container, whose UID is its name.
 fn pod(name: &str, app: &str, requests: Value, more: impl FnOnce(&mut Value)) -> Arc<Pod> {
     generate::pod(0, |pod| {
         pod["metadata"]["name"] = name.into();
@@ -216,12 +216,12 @@ fn waiting(at: usize) -> Arc<Pod> {
             }
             _ => {}
         }
-        // Half of each kind may preempt: then preemption is tried for an answer, with higher priorities, too.
+        // Half of each kind may preempt: their answers include a preemption attempt, also with higher priorities.
         spec["preemptionPolicy"] = ["Never", "PreemptLowerPriority"][at / KINDS % 2].into();
     })
 }
 
-/// A core that has tried every waiting pod once.
+/// A core that has attempted every waiting pod once.
 fn filled(
     options: &ExplainPerfOptions,
     registry: &Registry,
@@ -242,7 +242,7 @@ fn filled(
     Ok(scheduler)
 }
 
-/// The waiting pod that a question is about.
+/// The waiting pod of a question.
 fn asked(question: usize, options: &ExplainPerfOptions) -> String {
     format!("w{}", question * 97 % options.pods)
 }
@@ -278,7 +278,7 @@ fn alone(scheduler: &Scheduler, options: &ExplainPerfOptions) -> Option<Vec<Answ
     ])
 }
 
-/// A question to the thread that schedules: the name of a pod, and the last copy of the cluster, to be renewed if it is
+/// A question to the scheduling thread: the name of a pod, and the last copy of the cluster, which is renewed if it is
 /// too old.
 struct ThreadQuestion {
     name: String,
@@ -286,8 +286,8 @@ struct ThreadQuestion {
     reply: mpsc::Sender<(PodFacts, Copied<Snapshot>)>,
 }
 
-/// Creates a pod, schedules it and deletes an old one: one decision. Between two decisions it answers a question, as
-/// the thread of a scheduler does.
+/// Creates a pod, schedules it and deletes an old one: one decision. Between two decisions it answers a question, like
+/// the thread of a scheduler.
 struct Scheduling {
     scheduler: Scheduler,
     placed: VecDeque<Arc<Pod>>,
@@ -347,7 +347,7 @@ impl Scheduling {
         let _ = question.reply.send((facts, copy));
     }
 
-    /// Decides for the duration of a turn, and then until `is_over`. Returns the rate of the turn, per second.
+    /// Schedules for the duration of a turn, and then until `is_over`. Returns the rate of the turn, per second.
     fn turn(
         &mut self,
         duration: Duration,
@@ -407,7 +407,7 @@ impl Asker {
             let computed = computing.elapsed();
             self.copy = Some(copied);
             self.took.push(asked_at.elapsed());
-            // Computing takes half of the time at most, as in a scheduler.
+            // At most half of the time is spent on answers, as in a scheduler.
             std::thread::sleep(pace.saturating_sub(asked_at.elapsed()).max(computed));
         }
     }
@@ -432,7 +432,7 @@ fn meanwhile(
                 is_over.store(is_timed, Ordering::SeqCst);
                 asking.is_finished()
             });
-            // A question that has no answer ends with its receiver, if the turn failed.
+            // If the turn failed, a pending question ends with its receiver.
             drop(received);
             rate
         });

@@ -24,7 +24,7 @@ pub(crate) fn namespace(name: &str, labels: Value) -> Object {
     decoded(Kind::Namespace, &object)
 }
 
-/// A node as the benchmarks of kube-scheduler have it: 4 CPU, 32 GiB, 110 pods. `more` changes its JSON.
+/// A node as in the benchmarks of kube-scheduler: 4 CPU, 32 GiB, 110 pods. `more` changes its JSON.
 pub(crate) fn node(index: usize, more: impl FnOnce(&mut Value)) -> Arc<Node> {
     let name = format!("node-{index}");
     let mut object = json!({
@@ -66,8 +66,8 @@ pub(crate) fn uid(kind: usize, index: usize) -> String {
     format!("{index:08x}-4b1d-4c5e-9f00-{kind:04x}{index:08x}")
 }
 
-/// A pending pod as a deployment makes it: one container with requests, the tolerations and the service account's
-/// volume that admission adds. `more` changes its JSON.
+/// A pending pod of a Deployment: one container with requests, and the tolerations and the service account's volume
+/// that admission adds. `more` changes its JSON.
 pub(crate) fn pod(index: usize, more: impl FnOnce(&mut Value)) -> Arc<Pod> {
     let mut object = pod_json(index);
     more(&mut object);

@@ -50,7 +50,7 @@ pub struct MemoryReport {
     pub with_nodes: u64,
     /// With all nodes and pods.
     pub with_pods: u64,
-    /// The number of further pods that were scheduled, each of another Deployment.
+    /// The number of additional scheduled pods, each of another Deployment.
     pub scheduled: usize,
     /// With everything that the evaluator keeps after that.
     pub with_answers: u64,
@@ -98,7 +98,7 @@ impl fmt::Display for MemoryReport {
 /// Fills a core with nodes and bound pods.
 ///
 /// # Errors
-/// When the operating system does not report how much memory is in use.
+/// When the operating system does not report the memory of the process.
 pub fn run(options: &MemoryPerfOptions) -> Result<MemoryReport, PerfError> {
     let now = Time::from_secs(1_800_000_000);
     let mut scheduler = Scheduler::new(SchedulerOptions::default(), &berth_plugins::in_tree(), now)
@@ -244,7 +244,7 @@ fn template(deployment: usize) -> String {
     container["resources"] = json!({"requests": amounts, "limits": amounts});
     container["env"] = json!([{"name": "SERVICE", "value": name}]);
     container["livenessProbe"] = json!({"httpGet": {"path": "/healthz", "port": 8080}});
-    // The API server names the token's volume anew for each pod.
+    // The API server generates a new name for the token's volume of each pod.
     container["volumeMounts"][0]["name"] = "kube-api-access-@name".into();
     spec["volumes"][0]["name"] = "kube-api-access-@name".into();
     if deployment.is_multiple_of(2) {
@@ -310,7 +310,7 @@ fn pending(template: &str, index: usize) -> Object {
 
 /// A running pod of a Deployment.
 pub(crate) fn pod(template: &str, index: usize, nodes: usize) -> Object {
-    // Consecutive pods of one deployment go to different nodes, as they do in a cluster.
+    // Consecutive pods of one Deployment are placed on different nodes, as in a real cluster.
     let node = index.wrapping_mul(31) % nodes.max(1);
     decoded(&filled(template, index, &format!("node-{node}")))
 }

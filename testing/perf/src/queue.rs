@@ -20,7 +20,7 @@ use clap::Args;
 use crowd::Crowd;
 use scene::Scene;
 
-/// The most waiting pods with which events are raised with the gate off, where each event examines all of them.
+/// The maximum number of waiting pods for measurements with the gate off, where each event examines all of them.
 pub const GATE_OFF_MAX: usize = 10_000;
 
 /// The measurement options.

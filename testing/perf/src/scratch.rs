@@ -1,4 +1,4 @@
-//! Files of a run: they are readable by this user alone, and are removed with the run.
+//! Files of a run: readable only by this user, and removed at the end of the run.
 
 use crate::workload::RunError;
 use crate::workload::decode::read_text;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Requests a second of a scheduler without a limit of its own.
+/// The requests per second of a scheduler without a limit.
 pub(crate) const NO_LIMIT: f32 = -1.0;
 
 /// A directory of files.

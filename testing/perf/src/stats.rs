@@ -1,4 +1,4 @@
-//! Averages and percentiles, as upstream's data items have them.
+//! Averages and percentiles, as in upstream's data items.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub fn milliseconds(values: &[Duration]) -> Option<Buckets> {
     buckets(&values)
 }
 
-/// The middle one of some values; the mean of the middle two when their number is even.
+/// The median of some values; the mean of the middle two for an even number.
 pub fn median(values: &[f64]) -> Option<f64> {
     if values.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! A connection to an API server that costs little: HTTP/1.1 over TLS, one request at a time.
+//! A connection to an API server with little overhead: HTTP/1.1 over TLS, one request at a time.
 
 use super::ApiPerfError;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const PROTOBUF: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf");
 
-/// The way in which an API server is reached.
+/// The address and the credentials of an API server.
 #[derive(Clone)]
 pub(super) struct ApiEndpoint {
     address: SocketAddr,
@@ -40,7 +40,7 @@ impl ApiEndpoint {
     /// Reads the kubeconfig that `berth apiserver` writes.
     ///
     /// # Errors
-    /// When it has no cluster with an authority, no token, or another address than one of this machine.
+    /// When it has no cluster with an authority, no token, or an address that is not local.
     pub(super) fn of_kubeconfig(text: &str) -> Result<Self, ApiPerfError> {
         let config: Value = serde_saphyr::from_str(text).map_err(ApiPerfError::connection)?;
         let field = |pointer: &str| {
@@ -91,7 +91,7 @@ impl Connection {
         let (sender, connection) = http1::handshake(stream)
             .await
             .map_err(ApiPerfError::connection)?;
-        // A request reports by itself that its connection broke.
+        // If the connection breaks, the request reports it.
         tokio::spawn(connection);
         Ok(Self {
             sender,

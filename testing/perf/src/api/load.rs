@@ -19,7 +19,7 @@ pub(super) enum LoadJob {
 /// The acknowledged writes.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledged {
-    /// The pods with their last acknowledged revision, where the answer has one.
+    /// The pods with their last acknowledged revision, if the answer contains one.
     pub(super) pods: BTreeMap<String, u64>,
     /// The time of each request.
     pub(super) latencies: Vec<Duration>,

@@ -10,13 +10,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiReport {
-    /// Rates, in the order in which they were measured.
+    /// Rates, in the order of the measurements.
     pub rates: Vec<Rate>,
     /// Amounts of memory.
     pub memory: Vec<MemoryAmount>,
 }
 
-/// The number of times that an action was done in a time.
+/// The number of completed actions within a time.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rate {
@@ -28,13 +28,13 @@ pub struct Rate {
     pub seconds: f64,
     /// The number of times per second.
     pub per_second: f64,
-    /// CPU time of the server for each, in microseconds.
+    /// CPU time of the server per action, in microseconds.
     pub server_cpu_micros: f64,
-    /// CPU time of the clients, which are this process, for each, in microseconds.
+    /// CPU time of the clients, which are this process, per action, in microseconds.
     pub client_cpu_micros: f64,
-    /// The median time until the answer, in milliseconds; where requests were timed.
+    /// The median latency, in milliseconds, if requests were timed.
     pub latency_millis_median: Option<f64>,
-    /// The time within which 99 of 100 requests were answered, in milliseconds; where requests were timed.
+    /// The 99th percentile of the latency, in milliseconds, if requests were timed.
     pub latency_millis_p99: Option<f64>,
 }
 

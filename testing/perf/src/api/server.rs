@@ -1,4 +1,4 @@
-//! The API server that is measured: a process without controllers.
+//! The measured API server: a process without controllers.
 
 use super::connection::ApiEndpoint;
 use super::report::Cpu;

@@ -120,7 +120,7 @@ impl Embedded {
     }
 }
 
-/// A port that was free a moment ago: the scheduler takes no port 0.
+/// A port that was free just before, because the scheduler does not accept port 0.
 fn free_port() -> Result<u16, RunError> {
     std::net::TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

@@ -75,7 +75,7 @@ impl Named for External {
     }
 }
 
-/// A scheduler on a cluster that was there before.
+/// A scheduler on an existing cluster.
 pub(super) struct Attached {
     scheduler: ChildProcess,
     transport: Transport,

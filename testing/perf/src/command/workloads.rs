@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Runs the workloads.
 ///
 /// # Errors
-/// When a file is wrong, nothing is selected, or a run gave no result or missed its threshold.
+/// When a file is invalid, no workload is selected, or a run has no result or misses its threshold.
 pub(crate) fn workloads(
     args: &PerfWorkloadArgs,
     registry: &Registry,
@@ -175,14 +175,14 @@ async fn run_all(
     Ok((report, None))
 }
 
-/// The text of reports about the rate of creation.
+/// The description of the rate of creation for reports.
 fn at_rate(rate: Option<NonZeroU32>) -> String {
     rate.map_or_else(String::new, |rate| {
         format!("; measured pods are created at {rate}/s")
     })
 }
 
-/// One line for a run that ended: a long command shows how far it is.
+/// Writes one line for a completed run, as progress of a long command.
 fn remark<T>(name: &str, repetition: usize, result: &Result<T, RunError>) {
     match result {
         Ok(_) => print::remark(format_args!("ok    {name} ({repetition})")),
@@ -218,7 +218,7 @@ fn parse_gates(flag: &str, gates: &[String]) -> Result<Vec<(String, bool)>, Comm
         .collect()
 }
 
-/// The same workload with other gates, which its name then states.
+/// The same workload with other gates, which are added to its name.
 fn with_gates(workload: &Workload, gates: &[(String, bool)]) -> Workload {
     let mut other = workload.clone();
     other.feature_gates.extend(gates.iter().cloned());
@@ -235,7 +235,7 @@ fn with_gates(workload: &Workload, gates: &[(String, bool)]) -> Workload {
 /// # Errors
 /// When no release of Berth has them.
 pub(super) fn release_with(gates: &str) -> Result<Release, RunError> {
-    // Warnings are about gates that Berth has on for good.
+    // Warnings concern gates that are always on in Berth.
     let has = |release: Release| {
         berth_edge::settings::parse_gates(gates, Versions::of(release), &mut Vec::new())
             .map(|_| release)

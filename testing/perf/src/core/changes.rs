@@ -17,14 +17,14 @@ pub(super) struct Changes {
     /// Decisions between two of them.
     interval: usize,
     rng: fastrand::Rng,
-    /// The pods that were there before, in the order in which they are deleted.
+    /// The pods that existed before, in the order of their deletion.
     old: Vec<Arc<Pod>>,
     /// The pods of nodes that may be replaced.
     on_nodes: HashMap<Str, Vec<Str>>,
 }
 
 impl Changes {
-    /// The changes of this row; `None` when nothing does.
+    /// The changes of this row; `None` for a row without changes.
     pub(super) fn of(row: Row, nodes: usize, pods: usize, rng: fastrand::Rng) -> Option<Self> {
         let pool = match row {
             Row::RollingUpdate => 0,
@@ -42,7 +42,7 @@ impl Changes {
         })
     }
 
-    /// Returns whether it matters where pods are placed.
+    /// Returns whether the changes depend on the placement of pods.
     pub(super) fn follows_pods(&self) -> bool {
         self.row == Row::NodePool
     }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn half_of_the_nodes_or_all_old_pods_are_replaced() {
-        // The two nodes that are replaced have one pod each.
+        // Each of the two replaced nodes has one pod.
         assert_eq!(shown(Row::NodePool), [2, 2, 2, 0, 2, 8]);
         assert_eq!(shown(Row::RollingUpdate), [0, 0, 0, 8, 8, 8]);
     }

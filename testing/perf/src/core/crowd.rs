@@ -18,7 +18,7 @@ pub struct ClusterScale {
     pub bound: usize,
     /// Pods with scheduling gates.
     pub gated: usize,
-    /// Pods that no node accepts, and that were attempted.
+    /// Pods that no node accepts and that were attempted already.
     pub unschedulable: usize,
 }
 
@@ -65,7 +65,7 @@ fn too_large(index: usize) -> Arc<Pod> {
     })
 }
 
-/// The pods that exist in a row before anything is measured, bound ones of the scale included.
+/// The pods of a row before the measurement, including the bound pods of the scale.
 pub(super) fn existing(row: Row, scale: &ClusterScale) -> usize {
     row.existing(scale.nodes, scale.pods) + scale.bound
 }

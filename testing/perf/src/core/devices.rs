@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const DRIVER: &str = "gpu.example.com";
 /// The pool of the devices that all nodes can use.
 const NETWORK_POOL: &str = "network";
-/// The most devices of a slice, as in the API.
+/// The maximum number of devices of a slice, as in the API.
 const SLICE_DEVICES_MAX: usize = 128;
 /// The entry of a pod for its claim.
 const ENTRY: &str = "gpus";
@@ -38,7 +38,7 @@ fn gpu(index: usize, group: usize) -> Value {
     })
 }
 
-/// A card of eight slices of memory as a whole, in halves and in quarters.
+/// A card with eight slices of memory that can be allocated whole, in halves and in quarters.
 fn card(card: usize) -> Vec<Value> {
     let part = |name: String, profile: &str, slices: usize| {
         json!({

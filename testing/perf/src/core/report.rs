@@ -6,7 +6,7 @@ use crate::stats::buckets;
 use serde::Serialize;
 use std::fmt;
 
-/// The operating system counts processor time in steps of milliseconds: of shorter runs the figure is too coarse.
+/// The operating system counts processor time in milliseconds, which is too coarse for shorter runs.
 const CPU_TIME_SHOWN_FROM: f64 = 0.03;
 
 /// The measurements.
@@ -35,7 +35,7 @@ pub struct MeasuredRow {
     pub incremental: Option<Figures>,
     /// The speed of the incremental evaluator relative to the plain one.
     pub ratio: Option<f64>,
-    /// Decisions per second of the plain evaluator in a small cluster, just before and after: how fast the machine was.
+    /// Decisions per second of the plain evaluator in a small cluster, just before and after: the speed of the machine.
     pub calibration: f64,
     /// Decisions of the sample that differ; none, unless there is a bug.
     pub differing: Option<usize>,
@@ -81,28 +81,28 @@ pub struct Figures {
     pub decisions: usize,
     /// Decisions that gave a pod its node.
     pub scheduled: usize,
-    /// Calls of queueing hints, those while the pods were added included.
+    /// Calls of queueing hints, including the calls while the pods were added.
     pub hint_calls: u64,
-    /// The time for which the core was at work, from the first decision to the last confirmed binding, in seconds.
+    /// The working time of the core, from the first decision to the last confirmed binding, in seconds.
     pub seconds: f64,
     /// Decisions per second over that time.
     pub decisions_per_second: f64,
     /// Decisions per second of processor time: the rate on a machine without other load. Absent if the operating system
     /// does not report it, and for runs of a few milliseconds.
     pub decisions_per_cpu_second: Option<f64>,
-    /// The time of the first decision, for which all answers are computed, in milliseconds.
+    /// The time of the first decision, which computes all answers, in milliseconds.
     pub first_decision_millis: f64,
     /// The resident memory of the process at the end, including all kept answers, in MiB. The rows of one run share a
     /// process: for the memory of one row, run it alone.
     pub resident_mebibytes: Option<f64>,
-    /// The median time of a decision with all that follows from it, in microseconds.
+    /// The median time of a decision and its consequences, in microseconds.
     pub decision_micros_median: f64,
-    /// The time that 99 of 100 of them stay under, in microseconds.
+    /// The 99th percentile of this time, in microseconds.
     pub decision_micros_p99: f64,
 }
 
 impl Figures {
-    /// Decisions per second, as far as can be computed without the other load of the machine.
+    /// Decisions per second, without the other load of the machine if possible.
     fn speed(&self) -> f64 {
         let cpu = self.decisions_per_cpu_second;
         cpu.unwrap_or(self.decisions_per_second)

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
-/// The number of sets of pods that keep away from their own kind: 10,000 pods that each take a node of their own do not
-/// fit on 5,000 nodes, so they belong to this number of Deployments.
+/// The number of Deployments with anti-affinity to their own pods: 10,000 such pods of one Deployment do not fit on
+/// 5,000 nodes.
 const GROUPS: usize = 4;
-/// The number of namespaces among which selectors choose; every other one is meant.
+/// The number of namespaces of which selectors select every second one.
 const NAMESPACES: usize = 100;
-/// The number of pods in these before anything is measured, at most.
+/// The maximum number of existing pods in these namespaces before the measurement.
 const IN_NAMESPACES_MAX: usize = 2_000;
 /// The number of pods of low priority that fill a node of [`Row::Preemption`].
 const VICTIMS_PER_NODE: usize = 4;
@@ -337,7 +337,7 @@ fn apart(pod: &mut Value, of: &str, more: &Value) {
     });
 }
 
-/// A pod of a namespace with affinity or, every other one, anti-affinity to pods of the namespaces of one team.
+/// A pod of a namespace with affinity (every second pod: anti-affinity) to pods of the namespaces of one team.
 fn select_namespaces(pod: &mut Value, namespace: usize, index: usize) {
     pod["metadata"]["namespace"] = namespace_name(namespace).into();
     let team = json!({"namespaceSelector": {"matchLabels": {"team": "devops"}}});

@@ -11,7 +11,7 @@ const CLASS: &str = "late";
 const VOLUMES_PER_NODE: usize = 39;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The class, and the limit of each node.
+/// The class, and the attach limit of each node.
 pub(super) fn objects(nodes: usize) -> Vec<Object> {
     let class = json!({
         "metadata": {"name": CLASS, "uid": "class", "resourceVersion": "1"},

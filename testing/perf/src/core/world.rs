@@ -19,8 +19,8 @@ use std::time::Instant;
 
 /// The time between two decisions by the clock of the core.
 const TICK: Duration = Duration::from_micros(10);
-/// The time for which nothing may happen by that clock before the core counts as stuck. Longer than any backoff,
-/// shorter than the flush that finds lost pods.
+/// The idle time by that clock after which the core counts as stuck. Longer than any backoff, shorter than the interval
+/// of the flush of lost pods.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 
 /// Times the extension points as production does.
@@ -39,7 +39,7 @@ pub(super) struct CoreWorld {
     pods: HashMap<Str, Arc<Pod>>,
     /// The claims and volumes as the API stores them, by kind and name.
     objects: HashMap<(Kind, Str), Value>,
-    /// The time for which the core was at work since the cluster was set up.
+    /// The working time of the core since the cluster was set up.
     seconds: f64,
     bound: usize,
     versions: u64,
@@ -49,12 +49,11 @@ pub(super) struct CoreWorld {
 
 /// The results of a run.
 pub(super) struct CoreRun {
-    /// The time of each decision with all that follows from it, in microseconds.
+    /// The time of each decision and its consequences, in microseconds.
     pub(super) micros: Vec<f64>,
-    /// All that the core did for them, in seconds.
+    /// The total working time of the core, in seconds.
     pub(super) seconds: f64,
-    /// The share of the time in which this thread had a processor; absent where the operating system does not report
-    /// it.
+    /// The share of the time in which this thread had a processor; absent if the operating system does not report it.
     pub(super) cpu_share: Option<f64>,
     /// Pods with a node.
     pub(super) scheduled: usize,
@@ -62,14 +61,14 @@ pub(super) struct CoreRun {
     pub(super) nodes: Vec<Str>,
     /// Pods without a decision.
     pub(super) left: usize,
-    /// Calls of queueing hints, those while the pods were added included.
+    /// Calls of queueing hints, including the calls while the pods were added.
     pub(super) hint_calls: u64,
-    /// The memory of this process at the end, in bytes; absent where the operating system does not report it.
+    /// The memory of this process at the end, in bytes; absent if the operating system does not report it.
     pub(super) resident: Option<u64>,
 }
 
 impl CoreWorld {
-    /// Sets up a cluster with pods that wait.
+    /// Sets up a cluster with waiting pods.
     pub(super) fn new(
         row: Row,
         scale: &ClusterScale,
@@ -106,7 +105,7 @@ impl CoreWorld {
             changes.iter_mut().for_each(|changes| changes.note(&pod));
             world.add(pod);
         }
-        // Rows that change their cluster bring each pod with the change.
+        // In rows that change their cluster, the changes include the pods.
         let waiting = if changes.is_some() { 0 } else { scale.pods };
         let mut claims = Vec::new();
         for index in 0..waiting {
@@ -146,7 +145,7 @@ impl CoreWorld {
         self.pods.insert(pod.uid().clone(), pod.clone());
     }
 
-    /// From now on the pod does not exist any more. Returns its last state.
+    /// Deletes the pod from the records. Returns its last state.
     pub(super) fn forget(&mut self, uid: &Str) -> Option<Arc<Pod>> {
         self.pods.remove(uid)
     }
@@ -314,8 +313,8 @@ impl CoreWorld {
         }
     }
 
-    /// Changes a claim as the API server does, and as the controllers do then. The lists of claims for devices in these
-    /// rows have one entry, so both kinds of patches replace them.
+    /// Changes a claim as the API server and then the controllers do. In these rows, the lists of claims for devices
+    /// have one entry, so both kinds of patches replace it.
     fn write(&mut self, write: &Write) -> Vec<ClusterChange> {
         let name = write.object();
         let (Action::Patch(patch) | Action::StrategicPatch(patch)) = write.action() else {

@@ -13,13 +13,13 @@ pub struct DispatcherReport {
     pub reports: Vec<ReportFigures>,
 }
 
-/// The cost of writes of status for the scheduling loop. All times are virtual.
+/// The cost of status writes for the scheduling loop. All times are virtual.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoopFigures {
     /// The action of the loop while a status is written.
     pub status_writes: &'static str,
-    /// The time of the server for a call, in milliseconds.
+    /// The latency of the server, in milliseconds.
     pub latency_millis: f64,
     /// Pods that fit on no node.
     pub rejected: usize,
@@ -27,7 +27,7 @@ pub struct LoopFigures {
     pub bound: usize,
     /// Pods bound per second, until the last one.
     pub bound_per_second: f64,
-    /// The wait of 99 of 100 pods at most from their creation to their binding, in milliseconds.
+    /// The 99th percentile of the time from the creation of a pod to its binding, in milliseconds.
     pub wait_millis_p99: f64,
     /// Status patches that were sent.
     pub patches: usize,
@@ -49,7 +49,7 @@ pub struct ReportFigures {
     pub bound: usize,
     /// The median time from the creation of these pods to their binding, in milliseconds.
     pub wait_millis_median: f64,
-    /// The wait of 99 of 100 of them, in milliseconds.
+    /// The 99th percentile of this time, in milliseconds.
     pub wait_millis_p99: f64,
 }
 

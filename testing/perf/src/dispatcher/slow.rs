@@ -23,9 +23,9 @@ use std::sync::Arc;
 
 /// The time that a decision takes.
 const DECISION: Duration = Duration::from_micros(100);
-/// The time for which nothing may happen before the cluster counts as settled: longer than the delay of reports.
+/// The idle time after which the cluster counts as settled: longer than the delay of reports.
 const QUIET: Duration = Duration::from_secs(8);
-/// Nodes, each with room for 40 of the pods that fit.
+/// Nodes, each with capacity for 40 of the pods that fit.
 const NODES: usize = 250;
 /// The most pods that fit.
 pub(super) const PODS_MAX: usize = NODES * 40;
@@ -94,7 +94,7 @@ struct SlowServer {
 
 /// The measured values.
 struct MeasuredLoop {
-    /// Pods that were created and are not bound, by when.
+    /// Pods that are not bound yet, with their creation time.
     created: HashMap<Str, Time>,
     waits: Vec<Duration>,
     last_bound: Time,
@@ -239,7 +239,7 @@ impl SlowCluster {
         self.scheduler.apply(change, self.now);
     }
 
-    /// Tries pods until `until`, or until nothing happens any more.
+    /// Attempts pods until `until`, or until no pod or event is left.
     fn run(&mut self, until: Option<Time>) {
         let is_over = |now: Time| until.is_some_and(|until| now >= until);
         while !is_over(self.now) {
@@ -344,8 +344,8 @@ mod tests {
 
     const LATENCY: Duration = Duration::from_millis(20);
 
-    /// KEP-5229: where the loop waits for each write, pods are bound at the rate of the writes. With the dispatcher
-    /// they are bound at the rate of decisions, and no more is written.
+    /// KEP-5229: if the loop waits for each write, pods are bound at the rate of the writes. With the dispatcher they
+    /// are bound at the rate of decisions, without additional writes.
     #[test]
     fn the_dispatcher_frees_the_loop_from_a_slow_server() {
         let of = |kind| loops(kind, LATENCY, 200).expect("the profile is built");

@@ -52,8 +52,8 @@ impl Played {
 }
 
 impl Bench {
-    /// An empty queue, with SchedulerPreQueueingHints on or off. Pods do not back off, so a pod that an event moves can
-    /// be tried at once.
+    /// An empty queue, with SchedulerPreQueueingHints on or off. Pods have no backoff, so a moved pod can be attempted
+    /// immediately.
     pub(super) fn new(gate: bool) -> Result<Self, PerfError> {
         let registry = berth_plugins::in_tree();
         let features = FeatureGates::default().with(Feature::SchedulerPreQueueingHints, gate);
@@ -81,7 +81,7 @@ impl Bench {
         })
     }
 
-    /// Adds a pod, whose claims for devices exist.
+    /// Adds a pod with existing claims for devices.
     fn add(&mut self, pod: Arc<Pod>) {
         for name in claim_names(&pod) {
             let mut claim = ResourceClaim::default();
@@ -100,7 +100,7 @@ impl Bench {
         self.queue.add(&cx, pod);
     }
 
-    /// Tries every active pod, and rejects each in the name of `plugin`.
+    /// Attempts every active pod, and rejects each in the name of `plugin`.
     fn turn_down_all(&mut self, plugin: &str) {
         let cx = Context {
             now: self.now,

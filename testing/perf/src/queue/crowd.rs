@@ -25,7 +25,7 @@ pub(super) enum Crowd {
 
 /// The description of some pods of a crowd.
 pub(super) struct Like {
-    /// The plugin that rejected them; none for pods behind gates.
+    /// The plugin that rejected them; none for gated pods.
     pub(super) plugin: Option<&'static str>,
     /// The edit of these pods.
     pub(super) edit: fn(&mut Value),
@@ -52,7 +52,7 @@ impl Crowd {
         }
     }
 
-    /// The kinds of pods in it, in equal parts.
+    /// The kinds of pods of the crowd, in equal parts.
     pub(super) fn likes(self) -> &'static [Like] {
         match self {
             Self::Gated => &[Like {
@@ -181,7 +181,7 @@ fn is_own(claim: &Option<Str>) -> bool {
     claim.as_ref().is_some_and(|claim| **claim == *"own")
 }
 
-/// Pods like one that was decoded once: under other names, each with its own claim where it has one of its own.
+/// Pods like a decoded one, with other names; a pod with a claim of its own gets one of its own.
 pub(super) struct Mould(Arc<Pod>);
 
 impl Mould {

@@ -158,7 +158,7 @@ impl Scene {
         ]
     }
 
-    /// Returns whether the crowd waits for something else than this.
+    /// Returns whether the event helps no pod of the crowd.
     pub(super) fn suits(&self, crowd: Crowd) -> bool {
         crowd == Crowd::Gated || crowd == self.crowd
     }

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The number of times that a request is sent that fails for a reason that may pass.
+/// The maximum number of attempts of a request after retryable failures.
 const TRIES_MAX: u32 = 5;
-/// The pause before the second try; it doubles with each.
+/// The pause before the second attempt; it doubles with each attempt.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Objects a page of a list.
 const PAGE: usize = 500;
@@ -66,7 +66,7 @@ impl OfferedResource {
     }
 }
 
-/// The fields that are read of a created object.
+/// The fields that are read from a created object.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Created {
     #[serde(default)]
@@ -98,7 +98,7 @@ impl WorkloadApi {
     /// The resource of a kind, by the server's discovery.
     ///
     /// # Errors
-    /// When the server does not have it.
+    /// When the server does not serve it.
     pub(super) async fn resource(&self, object: &Value) -> Result<OfferedResource, String> {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let kind = object["kind"].as_str().unwrap_or_default();
@@ -136,7 +136,7 @@ impl WorkloadApi {
         Ok(resource)
     }
 
-    /// Sends a write; failures that may pass are retried.
+    /// Sends a write, with retries after retryable failures.
     ///
     /// # Errors
     /// The last failure.
@@ -165,7 +165,7 @@ impl WorkloadApi {
         unreachable!("the loop returns")
     }
 
-    /// Sends a write once. The answer to a deletion is not read: it may be the object, a list or a status.
+    /// Sends a write once. The answer to a deletion is not read: it can be the object, a list or a status.
     async fn send(&self, request: &ApiRequest) -> Result<Created, ApiError> {
         if request.method == Method::DELETE {
             return self
@@ -213,7 +213,7 @@ impl WorkloadApi {
         self.write(Method::PUT, path, body).await
     }
 
-    /// Deletes an object; one that was deleted already is no failure.
+    /// Deletes an object. It is no failure if the object was deleted already.
     ///
     /// # Errors
     /// As [`WorkloadApi::write`].
@@ -266,10 +266,10 @@ impl WorkloadApi {
         }
     }
 
-    /// The changes of a collection after a version, in the format that costs the server and the runner least.
+    /// The changes of a collection after a version, in the format with the lowest cost for the server and the runner.
     ///
     /// # Errors
-    /// When the watch does not begin.
+    /// When the watch does not start.
     pub(super) async fn watch(&self, collection: &str, version: &str) -> Result<Frames, ApiError> {
         let path =
             format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");

@@ -25,7 +25,7 @@ impl WorkloadSetup {
     }
 }
 
-/// A future of a cluster. It is boxed, so that the operations are compiled once and not for each kind of cluster.
+/// A future of a cluster, boxed so that the operations are compiled once for all kinds of clusters.
 pub type ClusterFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A way to run workloads.
@@ -53,10 +53,10 @@ pub trait RunningCluster {
     /// Returns whether the cluster continues after the run, so that the created objects must be deleted.
     fn is_shared(&self) -> bool;
 
-    /// The metrics of the scheduler in the text format of Prometheus, where they can be read.
+    /// The metrics of the scheduler in the text format of Prometheus, if they are readable.
     fn scheduler_metrics(&self) -> ClusterFuture<'_, Option<String>>;
 
-    /// Resolves when a part of the cluster has ended by itself.
+    /// Resolves when a part of the cluster has exited.
     fn ended(&mut self) -> ClusterFuture<'_, String>;
 
     /// Stops the started servers.

@@ -1,5 +1,5 @@
-//! Reads workload files. Everything that can be wrong with a file is found here, before anything is started: unknown
-//! fields and opcodes, templates that are missing or malformed, parameters that are undefined or unused.
+//! Reads workload files. All errors of a file are found before a process is started: unknown fields and opcodes,
+//! missing or malformed templates, undefined or unused parameters.
 
 mod ops;
 
@@ -14,9 +14,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The largest workload file or template, in bytes.
+/// The maximum size of a workload file or template, in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
-/// More operations than any workload has once its pod sets are unrolled.
+/// A limit that no workload reaches with its pod sets expanded.
 const OPS_MAX: usize = 100_000;
 
 /// A workload of a file, ready to run.
@@ -49,7 +49,7 @@ impl Workload {
     }
 }
 
-/// The least that a metric must be (the most, when lower is better).
+/// The minimum of a metric, or the maximum if lower is better.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Threshold {
     /// The limit.
@@ -64,7 +64,7 @@ pub struct Threshold {
     pub expect_lower: bool,
 }
 
-/// The most that a count for each bound pod may be, in every measurement.
+/// The maximum of a count per bound pod, in every measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
     /// The count.
@@ -73,7 +73,7 @@ pub struct Limit {
     pub most: f64,
 }
 
-/// The parameters of a workload, and which of them were used.
+/// The parameters of a workload, and the names of the used ones.
 pub(super) struct Params<'a> {
     values: &'a BTreeMap<String, Value>,
     used: RefCell<BTreeSet<String>>,
@@ -83,7 +83,7 @@ impl Params<'_> {
     /// The parameter that a field such as `$count` refers to.
     ///
     /// # Errors
-    /// When it is not written as a parameter, or not defined.
+    /// When it is not in the form of a parameter, or not defined.
     pub(super) fn get(&self, place: &str, reference: &str) -> Result<&Value, FileError> {
         let Some(name) = reference.strip_prefix('$').filter(|name| !name.is_empty()) else {
             return Err(FileError::new(
@@ -126,10 +126,10 @@ pub fn read_file(path: &Path) -> Result<Vec<Workload>, FileError> {
     decode(&shown, &topic, &text, &templates)
 }
 
-/// Reads a file that is no larger than it should be.
+/// Reads a file within the size limit.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// When the file cannot be read or is too large.
 pub fn read_text(path: &Path) -> Result<String, String> {
     use std::io::Read as _;
     let mut text = String::new();
@@ -170,7 +170,7 @@ pub(super) fn decode(
     Ok(workloads)
 }
 
-/// A test case before its workloads are made from it.
+/// A test case before the expansion of its workloads.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TestCase {
@@ -227,7 +227,7 @@ struct MetricSelector {
     expect_lower: bool,
 }
 
-/// A field that the format has and this runner does not support.
+/// A field of the format that this runner does not support.
 fn unsupported<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     match Option::<IgnoredAny>::deserialize(from)? {
         None => Ok(()),

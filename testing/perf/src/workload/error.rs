@@ -1,6 +1,6 @@
 //! The errors of a run: an unusable file, and a workload without a result.
 
-/// A workload file that cannot be used. Found before anything is started.
+/// An unusable workload file. Found before any process is started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct FileError {
@@ -19,7 +19,7 @@ impl FileError {
     }
 }
 
-/// The reason why a workload gave no result.
+/// The reason for a missing result of a workload.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RunError {
     /// The scheduler or the API server of this run lacks a feature that the workload needs.
@@ -57,7 +57,7 @@ pub enum RunError {
         wanted: usize,
         /// The limit, in seconds.
         limit_seconds: u64,
-        /// A pod that did not, and the reason from its condition.
+        /// A pod that did not reach it, and the reason from its condition.
         detail: String,
     },
     /// The pods of the workload could not be watched without a gap.

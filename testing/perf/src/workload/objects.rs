@@ -42,7 +42,7 @@ impl ObjectTemplate {
         &self.path
     }
 
-    /// Returns whether all objects are the same, whatever their index and count.
+    /// Returns whether all objects are the same, for any index and count.
     pub fn is_constant(&self) -> bool {
         self.constant.is_some()
     }
@@ -50,7 +50,7 @@ impl ObjectTemplate {
     /// Object `index` of `count`.
     ///
     /// # Errors
-    /// When the template makes no object for this index.
+    /// When the template creates no object for this index.
     pub fn object(&self, index: usize, count: usize) -> Result<Value, String> {
         if let Some(object) = &self.constant {
             return Ok(object.clone());
@@ -86,8 +86,8 @@ const FREE_KEYS: [&str; 9] = [
     "requests",
 ];
 
-/// Spells names of fields as the API does. Upstream's harness reads objects with Go's JSON decoder, which accepts
-/// `NodeAffinityPolicy` for `nodeAffinityPolicy`, and one of its templates uses that.
+/// Converts names of fields to the spelling of the API. Upstream's harness reads objects with Go's JSON decoder, which
+/// accepts `NodeAffinityPolicy` for `nodeAffinityPolicy`, and one of its templates contains that.
 fn spell_fields(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(spell_fields),
@@ -130,10 +130,10 @@ impl FileTemplates {
         self.directory.join(relative)
     }
 
-    /// A template that makes objects of a kind; of any with an empty one.
+    /// A template for objects of a kind; of any kind if `kind` is empty.
     ///
     /// # Errors
-    /// When the file is missing or malformed, or makes objects of another kind.
+    /// When the file is missing or malformed, or creates objects of another kind.
     pub(super) fn template(
         &self,
         place: &str,
@@ -228,7 +228,7 @@ pub(super) fn default_pod() -> Value {
     })
 }
 
-/// The mapping at a path, made if it is not there.
+/// The mapping at a path, created if it does not exist.
 pub(super) fn mapping<'a>(object: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
     let mut at = object;
     for name in path {
@@ -283,7 +283,7 @@ pub(super) fn bound_volume(
     (volume, claim)
 }
 
-/// Makes a pod use the claim of its index, and no other volume.
+/// Sets the volumes of a pod to the claim of its index.
 pub(super) fn use_claim(pod: &mut Value, index: usize) {
     mapping(pod, &["spec"]).insert(
         "volumes".to_owned(),

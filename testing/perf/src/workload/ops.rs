@@ -25,7 +25,7 @@ pub enum Op {
     CreateNamespaces(CreateNamespaces),
     /// Creates pods, and waits for them or not.
     CreatePods(CreatePods),
-    /// Creates pods in several namespaces; it becomes several operations when the file is decoded.
+    /// Creates pods in several namespaces; it is expanded into several operations when the file is decoded.
     CreatePodSets(CreatePodSets),
     /// Deletes pods.
     DeletePods(DeletePods),
@@ -275,7 +275,7 @@ pub struct DeletePods {
     /// Whether the next operation starts before the pods are deleted.
     #[serde(default)]
     pub skip_wait_to_completion: bool,
-    /// The number per second; zero deletes all at once.
+    /// The number per second; zero deletes all concurrently.
     #[serde(default)]
     pub delete_pods_per_second: usize,
 }
@@ -344,7 +344,7 @@ impl BarrierStage {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Barrier {
-    /// The namespaces; all with pods that were not waited for when empty.
+    /// The namespaces; if empty, all with pods that were not waited for.
     pub namespaces: Vec<String>,
     /// The labels of their pods.
     pub label_selector: LabelSet,

@@ -1,4 +1,4 @@
-//! The resource usage of processes: CPU time and peak memory, as Linux counts them.
+//! The resource usage of processes: CPU time and peak memory, as reported by Linux.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,9 +29,9 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// The same of the threads that run, in seconds, by the name of the thread.
     pub threads: BTreeMap<String, f64>,
-    /// The most memory that was resident, in bytes.
+    /// The peak resident memory, in bytes.
     pub peak_bytes: u64,
-    /// The memory that is resident now, in bytes.
+    /// The current resident memory, in bytes.
     pub resident_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Usage {
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl Process {
-    /// The usage; none where the system has no /proc, or the process has ended.
+    /// The usage; none if the system has no /proc, or the process has exited.
     pub fn usage(&self) -> Option<Usage> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;

@@ -18,7 +18,7 @@ struct Sample {
 pub type Labels = BTreeMap<String, String>;
 
 impl Scrape {
-    /// Reads the text; lines that are no samples are left out.
+    /// Parses the text; lines without a sample are skipped.
     pub fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(parse_line).collect())
     }
@@ -88,7 +88,7 @@ impl Scrape {
 struct Histogram {
     sum: f64,
     count: f64,
-    /// Upper bounds with how many values are at most that much.
+    /// Upper bounds, each with the number of values up to it.
     cumulative: Vec<(f64, f64)>,
 }
 

@@ -45,7 +45,7 @@ pub struct WorkloadRun {
 pub enum Compared {
     /// The workload has no threshold.
     None,
-    /// The value is on the right side of it.
+    /// The value meets the threshold.
     Met {
         /// The value.
         value: f64,
@@ -91,7 +91,7 @@ impl WorkloadRun {
         }
     }
 
-    /// Returns whether a measurement is on the wrong side of the threshold, or not known to be within a limit.
+    /// Returns whether a measurement misses the threshold, or is not known to be within a limit.
     fn misses(&self) -> bool {
         let mut measured = self.result.iter().flat_map(|outcome| &outcome.measured);
         measured.any(|measured| {
@@ -141,12 +141,12 @@ impl WorkloadReport {
         self.runs.iter().filter(unsupported).count()
     }
 
-    /// Runs that gave no result for another reason.
+    /// Runs without a result for another reason.
     pub fn failed(&self) -> usize {
         self.runs.len() - self.succeeded() - self.unsupported()
     }
 
-    /// Runs with a measurement on the wrong side of the threshold, or not within a limit.
+    /// Runs with a measurement that misses the threshold or is not within a limit.
     pub fn missed(&self) -> usize {
         let runs = self.runs.iter();
         runs.filter(|run| run.misses()).count()

@@ -42,7 +42,7 @@ pub struct RunOptions {
     pub workload_limit: Duration,
     /// The seed of generated names.
     pub seed: u64,
-    /// Measured pods that are created per second; as fast as the API server answers without it.
+    /// The number of measured pods created per second; without it, as fast as the API server answers.
     pub pods_per_second: Option<NonZeroU32>,
 }
 
@@ -474,7 +474,7 @@ enum Ending {
     After,
 }
 
-/// The schedule of actions that have a rate: the first at once, and each next one an interval later.
+/// The schedule of actions at a rate: the first immediately, each further one after an interval.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     begun: tokio::time::Instant,
@@ -489,14 +489,14 @@ impl Pace {
         }
     }
 
-    /// Waits until it is the turn of this index.
+    /// Waits until the time of this index.
     async fn wait(self, index: usize) {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         tokio::time::sleep_until(self.begun + self.interval * index).await;
     }
 }
 
-/// Does something `count` times, a limited number at once, in the order of the index. The first failure ends it.
+/// Runs an action `count` times in the order of the index, with limited concurrency. The first failure ends it.
 async fn parallel<F, R, E>(count: usize, work: F) -> Result<(), E>
 where
     F: Fn(usize) -> R + Send + Sync + 'static,

@@ -1,8 +1,8 @@
 //! SchedulingThroughput by the rule of Kubernetes' scheduler_perf, so that figures can be compared.
 //!
-//! Once a second the number of pods that were scheduled is read. The first reading above zero starts the clock and is
-//! no sample. A second without a pod is folded into the next one with a pod: its rate is taken over the whole interval,
-//! and counts once for each second. Average and percentiles are over these samples.
+//! The number of scheduled pods is read once per second. The first reading above zero starts the clock and is no
+//! sample. A second without a pod is merged into the next one with a pod: its rate is computed over the whole interval,
+//! and counts once for each second. Average and percentiles are computed over these samples.
 
 use crate::stats::{Buckets, buckets};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// Takes a reading: `scheduled` pods in all at the time `now`.
+    /// Records a reading: a total of `scheduled` pods at the time `now`.
     pub fn read(&mut self, now: Duration, scheduled: u64) {
         if scheduled == 0 {
             return;

@@ -31,7 +31,7 @@ pub struct LogEntry {
 }
 
 impl LogEntry {
-    /// A change at a resourceVersion; one that is no number sorts first.
+    /// A change at a resourceVersion; a version that is no number is sorted first.
     pub fn new(version: &str, change: ObjectChange) -> Self {
         Self {
             revision: version.parse().unwrap_or(0),
@@ -86,7 +86,7 @@ impl fmt::Display for Violation {
 pub struct VerifierVerdict {
     /// The number of bindings that were checked.
     pub bindings: usize,
-    /// The rules that were broken, in the order of the log.
+    /// The violations, in the order of the log.
     pub violations: Vec<Violation>,
 }
 
@@ -104,7 +104,7 @@ pub fn verify(mut log: Vec<LogEntry>, surroundings: &Surroundings) -> VerifierVe
     verdict
 }
 
-/// A version of a node; none when it was deleted.
+/// A version of a node; none after its deletion.
 #[derive(Debug, Clone)]
 struct NodeVersion {
     from: u64,
@@ -151,9 +151,9 @@ struct LogWorld<'a> {
     guarded: HashMap<LabelDomain, HashSet<Arc<str>>>,
     /// Every pod that was in a domain at any time of the log, with the revision at which it was bound.
     ever: HashMap<LabelDomain, Vec<(Arc<str>, u64)>>,
-    /// When each pod was deleted, over the whole log.
+    /// The revision of each pod's deletion, over the whole log.
     end: HashMap<Arc<str>, u64>,
-    /// Each pod as it was first seen, over the whole log.
+    /// The first version of each pod, over the whole log.
     first: HashMap<Arc<str>, Arc<Pod>>,
     /// The last change of a node or deletion of a pod.
     unsettled: u64,

@@ -23,7 +23,7 @@ pub(super) struct WatchView {
 struct ViewState {
     pods: HashMap<Arc<str>, KnownPod>,
     log: Vec<LogEntry>,
-    /// When the creation of a pod was sent, by UID, for pods that the watch has not shown yet.
+    /// The times at which the creation of pods was sent, by UID, for pods that the watch has not shown yet.
     sent: HashMap<Arc<str>, Instant>,
     measured: Option<MeasuredPods>,
     steady: Option<(String, mpsc::UnboundedSender<()>)>,
@@ -73,7 +73,7 @@ struct MeasuredPods {
 pub(super) struct Measurement {
     /// Pods that were scheduled.
     pub(super) scheduled: u64,
-    /// From sending the creation of a pod to seeing it bound.
+    /// From sending the creation of a pod to observing its binding.
     pub(super) latencies: Vec<Duration>,
     /// From the first to the last pod that was scheduled.
     pub(super) span: Duration,
@@ -146,7 +146,7 @@ impl WatchView {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in the object of a watch event. Returns its resourceVersion.
+    /// Records the object of a watch event. Returns its resourceVersion.
     ///
     /// # Errors
     /// When it cannot be decoded.
@@ -187,7 +187,7 @@ impl WatchView {
         self.lock().lost.clone()
     }
 
-    /// Notes when the creation of a pod was sent.
+    /// Records the time at which the creation of a pod was sent.
     pub(super) fn created(&self, uid: &str, sent: Instant) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -196,7 +196,7 @@ impl WatchView {
             return;
         };
         known.sent = Some(sent);
-        // It was bound before its creation was answered.
+        // The pod was bound before its creation was answered.
         if let (Some(bound), Some(measured)) = (known.bound, &mut state.measured)
             && measured.filter.takes(known)
         {
@@ -206,7 +206,7 @@ impl WatchView {
         }
     }
 
-    /// Begins to measure. Pods that are scheduled already count as upstream counts them: before the first sample.
+    /// Starts a measurement. As in upstream, pods that are scheduled already count before the first sample.
     pub(super) fn measure(&self, filter: PodFilter) {
         let mut state = self.lock();
         let there = state
@@ -274,7 +274,7 @@ impl WatchView {
         counts
     }
 
-    /// All pods, and those with a node, for the progress.
+    /// The number of all pods, and of pods with a node, for the progress.
     pub(super) fn totals(&self) -> (usize, usize) {
         let state = self.lock();
         let there = state.pods.values().filter(|pod| !pod.is_gone);
@@ -376,7 +376,7 @@ impl ViewState {
                 uid: meta.uid.as_ref().into(),
                 node: node.into(),
             };
-            // A pod that moves to another node is a violation, so every node name is kept that differs from the last.
+            // A pod that moves to another node is a violation, so each different node name is recorded.
             if newly_bound || spec_changed {
                 self.log.push(LogEntry::new(version, change));
             }

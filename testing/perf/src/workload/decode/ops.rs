@@ -150,7 +150,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Replaces fields such as `countParam` by the field without the ending, with the value of the parameter.
+    /// Replaces fields such as `countParam` with the field without the suffix and the value of the parameter.
     fn put_params(&self, place: &str, fields: &mut Map<String, Value>) -> Result<(), FileError> {
         let names = fields.keys().filter(|name| name.ends_with("Param"));
         for name in names.cloned().collect::<Vec<_>>() {
@@ -192,7 +192,7 @@ impl Decoder<'_> {
     }
 }
 
-/// Takes the paths of templates out of the fields.
+/// Removes the paths of templates from the fields and returns them.
 fn take_paths(
     place: &str,
     fields: &mut Map<String, Value>,

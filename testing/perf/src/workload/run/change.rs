@@ -1,4 +1,4 @@
-//! Operations that change or delete objects, or go on while others run.
+//! Operations that change or delete objects, or that continue during other operations.
 
 use super::Executor;
 use crate::workload::api::{OfferedResource, WorkloadApi, escape, failed};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval_at, timeout_at};
 
-/// Something that happens at a steady rate, for the first time after one period.
+/// An action at a steady rate, for the first time after one period.
 fn ticker(period: Duration) -> tokio::time::Interval {
     let period = period.max(Duration::from_nanos(1));
     let mut ticker = interval_at(tokio::time::Instant::now() + period, period);
@@ -131,7 +131,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Creates pods, deletes them when all are scheduled, and starts again until the time is over.
+    /// Creates pods, deletes them when all are scheduled, and repeats this until the time is over.
     pub(super) async fn create_pods_steadily(
         &mut self,
         namespace: &str,

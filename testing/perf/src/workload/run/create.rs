@@ -24,9 +24,9 @@ use tokio::time::sleep;
 const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 /// The letters of generated names, as Kubernetes chooses them.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// The time for which the creation of an object of any kind is retried, as upstream does it.
+/// The time for which the creation of an object of any kind is retried, as in upstream.
 const CREATE_ANY_LIMIT: Duration = Duration::from_secs(20);
-/// The time that a namespace of an earlier run may take to be deleted.
+/// The maximum time of the deletion of a namespace of an earlier run.
 const NAMESPACE_DELETION_LIMIT: Duration = Duration::from_secs(120);
 
 /// Random values of a workload.
@@ -45,7 +45,8 @@ impl Generator {
         }
     }
 
-    /// A name with this prefix that was not generated before. Of a few thousand random suffixes two are equal.
+    /// A name with this prefix that was not generated before, because a few thousand random suffixes contain
+    /// duplicates.
     fn name(&mut self, prefix: &str) -> String {
         loop {
             let random = &mut self.random;
@@ -115,7 +116,7 @@ impl Executor<'_> {
             .map_err(|e: ApiError| self.failed(format!("failed to create node: {e}")))
     }
 
-    /// Adds the fields of the strategy. Returns the CSINode of the node, when it has one.
+    /// Adds the fields of the strategy. Returns the CSINode of the node, if it has one.
     fn prepare(
         &mut self,
         node: &mut Value,
@@ -176,7 +177,7 @@ impl Executor<'_> {
         self.create_namespace(name.to_owned(), &namespace).await
     }
 
-    /// Creates a namespace unless it exists. One that is being deleted is created again when it was deleted.
+    /// Creates a namespace unless it exists. If it is being deleted, it is created again afterwards.
     async fn create_namespace(&mut self, name: String, namespace: &Value) -> Result<(), RunError> {
         let resource = OfferedResource::of("/api/v1", "namespaces", false);
         let deadline = Instant::now() + NAMESPACE_DELETION_LIMIT;

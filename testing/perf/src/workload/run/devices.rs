@@ -158,7 +158,7 @@ fn devices(slice: &Value) -> Vec<Device> {
         .collect()
 }
 
-/// The request of a claim: the name of the request, the driver, and how many devices.
+/// The request of a claim: the name of the request, the driver, and the number of devices.
 fn requests(
     claim: &Value,
     classes: &BTreeMap<String, Option<String>>,
@@ -189,7 +189,7 @@ fn requests(
     Ok(requests)
 }
 
-/// Takes the devices that the requests need from a node that has them, starting at a random one.
+/// Takes the devices for the requests from a node with enough devices, starting at a random node.
 fn allocate(
     requests: &[(String, String, usize)],
     free: &mut [(String, Vec<Device>)],

@@ -45,41 +45,41 @@ pub struct WorkloadMeasured {
     pub span: Duration,
     /// From the beginning to the end of the measurement.
     pub duration: Duration,
-    /// From sending the creation of a pod to seeing it bound, in milliseconds.
+    /// From sending the creation of a pod to observing its binding, in milliseconds.
     pub latency: Option<Buckets>,
     /// The usage of each process.
     pub processes: Vec<ProcessUsage>,
-    /// Requests that the API server answered, watches and the runner's own writes aside; none when it does not report
+    /// Requests that the API server answered, without watches and the runner's own writes; none if it does not report
     /// them.
     pub api_calls: Option<u64>,
     /// Writes of the runner itself.
     pub own_writes: u64,
-    /// Scheduling attempts; none when the scheduler's metrics cannot be read.
+    /// Scheduling attempts; none if the scheduler's metrics cannot be read.
     pub attempts: Option<u64>,
-    /// Calls of queueing hints; none when the scheduler's metrics cannot be read.
+    /// Calls of queueing hints; none if the scheduler's metrics cannot be read.
     pub hint_calls: Option<u64>,
     /// Histograms of the scheduler, in milliseconds.
     pub histograms: Vec<Histogram>,
 }
 
 impl WorkloadMeasured {
-    /// Pods between the first and the last one that was scheduled, divided by that time; none below two pods.
+    /// Pods per second between the first and the last scheduled pod; none for fewer than two pods.
     pub fn overall(&self) -> Option<f64> {
         let seconds = self.span.as_secs_f64();
         (self.scheduled > 1 && seconds > 0.0).then(|| (self.scheduled - 1) as f64 / seconds)
     }
 
-    /// Scheduling attempts for each pod that was bound.
+    /// Scheduling attempts per bound pod.
     pub fn attempts_per_pod(&self) -> Option<f64> {
         self.per_pod(self.attempts)
     }
 
-    /// Calls of queueing hints for each pod that was bound.
+    /// Calls of queueing hints per bound pod.
     pub fn hint_calls_per_pod(&self) -> Option<f64> {
         self.per_pod(self.hint_calls)
     }
 
-    /// The figure for each pod that was bound.
+    /// The count per bound pod.
     pub fn count_per_pod(&self, of: PodCount) -> Option<f64> {
         match of {
             PodCount::Attempts => self.attempts_per_pod(),
@@ -93,7 +93,7 @@ impl WorkloadMeasured {
     }
 }
 
-/// A count for each bound pod. It depends on the scheduler's work and not on the speed of the machine.
+/// A count per bound pod. It depends on the scheduler's work and not on the speed of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum PodCount {
     /// Scheduling attempts.
@@ -134,7 +134,7 @@ pub struct ProcessUsage {
     pub cpu_seconds: f64,
     /// The same by the name of the thread. Threads that ended are missing.
     pub threads: BTreeMap<String, f64>,
-    /// The most memory since the process started, in bytes.
+    /// The peak memory since the process started, in bytes.
     pub peak_bytes: u64,
 }
 

@@ -16,20 +16,20 @@ pub(super) fn topology_keys(pod: &Pod, keys: &mut HashSet<String>) {
     }
 }
 
-/// The node labels in whose domains a pod does not want certain others.
+/// The node labels of the domains from which a pod excludes other pods.
 pub(super) fn guarded_keys(pod: &Pod) -> HashSet<String> {
     let terms = anti_affinity_terms(pod).iter();
     terms.map(|term| term.topology_key.to_string()).collect()
 }
 
-/// The rule about other pods that a pod on `node` breaks.
+/// The rule about other pods that is broken by a pod on `node`.
 pub(super) fn broken_rule(
     world: &LogWorld<'_>,
     placed: &PlacedEntry,
     node: &Node,
 ) -> Option<String> {
     let (pod, namespaces) = (&placed.pod, world.namespaces());
-    // Labels may have changed since the decision: every version must match for a conflict, any for company.
+    // Labels may have changed since the decision: a conflict requires every version to match, affinity any version.
     for term in anti_affinity_terms(pod) {
         let always = |other: &&PlacedEntry| {
             let mut versions = other.versions.iter();

@@ -5,7 +5,7 @@ use berth_api::{Node, Pod};
 use berth_oracle::{SCHEDULING_EFFECTS, Shortage};
 use std::sync::Arc;
 
-/// The rule that every version of the node breaks, as the last version breaks it.
+/// The rule that is broken for every version of the node, with the details of the last version.
 fn always(versions: &[Arc<Node>], broken_rule: impl Fn(&Node) -> Option<String>) -> Option<String> {
     let mut rule = None;
     for node in versions.iter().rev() {
@@ -15,7 +15,7 @@ fn always(versions: &[Arc<Node>], broken_rule: impl Fn(&Node) -> Option<String>)
     rule
 }
 
-/// The rule about labels and taints that every version of the node breaks.
+/// The rule about labels and taints that is broken for every version of the node.
 pub(super) fn broken_rule(pod: &Pod, versions: &[Arc<Node>]) -> Option<String> {
     let tolerations = &pod.spec.tolerations;
     always(versions, |node| {

@@ -1,9 +1,9 @@
 //! Hard topology spread constraints, on the final state.
 //!
-//! If pods were only added, no existing node changed, and all pods that count have the same constraint, the last pod
-//! of each domain was decided when the smallest count was no greater than it is at the end. So at the end no domain may
-//! have more than `maxSkew` pods more than the smallest one. Where these conditions do not hold the final state proves
-//! nothing, and nothing is reported.
+//! If pods were only added, no existing node changed, and all pods that count have the same constraint, then the
+//! smallest count at the decision about the last pod of each domain was at most the final one. So at the end, no domain
+//! may have more than `maxSkew` pods more than the smallest domain. Without these conditions the final state is not
+//! conclusive, and no violation is reported.
 
 use super::{LogWorld, PlacedEntry, Violation};
 use berth_api::Pod;
@@ -65,7 +65,7 @@ fn check_one(
     }
     let latest = world.nodes.values().filter_map(|versions| versions.last());
     let nodes = latest.clone().filter_map(|version| version.node.as_deref());
-    // A domain that was new after the first pod lowers the smallest count.
+    // A domain that was added after the first pod lowers the smallest count.
     let late = latest.filter(|version| version.from > first);
     let late = late.filter_map(|version| version.node.as_deref());
     if !domain_counts(owner, constraint, late, std::iter::empty()).is_empty() {

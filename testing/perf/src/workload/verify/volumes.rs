@@ -47,7 +47,7 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 impl Surroundings {
-    /// Takes in an object of any kind; kinds that no rule refers to are left out.
+    /// Records an object of any kind; kinds that no rule refers to are ignored.
     pub fn add(&mut self, plural: &str, object: &Value) {
         let name = text(object, "/metadata/name").to_owned();
         match plural {
@@ -129,7 +129,7 @@ impl Surroundings {
     }
 }
 
-/// The rule about volumes that a pod on `node` breaks.
+/// The rule about volumes that is broken by a pod on `node`.
 pub(super) fn broken_rule(
     world: &LogWorld<'_>,
     placed: &PlacedEntry,
