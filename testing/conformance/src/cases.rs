@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-/// The answers of a suite that releases after 1.36 change.
+/// The answers of a suite that differ in releases after 1.36.
 #[derive(Debug, Clone, Default)]
 pub struct LaterAnswers {
     by_case: BTreeMap<String, Vec<LaterAnswer>>,
@@ -32,16 +32,16 @@ pub struct LaterAnswer {
     pub because: String,
     /// The part of the expectation that differs: the entries of its objects replace the recorded ones.
     pub expect: Value,
-    /// Recorded entries that do not exist any more, as JSON pointers.
+    /// Recorded entries that do not exist in the release, as JSON pointers.
     #[serde(default)]
     pub without: Vec<String>,
 }
 
 impl LaterAnswers {
-    /// Reads a list, for a release: answers of releases after it are left out.
+    /// Reads a list for a release, without the answers of later releases.
     ///
     /// # Errors
-    /// Names the line that is no answer.
+    /// Names the line that is not a valid answer.
     pub fn read(list: &str, release: Release) -> Result<Self, String> {
         let mut answers = Self::default();
         for (i, line) in list.lines().enumerate() {
@@ -90,7 +90,7 @@ fn remove(target: &mut Value, pointer: &str) {
     }
 }
 
-/// Replaces the entries of an object and of the objects in it. Unlike in a merge patch, null is a value.
+/// Replaces the entries of an object and of nested objects. Unlike in a merge patch, null is a value.
 fn replace(target: &mut Value, new: &Value) {
     match (target, new) {
         (Value::Object(target), Value::Object(new)) => {

@@ -40,7 +40,7 @@ enum DeviceAnswer {
     },
 }
 
-/// Replays expressions, one JSON object a line, as a release. Unreadable lines fail under their number.
+/// Replays expressions, one JSON object per line, as a release. Unreadable lines fail under their number.
 pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
     let mut report = CaseReport::new();
     let has_lists = FeatureGates::of(release).has(Behaviour::ListAttributesInSelectors);
@@ -75,7 +75,7 @@ pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
     report
 }
 
-/// The devices that the expressions were recorded with.
+/// The devices of the recording.
 fn devices(environment: Environment) -> serde_json::Result<[DeviceValue; 3]> {
     let value = |driver, device: Value| {
         let device: Device = serde_json::from_value(device)?;

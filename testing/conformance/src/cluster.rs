@@ -1,11 +1,11 @@
-//! Builds a cluster of the objects of a case, through the same decoding as in production.
+//! Builds a cluster from the objects of a case, with the decoding of production.
 
 use berth_api::{Kind, Object, Pod};
 use berth_framework::{Cluster, FeatureGates, PodInfo};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Decodes an object. `None` when it is of a kind that the scheduler does not follow.
+/// Decodes an object. `None` for a kind that the scheduler does not watch.
 ///
 /// # Errors
 /// The object that does not decode.
@@ -14,7 +14,7 @@ pub fn decode(raw: &Value) -> Result<Option<Object>, String> {
     decode_as(raw, field("apiVersion"), field("kind"))
 }
 
-/// Decodes an object of a kind that is known otherwise.
+/// Decodes an object of a given kind.
 ///
 /// # Errors
 /// The object that does not decode.
@@ -41,7 +41,7 @@ pub fn decode_pod(raw: &Value) -> Result<Arc<Pod>, String> {
         .ok_or_else(|| "not a pod".to_owned())
 }
 
-/// The cluster of these objects in a release. Objects of kinds that the scheduler does not follow are left out.
+/// The cluster of these objects in a release, without objects of kinds that the scheduler does not watch.
 ///
 /// # Errors
 /// The object that does not decode.

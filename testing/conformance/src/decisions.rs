@@ -1,10 +1,10 @@
 //! Replays decisions: one pending pod against one cluster, from PreFilter to the scores.
 //!
 //! The answers of each plugin are compared: the rejection of PreFilter, the first rejection of every node, the weighted
-//! score of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits
-//! nowhere, and the pods that are evicted for it. Each case is replayed with the plain evaluator, and from kept answers
-//! after different histories. Entries of plugins that are not built yet are left out, and out of the totals; such a
-//! case is compared in part at best.
+//! score of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits on no
+//! node, and the victims of preemption. Each case is replayed with the plain evaluator, and from kept answers after
+//! different histories. Entries of plugins that Berth does not have are omitted, also from the totals; such a case
+//! counts at most as compared in part.
 
 mod compare;
 mod config;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 /// The answers that later releases change.
 const LATER: &str = include_str!("../later/decisions.jsonl");
 
-/// The outcome of a case in which nothing failed.
+/// The outcome of a case without a mismatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CaseOutcome {
     Passed,
@@ -45,16 +45,16 @@ enum CaseOutcome {
 /// With which evaluators cases are replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Evaluators {
-    /// With all of them: a case passes when it passes with each.
+    /// With all evaluators: a case passes if it passes with each.
     #[default]
     All,
     /// With the plain one.
     Plain,
-    /// From kept answers. Cases that the incremental evaluator leaves to the plain one count as well.
+    /// From kept answers. Cases that the incremental evaluator passes to the plain one count as well.
     Incremental,
 }
 
-/// Replays decisions of kube-scheduler, one JSON object a line, with the answers of a release. Unreadable lines fail
+/// Replays decisions of kube-scheduler, one JSON object per line, with the answers of a release. Unreadable lines fail
 /// under their number.
 pub fn replay(reader: impl BufRead, evaluators: Evaluators, release: Release) -> CaseReport {
     let features = FeatureGates::of(release);
@@ -131,7 +131,7 @@ fn check(
     }
 }
 
-/// Replays a case from kept answers after several histories; `None` when the plain evaluator has to decide.
+/// Replays a case from kept answers after several histories; `None` if only the plain evaluator can decide it.
 fn from_kept(
     case: &DecisionCase,
     parts: (&Profile, &FeatureGates, &Arc<PodInfo>),
@@ -181,7 +181,7 @@ impl DecisionRun<'_> {
         }
     }
 
-    /// Step by step where the recording has steps, and then the search as a whole.
+    /// Compares single steps if the recording has steps, and then the search as a whole.
     fn compare(
         &mut self,
         expect: &recorded::DecisionExpectation,
@@ -263,7 +263,7 @@ impl DecisionRun<'_> {
                     Found::Unfit(error) => error.to_string(),
                     Found::NoNodes(status) | Found::Failed(status) => status.message(),
                 };
-                // The message that PostFilter plugins add follows its reasons.
+                // PostFilter plugins append their message to its reasons.
                 match message.strip_prefix(&*ours) {
                     Some(rest) if rest.is_empty() || rest.starts_with(' ') => Ok(()),
                     _ => Err(format!("message: recorded {message:?}, got {ours:?}")),
@@ -272,7 +272,7 @@ impl DecisionRun<'_> {
         }
     }
 
-    /// Runs the PostFilter plugins as a cycle does, and records the pods that they evict.
+    /// Runs the PostFilter plugins as in a cycle, and records the evicted pods.
     fn post_filter(
         &mut self,
         evaluation: &mut Evaluation,
@@ -345,7 +345,7 @@ impl DecisionRun<'_> {
             .collect()
     }
 
-    /// The search as a whole: the node with the greatest total, or the message.
+    /// The search as a whole: the node with the highest total, or the message.
     fn compare_message(
         &mut self,
         expect: &recorded::DecisionExpectation,
@@ -358,7 +358,7 @@ impl DecisionRun<'_> {
     }
 }
 
-/// Compares the result of the search as a whole. Returns the answers of the nodes when the pod fits nowhere.
+/// Compares the result of the search as a whole. Returns the answers of the nodes if the pod fits on no node.
 fn compare_found(
     expect: &recorded::DecisionExpectation,
     comparison: &mut CaseComparison<'_>,

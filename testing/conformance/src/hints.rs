@@ -50,7 +50,7 @@ impl HintCase {
     }
 }
 
-/// Replays hints, one JSON object a line, with the answers of a release. Unreadable lines fail under their number.
+/// Replays hints, one JSON object per line, with the answers of a release. Unreadable lines fail under their number.
 pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
     let mut report = CaseReport::new();
     let asked = match AskedPlugins::new(FeatureGates::of(release)) {
@@ -176,7 +176,7 @@ impl AskedPlugins {
         let mut answers = BTreeMap::new();
         for plugin in &self.events {
             for registration in &plugin.registrations {
-                // An event that only Berth's plugin is registered for has no recorded answer.
+                // An event without a registration by kube-scheduler's plugin has no recorded answer.
                 if registration.is_supplementary || !registration.event.matches(event) {
                     continue;
                 }
@@ -188,7 +188,7 @@ impl AskedPlugins {
                         Err(_) => "Error",
                     },
                 };
-                // A pod that a hint queues is found by the index.
+                // The index must find a pod that a hint queues.
                 let index = registration.index.as_ref();
                 let is_found = index.is_none_or(|index| index.finds(cluster, pod, change));
                 let is_named = registration
@@ -259,8 +259,8 @@ mod tests {
         replay(text.join("\n").as_bytes(), release)
     }
 
-    /// among them events of claims, slices and classes. A PreQueueingHint selects every pod that the
-    /// hint queues.
+    /// the cases include events of claims, slices and classes. A PreQueueingHint selects every pod
+    /// that the hint queues.
     #[test]
     fn every_hint_comes_out_as_recorded() {
         for release in Release::ALL {

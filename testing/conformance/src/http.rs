@@ -116,7 +116,7 @@ async fn replay_line(
 fn ask_of(request: &Recorded, mapping: &Mapping) -> Ask {
     let body = match &request.body {
         Value::Null => Vec::new(),
-        // The transcript contains a body that is not JSON as text.
+        // The transcript contains a body that is not JSON, as text.
         Value::String(text) => text.clone().into_bytes(),
         body => mapping.live(body).to_string().into_bytes(),
     };
@@ -173,7 +173,7 @@ fn compare_reply(exchange: &Exchange, reply: &Reply, mapping: &mut Mapping) -> V
                 differences.push(format!("body: recorded {text:?}, got {:?}", reply.text()));
             }
         }
-        // The words about a body that is no JSON are the parser's own.
+        // The error message about a body that is not JSON depends on the parser.
         body if matches!(&exchange.request.body, Value::String(_)) => {
             for field in ["code", "reason", "status"] {
                 let (recorded, live) = (body.get(field), reply.json());

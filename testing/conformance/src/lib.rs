@@ -2,7 +2,7 @@
 //!
 //! Each family of vectors has a module that reads a file, replays every case and returns a [`report::CaseReport`].
 
-// Replaying reads files and, for HTTP, runs a server: this crate is no part of the core.
+// Replays read files and, for HTTP, run a server, so this crate is not part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod allocations;

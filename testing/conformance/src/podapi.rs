@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::io::BufRead;
 
-/// The time of the recorded requests does not matter: transition times are left out of the comparison.
+/// The time of the recorded requests does not matter, because transition times are not compared.
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 #[derive(Debug, Deserialize)]
@@ -52,7 +52,7 @@ struct RecordedError {
     error: String,
 }
 
-/// Replays cases, one JSON object a line. Unreadable lines fail under their number.
+/// Replays cases, one JSON object per line. Unreadable lines fail under their number.
 pub fn replay(reader: impl BufRead) -> CaseReport {
     let mut report = CaseReport::new();
     for (i, line) in reader.lines().enumerate() {
@@ -144,7 +144,7 @@ fn as_recorded(error: &FieldError) -> RecordedError {
     })
 }
 
-/// The text after the first line of "may not change fields other than …" is no contract.
+/// Removes the text after the first line of "may not change fields other than …", which is not stable.
 fn cut_diff(mut error: RecordedError) -> RecordedError {
     if error.kind == "FieldValueForbidden" && error.field == "spec" {
         for text in [&mut error.detail, &mut error.error] {
@@ -174,7 +174,7 @@ fn without_times(mut pod: Value) -> Value {
     pod
 }
 
-/// The first place in which two values differ, and how.
+/// The first place in which two values differ, with both values.
 fn first_difference(path: &str, recorded: &Value, got: &Value) -> Option<String> {
     match (recorded, got) {
         (Value::Object(a), Value::Object(b)) => {

@@ -89,19 +89,19 @@ struct QueueExpectation {
     unschedulable: Vec<String>,
     gated: Vec<String>,
     in_flight: Vec<String>,
-    /// Attempts, rejections and errors in a row of every queued pod.
+    /// Attempts, consecutive rejections and consecutive errors of every queued pod.
     counts: BTreeMap<String, [u32; 3]>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct InBackoff {
-    // First, as the recorded list is sorted by expiry, then name.
+    // First, because the recorded list is sorted by expiry, then name.
     expires_at_millis: i64,
     name: String,
 }
 
-/// Replays traces, one JSON object a line, as a release. Unreadable lines fail under their number.
+/// Replays traces, one JSON object per line, as a release. Unreadable lines fail under their number.
 pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
     let mut report = CaseReport::new();
     let answers = LaterAnswers::default();
@@ -139,7 +139,7 @@ struct Replayed {
     now: Time,
     cluster: Cluster,
     features: FeatureGates,
-    /// The latest version of every pod, as an informer would have it.
+    /// The latest version of every pod, as in an informer.
     pods: HashMap<String, Arc<Pod>>,
     popped: HashMap<String, QueuedPodInfo>,
 }
@@ -344,7 +344,7 @@ fn registration(plugin: &str, event: &str) -> Result<EventRegistration, String> 
     ))
 }
 
-/// The event of an operation, with its object before and after.
+/// The event of an operation, with the old and the new object.
 fn raised(
     operation: &QueueOperation,
 ) -> Result<(ClusterEvent, Option<Object>, Option<Object>), String> {

@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-/// The number of mismatches that are printed in full; the rest are counted.
+/// The maximum number of mismatches that are printed in full; the others are counted.
 pub const MISMATCHES_PRINTED_MAX: usize = 20;
 
-/// The number of characters of one mismatch that are printed.
+/// The maximum number of printed characters of one mismatch.
 const MISMATCH_CHARS_MAX: usize = 2_000;
 
 /// The maximum number of names in one line of a list.

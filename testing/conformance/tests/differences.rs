@@ -2,7 +2,7 @@
 //! tests that exist. The feature gates that they name have the stated support, and the metrics that they exclude do not
 //! exist.
 
-// It reads the project's own files; it is no part of the core.
+// It reads the project's own files and is not part of the core.
 #![allow(clippy::disallowed_methods, clippy::expect_used)]
 
 use berth_api::Release;
@@ -55,7 +55,7 @@ fn tests(source: &str) -> Vec<String> {
     found
 }
 
-/// The cells of a row of a table; a `|` after a backslash is text.
+/// The cells of a row of a table; an escaped `|` is text.
 fn cells(row: &str) -> Vec<String> {
     let row = row.trim().trim_matches('|').replace("\\|", "\u{0}");
     row.split('|')
@@ -200,7 +200,7 @@ fn a_gate_is_not_more_mature_than_those_it_needs() {
     }
 }
 
-/// Families that are not served have no metric of that name in the scheduler.
+/// Excluded families have no metric of that name in the scheduler.
 #[test]
 fn families_that_are_not_served_do_not_exist() {
     let page =

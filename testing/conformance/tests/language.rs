@@ -1,7 +1,7 @@
-//! The words of texts that users read, by STYLE.md: strings and the pages of `docs/use`. And the sections that comments
-//! cite exist.
+//! The words of user-facing texts, by STYLE.md: strings and the pages of `docs/use`. Also checks that the sections
+//! cited in comments exist.
 
-// It reads the project's own files; it is no part of the core.
+// It reads the project's own files and is not part of the core.
 #![allow(clippy::disallowed_methods, clippy::expect_used)]
 
 #[path = "language/source.rs"]
@@ -56,7 +56,7 @@ fn sources() -> Vec<(String, SourceFile)> {
     sources.collect()
 }
 
-/// The words of a text in small letters. Punctuation is a word of its own, so that no phrase spans it; a hyphen is a part
+/// The words of a text in lower case. Punctuation is a word of its own, so that no phrase spans it; a hyphen is a part
 /// of its word.
 fn words_of(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];

@@ -1,11 +1,10 @@
 //! Every rule of `docs/contribute/rules` is named by a test that can fail for it, and every rule that a test names is
-//! listed in
-//! `docs/contribute/rules`.
+//! listed in `docs/contribute/rules`.
 //!
-//! A test names a rule in the comment above its function or inside it: `Q-12`, `Q-12 to Q-14`, `case 31`,
-//! `cases 31, 33 to 35`. The comment at the head of a file is an overview and does not count.
+//! A test names a rule in the comment above its function or inside it: `Q-12`, `Q-12 to Q-14`, `case 31`, `cases 31, 33
+//! to 35`. The comment at the head of a file is an overview and does not count.
 
-// It reads the project's own files; it is no part of the core.
+// It reads the project's own files and is not part of the core.
 #![allow(clippy::disallowed_methods, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -13,13 +12,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The letters in front of the rules' numbers. Numbered cases have none.
+/// The letters before the numbers of rules. Numbered cases have none.
 const LETTERS: [&str; 10] = ["API", "Q", "DQ", "D", "F", "C", "P", "PL", "G", "S"];
 
-/// The longest range that a test may name at once: a longer range is not specific.
+/// The maximum length of a range in a test: a longer range is not specific.
 const LONGEST_RANGE: u32 = 12;
 
-/// A rule's name: its letters and number, and the small letter that some have; cases are `case 12`.
+/// The name of a rule: its letters and number, with an optional small letter; cases are `case 12`.
 type Name = String;
 
 /// The project's root.
@@ -58,7 +57,7 @@ fn number(text: &str) -> Option<(u32, &str)> {
     Some((text[..end].parse().ok()?, &text[end..]))
 }
 
-/// The second end of a range, if one follows.
+/// The end of a range, if one follows.
 fn range_end<'t>(text: &'t str, letters: &str) -> Option<(u32, &'t str)> {
     let rest = [" to ", "–", "-", "..="]
         .iter()
@@ -87,7 +86,7 @@ const DEFAULT_PROFILE: [&str; 5] = [
     "testing/conformance",
 ];
 
-/// The other folders with tests of rules, and why the default profile is not used there.
+/// The other folders with tests of rules, and the reason why they do not use the default profile.
 const OTHER_PROFILES: [(&str, &str); 20] = [
     (
         "scheduler/queue/src",
@@ -188,7 +187,7 @@ fn named(comment: &str) -> BTreeSet<Name> {
     names
 }
 
-/// The part of a file that is tests.
+/// The part of a file with tests.
 fn tests_of<'t>(path: &Path, text: &'t str) -> &'t str {
     let inside = path.components().any(|part| part.as_os_str() == "tests");
     let name = path.file_stem().unwrap_or_default().to_string_lossy();

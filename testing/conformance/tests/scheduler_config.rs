@@ -1,5 +1,5 @@
 //! KubeSchedulerConfiguration with the in-tree plugins: arguments validated by the plugins, errors with their path
-//! (F-35, F-36), and defaults that agree on both sides (F-33).
+//! (F-35, F-36), and equal defaults in the configuration and the plugins (F-33).
 
 use berth_config::Config;
 use berth_framework::registry::FactoryContext;
@@ -20,7 +20,7 @@ fn document(fields: Value) -> String {
     document.to_string()
 }
 
-/// The faults of the arguments of plugins of the second profile, a problem a line.
+/// The problems of the plugin arguments of the second profile, one per line.
 fn problems(plugin_config: &Value) -> Vec<String> {
     let text = document(json!({"profiles": [
         {"schedulerName": "first"},
@@ -55,7 +55,7 @@ fn the_default_configuration_builds_every_default_plugin() {
     assert_eq!(made, expected);
 }
 
-/// The default arguments in a configuration are the defaults that the plugins use without arguments.
+/// The default arguments in a configuration are equal to the defaults of the plugins without arguments.
 #[test]
 fn plugins_and_configuration_have_the_same_defaults() {
     let features = FeatureGates::default();
@@ -106,7 +106,7 @@ fn plugins_and_configuration_have_the_same_defaults() {
             "{given}"
         );
     }
-    // The defaults that are filled in are accepted by the plugins, the plugins take it, with any gates.
+    // The plugins accept the default arguments with any gates.
     for (feature, on) in [
         (Feature::DRASchedulerFilterTimeout, false),
         (Feature::DRADeviceBindingConditions, false),

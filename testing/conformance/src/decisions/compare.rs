@@ -9,10 +9,10 @@ use berth_scheduler::evaluator::{FitError, Scores};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// The number of differences of one case that are printed.
+/// The maximum number of printed differences of one case.
 const DIFFERENCES_MAX: usize = 5;
 
-/// One case as far as it was compared.
+/// The comparison of one case.
 pub(super) struct CaseComparison<'a> {
     registry: &'a Registry,
     differences: Vec<String>,
@@ -211,7 +211,7 @@ impl<'a> CaseComparison<'a> {
             .push(format!("the search failed: {}", status.message()));
     }
 
-    /// The result of PostFilter, if all plugins that had a part in it are there.
+    /// The result of PostFilter, if Berth has all plugins that contributed to it.
     pub(super) fn post_filter(
         &mut self,
         expect: &DecisionExpectation,
@@ -238,7 +238,7 @@ pub(super) fn rejection(status: &Status) -> Rejection {
     }
 }
 
-/// Reasons are compared as a multiset: upstream's order of several scalar resources is random.
+/// Reasons are compared as a multiset, because upstream's order of several scalar resources is random.
 fn sorted(mut rejection: Rejection) -> Rejection {
     rejection.reasons.sort();
     rejection

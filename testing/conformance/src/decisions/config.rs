@@ -5,7 +5,7 @@ use berth_framework::registry::Registry;
 use berth_scheduler::profile::ProfileSpec;
 use serde_json::Value;
 
-/// The profile of a scheduler name; the first one for a pod that names none.
+/// The profile of a scheduler name; the first one for a pod without a scheduler name.
 pub(super) fn profile(
     recorded: &Value,
     scheduler_name: &str,

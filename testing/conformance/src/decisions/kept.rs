@@ -18,7 +18,7 @@ pub(super) enum AnswerHistory {
     /// The objects of the case are added in random order, some of them first in an earlier version, among nodes and
     /// pods that are removed again; answers are requested several times in between.
     Shuffled,
-    /// Other pods of the same shape have been placed, and were deleted again.
+    /// Other pods of the same shape were placed and deleted before.
     AfterOthers,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct KeptCluster<'a> {
 }
 
 impl<'a> KeptCluster<'a> {
-    /// Brings the cluster about. Everything random follows from `seed`.
+    /// Builds the cluster. All randomness follows from `seed`.
     ///
     /// # Errors
     /// The object that does not decode.
@@ -166,7 +166,7 @@ impl<'a> KeptCluster<'a> {
         }
     }
 
-    /// Compares everything that was recorded. False when the plain evaluator has to decide about such a pod.
+    /// Compares all recorded results. Returns false if only the plain evaluator can decide about such a pod.
     ///
     /// # Errors
     /// The part that cannot be compared.
@@ -211,7 +211,7 @@ impl<'a> KeptCluster<'a> {
     }
 }
 
-/// The objects of a case as a stream of events in which other things happen as well.
+/// The objects of a case as a stream of events, mixed with other events.
 fn shuffled(
     objects: &[Value],
     pod: &Pod,

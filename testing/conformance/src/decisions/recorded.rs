@@ -31,12 +31,12 @@ pub(super) struct DecisionExpectation {
     #[serde(default)]
     pub(super) unschedulable_plugins: Vec<String>,
     pub(super) post_filter: Option<PostFiltered>,
-    /// The outcome alone, where nothing else is known of the decision, as of one that was observed on a cluster. The
-    /// other expectations are not compared then.
+    /// Only the outcome, for a decision without further information, such as one observed on a cluster. The other
+    /// expectations are not compared then.
     pub(super) outcome: Option<ObservedOutcome>,
 }
 
-/// The outcome of a decision that was observed from outside.
+/// The externally observed outcome of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum ObservedOutcome {
@@ -60,7 +60,7 @@ pub(super) struct Rejection {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PostFiltered {
-    /// The node on which room was made.
+    /// The node for which pods were evicted.
     pub(super) nominated_node_name: Option<String>,
     /// The pods that were deleted for it, as namespace and name, sorted.
     #[serde(default)]
@@ -69,7 +69,7 @@ pub(super) struct PostFiltered {
     pub(super) status: Option<Rejection>,
 }
 
-/// The scores of one node: each plugin's times its weight, and their sum.
+/// The scores of one node: the weighted score of each plugin, and their sum.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct NodeScores {
     pub(super) total: i64,

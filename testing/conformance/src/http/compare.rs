@@ -1,10 +1,10 @@
-//! Compares a recorded answer with a live one, and learns which live value each recorded value represents.
+//! Compares a recorded answer with a live one, and records the live value of each recorded value.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The number of differences of one answer that are printed.
+/// The maximum number of printed differences of one answer.
 const DIFFERENCES_MAX: usize = 10;
 
 /// Fields whose value may be any valid time.
@@ -15,10 +15,10 @@ const TIMES: [&str; 4] = [
     "time",
 ];
 
-/// Fields that are left out: each server writes them in its own words.
+/// Fields that are not compared, because their text depends on the server.
 const LEFT_OUT: [&str; 2] = ["storageVersionHash", "description"];
 
-/// Entries of `managedFields` are ordered by their times; these fields identify one.
+/// Entries of `managedFields` are ordered by their times; these fields identify an entry.
 const MANAGER: [&str; 4] = ["operation", "manager", "apiVersion", "subresource"];
 
 /// Lists of discovery, with the field that names an entry. Only served entries are compared.
@@ -33,7 +33,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// A recorded request body with the live values in it.
+    /// A recorded request body with live values.
     pub(super) fn live(&self, recorded: &Value) -> Value {
         match recorded {
             Value::Object(map) => Value::Object(
@@ -55,7 +55,7 @@ impl Mapping {
         }
     }
 
-    /// A recorded text with the live UIDs and names in it.
+    /// A recorded text with live UIDs and names.
     pub(super) fn live_text(&self, recorded: &str) -> String {
         let mut text = recorded.to_owned();
         for (from, to) in self.uids.iter().chain(&self.names) {
@@ -132,7 +132,7 @@ impl Mapping {
         live: &Map<String, Value>,
         differences: &mut Vec<String>,
     ) {
-        // A generated name is learned before anything that may embed it.
+        // Map a generated name before other fields, which may embed it.
         if let (Some(_), Some(Value::String(from)), Some(Value::String(to))) = (
             recorded.get("generateName"),
             recorded.get("name"),
@@ -251,7 +251,7 @@ impl Mapping {
             }
             "message" => {
                 let expected = self.live_text(recorded);
-                // Upstream's diff of its own structs follows this sentence; the recording stops before it.
+                // Upstream appends a diff of its own structs to this sentence; the recording does not contain it.
                 let is_cut = expected.contains("pod updates may not change fields other than");
                 expected == live || (is_cut && live.lines().next() == Some(expected.as_str()))
             }

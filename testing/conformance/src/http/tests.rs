@@ -105,7 +105,7 @@ const TAINT_RULES: (&str, &str) = (
 /// Since 1.38, the answer to a binding has the resource version of the pod.
 const VERSION_OF_BINDING: (&str, &str) = ("bind", ".metadata.resourceVersion: recorded nothing");
 
-/// The cases whose answer differs in a release, with the difference, in their order.
+/// The cases whose answer differs in a release, with the difference, in order.
 fn differing(release: Release) -> &'static [(&'static str, &'static str)] {
     match release {
         Release::V1_36 => &[],

@@ -49,7 +49,7 @@ pub(crate) fn taint_rule(nodes: usize, release: Release, rng: &mut Rng) -> Value
         "taint": {"key": "broken", "effect": "NoSchedule"},
     });
     if release > Release::OLDEST && often(rng, 4) {
-        // Such a rule applies to all devices, or to none, as the release has it.
+        // Such a rule applies to all devices or to none, depending on the release.
         spec["deviceSelector"] = Value::Null;
     }
     let name = format!("rule-{}", rng.u8(..2));
@@ -65,10 +65,10 @@ pub(crate) fn pool(nodes: usize, rng: &mut Rng) -> String {
     }
 }
 
-/// The slices that a pool may have, by number.
+/// The maximum number of slices of a pool.
 pub(crate) const SLICES_MAX: usize = 2;
 
-/// The slices of a pool, different every time.
+/// Random slices of a pool.
 pub(crate) fn slices(pool: &str, generation: u64, rng: &mut Rng) -> Vec<Value> {
     let class = |name: &str| json!({"class": {"string": name}});
     let mut contents = match rng.u8(..6) {
@@ -112,7 +112,7 @@ pub(crate) fn slices(pool: &str, generation: u64, rng: &mut Rng) -> Vec<Value> {
             }]})]
         }
     };
-    // Now and then not all slices are there, or a name is used twice.
+    // Sometimes a slice is missing, or a name is used twice.
     let count = contents.len() + usize::from(often(rng, 12));
     if often(rng, 20)
         && let Some(devices) = contents[0]["devices"].as_array_mut()
@@ -239,8 +239,8 @@ pub(crate) fn claim(rng: &mut Rng) -> Value {
     object("ResourceClaim", namespace, name, spec)
 }
 
-/// Creates the claims of a pod from their templates, and names them in the pod's status. Now and then one is missing or
-/// belongs to another pod.
+/// Creates the claims of a pod from their templates, and names them in the pod's status. Sometimes a claim is missing
+/// or belongs to another pod.
 pub(crate) fn claims_of(pod: &mut Value, rng: &mut Rng) -> Vec<Value> {
     let text = |pod: &Value, field: &str| pod["metadata"][field].as_str().map(str::to_owned);
     let (namespace, name) = (text(pod, "namespace"), text(pod, "name"));
@@ -272,7 +272,7 @@ pub(crate) fn claims_of(pod: &mut Value, rng: &mut Rng) -> Vec<Value> {
     claims
 }
 
-/// The claim after a write of a claim. Reservations are merged by UID.
+/// The claim after a write. Reservations are merged by UID.
 pub(crate) fn patch(claim: &mut Value, body: &Value, is_strategic: bool) {
     let metadata = &body["metadata"];
     if metadata["finalizers"].is_array() {
@@ -298,8 +298,8 @@ pub(crate) fn patch(claim: &mut Value, body: &Value, is_strategic: bool) {
     }
 }
 
-/// The claim after a turn of the controller: pods that were deleted no longer use it, and without users it is free.
-/// `None` if nothing changes.
+/// The claim after an action of the controller: deleted pods are removed from its users, and without users it is
+/// released. `None` if nothing changes.
 pub(crate) fn released(claim: &Value, exists: impl Fn(&str) -> bool) -> Option<Value> {
     let holders = claim["status"]["reservedFor"].as_array()?;
     let is_live = |holder: &&Value| holder["uid"].as_str().is_some_and(&exists);

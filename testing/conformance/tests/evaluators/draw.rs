@@ -36,7 +36,7 @@ pub(crate) fn zone(rng: &mut Rng) -> &'static str {
     ZONES[rng.usize(..ZONES.len())]
 }
 
-/// A node of this name, different every time.
+/// A random node of this name.
 pub(crate) fn node(index: usize, rng: &mut Rng) -> Value {
     let name = format!("node-{index}");
     let mut labels = json!({"kubernetes.io/hostname": name});
@@ -228,7 +228,7 @@ fn constraint(rng: &mut Rng) -> Value {
     constraint
 }
 
-/// A pod of a template. Some are on a node already, of another scheduler, or have a nominated node.
+/// A pod of a template. Some are already on a node, belong to another scheduler, or have a nominated node.
 pub(crate) fn pod(index: usize, template: &Value, rng: &mut Rng) -> Value {
     let name = format!("pod-{index}");
     let mut spec = template["spec"].clone();

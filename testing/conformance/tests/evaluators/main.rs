@@ -1,13 +1,13 @@
 //! The two evaluators on random clusters and events: every decision is made by both, and they must agree.
 //!
-//! Recorded decisions show one moment of a cluster. Here clusters change: volumes of every kind and the objects behind
-//! them, devices and claims, disruption budgets, nominated and other pending pods, preemption through ports, spread,
-//! anti-affinity and volumes, services with default spreading, two profiles, a percentage of nodes to score, and nodes
-//! that are deleted and return under the same name with other labels.
+//! Recorded decisions show a cluster at one time. In these tests clusters change: volumes of every kind and their
+//! objects, devices and claims, disruption budgets, nominated and other pending pods, preemption because of ports,
+//! spread, anti-affinity and volumes, services with default spreading, two profiles, a percentage of nodes to score,
+//! and nodes that are deleted and created again under the same name with other labels.
 //!
 //! A failure names its seed; with that as [`ONLY`] it is run alone.
 
-// A test may use threads; it is no part of the core.
+// A test may use threads; it is not part of the core.
 #![allow(clippy::disallowed_methods)]
 
 mod devices;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use world::World;
 
-/// The number of events that each cluster sees.
+/// The number of events in each cluster.
 const STEPS: usize = 100;
 
 /// A seed to run alone.
@@ -120,7 +120,7 @@ fn play_all(seeds: Range<u64>) {
     }
 }
 
-/// A few clusters, so that `cargo test` is quick; `.ci/run` plays a thousand.
+/// A few clusters, so that `cargo test` is fast; `.ci/run` plays a thousand.
 #[test]
 fn both_evaluators_decide_the_same_whatever_happens() {
     play_all(0..60);

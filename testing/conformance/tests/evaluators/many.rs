@@ -1,5 +1,5 @@
-//! Clusters in which hardly two pods are alike: answers about all nodes are made for each. In every other one, pods also have
-//! affinity terms and spread constraints.
+//! Clusters in which nearly all pods differ, so that answers about all nodes are computed for each. In every second
+//! cluster, pods also have affinity terms and spread constraints.
 
 use berth_api::{Duration, Kind, Time};
 use berth_framework::ApiCall;

@@ -132,7 +132,7 @@ fn class(name: &str, rng: &mut Rng) -> Value {
     object("StorageClass", "", name, fields)
 }
 
-/// An object of one of the kinds that volumes and preemption read, different every time.
+/// A random object of one of the kinds that volumes and preemption read.
 pub(crate) fn some(nodes: usize, release: Release, rng: &mut Rng) -> Value {
     let later = release > Release::OLDEST;
     let node = format!("node-{}", rng.usize(..nodes));
@@ -207,8 +207,8 @@ pub(crate) fn classes(rng: &mut Rng) -> Vec<Value> {
     CLASSES.iter().map(|name| class(name, rng)).collect()
 }
 
-/// The result of the volume controller for a claim with a selected node, or of a volume that is reserved for a claim:
-/// the claim is bound. Returns the new claim, with the volume that was provisioned for it.
+/// The result of the volume controller for a claim with a selected node or a reserved volume: the claim is bound.
+/// Returns the new claim, with the volume that was provisioned for it.
 pub(crate) fn bound(claim: &Value, reserved: Option<&str>) -> Option<(Value, Option<Value>)> {
     if claim["spec"]["volumeName"].is_string() {
         return None;

@@ -24,7 +24,7 @@ const SERVICES: usize = 4;
 
 pub(crate) struct World {
     pub(crate) core: Scheduler,
-    /// The core with the plain evaluator, in clusters in which it makes the same decisions.
+    /// The core with the plain evaluator, in clusters in which both cores must have the same outputs.
     plain: Option<Scheduler>,
     release: Release,
     pub(crate) placed: u64,
@@ -210,7 +210,7 @@ impl World {
         self.core.complete(id, result.clone(), self.now);
     }
 
-    /// One thing happens, and the core does the work that is due.
+    /// Plays one random event, and runs the core.
     pub(crate) fn step(&mut self) {
         self.now = self.now + Duration::from_millis(self.rng.u64(1..4_000));
         match self.rng.u8(..35) {
@@ -254,7 +254,7 @@ impl World {
         }
     }
 
-    /// The claims of ephemeral volumes. Now and then one is missing or belongs to another pod.
+    /// The claims of ephemeral volumes. Sometimes a claim is missing or belongs to another pod.
     fn make_ephemeral_claims(&mut self, pod: &Value, uid: &str) {
         let (_, namespace, name) = name_of(pod);
         let volumes = pod["spec"]["volumes"].as_array().cloned();
@@ -287,7 +287,7 @@ impl World {
         }
     }
 
-    /// The volume controller binds claims that have a selected node or a volume that is reserved for them.
+    /// The volume controller binds claims with a selected node or a reserved volume.
     fn bind_claims(&mut self) {
         let reserved: BTreeMap<(String, String), String> = self
             .objects
@@ -352,7 +352,7 @@ impl World {
         }
     }
 
-    /// The claim controller releases the claims of pods that were deleted, and drivers report that devices are ready.
+    /// The claim controller releases the claims of deleted pods, and drivers report that devices are ready.
     fn manage_claims(&mut self) {
         let claims = self.objects.iter();
         let claims = claims.filter(|((kind, ..), _)| kind == "ResourceClaim");

@@ -8,7 +8,7 @@ pub(crate) struct SourceText {
     pub(crate) end: usize,
 }
 
-/// A file, with its comments and strings apart from its code.
+/// A file with its code, and its comments and strings separately.
 pub(crate) struct SourceFile {
     pub(crate) text: String,
     pub(crate) texts: Vec<SourceText>,

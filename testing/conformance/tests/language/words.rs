@@ -1,4 +1,4 @@
-//! The words of STYLE.md that the project does not use, each with its replacement.
+//! The avoided words of STYLE.md, each with its replacement.
 
 /// A word or a phrase in all its forms.
 pub(crate) struct AvoidedWord {
