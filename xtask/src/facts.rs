@@ -34,7 +34,7 @@ const HEAD: &str = "\
 #     the fields of its type. A field is required if it has no `?`, unless `opt` or `req` states otherwise. `!` is a marker
 #     of declarative validation.
 ";
-/// The verbs of a resource that is stored.
+/// The verbs of a stored resource.
 const ALL_VERBS: &str = "create,delete,deletecollection,get,list,patch,update,watch";
 
 /// The reason why the facts could not be generated.
@@ -43,7 +43,7 @@ pub(crate) enum FactsError {
     /// A source could not be read.
     #[error("failed to read {path}: {reason}")]
     Read { path: String, reason: String },
-    /// The sources do not contain the facts that are needed, or contradict each other.
+    /// The sources lack required facts, or contradict each other.
     #[error("{0}")]
     Source(String),
     /// With `--check`: the file differs from the generated one.
@@ -151,7 +151,7 @@ impl Sources {
         Ok(text)
     }
 
-    /// The minor version, from the newest change log.
+    /// The minor version, according to the newest change log.
     fn version(&self) -> String {
         let newest = std::fs::read_dir(self.root.join("CHANGELOG"))
             .into_iter()
@@ -432,7 +432,7 @@ fn attributes(out: &mut String, property: &Value) {
     }
 }
 
-/// The name of a type that has a form of its own in JSON; `None` for a message.
+/// The name of a type with a JSON form of its own; `None` for a message.
 fn element_type(name: &str) -> Option<&str> {
     let Some(rest) = name.strip_prefix("k8s.io.") else {
         return Some(name);

@@ -1,7 +1,7 @@
 //! The figures of the structure of the code: `cargo xtask house`.
 //!
-//! The figures are read from the text of the sources, which rustfmt has formatted. They have no limits and no test: they show
-//! where the structure grows.
+//! The figures are computed from the text of the sources, formatted by rustfmt. They have no limits and no test: they
+//! show where the structure grows.
 
 mod arrows;
 mod source;
@@ -19,7 +19,7 @@ const SINGLE: [&str; 2] = ["berth", "xtask"];
 const LONG_FILE: usize = 600;
 /// The number of lines of a long function.
 const LONG_FUNCTION: usize = 30;
-/// The type that is the whole core of the scheduler.
+/// The type that contains the whole core of the scheduler.
 const CORE: &str = "Core";
 
 /// The figures of the project below a folder.

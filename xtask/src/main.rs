@@ -1,6 +1,6 @@
 //! Tasks of the workspace's maintainers.
 
-// A tool of maintainers reads and writes files; it is no part of the core.
+// A tool for maintainers reads and writes files; it is not part of the core.
 #![allow(clippy::disallowed_methods)]
 
 mod facts;

@@ -22,7 +22,7 @@ fn required(affinity: Option<&PodAffinity>) -> &[PodAffinityTerm] {
     affinity.map_or(&[], |affinity| &affinity.required)
 }
 
-/// Returns whether a term of the pod `owner` is about the pod `other`.
+/// Returns whether a term of the pod `owner` matches the pod `other`.
 pub fn matches_term(
     owner: &Pod,
     term: &PodAffinityTerm,
@@ -40,7 +40,7 @@ pub fn matches_term(
     is_in_reach && selects(term.label_selector.as_ref(), other.labels())
 }
 
-/// Returns whether all required affinity terms of `owner` are about the pod `other`.
+/// Returns whether all required affinity terms of `owner` match the pod `other`.
 pub fn matches_all(owner: &Pod, other: &Pod, namespaces: &dyn Fn(&str) -> Labels) -> bool {
     let mut terms = affinity_terms(owner).iter();
     terms.all(|term| matches_term(owner, term, other, namespaces))
@@ -74,7 +74,7 @@ pub fn finds_company(
         let mut nodes = nodes.iter();
         nodes.any(|there| are_together(&term.topology_key, there, node))
     };
-    // A pod that is in no domain of any term counts nowhere.
+    // A matching pod outside of the domains of all terms is not counted.
     let is_first = !nodes
         .iter()
         .any(|there| terms.iter().any(|term| has_domain(there, term)));

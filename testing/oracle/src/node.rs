@@ -1,11 +1,11 @@
-//! The rules that a node alone decides: labels, taints and the cordon.
+//! The rules that depend on a node alone: labels, taints and the cordon.
 
 use crate::selector::is_met;
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use berth_api::taint::TolerationOperator;
 use berth_api::{Node, Pod, Str, Taint, TaintEffect, Toleration};
 
-/// The effects of the taints that a scheduler must not violate.
+/// The effects of the taints that a scheduler must respect.
 pub const SCHEDULING_EFFECTS: &[TaintEffect] = &[TaintEffect::NoSchedule, TaintEffect::NoExecute];
 
 /// Returns whether a node has every label of the node selector of a pod.
@@ -64,14 +64,14 @@ pub fn untolerated<'n>(
     taints.filter(|taint| effects.contains(&taint.effect) && !is_tolerated(tolerations, taint))
 }
 
-/// Returns whether a node is cordoned and no toleration tolerates that.
+/// Returns whether a node is cordoned and no toleration of the pod matches that.
 pub fn is_barred_by_cordon(tolerations: &[Toleration], node: &Node) -> bool {
     let key = "node.kubernetes.io/unschedulable";
     let cordon = Taint::new(key, "", TaintEffect::NoSchedule);
     node.spec.unschedulable && !is_tolerated(tolerations, &cordon)
 }
 
-/// `Lt` and `Gt` compare always: a scheduler for which their feature gate is off only tolerates less.
+/// `Lt` and `Gt` are always evaluated: without their feature gate, a scheduler only tolerates fewer taints.
 fn is_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| {
         let values = || canonical(&taint.value).zip(canonical(&toleration.value));

@@ -10,7 +10,7 @@ pub fn requests(pod: &Pod) -> ResourceList {
     total(pod, |container, _| &container.resources.requests)
 }
 
-/// The resources that a kubelet has allocated to a pod, which a resize changes before it changes the containers.
+/// The resources that a kubelet has allocated to a pod. A resize changes them before it changes the containers.
 pub fn allocated(pod: &Pod) -> ResourceList {
     let init = allocated_by_name(&pod.status.init_container_statuses);
     let ordinary = allocated_by_name(&pod.status.container_statuses);
@@ -21,7 +21,7 @@ pub fn allocated(pod: &Pod) -> ResourceList {
     })
 }
 
-/// The resources that are allocated to the containers with these statuses. Of several statuses of a name, the first
+/// The resources that are allocated to the containers with these statuses. If a name has several statuses, the first
 /// counts.
 fn allocated_by_name(statuses: &[ContainerStatus]) -> BTreeMap<&str, &ResourceList> {
     let stated = statuses.iter().rev();
@@ -46,7 +46,7 @@ fn total<'a>(pod: &'a Pod, of: impl Fn(&'a Container, bool) -> &'a ResourceList)
         *known = amount.max(*known);
     };
     for container in &pod.spec.init_containers {
-        // The sidecars before it count already: only the resources of this container may raise a sum.
+        // The earlier sidecars count already: only the resources of this container can raise a sum.
         for (resource, own) in of(container, true).iter() {
             let running = sidecars.get(resource).map_or(*own, |before| *before + *own);
             raise(&mut most, resource, running);
@@ -87,7 +87,7 @@ pub struct Shortage {
     pub requested: Quantity,
     /// The amount that the other pods of the node use.
     pub used: Quantity,
-    /// The amount that the node has; zero if it does not have the resource.
+    /// The allocatable amount of the node; zero without the resource.
     pub allocatable: Quantity,
 }
 
@@ -119,7 +119,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Returns whether two pods of a node cannot use these ports.
+    /// Returns whether two pods of a node cannot both use these ports.
     pub fn conflicts_with(&self, other: &Self) -> bool {
         let is_any = |port: &Self| port.ip == "0.0.0.0";
         (&self.protocol, self.number) == (&other.protocol, other.number)

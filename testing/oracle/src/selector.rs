@@ -1,4 +1,4 @@
-//! Selectors of labels. One that is malformed matches nothing.
+//! Label selectors. A malformed selector matches nothing.
 
 use berth_api::{LabelSelector, Labels, Str};
 
@@ -13,8 +13,8 @@ pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     })
 }
 
-/// Returns whether a label with this value, or its absence, meets a requirement that both kinds of selectors have.
-/// None if the requirement is malformed.
+/// Returns whether a label with this value, or its absence, satisfies a requirement of either kind of selector. None if
+/// the requirement is malformed.
 pub(crate) fn is_met(operator: &str, value: Option<&str>, values: &[Str]) -> Option<bool> {
     let is_listed = value.is_some_and(|value| values.iter().any(|listed| listed == value));
     match (operator, values) {

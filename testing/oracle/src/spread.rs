@@ -6,7 +6,7 @@ use berth_api::pod::TopologySpreadConstraint;
 use berth_api::{Node, Pod};
 use std::collections::BTreeMap;
 
-/// The constraints of a pod that a scheduler must not violate.
+/// The hard constraints of a pod.
 pub fn hard_constraints(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
     let constraints = pod.spec.topology_spread_constraints.iter();
     constraints.filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")

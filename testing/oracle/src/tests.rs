@@ -1,6 +1,6 @@
-//! The rules as tables. Objects are written as the API has them.
+//! The rules as tables. Objects are written as in the API.
 
-// A test that cannot read its own objects ends there.
+// A test may panic if it cannot read its own objects.
 #![allow(clippy::expect_used)]
 
 use super::*;
@@ -211,8 +211,8 @@ fn a_resized_pod_has_the_resources_that_were_allocated() {
     assert_eq!(cpu(allocated(&pod)), Some(3));
 }
 
-/// Sums of sidecars are not computed again for each container, and statuses are found by name: four times the containers
-/// take four times the reads of names, and a little more for the search among sorted names.
+/// Sums of sidecars are not computed again for each container, and statuses are found by name: four times the
+/// containers cause four times the reads of names, and a few more for the search among sorted names.
 #[test]
 fn sums_take_time_in_proportion_to_the_containers() {
     let reads = |count: usize| {

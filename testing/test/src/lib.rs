@@ -69,14 +69,13 @@ pub struct Cluster(embedded::EmbeddedCluster);
 pub struct Builder(embedded::ClusterOptions);
 
 impl Builder {
-    /// The number of nodes that are simulated; 1 by default.
+    /// The number of simulated nodes; 1 by default.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.0.nodes = nodes;
         self
     }
 
-    /// The number of GPUs that each node has, published by the driver `gpu.example.com` for resource claims; 0 by
-    /// default.
+    /// The number of GPUs per node, published by the driver `gpu.example.com` for resource claims; 0 by default.
     pub fn gpus_per_node(mut self, gpus: u32) -> Self {
         self.0.gpus_per_node = gpus;
         self

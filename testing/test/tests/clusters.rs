@@ -1,6 +1,6 @@
 //! Clusters within a test binary: ten concurrent ones, bare and complete, and stopped when they are dropped.
 
-// A test opens sockets; it is no part of the core.
+// A test opens sockets; it is not part of the core.
 #![allow(clippy::disallowed_types)]
 
 use berth_client::{ConnectOptions, connect, request};

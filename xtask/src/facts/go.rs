@@ -1,11 +1,11 @@
-//! The facts that only the Go types contain: the pointer fields, the fields that are left out when empty, the values
-//! that a type enumerates, and the markers of declarative validation.
+//! The facts that only the Go types contain: the pointer fields, the fields omitted when empty, the values of
+//! enumerations, and the markers of declarative validation.
 
 use super::FactsError;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-/// The markers of declarative validation that are kept.
+/// The supported markers of declarative validation.
 const MARKERS: [&str; 8] = [
     "format",
     "immutable",
@@ -22,7 +22,7 @@ const MARKERS: [&str; 8] = [
 pub(super) struct StructField {
     /// The name in JSON; empty for an embedded struct.
     pub(super) json: String,
-    /// The name in the `.proto` file; `None` where the field is not part of it.
+    /// The name in the `.proto` file; `None` if the field is not in the file.
     pub(super) proto: Option<String>,
     /// The Go type, without the pointer.
     pub(super) go_type: String,
@@ -45,7 +45,7 @@ pub(super) struct Package {
 }
 
 impl Package {
-    /// Reads every Go file of a directory but tests and generated code.
+    /// Reads every Go file of a directory except tests and generated code.
     pub(super) fn read(directory: &Path) -> Result<Self, FactsError> {
         let mut package = Self::default();
         let mut files: Vec<_> = std::fs::read_dir(directory)
@@ -64,7 +64,7 @@ impl Package {
             package.add_file(&text, &mut constants, &mut marked);
         }
         for name in marked {
-            // A type with a value of another package is left out: its enumeration would be incomplete.
+            // A type with a value of another package is omitted, because its enumeration would be incomplete.
             let values = constants.remove(&name).unwrap_or_default();
             let values: Option<BTreeSet<String>> = values.into_iter().collect();
             if let Some(values) = values.filter(|v| !v.is_empty()) {
@@ -122,7 +122,7 @@ impl Package {
         self.structs.get(name).map(Vec::as_slice)
     }
 
-    /// The values of a type that enumerates them.
+    /// The values of an enumeration type.
     pub(super) fn values(&self, name: &str) -> Option<&[String]> {
         self.enums.get(name).map(Vec::as_slice)
     }

@@ -18,7 +18,7 @@ pub(super) struct ProtoField {
 /// The messages of one package: fields by name.
 pub(super) type Messages = HashMap<String, HashMap<String, ProtoField>>;
 
-/// Reads a `.proto` file as go-to-protobuf writes it.
+/// Reads a `.proto` file in the format of go-to-protobuf.
 pub(super) fn read(file: &Path) -> Result<Messages, FactsError> {
     let text = std::fs::read_to_string(file).map_err(|e| FactsError::read(file, e))?;
     let mut package = String::new();

@@ -33,7 +33,7 @@ pub(crate) fn upward(of: &CrateSource) -> Vec<UpwardArrow> {
     arrows.collect()
 }
 
-/// The imports that belong to a circle of modules. Any other import agrees with an order.
+/// The imports within a cycle of modules. Any other import agrees with an order.
 fn of_circles(imports: Imports) -> Imports {
     let reaches = |from: &String, to: &String| {
         let (mut seen, mut open) = (BTreeSet::from([from]), vec![from]);
@@ -64,7 +64,7 @@ fn imports(of: &CrateSource) -> Imports {
         };
         for name in named(file) {
             let is_module = tops.contains(&name);
-            // The other names may be items that the root exports from a module.
+            // The other names can be items that the root exports from a module.
             let to = exports.get(&name).filter(|_| !is_module);
             let to = match (is_module, to) {
                 (true, _) => name,
@@ -117,7 +117,7 @@ fn named(file: &SourceFile) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for start in ["crate::", root.as_str()] {
         for (at, _) in text.match_indices(start) {
-            // A longer path with the same end is another path.
+            // A longer path with the same end is a different path.
             if !text[..at].ends_with(|c: char| c == ':' || c.is_alphanumeric() || c == '_') {
                 first_names(&text[at + start.len()..], &mut found);
             }

@@ -18,7 +18,7 @@ pub(crate) struct SourceFile {
     pub(crate) path: String,
     /// The modules from the root of the crate; empty for the root.
     pub(crate) modules: Vec<String>,
-    /// The number of lines, tests and comments included.
+    /// The number of lines, including tests and comments.
     pub(crate) all_lines: usize,
     /// The lines that are not part of a test.
     pub(crate) lines: Vec<String>,
@@ -132,7 +132,7 @@ impl SourceFile {
         code.count()
     }
 
-    /// The items at the beginning of a line that begin with one of these words.
+    /// The items that begin with one of these words at the beginning of a line.
     pub(crate) fn count(&self, words: &[&str]) -> usize {
         let items = self.lines.iter().filter(|line| {
             let mut parts = line.split_ascii_whitespace();
