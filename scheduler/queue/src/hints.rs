@@ -32,7 +32,7 @@ pub(super) enum MoveStrategy {
     Skip,
     /// The pod is retried after its backoff.
     AfterBackoff,
-    /// The pod is retried at once: a plugin waited for this event.
+    /// The pod is retried immediately: a plugin waited for this event.
     Immediately,
 }
 
@@ -218,7 +218,8 @@ impl<'a> EventQuestion<'a> {
             if outcome == SKIP {
                 continue;
             }
-            // only a pending plugin can make the pod active at once, so the others need not be called without one.
+            // only a pending plugin can make the pod active immediately, so without one the other hints need not
+            // be called.
             if info.pending_plugins.contains(plugin) {
                 return MoveStrategy::Immediately;
             }

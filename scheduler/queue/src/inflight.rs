@@ -134,7 +134,7 @@ impl InFlight {
         });
     }
 
-    /// Replaces the log by a single entry that means anything: each pod now in flight that fails is tried again.
+    /// Replaces the log by a single entry that means any event: each pod now in flight that fails is retried.
     pub(super) fn collapse(&mut self, anything: Arc<Matched>, metrics: &mut QueueMetrics) {
         self.first = self.next();
         for event in self.events.drain(..) {

@@ -20,7 +20,7 @@ pub(super) const SCHEDULE_ATTEMPT_FAILURE: &str = "ScheduleAttemptFailure";
 pub(super) const BACKOFF_COMPLETE: &str = "BackoffComplete";
 /// An idle scheduler takes a pod before its backoff is over.
 pub(super) const POP_FROM_BACKOFF_Q: &str = "PopFromBackoffQ";
-/// A pod lost its admission, and is held back again.
+/// A pod is no longer admitted and becomes gated again.
 pub(super) const ADMISSION_WITHDRAWN: &str = "AdmissionWithdrawn";
 /// A plugin activated the pod.
 pub(super) const FORCE_ACTIVATE: &str = "ForceActivate";

@@ -18,7 +18,7 @@ use std::sync::Arc;
 impl SchedulingQueue {
     /// The pod group of a queued pod, if it is queued with a group.
     pub(super) fn group_of(&self, pod: &Pod) -> Option<GroupKey> {
-        // A pod with a node that waits for a resize is alone.
+        // A pod with a node that waits for a resize is queued without its group.
         let is_on = self.config.features.enabled(Feature::GenericWorkload) && !pod.is_assigned();
         is_on.then(|| GroupKey::of_pod(pod)).flatten()
     }
@@ -154,7 +154,7 @@ impl SchedulingQueue {
         mut info: QueuedPodInfo,
         why: &NoRoot,
     ) {
-        // No plugin ran: the member states the reason of the missing group, and no rejector wakes it. The group does.
+        // No plugin ran: the member has the reason of the missing group and no rejector, so only the group wakes it.
         let before = info.own.gate.take();
         if self.out.reports_wanted {
             let message = match why {
@@ -237,7 +237,7 @@ impl SchedulingQueue {
             Some(PlacedMembers::Outside(pending)) => take_out(pending),
             Some(PlacedMembers::Queued(id)) => {
                 let id = *id;
-                // Most changes of groups move no member, and the group keeps its place without a detour.
+                // Most changes of groups move no member; the group then keeps its place.
                 let group = self.places.get(id).and_then(|e| e.info.own.group.as_ref());
                 if !group.is_some_and(|group| group.members().any(is_stranger)) {
                     return;

@@ -87,7 +87,7 @@ impl SchedulingQueue {
     /// Moves a pod to backoff.
     fn move_to_backoff(&mut self, cx: &Context<'_>, id: EntryId, event: &str) -> QueuedIn {
         let before = self.places.detach(id);
-        // A gated pod that was tried before: its report ends when it passes, not when its backoff ends.
+        // For a gated pod that was attempted before: its report ends when it passes, not when its backoff ends.
         let was_gated = self.places.get(id).is_some_and(|e| e.info.is_gated());
         let is_checked = was_gated || self.places.pops_from_backoff();
         if is_checked && !self.is_admitted(cx, id) {

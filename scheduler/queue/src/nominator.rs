@@ -165,7 +165,7 @@ impl NominatedPods for Nominator {
         if let Some(skipped) = skipped {
             self.changes.range(skipped..).for_each(each);
         }
-        // Changes that are not stored any more are not known.
+        // Changes that are no longer stored are unknown.
         skipped.is_some()
     }
 

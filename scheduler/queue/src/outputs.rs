@@ -90,12 +90,12 @@ impl QueueOutputs {
                 line.with("status", status.message())
             });
         }
-        // The message of a pod without group is only for its report. A group has one message for many members.
+        // The message is only for the report of a pod without a group. A group has one message for many members.
         let is_stated = self.reports_wanted || !is_observed;
         Some(Gate::of(name, &**plugin, &status, is_stated))
     }
 
-    /// Replaces a pod by its new version. A rejection that its status states no more is reported again.
+    /// Replaces a pod by its new version. A rejection that is no longer in its status is reported again.
     pub(super) fn replace_pod(&mut self, info: &mut QueuedPodInfo, new: &Arc<Pod>, now: Time) {
         if self.reports_wanted {
             self.reports.shown(info, new, now);

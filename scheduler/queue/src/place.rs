@@ -241,7 +241,7 @@ impl QueuePlaces {
         detached.collect()
     }
 
-    /// Follows another order, other backoffs and other profiles. Every pod is detached.
+    /// Applies another order, other backoffs and other profiles. Every pod must be detached.
     pub(super) fn follow(&mut self, config: &QueueConfig, sort: Option<Arc<dyn QueueSort>>) {
         debug_assert!(self.heaps.iter().all(|heap| heap.len() == 0));
         self.sort = SortOrder::of(sort, self.pops_from_backoff);

@@ -1,4 +1,4 @@
-//! The meaning of an update of a pod.
+//! The events of an update of a pod.
 
 use berth_api::requests::{self, Footprint, SumOptions};
 use berth_api::{Pod, Str};
@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 /// The events of one update of a pod, at least one.
 pub type PodEvents = SmallVec<[ClusterEvent; 2]>;
 
-/// Works out the events of an update, each once and in upstream's order; the generic `Update` when nothing that
-/// scheduling distinguishes has changed.
+/// Determines the events of an update, each once and in upstream's order; the generic `Update` if no property changed
+/// that scheduling distinguishes.
 pub fn pod_update_events(old: &Pod, new: &Pod, features: &FeatureGates) -> PodEvents {
     let resource = if new.is_assigned() {
         EventResource::AssignedPod

@@ -1,7 +1,7 @@
-//! The queue takes over other profiles and backoffs.
+//! Applies a configuration with other profiles and backoffs to the queue.
 //!
-//! Everything that is computed from a profile is computed again: the order, the indexes by profile and rejecting plugin,
-//! the answers of PreEnqueue plugins. A pod that waits for an event is tried again: the events that can help it depend on
+//! All data that is computed from a profile is computed again: the order, the indexes by profile and rejecting plugin,
+//! the results of PreEnqueue plugins. A pod that waits for an event is retried: the events that can help it depend on
 //! the plugins that rejected it, and the new plugins can accept it.
 
 use super::entry::{EntryId, QueuedIn};
@@ -24,7 +24,7 @@ impl SchedulingQueue {
         hooks: Vec<ProfileHooks>,
     ) {
         let sort = hooks.first().map(|profile| profile.queue_sort.clone());
-        // With the former order and profiles, by which the pods are found.
+        // Detach with the former order and profiles, under which the pods are indexed.
         let detached = self.places.detach_all();
         self.places.remove_members();
         self.config.pod_initial_backoff = initial;

@@ -18,7 +18,7 @@ pub(super) struct SortOrder {
 }
 
 impl SortOrder {
-    /// The order of a plugin; without one, by how long pods wait.
+    /// The order of a plugin; without one, the order of waiting times.
     pub(super) fn of(sort: Option<Arc<dyn QueueSort>>, orders_backoff: bool) -> Self {
         let by_timestamp: KeyFn = |pod| SortKey(pod.timestamp.as_nanos(), 0);
         let key = sort.as_ref().map_or(Some(by_timestamp), |s| s.sort_key());

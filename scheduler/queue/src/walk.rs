@@ -16,11 +16,11 @@ pub(super) struct Walk {
     number: u64,
     /// The number of pods examined in this walk.
     pub(super) examined: usize,
-    /// The pods that the event helps. The user of the walk empties it.
+    /// The pods that the event helps. The caller empties it.
     pub(super) to_move: Vec<(EntryId, MoveStrategy)>,
 }
 
-/// The pods of a walk, of the profile of the question.
+/// The pods of a walk, of the profile of the event.
 #[derive(Clone, Copy)]
 pub(super) struct ExaminedPods<'a> {
     /// Pods behind this gate, or without a gate.

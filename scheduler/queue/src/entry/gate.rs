@@ -45,7 +45,7 @@ impl Gate {
         }
     }
 
-    /// Returns whether the reason is one of the whole group, which applies to all members at once.
+    /// Returns whether the reason is one of the whole group, which applies to all members.
     pub(crate) fn is_of_group(&self) -> bool {
         self.code == ReasonCode::PodGroup
     }

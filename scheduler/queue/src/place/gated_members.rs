@@ -23,7 +23,7 @@ impl QueuePlaces {
         let Some(of_group) = self.entries.get(group).map(|entry| &entry.info) else {
             return;
         };
-        // Joins and events file the same members again and again: an unchanged index entry stays.
+        // Joins and events index the same members repeatedly, so an unchanged entry is kept.
         let member = of_group.group().and_then(|group| group.members.get(uid));
         let member = member.filter(|member| of_group.has_own_reason(member));
         let known = self.members.get(uid).and_then(|id| self.entries.get(*id));

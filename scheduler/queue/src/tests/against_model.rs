@@ -1,4 +1,4 @@
-//! Random operations on the queue and on the [model](super::model): after each, both are equal in everything.
+//! Random operations on the queue and on the [model](super::model): after each operation, both have the same state.
 
 use super::model::{Known, Model, ModelProfile, Place};
 use super::script::{PLUGINS, event_of, profile};
@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
-/// The plugins of the other profile, which has no gates but G1.
+/// The plugins of the other profile, whose only gate is G1.
 const OTHER: &[(&str, &str)] = &[
     ("A", "Node/Add|UpdateNodeTaint"),
     ("C", "Pod/Update"),
@@ -59,7 +59,7 @@ enum Op {
     Delete(Arc<Pod>),
     Pop,
     Take(Arc<Pod>),
-    /// The flight of the pod with this UID ends in that way.
+    /// The flight of the pod with this UID ends in this way.
     Done(Str),
     Fail(Str, Vec<&'static str>, Vec<&'static str>),
     Event(&'static str, &'static str, Option<i32>),
@@ -110,7 +110,7 @@ fn short(pod: &Pod) -> String {
 struct Both {
     bench: Bench,
     model: Model,
-    /// The pods in flight as both handed them out, by UID.
+    /// The pods in flight as popped from both, by UID.
     flying: BTreeMap<Str, (QueuedPodInfo, Known)>,
     uids: u32,
 }
@@ -235,7 +235,7 @@ impl Both {
         match op {
             Op::Wait(millis) => self.bench.now = self.bench.now + Duration::from_millis(*millis),
             Op::Add(pod) => {
-                // The cluster has matching of the end of another pod of that name.
+                // The cluster processes the deletion of another pod with that name first.
                 if let Some(other) = self.bench.pods.get(pod.name().as_str()) {
                     self.bench.cluster.pods.remove(&other.uid().clone());
                 }
@@ -416,7 +416,7 @@ impl Both {
     }
 }
 
-/// A pod with its history, as the queue has it.
+/// A pod with its history in the queue.
 fn of_queue(info: &QueuedPodInfo) -> String {
     let first = info.initial_attempt_timestamp;
     let mut text = history(
@@ -437,7 +437,7 @@ fn of_queue(info: &QueuedPodInfo) -> String {
     text
 }
 
-/// A pod with its history, as the model has it.
+/// A pod with its history in the model.
 fn of_model(known: &Known) -> String {
     let counts = [known.attempts, known.rejections, known.errors];
     let mut text = history(

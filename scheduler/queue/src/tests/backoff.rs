@@ -189,7 +189,7 @@ fn a_flush_moves_exactly_what_is_over() {
     setup().run("flush => nothing");
 }
 
-/// when to wake up for the flushes, and that waking up then is enough.
+/// the wake-up times for the flushes; waking up at these times is sufficient.
 #[test]
 fn the_queue_states_when_to_look_again() {
     let mut bench = setup().run(
@@ -215,7 +215,7 @@ fn the_queue_states_when_to_look_again() {
     assert!(bench.queue_due());
     assert_eq!(bench.places(), "active: a");
     bench.run("pop -> a\nfail a A => unschedulable: a");
-    // Unschedulable at 2 s: older than five minutes after 302 s, found by the flush at 330 s.
+    // Unschedulable at 2 s: the wait exceeds five minutes after 302 s, and the flush at 330 s moves the pod.
     assert_eq!(
         bench.queue.next_wake(bench.now),
         Some(Time::from_millis(330_000))
@@ -261,7 +261,8 @@ fn the_flush_comes_on_the_second() {
         let profiles = vec![super::profile("default-scheduler", &[])];
         bench.queue = SchedulingQueue::new(config, profiles, Time::from_millis(300));
         bench.run("at 300\nadd a\npop -> a\nat 2100\nerror a => error: a");
-        // Its backoff ends at 3.1 s: within the third second, or right then.
+        // The backoff ends at 3.1 s: the flush runs after the third second, or at the next whole second since its
+        // start.
         let wake = bench.queue.next_wake(bench.now);
         assert_eq!(wake, Some(Time::from_millis(expected)), "gate {gate}");
         let due = (2100..=5000).step_by(100).find(|millis| {

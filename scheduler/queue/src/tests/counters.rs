@@ -1,13 +1,13 @@
-//! The metrics of the queue (Q-12, Q-24, Q-32, Q-40, Q-57, Q-60, Q-66; edge cases 141 to 146). `pending_pods` cannot be
-//! wrong on its own: it is the length of the heaps.
+//! The metrics of the queue (Q-12, Q-24, Q-32, Q-40, Q-57, Q-60, Q-66; edge cases 141 to 146). `pending_pods` needs no
+//! test, because it is the length of the heaps.
 
 use super::setup;
 use crate::POD_POPPED;
 use berth_framework::features::Behaviour;
 use berth_telemetry::metrics::Metric;
 
-/// Q-1, case 141: through every kind of move; pods in backoff after a rejection and after an error are counted
-/// together.
+/// Q-1, case 141: `pending_pods` after every kind of move; pods in backoff after a rejection and after an error are
+/// counted together.
 #[test]
 fn pending_pods_follow_every_move() {
     let mut bench = setup().build();
@@ -218,7 +218,7 @@ fn logged_events_are_counted_until_they_are_dropped() {
     assert_eq!(counted(&bench), [0.0, 0.0, 0.0]);
 }
 
-/// case 76: hints are counted under the plugin, the label of the event and the answer.
+/// case 76: hints are counted by plugin, event label and result.
 #[test]
 fn hints_are_counted_by_plugin_event_and_answer() {
     let mut bench = setup().run("add a\npop\nfail a A,B");

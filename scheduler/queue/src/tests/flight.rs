@@ -35,7 +35,8 @@ fn only_interesting_events_are_logged_and_only_in_flight() {
     queue.move_all(&cx, &event, change, Some(&never));
 }
 
-/// Q-38, Q-57, Q-59, Q-60, cases 62 to 65 and 78: the first event with the answer "at once" wins, then any with Queue.
+/// Q-38, Q-57, Q-59, Q-60, cases 62 to 65 and 78: the first event that queues immediately takes precedence, then any
+/// event with Queue.
 #[test]
 fn what_happened_in_flight_decides_where_a_failed_pod_goes() {
     for (meanwhile, outcome, place) in [
@@ -162,7 +163,7 @@ fn an_update_in_flight_is_remembered() {
     assert_eq!(bench.queue.in_flight().events_len(), 3, "labels and gates");
 }
 
-/// Q-37, Q-53, Q-71, cases 70, 83 and 139: it helps that pod and no other.
+/// Q-37, Q-53, Q-71, cases 70, 83 and 139: an activation in flight helps that pod and no other.
 #[test]
 fn activating_a_pod_in_flight_helps_it_alone() {
     setup().run(
@@ -178,7 +179,7 @@ fn activating_a_pod_in_flight_helps_it_alone() {
     );
 }
 
-/// Q-69, case 71: after a leftover flush, every failed pod is tried again.
+/// Q-69, case 71: after a flush of long-unschedulable pods, every failed pod is retried.
 #[test]
 fn a_leftover_flush_counts_for_pods_in_flight() {
     let mut bench = setup().run(
@@ -196,7 +197,7 @@ fn a_leftover_flush_counts_for_pods_in_flight() {
     );
     assert_eq!(bench.queue.in_flight().events_len(), 1, "logged once");
     bench.run("fail a Mute => active: old; backoff: a");
-    // Gated pods count as old too, though they stay (Q-69).
+    // Gated pods are old, too, although they stay (Q-69).
     setup().run(
         "
         add gated gates=x
@@ -209,8 +210,7 @@ fn a_leftover_flush_counts_for_pods_in_flight() {
     );
 }
 
-/// Q-38: a pod that is added back although it is not in flight is tried again after its backoff, and an error is
-/// logged.
+/// Q-38: a pod that is returned although it is not in flight is retried after its backoff, and an error is logged.
 #[test]
 fn a_pod_that_is_not_in_flight_is_not_lost() {
     let mut bench = setup().run("add a\npop -> a");
@@ -224,7 +224,7 @@ fn a_pod_that_is_not_in_flight_is_not_lost() {
     );
 }
 
-/// Q-39, Q-58, case 30: refused with kube-scheduler's words, and the flight has ended.
+/// Q-39, Q-58, case 30: the pod is refused with kube-scheduler's message, and its flight has ended.
 #[test]
 fn a_queued_pod_is_not_given_back_twice() {
     for (prepare, words) in [
@@ -257,7 +257,7 @@ fn a_queued_pod_is_not_given_back_twice() {
     }
 }
 
-/// The log of events is bounded. On overflow one entry represents any event, so that no wake-up is lost.
+/// The log of events is bounded. On overflow, one entry represents any event, so that no wake-up is lost.
 #[test]
 fn a_full_log_collapses_into_one_entry_for_anything() {
     let mut bench = setup()

@@ -145,7 +145,7 @@ fn the_flush_asks_again_about_gated_pods() {
     assert!(!bench.popped["a"].was_flushed_from_unschedulable);
 }
 
-/// Q-24, case 116: every answer but Success keeps the pod out, and an error is logged.
+/// Q-24, case 116: every result except Success blocks the pod, and an error is logged.
 #[test]
 fn any_answer_but_success_gates() {
     for (answer, gated, line) in [
@@ -216,7 +216,7 @@ fn behind_its_gate_a_pod_is_asked_about_like_any_other() {
     }
 }
 
-/// cases 117 to 120: where PreEnqueue runs, with the gate on and off.
+/// cases 117 to 120: the moves for which PreEnqueue runs, with the gate on and off.
 #[test]
 fn pre_enqueue_runs_where_it_must() {
     for (case, script, on, off) in [
@@ -337,7 +337,7 @@ fn pre_enqueue_runs_where_it_must() {
     }
 }
 
-/// Case 121: the gauges follow, also with the gate off, through the active queue and through backoff.
+/// Case 121: the gauges are correct, also with the gate off, through the active queue and through backoff.
 #[test]
 fn a_pod_can_be_gated_and_freed_again() {
     for gate in [true, false] {
@@ -360,7 +360,8 @@ fn a_pod_can_be_gated_and_freed_again() {
     }
 }
 
-/// Q-34, case 122: an update nominates a gated pod, too. The status with which it is created counts when it is active.
+/// Q-34, case 122: an update also nominates a gated pod. The status at its creation takes effect when the pod becomes
+/// active.
 #[test]
 fn the_nomination_of_a_gated_pod_is_followed() {
     let mut bench = setup().build();
@@ -385,7 +386,7 @@ fn the_nomination_of_a_gated_pod_is_followed() {
     }
 }
 
-/// since 1.37, the nominated node with which a gated pod is created takes effect at once.
+/// since 1.37, the nominated node in the status of a new gated pod takes effect immediately.
 #[test]
 fn a_gated_pod_is_nominated_from_its_creation_since_1_37() {
     for (on, expected) in [(false, 0), (true, 1)] {

@@ -1,4 +1,4 @@
-//! Groups in the queue, while one of them is in flight. The tests of the default profile check everything else.
+//! Groups in the queue during an attempt of a group. The tests of the default profile check everything else.
 
 use super::{fields, setup};
 use crate::{GroupEnd, QueuedIn};
@@ -116,7 +116,7 @@ fn a_member_that_comes_back_late_wakes_its_group() {
         let ended = queue.group_ended(&cx, popped, &key, &end);
         assert_eq!(ended, Some(QueuedIn::Unschedulable), "attempt {attempt}");
         if attempt == 0 {
-            // A pod is activated, and its group with it.
+            // Activating a pod activates its group.
             queue.activate(&cx, &[member("a")]);
         }
     }

@@ -10,7 +10,8 @@ use berth_framework::stage::Step;
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource, FeatureGates, Status};
 
-/// cases 74 to 77, 87, 88 and 108: backing off or not.
+/// cases 74 to 77, 87, 88 and 108: the effect of hints on pods with and without a running
+/// backoff.
 #[test]
 fn an_event_moves_the_pods_whose_plugins_state_so() {
     for (rejected_by, event, moved, asked) in [
@@ -116,7 +117,7 @@ fn a_registration_matches_what_it_covers() {
     }
 }
 
-/// cases 82 and 83: gates stay shut.
+/// cases 82 and 83: a wildcard event calls no hint, and gated pods stay gated.
 #[test]
 fn a_wildcard_event_asks_no_plugin() {
     let everything = ClusterEvent::wildcard("SomethingHappened");
@@ -316,7 +317,7 @@ fn plugins_that_reject_get_registrations() {
     }
 }
 
-/// Q-69, cases 88 and 92 to 95: the flag is set, backoff is respected, and zero brings every pod back.
+/// Q-69, cases 88 and 92 to 95: the flag is set, backoff is respected, and a duration of zero moves every pod.
 #[test]
 fn long_waiting_pods_are_brought_back() {
     let mut bench = setup().run(

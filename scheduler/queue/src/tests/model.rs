@@ -51,7 +51,7 @@ pub(super) struct Known {
     pub(super) rejections: u32,
     pub(super) errors: u32,
     pub(super) flushed: bool,
-    /// The time at which the flush last examined it behind its gate.
+    /// The time at which the flush last ran its PreEnqueue plugins.
     pub(super) gate_flushed: Time,
     pub(super) first_active: Option<Time>,
     pub(super) unschedulable: BTreeSet<Str>,
@@ -66,7 +66,7 @@ impl Known {
         &self.unschedulable | &self.pending
     }
 
-    /// From when on the time until the flush counts.
+    /// The start of the time until the flush.
     pub(super) fn waits_since(&self) -> Time {
         match self.place {
             Place::Gated => self.since.max(self.gate_flushed),
@@ -75,7 +75,7 @@ impl Known {
     }
 }
 
-/// The answer of an event for a pod.
+/// The result of an event for a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     Skip,
@@ -118,7 +118,7 @@ pub(super) struct Model {
     pub(super) pops_from_backoff: bool,
     pub(super) now: Time,
     pub(super) known: Vec<Known>,
-    /// Everything that ever happened while pods were in flight, and since when each pod is.
+    /// All events while pods were in flight, and the start of each flight.
     log: Vec<Happened>,
     pub(super) in_flight: BTreeMap<Str, usize>,
     pub(super) nominated: BTreeMap<Str, Str>,
@@ -234,7 +234,7 @@ impl Model {
         *self.incoming.entry(key).or_default() += 1;
     }
 
-    /// whether PreEnqueue admits the pod.
+    /// returns whether PreEnqueue admits the pod.
     fn let_in(&mut self, at: usize) -> bool {
         let known = &mut self.known[at];
         let Some(profile) = self.profiles.get(known.pod.spec.scheduler_name.as_str()) else {
@@ -259,7 +259,7 @@ impl Model {
         true
     }
 
-    /// To the active queue, or behind a gate. `was` is where the pod has been.
+    /// Moves the pod to the active queue, or behind a gate. `was` is its previous place.
     fn activate_at(&mut self, cluster: &Cluster, at: usize, was: Option<Place>, label: &str) {
         let from_backoff = matches!(was, Some(Place::Backoff | Place::Error));
         let was_asked = from_backoff && self.pops_from_backoff;

@@ -69,7 +69,7 @@ fn only_the_named_pods_are_asked() {
     assert_eq!(evaluations(&bench, "narrowed"), 1.0, "once an event");
 }
 
-/// with detailed logging each narrowing is logged; without it the queue makes no log lines.
+/// with detailed logging, each narrowing is logged; without it, none is.
 #[test]
 fn details_log_how_far_pods_were_narrowed() {
     for (verbosity, helps, notified) in [(5, "p0+p1", 1), (5, "all", 0), (4, "p0+p1", 0)] {
@@ -136,7 +136,7 @@ fn narrowing_is_per_plugin() {
 /// called for all of them. The names of other plugins do not matter.
 #[test]
 fn the_names_of_one_plugin_are_merged() {
-    // The hint of the first returns Skip, that of the second Queue; the plugin M has both, F the first alone.
+    // The hint of the first registration returns Skip, of the second Queue; plugin M has both, F only the first.
     let two = |second_is_narrow: bool| {
         let mut setup = setup().plugins(&[]);
         let mut first = narrowing("M", "Node/Add").registrations;
@@ -181,10 +181,10 @@ fn pods_in_flight_are_not_narrowed() {
     bench.run("fail a N => backoff: a; unschedulable: x");
 }
 
-/// gates and pre-checks stay in force, and a wildcard event is not narrowed.
+/// gates and pre-checks still apply, and a wildcard event is not narrowed.
 #[test]
 fn narrowing_opens_no_gate() {
-    // Gated by G1 and earlier rejected by N: an event of N that names the pod does not reach it, an event of G1 does.
+    // Gated by G1 and rejected by N before: an event of N that names the pod does not examine it, an event of G1 does.
     let mut setup = setup().plugins(&[("G1", "Node/UpdateNodeAnnotation!")]);
     setup.profiles[0].events.push(narrowing("N", "Node/Add"));
     let mut bench = setup.run("add a\npop\nupdate a G1=shut\nfail a N\nactivate a => gated: a");
@@ -192,7 +192,7 @@ fn narrowing_opens_no_gate() {
     bench.run("add b\npop -> b\nfail b N => unschedulable: b; gated: a");
     assert_eq!(bench.event("Node/Add", "a+b").examined, 1, "b alone");
     bench.run("delete b\nupdate a G1=open\n+3000\nevent Node/UpdateNodeAnnotation => active: a");
-    // Gated by a narrowing plugin: only its list reaches the pod.
+    // Gated by a narrowing plugin: only its list selects the pod.
     let mut setup = self::setup().plugins(&[]);
     setup.profiles[0].events.push(narrowing("G1", "Node/Add"));
     let mut bench = setup.run("add a G1=shut\nadd b G1=shut\nadd c G1=shut => gated: a b c");
@@ -211,7 +211,7 @@ fn narrowing_opens_no_gate() {
     assert!(bench.popped["a"].was_flushed_from_unschedulable);
 }
 
-/// Q-99, case 180: as without the function, no result counters.
+/// Q-99, case 180: the results are the same as without the function, and no results are counted.
 #[test]
 fn with_the_gate_off_all_pods_are_asked() {
     let setup = narrowed_setup().feature(Feature::SchedulerPreQueueingHints, false);
@@ -222,7 +222,7 @@ fn with_the_gate_off_all_pods_are_asked() {
     assert!(evaluations.is_empty(), "{evaluations:?}");
 }
 
-/// KEP-6132's safety net: a wrong PreQueueingHint misses a pod, the flush moves it, and the pod carries the flag.
+/// KEP-6132's safety net: if a wrong PreQueueingHint misses a pod, the flush moves it, and the pod has the flag.
 #[test]
 fn the_flush_rescues_a_pod_that_narrowing_lost() {
     let mut bench = narrowed_setup().run("add a\npop\nfail a N\n+3000");
@@ -239,7 +239,7 @@ fn the_flush_rescues_a_pod_that_narrowing_lost() {
     assert!(bench.popped["a"].was_flushed_from_unschedulable);
 }
 
-/// Q-96a: two profiles narrow each for their own pods.
+/// Q-96a: the registrations of each profile narrow only its own pods.
 #[test]
 fn each_profile_narrows_for_its_own_pods() {
     let mut setup = narrowed_setup();

@@ -7,7 +7,7 @@ use berth_framework::Feature;
 use berth_framework::testing::fake;
 use berth_telemetry::metrics::Metric;
 
-/// Q-1, Q-8, Q-33, case 25: by priority, where none means 0, then by age; with and without keys.
+/// Q-1, Q-8, Q-33, case 25: pods are ordered by priority (0 if unset), then by age; with and without keys.
 #[test]
 fn pods_come_by_priority_then_by_age() {
     let script = "
@@ -95,8 +95,8 @@ fn a_closed_queue_hands_out_what_is_left() {
     bench.run("done a\ndone b => error: broken");
 }
 
-/// Q-10, Q-12, cases 31 to 34 and 37: an idle scheduler pops a rejected pod before its backoff is over, but never a pod
-/// that failed with an error. A pod in activeQ is popped first, whatever its priority.
+/// Q-10, Q-12, cases 31 to 34 and 37: an idle scheduler pops a rejected pod before the end of its backoff, but never a
+/// pod that failed with an error. Active pods are popped first, regardless of priority.
 #[test]
 fn an_idle_scheduler_takes_pods_from_backoff() {
     let in_backoff = "
@@ -296,8 +296,8 @@ fn popping_counts_an_attempt_and_keeps_the_plugins() {
     assert_eq!(bench.popped["a"].attempts, 3);
 }
 
-/// Q-41, case 35: the same identity under two names is the only way in here. The second one leaves nothing behind, and
-/// nor does the first when it is done.
+/// Q-41, case 35: only one identity under two names leads to this state. The second pod leaves no records, and neither
+/// does the first when it is done.
 #[test]
 fn a_pod_in_flight_is_not_popped_again() {
     let mut bench = setup().run(
@@ -324,8 +324,8 @@ fn a_pod_in_flight_is_not_popped_again() {
     assert_eq!(bench.unschedulable_gauge(), "");
 }
 
-/// Cases 36, 38 and 39: a pod that was tried is queued behind earlier pods, and its age counts from then wherever it
-/// waited.
+/// Cases 36, 38 and 39: an attempted pod is queued behind earlier pods, and its age counts from the attempt, regardless
+/// of its place.
 #[test]
 fn a_failed_pod_queues_up_behind_untried_ones() {
     setup().run(
@@ -372,8 +372,7 @@ fn a_failed_pod_queues_up_behind_untried_ones() {
     );
 }
 
-/// Q-1, cases 40 and 124: a pod is judged by the plugins of its own profile; one without PreEnqueue plugins gates
-/// nothing.
+/// Q-1, cases 40 and 124: the plugins of a pod's own profile decide; a profile without PreEnqueue plugins gates no pod.
 #[test]
 fn each_profile_has_its_own_plugins() {
     let mut other = profile("other", &[("A", "Node/Delete")]);
@@ -447,7 +446,7 @@ fn every_pod_can_be_looked_up() {
     assert_eq!(bench.queue.in_flight().len(), 1);
 }
 
-/// Q-65, case 43: in each place, and of unknown pods and pods in flight.
+/// Q-65, case 43: deletions in each place, of unknown pods, and of pods in flight.
 #[test]
 fn a_deleted_pod_is_gone_from_everywhere() {
     let mut bench = setup().run(
@@ -505,7 +504,8 @@ fn a_deleted_pod_is_gone_from_everywhere() {
     bench.run("pop -> a");
 }
 
-/// Q-73, case 44: from every place, backoff or not; gated, gated but free now, unknown. It is popped like any other.
+/// Q-73, case 44: a pod is taken from every place, in backoff or not; gated, no longer gated, and unknown pods. It is
+/// popped like any other.
 #[test]
 fn a_pod_can_be_taken_out_of_turn() {
     let mut bench = setup().run(

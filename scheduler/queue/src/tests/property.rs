@@ -1,4 +1,4 @@
-//! Random operations: whatever happens, every pod is in exactly one place, none is lost, and no gated pod is popped.
+//! Random operations: every pod is always in exactly one place, none is lost, and no gated pod is popped.
 
 use super::{Bench, setup};
 use crate::QueuedIn;
@@ -74,8 +74,7 @@ fn operation(random: &mut fastrand::Rng, bench: &Bench) -> Option<String> {
     })
 }
 
-/// one place only after every operation; gated pods are never popped; everything is accounted
-/// for.
+/// after every operation, each pod is in one place and counted; gated pods are never popped.
 #[test]
 fn no_pod_is_lost_and_no_gated_pod_popped() {
     for seed in 0..150 {

@@ -12,7 +12,7 @@ fn reporting() -> Setup {
     setup().feature(Feature::SchedulerPreEnqueuePodStatus, true)
 }
 
-/// The reports since the last time: `pod reason: message`, or `pod passes`.
+/// The reports since the previous call: `pod reason: message`, or `pod passes`.
 fn reports(bench: &mut Bench) -> String {
     let mut texts = Vec::new();
     while let Some((report, _)) = bench.queue.take_pre_enqueue_report() {
@@ -27,7 +27,7 @@ fn reports(bench: &mut Bench) -> String {
     texts.join(" | ")
 }
 
-/// Adds `a` as the API has it, with a PodScheduled condition.
+/// Adds `a` with a PodScheduled condition, as from the API.
 fn add_with_condition(bench: &mut Bench, attributes: &str, reason: &str, message: &str) {
     let mut scratch = setup().build();
     scratch.run(&format!("add a {attributes}"));
@@ -52,7 +52,7 @@ fn update_condition(bench: &mut Bench, condition: Option<(&str, &str)>) {
     queue.update(&cx, &old, &new);
 }
 
-/// reporting is mandatory, whatever the status with which a plugin rejects the pod and whether it has a message.
+/// a report is mandatory, for any status with which a plugin rejects the pod, with or without a message.
 #[test]
 fn every_rejection_is_reported_in_the_plugins_words() {
     for (status, message) in [
@@ -71,7 +71,8 @@ fn every_rejection_is_reported_in_the_plugins_words() {
     assert_eq!(reports(&mut bench), expected);
 }
 
-/// a pod whose condition has the message of its plugin costs nothing, however often the plugin is called.
+/// a pod whose condition has the message of its plugin causes no reports, even if the plugin is called
+/// often.
 #[test]
 fn a_pod_that_states_so_is_not_reported_again() {
     let mut bench = reporting().build();
@@ -89,8 +90,8 @@ fn a_pod_that_states_so_is_not_reported_again() {
     assert_eq!(reports(&mut bench), "a passes");
 }
 
-/// Q-108, case 172: the latest report of a pod replaces an earlier one, and keeps its place and its time. That the pod
-/// passed between two rejections is reported, too. A deleted pod has no report.
+/// Q-108, case 172: the latest report of a pod replaces an earlier one, and keeps its position and time. An admission
+/// between two rejections is reported, too. A deleted pod has no report.
 #[test]
 fn one_report_a_pod_waits_to_be_taken() {
     for (script, expected, since) in [

@@ -93,7 +93,7 @@ fn a_flush_looks_at_old_pods_only() {
     assert_eq!(queue.flush_backoff(&cx), 0);
 }
 
-/// The strings that are read and copied while members join a gated group one by one.
+/// The number of strings that are read and copied while members join a gated group one by one.
 fn reads_of_joins(members: usize) -> u64 {
     let mut bench = setup().feature(Feature::GenericWorkload, true).build();
     let group = json!({

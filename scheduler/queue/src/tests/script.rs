@@ -15,8 +15,8 @@
 //! activate a b
 //! flush · flush-leftover       the periodic flushes
 //! ```
-//!
-//! `=>` at the end of a line states where the pods are: `active: a b; gated: c`, or `=> nothing`. Active pods and those
+//! `=>` at the end of a line states the places of the pods: `active: a b; gated: c`, or `=> nothing`. Active pods and
+//! pods in backoff are in the order of popping, the others in the order of their names.
 //! in backoff are in the order of popping, the others in that of their names.
 
 use crate::{PluginEvents, ProfileHooks, QueueConfig, QueuedIn, QueuedPodInfo, SchedulingQueue};
@@ -207,7 +207,7 @@ impl Setup {
         self
     }
 
-    /// A sort without keys, so that the heaps have to ask the plugin.
+    /// A sort without keys, so that the heaps must call the plugin.
     pub(crate) fn unkeyed(mut self) -> Self {
         let sort = fake("Unkeyed").less(|a, b| key(a) < key(b)).build();
         self.profiles[0].queue_sort = sort.queue_sort.expect("a queue sort");
@@ -246,7 +246,7 @@ pub(crate) struct Bench {
     pub(crate) popped: BTreeMap<String, QueuedPodInfo>,
 }
 
-/// Splits off the queue, to change it, from the context, to read.
+/// Splits the bench into the mutable queue and the context.
 macro_rules! fields {
     ($bench:expr) => {{
         let bench: &mut $crate::tests::Bench = &mut $bench;
@@ -505,7 +505,7 @@ impl Bench {
         texts.join(" ")
     }
 
-    /// The number of questions to hints, as `plugin:hint=count`.
+    /// The number of calls of hints, as `plugin:hint=count`.
     pub(crate) fn hints(&self) -> String {
         let mut sums: BTreeMap<[String; 2], i64> = BTreeMap::new();
         for (labels, count) in numbers(&self.queue, Metric::QueueingHintExecutionDuration) {

@@ -211,7 +211,7 @@ fn an_update_changes_the_order() {
     }
 }
 
-/// Q-62: the events of one update are tried in turn until one moves the pod where it can be popped.
+/// Q-62: the events of one update are evaluated in order until one makes the pod poppable.
 #[test]
 fn the_first_helpful_part_of_an_update_moves_the_pod() {
     let plugins = &[
@@ -240,7 +240,7 @@ fn the_first_helpful_part_of_an_update_moves_the_pod() {
     }
 }
 
-/// Q-7: affinity terms that make no sense keep no pod out, neither new nor updated.
+/// Q-7: invalid affinity terms block no pod, neither a new nor an updated one.
 #[test]
 fn a_pod_with_senseless_terms_is_queued() {
     let json = r#"{"metadata":{"name":"a","namespace":"default","uid":"uid-a"},"spec":{"affinity":{"podAffinity":
@@ -361,7 +361,7 @@ fn nominations_follow_the_pod() {
     assert_eq!(nominated(&bench), "", "it is gone");
 }
 
-/// A nomination in memory survives the pod's way back to the active queue.
+/// A nomination in memory is kept when the pod returns to the active queue.
 #[test]
 fn a_nomination_in_memory_survives_a_requeue() {
     let mut bench = setup()
@@ -372,7 +372,7 @@ fn a_nomination_in_memory_survives_a_requeue() {
     assert_eq!(nominated(&bench), "n1: a");
 }
 
-/// Q-62, Q-77: an update in flight touches neither heap nor nominator; the record of a pod in flight is whole.
+/// Q-62, Q-77: an update in flight changes neither heap nor nominator; the record of the pod in flight is complete.
 #[test]
 fn an_update_in_flight_leaves_the_nomination() {
     let mut bench = setup().run("add a nominated=n1\npop -> a\nupdate a nominated=n2");
@@ -387,7 +387,7 @@ fn an_update_in_flight_leaves_the_nomination() {
     );
 }
 
-/// Q-71, case 138: several pods are activated at once, among them a pod that PreEnqueue blocks.
+/// Q-71, case 138: several pods are activated together, including a pod that PreEnqueue blocks.
 #[test]
 fn activating_ignores_backoff() {
     let mut bench = setup().run(

@@ -6,8 +6,8 @@ use crate::{Moved, PluginEvents};
 use berth_framework::event::{EventRegistration, Touched, WaitKey, Waits};
 use berth_framework::{Feature, Hint};
 
-/// A plugin that waits on behalf of a pod for the value of its label `wants`, `thing` or `thing:amount`, several joined
-/// by `+`. An object brings the value of its label `helps`; `all` brings everything, `error` breaks the hint.
+/// A plugin that waits on behalf of a pod for the value of its label `wants`: `thing` or `thing:amount`, several joined
+/// by `+`. An object provides the value of its label `helps`; `all` provides everything, `error` makes the hint fail.
 fn indexed(name: &str, event: &str) -> PluginEvents {
     let event = event_of(event);
     let registration =
@@ -135,7 +135,7 @@ fn an_event_examines_the_pods_that_wait_for_what_it_touches() {
     }
 }
 
-/// a gate is opened by the events of its plugin alone, indexed or not; and a gated pod is found by its key.
+/// only the events of its own plugin open a gate, indexed or not; a gated pod is found by its key.
 #[test]
 fn keys_open_no_gate() {
     let mut bench = indexed_setup(true).run(
@@ -168,7 +168,7 @@ fn a_changed_pod_waits_for_something_else() {
     bench.run("event Node/Add helps=disk => active: a");
 }
 
-/// a pod that waits for more than is filed waits for anything.
+/// a pod with more wait keys than the index stores is indexed as waiting for anything.
 #[test]
 fn too_many_keys_count_as_anything() {
     let many: Vec<String> = (0..40).map(|n| format!("thing{n}")).collect();
@@ -180,7 +180,7 @@ fn too_many_keys_count_as_anything() {
     bench.run("event Node/Add helps=thing39 => active: a");
 }
 
-/// with and without the index, the same pods move, whatever happens.
+/// with and without the index, the same pods move.
 #[test]
 fn the_same_pods_move_with_and_without_the_index() {
     const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];

@@ -1,4 +1,4 @@
-//! The plugins that receive an event, and the answers of their hints.
+//! The plugins that receive an event, and the results of their hints.
 
 use super::{Answer, Happened, Known, Model};
 use berth_api::{Object, Pod};
@@ -11,7 +11,7 @@ impl Model {
         is_for_all(event) || registered.any(|(registered, _)| receives(registered, event))
     }
 
-    /// whether the event reaches a gated pod.
+    /// returns whether the event examines a gated pod.
     pub(super) fn reaches(&self, known: &Known, event: &ClusterEvent) -> bool {
         let Some(gate) = &known.gate else {
             return true;
@@ -102,7 +102,7 @@ fn receives(registered: &ClusterEvent, event: &ClusterEvent) -> bool {
     same && registered.action.0 & event.action.0 != 0 && event.action.0 <= registered.action.0
 }
 
-/// The answers of the hints of the plugins of the scripts.
+/// The results of the hints of the plugins of the scripts.
 fn hint(plugin: &str, pod: &Pod, old: Option<&Object>, new: Option<&Object>) -> &'static str {
     let queue = |queue| if queue { "Queue" } else { "QueueSkip" };
     if plugin == "SchedulingGates" {

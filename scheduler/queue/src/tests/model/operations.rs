@@ -1,4 +1,4 @@
-//! The operations on the queue, one operation after another.
+//! The operations on the queue.
 
 use super::{Answer, Known, Model, Place};
 use crate::pod_update_events;
