@@ -420,7 +420,7 @@ impl Cache {
         Some(self.cluster.nodes.node(name)?.node())
     }
 
-    /// A node was deleted. If pods are counted on it, they are kept, but the node is not visible (C-8).
+    /// A node was deleted. Pods counted on it are kept, but hidden (C-8).
     pub fn remove_node(&mut self, name: &str) -> Option<Arc<Node>> {
         self.cluster.nodes.remove_node(name)
     }
