@@ -9,7 +9,7 @@ mod text;
 use crate::cli::{ExplainOutput, WhatIfArgs};
 use crate::upgrade;
 use berth_api::{Kind, Release, Time};
-use berth_client::events::now;
+use berth_client::clock::now;
 use berth_core::{
     ChangedCluster, ClusterObjects, Configuration, Document, InputError, NodeShape, WhatIf,
     WhatIfReport,

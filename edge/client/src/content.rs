@@ -1,6 +1,5 @@
 //! The formats of bodies: JSON and Kubernetes' protobuf.
 
-use crate::ApiError;
 use berth_api::{Kind, Object, PartialObject};
 pub use berth_protobuf::PatchKind;
 use berth_protobuf::envelope::{Envelope, MEDIA_TYPE, WatchEvent};
@@ -316,15 +315,6 @@ impl ApiAnswer {
                 }
                 Ok(metadata)
             }
-        }
-    }
-}
-
-impl From<(&crate::request::ApiRequest, DecodeError)> for ApiError {
-    fn from((request, error): (&crate::request::ApiRequest, DecodeError)) -> Self {
-        Self::Decode {
-            request: request.describe(),
-            reason: error.to_string(),
         }
     }
 }

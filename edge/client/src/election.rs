@@ -17,7 +17,7 @@ pub use fence::Fence;
 pub use lease::{LEASES, LeaseLock, Lock};
 
 use crate::ApiError;
-use crate::events;
+use crate::clock;
 use berth_api::Time;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -121,7 +121,7 @@ impl Election {
         let (release, released) = oneshot::channel();
         let candidate = Candidate {
             lock,
-            jitter: fastrand::Rng::with_seed(events::seed(&options.identity)),
+            jitter: fastrand::Rng::with_seed(clock::seed(&options.identity)),
             options,
             status,
             fence: fence.clone(),
@@ -307,7 +307,7 @@ impl<L: Lock> Candidate<L> {
 
     /// A record of this candidate's that begins now.
     fn fresh_record(&self) -> ElectionRecord {
-        let now = events::now();
+        let now = clock::now();
         ElectionRecord {
             holder: self.options.identity.clone(),
             lease_duration_seconds: self.options.lease_duration.as_secs().min(NUMBER_MAX),
@@ -354,7 +354,7 @@ impl<L: Lock> Candidate<L> {
             tracing::error!(%error, "failed to release the leader lease");
             return;
         }
-        let now = events::now();
+        let now = clock::now();
         let free = ElectionRecord {
             holder: String::new(),
             lease_duration_seconds: 1,
@@ -412,10 +412,10 @@ async fn in_time<T>(
 
 /// A name for this process that no other has.
 pub fn identity(host: &str) -> String {
-    let mut random = fastrand::Rng::with_seed(events::seed(&format!(
+    let mut random = fastrand::Rng::with_seed(clock::seed(&format!(
         "{host} {} {}",
         std::process::id(),
-        events::now().as_nanos()
+        clock::now().as_nanos()
     )));
     let (high, low) = (random.u64(..), random.u64(..));
     // A version 4 UUID: random but for its version and variant.

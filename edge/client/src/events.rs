@@ -15,9 +15,8 @@ use crate::Transport;
 use berth_api::{Str, Time};
 use publish::{Losses, WaitingEvent};
 use send::EventApi;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -152,19 +151,4 @@ fn truncate(note: &mut String) {
         note.push_str(CUT);
         note.shrink_to_fit();
     }
-}
-
-/// A seed for the jitter of this process: processes that fail together must not retry together.
-pub(crate) fn seed(instance: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    instance.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// The time by this machine's clock.
-pub fn now() -> Time {
-    let nanos = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX));
-    Time::from_nanos(nanos)
 }

@@ -7,6 +7,7 @@
 // This crate is the edge: it may ask the clock and open sockets, which the core crates may not.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod clock;
 pub mod component;
 mod config;
 pub mod connect;

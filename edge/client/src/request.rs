@@ -1,6 +1,7 @@
 //! Requests as values, without I/O.
 
-use crate::content::{Format, JSON};
+use crate::ApiError;
+use crate::content::{DecodeError, Format, JSON};
 use crate::limit::Lane;
 use berth_api::Str;
 use berth_protobuf::envelope::MEDIA_TYPE;
@@ -403,6 +404,15 @@ fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+impl From<(&ApiRequest, DecodeError)> for ApiError {
+    fn from((request, error): (&ApiRequest, DecodeError)) -> Self {
+        Self::Decode {
+            request: request.describe(),
+            reason: error.to_string(),
+        }
+    }
 }
 
 #[cfg(test)]

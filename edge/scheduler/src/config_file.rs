@@ -10,7 +10,7 @@ use crate::metrics::EdgeMetrics;
 use crate::runner::Reconfigurer;
 use crate::settings;
 use crate::signal::ReloadSignals;
-use berth_client::events::now;
+use berth_client::clock::now;
 use berth_config::Config;
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -26,7 +26,8 @@ use crate::tasks;
 use crate::traces::{Exporting, TraceExport};
 use berth_api::{Pod, Time};
 use berth_client::Transport;
-use berth_client::events::{self, EventPublisher, Publishing};
+use berth_client::clock;
+use berth_client::events::{EventPublisher, Publishing};
 use berth_client::reflector::Availability;
 use berth_config::Config;
 use berth_framework::extender::Extenders;
@@ -186,7 +187,7 @@ impl Runner {
             options.pod_max_in_unschedulable_pods_duration,
             options.webhooks.extenders.clone(),
         );
-        let now = events::now();
+        let now = clock::now();
         let mut scheduler =
             Scheduler::new(core, &options.registry, now).map_err(CommandFailure::usage)?;
         let recording = match &options.record {
@@ -488,29 +489,6 @@ impl CoreProbe {
             answers: DashboardAnswers::default(),
             history: SampleHistory::default(),
         }
-    }
-}
-
-impl crate::serve::Probe for Explainer {
-    fn ready(&self) -> bool {
-        self.probe().is_ready()
-    }
-
-    async fn metrics(&self) -> Option<String> {
-        let metrics = self.probe().metrics().await;
-        metrics.map(|snapshot| snapshot.render())
-    }
-
-    async fn explain(&self, path: &str) -> Option<explain::Explained> {
-        Some(self.answer(path).await)
-    }
-
-    fn has_dashboard(&self) -> bool {
-        true
-    }
-
-    async fn dashboard(&self, question: PageQuestion) -> Option<Value> {
-        self.probe().dashboard(question).await
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::dashboard::{self, PageQuestion};
 use crate::exit::CommandFailure;
 use crate::loopback::is_loopback;
-use crate::runner::explain::{self, Explained};
+use crate::runner::explain::{self, Explained, Explainer};
 use crate::tasks;
 use bytes::Bytes;
 use flate2::Compression;
@@ -44,6 +44,29 @@ pub trait Probe: Send + Sync + 'static {
     /// The answer of a path below `/explain`; `None` without explanations.
     fn explain(&self, _path: &str) -> impl Future<Output = Option<Explained>> + Send {
         std::future::ready(None)
+    }
+}
+
+impl Probe for Explainer {
+    fn ready(&self) -> bool {
+        self.probe().is_ready()
+    }
+
+    async fn metrics(&self) -> Option<String> {
+        let metrics = self.probe().metrics().await;
+        metrics.map(|snapshot| snapshot.render())
+    }
+
+    async fn explain(&self, path: &str) -> Option<Explained> {
+        Some(self.answer(path).await)
+    }
+
+    fn has_dashboard(&self) -> bool {
+        true
+    }
+
+    async fn dashboard(&self, question: PageQuestion) -> Option<Value> {
+        self.probe().dashboard(question).await
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::send::{EventApi, EventJob, JobEnd, deliver};
 use super::series::{Correlator, Write};
-use super::{Event, REQUESTS_MAX, Regarding, seed};
+use super::{Event, REQUESTS_MAX, Regarding};
 use crate::ApiError;
+use crate::clock::seed;
 use berth_api::Time;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;

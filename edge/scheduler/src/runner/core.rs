@@ -9,7 +9,8 @@ use crate::shadow::Shadow;
 use crate::tasks;
 use crate::traces::TraceSender;
 use berth_api::{Kind, Release, Str, Time, groups};
-use berth_client::events::{self, Event, EventPublisher, Regarding};
+use berth_client::clock;
+use berth_client::events::{Event, EventPublisher, Regarding};
 use berth_framework::call::{ApiCall, CallId, EventKind, PodRef, RelatedObject};
 use berth_framework::cluster::GroupKey;
 use berth_framework::stage::{Job, JobId};
@@ -119,7 +120,7 @@ enum NextTurn {
 
 impl Core {
     async fn run(mut self) {
-        let mut handed_on = events::now();
+        let mut handed_on = clock::now();
         loop {
             self.scheduler.set_log_verbosity(logs::highest_verbosity());
             if self.take_waiting() == NextTurn::Stop {
@@ -132,7 +133,7 @@ impl Core {
                 }
                 continue;
             }
-            let now = events::now();
+            let now = clock::now();
             let idle = if self.has_pod_to_try() {
                 !self.scheduler.schedule_one(now).is_attempt()
             } else {
@@ -159,7 +160,7 @@ impl Core {
         let Some(next) = self.next.take() else {
             return;
         };
-        let now = events::now();
+        let now = clock::now();
         let TakeOver { new, registry, .. } = &*next;
         match self.scheduler.reconfigure(new, registry, now) {
             Err(NotReconfigured::Busy) => self.next = Some(next),
@@ -171,14 +172,14 @@ impl Core {
     /// Waits for the next input.
     async fn stand_by(&mut self) -> NextTurn {
         let look = self.shadow.as_ref().and_then(Shadow::next_look);
-        let longest = look.map_or(LONGEST_SLEEP, |look| look.since(events::now()));
+        let longest = look.map_or(LONGEST_SLEEP, |look| look.since(clock::now()));
         let next = match tokio::time::timeout(longest, self.inputs.next()).await {
             Ok(Some(input)) => self.take(input),
             Ok(None) => NextTurn::Stop,
             Err(_) => NextTurn::GoOn,
         };
         if let Some(shadow) = &mut self.shadow {
-            shadow.look_again(&mut self.scheduler, events::now());
+            shadow.look_again(&mut self.scheduler, clock::now());
         }
         next
     }
@@ -211,7 +212,7 @@ impl Core {
 
     /// Waits for an input, or for the next time at which there is work.
     async fn sleep(&mut self) -> NextTurn {
-        let now = events::now();
+        let now = clock::now();
         let longest = match self.scheduler.next_wake(now) {
             Some(wake) => wake.since(now).min(LONGEST_SLEEP),
             None => LONGEST_SLEEP,
@@ -224,7 +225,7 @@ impl Core {
     }
 
     fn take(&mut self, input: CoreInput) -> NextTurn {
-        let now = events::now();
+        let now = clock::now();
         match input {
             CoreInput::Change(change) => {
                 // The scheduler is ready when each kind was listed once.

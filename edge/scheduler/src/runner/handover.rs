@@ -3,7 +3,7 @@
 
 use super::{CoreInput, calls};
 use crate::tasks;
-use berth_client::{Transport, events};
+use berth_client::{Transport, clock};
 use berth_framework::call::{ApiCall, CallId};
 use berth_framework::stage::{Job, JobId};
 use std::collections::VecDeque;
@@ -90,7 +90,7 @@ pub(super) async fn carry_out(
 ) {
     let mut taken = Vec::new();
     while work.recv_many(&mut taken, WORK_MAX).await > 0 {
-        let now = events::now();
+        let now = clock::now();
         for work in taken.drain(..) {
             let inputs = inputs.clone();
             match work {

@@ -8,7 +8,7 @@ use super::record;
 use super::{CoreInput, RunOptions, core_options, locked};
 use crate::discovery::scheduler_user_agent;
 use crate::exit::CommandFailure;
-use berth_client::events;
+use berth_client::clock;
 use berth_config::Config;
 use berth_framework::registry::Registry;
 use berth_scheduler::{NotReconfigured, Reconfiguration, Reconfigured, Scheduler};
@@ -79,7 +79,7 @@ impl Reconfigurer {
             running.pod_max_in_unschedulable_pods_duration,
             webhooks.extenders.clone(),
         );
-        let trial = Scheduler::new(trial, &running.registry, events::now());
+        let trial = Scheduler::new(trial, &running.registry, clock::now());
         let kinds = WatchedKinds::of(&trial.map_err(CommandFailure::usage)?);
         let unlisted = locked(&self.feed).follow(&kinds, &webhooks.raw);
         if let Some(mut unlisted) = unlisted {
