@@ -8,16 +8,15 @@
 //! Unlike in client-go, a standby reads the lease four times every `retry_period`, so that it acquires a released lease
 //! soon, and the leader's deadlines count from the sending of a renewal, not from its answer.
 
-mod fence;
 mod lease;
 #[cfg(test)]
 mod tests;
 
-pub use fence::Fence;
 pub use lease::{LEASES, LeaseLock, Lock};
 
 use crate::ApiError;
 use crate::clock;
+use crate::fence::Fence;
 use berth_api::Time;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};

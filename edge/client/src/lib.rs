@@ -18,6 +18,7 @@ pub mod election;
 pub mod error;
 pub mod events;
 pub mod extender;
+pub mod fence;
 pub mod frames;
 mod http2;
 mod http_client;

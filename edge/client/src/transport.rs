@@ -6,8 +6,8 @@
 use crate::ApiError;
 use crate::connection::{Client, Connection, ReloadReason};
 use crate::content::{ApiAnswer, ContentTypes, Format, JSON, JSON_TRIMMED};
-use crate::election::Fence;
 use crate::error::{StatusBody, chain};
+use crate::fence::Fence;
 use crate::frames::Frames;
 use crate::http_client::{ConnectionId, HttpBody};
 use crate::limit::RateLimit;
