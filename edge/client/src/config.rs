@@ -1,12 +1,12 @@
 //! A connection to an API server, described: its address, how its certificate is checked, and the identity of Berth.
 
-use crate::credentials::{Exec, Impersonation, Secret};
-use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
-use crate::setting::CertificateError;
+use crate::exec::Exec;
+use crate::setting::{self, CertificateError, Secret};
 use http::Uri;
 use percent_encoding::percent_decode_str;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
@@ -41,6 +41,15 @@ pub(crate) struct ClientUser {
     pub(crate) impersonation: Impersonation,
 }
 
+/// The user that requests impersonate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Impersonation {
+    pub(crate) user: Option<String>,
+    pub(crate) uid: Option<String>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
+
 /// The reason why the service account of a pod cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InClusterError {
@@ -54,19 +63,6 @@ pub(crate) enum InClusterError {
     Authority {
         path: String,
         error: CertificateError,
-    },
-}
-
-/// The reason why no cluster was found.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum InferError {
-    /// A context is named, and the kubeconfig does not have it or cannot be used.
-    #[error(transparent)]
-    Kubeconfig(Box<KubeconfigError>),
-    #[error("{kubeconfig}; {pod}")]
-    Neither {
-        kubeconfig: Box<KubeconfigError>,
-        pod: InClusterError,
     },
 }
 
@@ -114,33 +110,6 @@ impl Config {
         }
     }
 
-    /// The connection of a kubeconfig, in its current context if none is named.
-    ///
-    /// # Errors
-    /// When the file cannot be used.
-    pub(crate) fn from_kubeconfig(
-        path: &Path,
-        context: Option<&str>,
-    ) -> Result<Self, KubeconfigError> {
-        Kubeconfig::read_from(path)?.in_context(context).config()
-    }
-
-    /// The connection of the usual kubeconfigs; else, if no context is named, of the pod that this runs in.
-    ///
-    /// # Errors
-    /// When there is neither; both reasons.
-    pub(crate) fn infer(context: Option<&str>) -> Result<Self, InferError> {
-        let read = Kubeconfig::read_usual().and_then(|file| file.in_context(context).config());
-        let kubeconfig = match read {
-            Ok(config) => return Ok(config),
-            Err(error) => Box::new(error),
-        };
-        if context.is_some() {
-            return Err(InferError::Kubeconfig(kubeconfig));
-        }
-        Self::in_cluster().map_err(|pod| InferError::Neither { kubeconfig, pod })
-    }
-
     /// The connection of the pod that this runs in, with its service account.
     ///
     /// # Errors
@@ -155,7 +124,7 @@ impl Config {
             Ok(pem) => pem,
             Err(error) => return Err(InClusterError::Read { path, error }),
         };
-        let authorities = kubeconfig::certificates(&pem);
+        let authorities = setting::certificates(&pem);
         let authorities = authorities.map_err(|error| InClusterError::Authority { path, error })?;
         config.root_cert = Some(authorities);
         config.user.token_file = Some(format!("{SERVICE_ACCOUNT}/token").into());

@@ -1,15 +1,15 @@
-//! Finds the cluster: a kubeconfig, or the service account of the pod this runs in.
+//! Creates connections: to the API server of a cluster, or to another component.
 
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::chain;
 use crate::setting::redacted;
+use crate::source::{ConfigPlace, ConfigSource, read_kubeconfig, settle};
 use crate::token::TokenFile;
 use crate::{ConnectError, Transport, http_client};
 use futures_util::future::BoxFuture;
 use http::Uri;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The files and the context to use.
 #[derive(Debug, Clone, Default)]
@@ -24,67 +24,23 @@ pub struct ConnectOptions {
     pub user_agent: String,
 }
 
-/// The source of a configuration, which is read again when it may have changed.
-#[derive(Debug, Clone)]
-pub(crate) struct ConfigSource {
-    place: ConfigPlace,
-    /// The address of the server, which does not change.
-    server: Option<Uri>,
-}
-
-#[derive(Debug, Clone)]
-enum ConfigPlace {
-    /// This file, and the context if it is not the current one.
-    Kubeconfig(PathBuf, Option<String>),
-    /// `KUBECONFIG`, `~/.kube/config`, or, without a context, the service account of the pod.
-    Inferred(Option<String>),
-    /// The service account of the pod.
-    ServiceAccount,
-}
-
-impl ConfigSource {
-    fn new(place: ConfigPlace) -> Self {
-        let server = None;
-        Self { place, server }
-    }
-
-    /// Reads the configuration, and the path of its token file.
-    ///
-    /// # Errors
-    /// When none can be used; the error names the places.
-    pub(crate) fn load(&self) -> Result<(Config, Option<PathBuf>), ConnectError> {
-        let mut config = match &self.place {
-            ConfigPlace::Kubeconfig(path, context) => read_kubeconfig(path, context.as_deref())?,
-            ConfigPlace::Inferred(context) => Config::infer(context.as_deref())
-                .map_err(|e| ConnectError::NoCluster(e.to_string()))?,
-            ConfigPlace::ServiceAccount => {
-                Config::in_cluster().map_err(|e| ConnectError::NoCluster(e.to_string()))?
-            }
-        };
-        config.take_url_user();
-        if let Some(server) = &self.server {
-            config.cluster_url = server.clone();
-            config.take_url_user();
-        }
-        let token = settle(&mut config);
-        Ok((config, token))
-    }
-
-    /// Sets up the connection. Its credentials are read again when they change.
-    async fn connect(mut self, user_agent: String) -> Result<Transport, ConnectError> {
-        let (config, token) = self.load()?;
-        let server = config.cluster_url.clone();
-        self.server.get_or_insert_with(|| server.clone());
-        let token = token.map(|path| TokenFile::open(&path)).transpose()?;
-        let client = http_client::service(&config).map_err(|e| unusable(&server, &*e))?;
-        let connection = Connection::renewable(client, self, &config);
-        Ok(Transport::new(
-            connection,
-            server.to_string(),
-            user_agent,
-            token,
-        ))
-    }
+/// Sets up the connection. Its credentials are read again when they change.
+async fn connect_from(
+    mut source: ConfigSource,
+    user_agent: String,
+) -> Result<Transport, ConnectError> {
+    let (config, token) = source.load()?;
+    let server = config.cluster_url.clone();
+    source.server.get_or_insert_with(|| server.clone());
+    let token = token.map(|path| TokenFile::open(&path)).transpose()?;
+    let client = http_client::service(&config).map_err(|e| unusable(&server, &*e))?;
+    let connection = Connection::renewable(client, source, &config);
+    Ok(Transport::new(
+        connection,
+        server.to_string(),
+        user_agent,
+        token,
+    ))
 }
 
 fn unusable(server: &Uri, error: &dyn std::error::Error) -> ConnectError {
@@ -111,7 +67,7 @@ pub fn connect(options: &ConnectOptions) -> BoxFuture<'_, Result<Transport, Conn
             })?;
             source.server = Some(uri);
         }
-        source.connect(options.user_agent.clone()).await
+        connect_from(source, options.user_agent.clone()).await
     })
 }
 
@@ -124,7 +80,7 @@ pub async fn connect_in_cluster(user_agent: &str) -> Result<Option<Transport>, C
         return Ok(None);
     }
     let source = ConfigSource::new(ConfigPlace::ServiceAccount);
-    source.connect(user_agent.to_owned()).await.map(Some)
+    connect_from(source, user_agent.to_owned()).await.map(Some)
 }
 
 /// Sets up a connection to a component of the cluster other than the API server, such as the scheduler's own port, with
@@ -154,13 +110,6 @@ pub(crate) fn over_component(
     over(config, user_agent.to_owned())
 }
 
-fn read_kubeconfig(path: &std::path::Path, context: Option<&str>) -> Result<Config, ConnectError> {
-    Config::from_kubeconfig(path, context).map_err(|e| ConnectError::Kubeconfig {
-        path: path.display().to_string(),
-        reason: chain(&e),
-    })
-}
-
 /// Sets up the connection that is configured. It does not change.
 pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, ConnectError> {
     config.take_url_user();
@@ -175,17 +124,6 @@ pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, 
         user_agent,
         token,
     ))
-}
-
-/// Sets the limits of a connection. Returns the path of the token file, which the transport reads.
-fn settle(config: &mut Config) -> Option<PathBuf> {
-    // Watches are long: their own limit is the timeoutSeconds of the request. Every other request has a deadline
-    // in the transport. The sender of a request decides whether, when and how often to send it again.
-    config.connect_timeout = Some(Duration::from_secs(10));
-    let token = config.user.token_file.take()?;
-    // It takes precedence over a token in the kubeconfig, as in client-go.
-    config.user.token = None;
-    Some(token)
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@
 //! Tokens in files have their own rule, see `token`.
 
 use crate::config::{ClientUser, Config};
-use crate::connect::ConfigSource;
 use crate::error::{ConnectError, chain};
 use crate::http_client::{self, HttpService};
+use crate::source::ConfigSource;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;

@@ -17,11 +17,9 @@ pub mod wire;
 pub use verbs::{FilterAnswer, MetaVictimsOf, Nodes, VictimsOf};
 
 use crate::config::Config;
-use crate::credentials::Secret;
 use crate::error::chain;
 use crate::http_client::{self, HttpService};
-use crate::kubeconfig;
-use crate::setting::SettingError;
+use crate::setting::{Secret, SettingError, certificates};
 use crate::transport::collect;
 use bytes::Bytes;
 use http_body_util::Full;
@@ -264,7 +262,7 @@ pub(crate) fn webhook_config(
     config.accept_invalid_certs = is_unchecked;
     config.tls_server_name = Some(tls.server_name.clone()).filter(|name| !name.is_empty());
     if let Some(pem) = item(&tls.ca_data, &tls.ca_file)? {
-        let authorities = kubeconfig::certificates(&pem);
+        let authorities = certificates(&pem);
         let authorities = authorities.map_err(|error| SettingError::Certificate {
             field: ADDRESS_AND_TLS,
             error,

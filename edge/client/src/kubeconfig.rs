@@ -2,18 +2,20 @@
 //!
 //! The format: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>.
 
-use crate::config::{ClientUser, Config};
-use crate::credentials::{self, Exec, Secret};
-use crate::setting::{CertificateError, SettingError, redacted};
+use crate::config::{ClientUser, Config, Impersonation};
+use crate::exec::Exec;
+use crate::setting::{Secret, SettingError, certificates, redacted};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+
+/// The extension of a cluster that an exec plugin receives.
+const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// The reason why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +106,24 @@ pub(crate) struct NamedExtension {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) extension: Value,
+}
+
+/// The cluster as a plugin receives it.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ExecCluster<'a> {
+    server: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_server_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    insecure_skip_tls_verify: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_authority_data: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_url: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    disable_compression: bool,
+    config: Option<&'a Value>,
 }
 
 /// A user: its certificate or other credentials, and the impersonated user. The parts are read from one entry.
@@ -336,6 +356,19 @@ impl Kubeconfig {
     }
 }
 
+impl Config {
+    /// The connection of a kubeconfig, in its current context if none is named.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub(crate) fn from_kubeconfig(
+        path: &Path,
+        context: Option<&str>,
+    ) -> Result<Self, KubeconfigError> {
+        Kubeconfig::read_from(path)?.in_context(context).config()
+    }
+}
+
 impl ClusterEntry {
     /// The connection, without credentials.
     ///
@@ -377,6 +410,29 @@ impl ClusterEntry {
         )
     }
 
+    /// The cluster as an exec plugin receives it.
+    ///
+    /// # Errors
+    /// When the certificate authority cannot be read; the error begins with the name of the field.
+    pub(crate) fn exec_cluster(&self) -> Result<Value, SettingError> {
+        let mut extensions = self.extensions.iter();
+        let extension = extensions.find(|named| named.name == EXEC_EXTENSION);
+        let authority = self.authority_pem()?;
+        let described = ExecCluster {
+            server: &self.server,
+            tls_server_name: self.tls_server_name.as_deref(),
+            insecure_skip_tls_verify: self.insecure_skip_tls_verify,
+            certificate_authority_data: authority.map(|pem| STANDARD.encode(pem)),
+            proxy_url: self.proxy_url.as_deref(),
+            disable_compression: self.disable_compression,
+            config: extension.map(|named| &named.extension),
+        };
+        serde_json::to_value(described).map_err(|error| SettingError::Json {
+            field: "exec.provideClusterInfo",
+            error,
+        })
+    }
+
     fn authorities(&self) -> Result<Option<Vec<CertificateDer<'static>>>, SettingError> {
         let Some(pem) = self.authority_pem()? else {
             return Ok(None);
@@ -401,7 +457,7 @@ impl UserEntry {
             token = token.or(Some(provider.token()?));
         }
         let exec = match credentials.exec {
-            Some(exec) => Some(exec.of_cluster(cluster)?),
+            Some(exec) => Some(exec.of_cluster(|| cluster.exec_cluster())?),
             None => None,
         };
         let basic = credentials.username.zip(credentials.password);
@@ -411,7 +467,7 @@ impl UserEntry {
             token,
             token_file: credentials.token_file,
             exec,
-            impersonation: credentials::Impersonation {
+            impersonation: Impersonation {
                 user: self.impersonation.r#as,
                 uid: self.impersonation.as_uid,
                 groups: self.impersonation.as_groups,
@@ -485,19 +541,6 @@ fn data_or_file(
         path: path.to_owned(),
         error,
     })
-}
-
-/// The certificates in a PEM text.
-///
-/// # Errors
-/// When there is none, or one is malformed.
-pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(CertificateError::Malformed)?;
-    if found.is_empty() {
-        return Err(CertificateError::None);
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

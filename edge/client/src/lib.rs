@@ -17,6 +17,7 @@ mod credentials;
 pub mod election;
 pub mod error;
 pub mod events;
+mod exec;
 pub mod extender;
 pub mod fence;
 pub mod frames;
@@ -31,6 +32,7 @@ mod reach;
 pub mod reflector;
 pub mod request;
 mod setting;
+mod source;
 mod store;
 #[cfg(any(test, feature = "test-server"))]
 pub mod testing;

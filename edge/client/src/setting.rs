@@ -1,6 +1,28 @@
-//! The faults of the settings of a connection: fields of a kubeconfig or a configuration, variables, files.
+//! The settings of a connection (fields of a kubeconfig or a configuration, variables, files): secrets, certificates and
+//! faults.
 
+use serde::Deserialize;
+use std::fmt;
 use std::path::PathBuf;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+
+/// A text that is not printed by accident.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl Secret {
+    /// A text from bytes; invalid UTF-8 is replaced, and the text fails when it is used.
+    pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        Self(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[REDACTED]")
+    }
+}
 
 /// A setting of a connection cannot be used. The text begins with the name of the field or the variable.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +83,19 @@ pub(crate) enum CertificateError {
     Malformed(tokio_rustls::rustls::pki_types::pem::Error),
     #[error("no certificate in PEM")]
     None,
+}
+
+/// The certificates in a PEM text.
+///
+/// # Errors
+/// When there is none, or one is malformed.
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(CertificateError::Malformed)?;
+    if found.is_empty() {
+        return Err(CertificateError::None);
+    }
+    Ok(found)
 }
 
 /// A URL without its user and password, for messages.

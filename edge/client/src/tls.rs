@@ -1,8 +1,7 @@
 //! TLS of a connection: the authorities of its configuration, else the system's; a client certificate, if there is one.
 
 use crate::config::Config;
-use crate::credentials::Secret;
-use crate::kubeconfig;
+use crate::setting::{Secret, certificates};
 use berth_tls::AnyServer;
 use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
@@ -31,7 +30,7 @@ pub(crate) fn client_config(
     Ok(match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let certificates = kubeconfig::certificates(certificate)
+            let certificates = certificates(certificate)
                 .map_err(|reason| format!("client certificate: {reason}"))?;
             let key = PrivateKeyDer::from_pem_slice(key.0.as_bytes())
                 .map_err(|error| format!("client key: malformed PEM: {error}"))?;

@@ -1,17 +1,22 @@
 use super::*;
-use serde_json::json;
+use crate::kubeconfig::ClusterEntry;
+use serde_json::{Value, json};
+use std::io::IsTerminal;
 
 const V1: &str = "client.authentication.k8s.io/v1";
 
-fn exec(script: &str) -> Exec {
-    serde_json::from_value(json!({
+fn entry(script: &str) -> Value {
+    json!({
         "apiVersion": V1,
         "command": "sh",
         "args": ["-c", script],
         "env": [{"name": "BERTH_TEST", "value": "of the plugin"}],
         "interactiveMode": "Never",
-    }))
-    .expect("a plugin")
+    })
+}
+
+fn exec(script: &str) -> Exec {
+    serde_json::from_value(entry(script)).expect("a plugin")
 }
 
 fn printing(status: &Value) -> Exec {
@@ -81,13 +86,16 @@ async fn a_plugin_receives_its_environment_and_the_cluster() {
         "info=$(printf %s \"$KUBERNETES_EXEC_INFO\" | tr -d '\"{{}}[] ' | tr ',:/' '___'); echo \
          '{{\"apiVersion\":\"{V1}\",\"kind\":\"ExecCredential\",\"status\":{{\"token\":\"'\"$BERTH_TEST $info\"'\"}}}}'"
     );
-    let mut plugin = exec(&script);
-    plugin.provide_cluster_info = true;
+    let mut plugin = entry(&script);
+    plugin["provideClusterInfo"] = true.into();
+    let plugin: Exec = serde_json::from_value(plugin).expect("a plugin");
     let cluster = ClusterEntry {
         server: "https://api.example".to_owned(),
         ..ClusterEntry::default()
     };
-    let plugin = plugin.of_cluster(&cluster).expect("a plugin");
+    let plugin = plugin
+        .of_cluster(|| cluster.exec_cluster())
+        .expect("a plugin");
     let credentials = Credentials::of(&with(plugin)).expect("a token");
     let mut headers = HeaderMap::new();
     let added = credentials.headers.add_to(&mut headers).await;
