@@ -3,15 +3,19 @@
 //! Kubernetes' own resources are read from `facts/kubernetes.txt` (published facts) and `facts/resources.txt` (other
 //! facts). A [`Catalog`] adds the resources of CustomResourceDefinitions.
 
+mod documents;
 mod resource;
+mod selectable;
 
+pub use documents::OpenApiDocument;
 pub use resource::{Conversion, Generation, ServedResource, Sub};
+pub use selectable::Selectable;
 
 use crate::access::GroupResource;
-use crate::openapi::documents::Documents;
 use crate::releases::{ApiRelease, Availability};
 use crate::schema::Schemas;
 use berth_api::Release;
+use documents::Documents;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock};
 

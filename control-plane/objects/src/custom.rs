@@ -11,7 +11,6 @@ pub mod definition;
 mod embedded;
 mod field_path;
 mod formats;
-mod json_path;
 mod model;
 mod objects;
 mod place;
@@ -21,7 +20,6 @@ pub(crate) mod schema;
 mod uniqueness;
 mod values;
 
-pub(crate) use json_path::JsonPath;
 pub(crate) use values::ignored_formats;
 
 use self::compiled::CompiledSchema;

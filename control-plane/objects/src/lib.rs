@@ -23,6 +23,7 @@ mod enumerations;
 pub mod field;
 pub mod flow_control;
 pub mod groups;
+mod json_path;
 pub mod object;
 pub mod offline;
 pub mod openapi;

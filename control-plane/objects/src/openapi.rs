@@ -7,18 +7,16 @@
 
 mod components;
 pub(crate) mod descriptions;
-pub mod documents;
 mod paths;
 mod v2;
 
 #[cfg(test)]
 mod tests;
 
-use crate::catalog::{Catalog, ServedResource};
+use crate::catalog::{Catalog, OpenApiDocument, ServedResource};
 use crate::releases::ApiRelease;
 use crate::schema::GroupVersionKind;
 use components::{Components, openapi_name};
-pub use documents::OpenApiDocument;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 

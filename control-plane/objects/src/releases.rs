@@ -5,8 +5,7 @@
 //! fields of every release. [`ApiRelease`] selects among them where objects of clients are read, published or listed.
 //! Objects of this process (controllers, the first objects) are read with [`ApiRelease::EVERY`].
 
-mod deprecated;
-pub mod fields;
+pub(crate) mod deprecated;
 
 use berth_api::Release;
 use berth_protobuf::facts::words;
@@ -133,6 +132,11 @@ impl ApiRelease {
             }
         }
         api
+    }
+
+    /// Returns whether a single release is served.
+    pub(crate) fn is_single(self) -> bool {
+        self.release.is_some()
     }
 
     /// The release; the newest one if no single release is served.

@@ -6,6 +6,7 @@
 //! by hand. One `Model` holds them; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf and validation
 //! read it.
 
+pub mod availability;
 mod document;
 mod empties;
 pub(crate) mod model;

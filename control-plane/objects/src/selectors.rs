@@ -1,7 +1,6 @@
 //! Label and field selectors of lists and watches.
 
 pub mod field;
-pub mod selectable;
 pub mod workload;
 
 use crate::catalog::ServedResource;

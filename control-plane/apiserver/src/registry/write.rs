@@ -20,7 +20,7 @@ use berth_objects::conversion::groups_alpha;
 use berth_objects::decode::SentObject;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::releases::ApiRelease;
-use berth_objects::releases::fields::drop_disabled;
+use berth_objects::schema::availability::drop_disabled;
 use berth_objects::schema::{Empties, Schemas};
 use berth_objects::status::ApiError;
 use berth_objects::strategy::Subresource;

@@ -6,7 +6,7 @@ use crate::auth::tokens::ServerTokens;
 use crate::discovery;
 use berth_api::Release;
 use berth_objects::catalog::Catalog;
-use berth_objects::openapi::OpenApiDocument;
+use berth_objects::catalog::OpenApiDocument;
 use berth_objects::status::ApiError;
 use berth_objects::table::Include;
 use berth_objects::{catalog, openapi};

@@ -1,12 +1,12 @@
 //! The description of a resource, and the tables of facts that have it.
 
+use super::selectable::Selectable;
 use crate::access::{GroupResource, KindInfo, gr};
 use crate::custom::CustomType;
 use crate::raw_json;
-use crate::releases::{self, ApiRelease, Availability};
+use crate::releases::{self, ApiRelease, Availability, deprecated};
 use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
-use crate::selectors::selectable::Selectable;
 use crate::status::StatusSubject;
 use crate::table::column::TableColumn;
 use crate::validation::metadata::NameRule;
@@ -286,6 +286,15 @@ impl ServedResource {
         } else {
             format!("{}/{}", self.resource.group, self.version)
         }
+    }
+
+    /// The warning about each request for the resource, if its version is deprecated in the release that is served.
+    pub fn deprecation(&self) -> Option<String> {
+        if let Some(custom) = &self.custom {
+            return custom.deprecated.clone();
+        }
+        let (version, plural) = (self.api_version(), self.resource.resource);
+        deprecated::warning(&version, plural, self.kind, self.api)
     }
 
     /// The description of the resource for the controllers.

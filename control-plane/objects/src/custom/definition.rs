@@ -1,10 +1,10 @@
 //! The resources and the conditions that CustomResourceDefinitions have.
 
+use super::CustomType;
 use super::conversion::ConversionWebhook;
-use super::{CustomType, JsonPath};
 use crate::access::{gr, intern};
-use crate::catalog::{Generation, ServedResource, Sub, built_in, custom_store};
-use crate::selectors::selectable::Selectable;
+use crate::catalog::{Generation, Selectable, ServedResource, Sub, built_in, custom_store};
+use crate::json_path::JsonPath;
 use crate::table::column::TableColumn;
 use crate::view::{FieldView, meta, path_of_names};
 use rustc_hash::FxHashSet;

@@ -1,7 +1,6 @@
 //! The warnings about versions of resources that are deprecated.
 
-use super::FACTS;
-use crate::catalog::ServedResource;
+use super::{ApiRelease, FACTS};
 use berth_protobuf::facts::words;
 use std::sync::LazyLock;
 
@@ -68,27 +67,25 @@ pub(super) fn removal(group: &str, version: &str, plural: &str) -> Option<u32> {
     minor(found?.removed?)
 }
 
-impl ServedResource {
-    /// The warning about each request for the resource, if its version is deprecated in the release that is served.
-    pub fn deprecation(&self) -> Option<String> {
-        if let Some(custom) = &self.custom {
-            return custom.deprecated.clone();
-        }
-        let (version, plural) = (self.api_version(), self.resource.resource);
-        let found = DEPRECATED.iter().find(|deprecation| {
-            deprecation.group_version == version
-                && deprecation.resources.contains(&plural)
-                && deprecation.since <= self.api.release().minor()
-        });
-        Some(found?.warning(self.kind))
-    }
+/// The warning about each request for a resource, if its version is deprecated in the release of this API.
+pub(crate) fn warning(
+    group_version: &str,
+    plural: &str,
+    kind: &str,
+    api: ApiRelease,
+) -> Option<String> {
+    let found = DEPRECATED.iter().find(|deprecation| {
+        deprecation.group_version == group_version
+            && deprecation.resources.contains(&plural)
+            && deprecation.since <= api.release().minor()
+    });
+    Some(found?.warning(kind))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
-    use crate::releases::ApiRelease;
     use berth_api::Release;
     use std::collections::BTreeSet;
 

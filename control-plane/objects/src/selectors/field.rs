@@ -1,7 +1,6 @@
 //! Field selectors: `spec.nodeName=n1,status.phase!=Failed`, over the fields that a kind offers.
 
-use super::selectable::Selectable;
-use crate::catalog::ServedResource;
+use crate::catalog::{Selectable, ServedResource};
 use crate::view::at_path;
 use berth_api::selector::{self, FieldTerm, SelectorError};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use super::text::CellFn;
 use super::{cells, text};
-use crate::custom::JsonPath;
+use crate::json_path::JsonPath;
 use crate::view::FieldView;
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -305,7 +305,7 @@ fn the_cells_of_custom_resources_are_those_of_kube_apiserver() {
         ("date", ".spec.blank", json!("<unknown>")),
         ("date", ".spec.list", json!(null)),
     ] {
-        let parsed = crate::custom::JsonPath::parse(path).unwrap_or_else(|| panic!("{path}"));
+        let parsed = crate::json_path::JsonPath::parse(path).unwrap_or_else(|| panic!("{path}"));
         let column = json!({"name": "C", "type": kind, "jsonPath": path});
         let cell = TableColumn::custom(&column, parsed).cell(&object, now);
         assert_eq!(cell, expect, "{kind} {path}");

@@ -1,10 +1,9 @@
 //! The fields that a release does not have, and fields whose gate is off.
 
-use super::{ApiRelease, Availability};
-use crate::schema::GroupVersionKind;
-use crate::schema::Schemas;
-use crate::schema::model::{Model, TypeId, ValueShape};
-use crate::schema::path::SchemaPath;
+use super::model::{Model, TypeId, ValueShape};
+use super::path::SchemaPath;
+use super::{GroupVersionKind, Schemas};
+use crate::releases::{ApiRelease, Availability};
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 
@@ -12,7 +11,7 @@ impl ApiRelease {
     /// The fields of an object that the release does not have, in the object's order.
     pub fn foreign_fields(self, model: &Model, root: TypeId, object: &Value) -> Vec<String> {
         let mut found = Vec::new();
-        if self.release.is_some() {
+        if self.is_single() {
             let mut note = |path: &SchemaPath<'_>, availability: Availability, _: TypeField| {
                 if !availability.is_in(self) {
                     found.push(path.to_string());

@@ -19,7 +19,7 @@ pub struct OpenApiDocument {
 
 /// The documents of a catalog that were built.
 #[derive(Debug, Default)]
-pub struct Documents(Mutex<BTreeMap<String, OpenApiDocument>>);
+pub(crate) struct Documents(Mutex<BTreeMap<String, OpenApiDocument>>);
 
 impl Clone for Documents {
     /// A changed catalog has other documents.
@@ -29,7 +29,7 @@ impl Clone for Documents {
 }
 
 impl Documents {
-    pub(super) fn get(&self, name: &str, build: impl FnOnce() -> Vec<u8>) -> OpenApiDocument {
+    pub(crate) fn get(&self, name: &str, build: impl FnOnce() -> Vec<u8>) -> OpenApiDocument {
         let known = self
             .0
             .lock()
