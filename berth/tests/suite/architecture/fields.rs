@@ -105,7 +105,7 @@ const OTHERS: [(&str, &str, &str); 26] = [
         "percentage podTemplateRef provisioningStrategy scalableRef",
     ),
     (
-        "edge/client/src/credentials.rs",
+        "edge/client/src/exec.rs",
         "ExecCredential",
         "cluster interactive",
     ),
