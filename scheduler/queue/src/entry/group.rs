@@ -111,6 +111,7 @@ impl QueuedGroup {
 
     /// All members are evaluated again the next time.
     pub(crate) fn forget_answers(&mut self) {
+        self.with_reason_of_group.clear();
         self.unasked = self.members.keys().cloned().collect();
     }
 
