@@ -246,6 +246,10 @@ fn seeds_that_failed_once_pass() {
             3_958_708,
             "no pod was woken when a pod ended whose binding was not shown yet and whose profile had been removed",
         ),
+        (
+            3_860_199,
+            "the queue kept the set of members that state the reason of their group after a new configuration",
+        ),
     ] {
         eprintln!("seed {seed}: {defect}");
         play(seed..seed + 1, 500, Faults::ALL);
