@@ -394,8 +394,8 @@ impl Column {
         self.score(evaluator, rows, scratch)
     }
 
-    /// Asks about all rows in one pass over their amounts, and fills the cells of the rows that `fits` of the scratch has. The
-    /// nodes of the others have to be asked: all, if a plugin cannot answer about amounts.
+    /// Asks about all rows in one pass over their amounts, and fills the cells of the feasible rows, which are true in
+    /// `scratch.fits`. The nodes of the other rows have to be asked: all nodes, if a plugin cannot answer about amounts.
     fn ask_by_amounts(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -405,18 +405,14 @@ impl Column {
         let Scratch { fits, raw, .. } = scratch;
         let (profile, amounts) = (evaluator.profile, rows.amounts());
         let state = &self.evaluation.state;
-        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        let tally = &mut evaluator.evaluation.tally;
-        fits.clear();
-        fits.resize(rows.len(), true);
-        if !evaluator.nominated.is_empty() {
-            rows.mark_nominated(fits);
-        }
-        for (at, member) in profile.filter.iter().enumerate() {
+        rows.begin_with_all(fits);
+        for member in &profile.filter {
             if !self.evaluation.skip_filter.contains(member.id) {
-                Tally::add(&mut tally.filter, at, count);
                 member.plugin.filter_amounts(state, amounts, fits);
             }
+        }
+        if !fits.contains(&true) {
+            return Ok(());
         }
         raw.clear();
         raw.resize(rows.len(), 0);
@@ -426,13 +422,24 @@ impl Column {
                 fits.fill(false);
                 return Ok(());
             }
-            Tally::add(&mut tally.score, *at, count);
             add_up(raw, rows.len(), scorer.weight)?;
         }
+        let mut count = 0;
         for ((cell, fits), sum) in self.cells.iter_mut().zip(&*fits).zip(&*raw) {
             if *fits {
                 *cell = Cell::feasible(0, *sum);
+                count += 1;
             }
+        }
+        // The other rows are counted when one of their nodes is asked.
+        let tally = &mut evaluator.evaluation.tally;
+        for (at, member) in profile.filter.iter().enumerate() {
+            if !self.evaluation.skip_filter.contains(member.id) {
+                Tally::add(&mut tally.filter, at, count);
+            }
+        }
+        for at in &self.summed {
+            Tally::add(&mut tally.score, *at, count);
         }
         Ok(())
     }

@@ -226,11 +226,10 @@ impl Rows {
         (row.nodes > 0).then_some(row.example)
     }
 
-    /// Sets `fits` to false for the rows of nodes to which pods are nominated.
-    pub(super) fn mark_nominated(&self, fits: &mut [bool]) {
-        for (fits, row) in fits.iter_mut().zip(&self.all) {
-            *fits &= row.is_shared;
-        }
+    /// The rows that plugins can answer about by their amounts: rows with nodes, and without nominated pods.
+    pub(super) fn begin_with_all(&self, rows: &mut Vec<bool>) {
+        rows.clear();
+        rows.extend(self.all.iter().map(|row| row.is_shared && row.nodes > 0));
     }
 }
 

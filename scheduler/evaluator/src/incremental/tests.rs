@@ -6,7 +6,7 @@ use berth_api::Time;
 use berth_framework::keep::{FollowOutcome, Keep, Kept as KeptAnswers};
 use berth_framework::plugin::{Context, Filter, Score};
 use berth_framework::registry::{Extensions, ExtensionsBuilder};
-use berth_framework::table::ResourceId;
+use berth_framework::table::{Columns, ResourceId};
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
 use berth_profile::Profile;
@@ -129,6 +129,8 @@ impl Keep for Lease {
 /// Keeps pods off nodes with less than one free CPU.
 struct FreeCpu {
     asked: Arc<AtomicUsize>,
+    /// Whether it answers about amounts without nodes.
+    filters_amounts: bool,
 }
 
 impl Filter for FreeCpu {
@@ -146,6 +148,14 @@ impl Filter for FreeCpu {
             Status::success()
         }
     }
+
+    fn filter_amounts(&self, _state: &CycleState, amounts: &Columns, fits: &mut [bool]) {
+        let cpu = amounts.get(ResourceId::CPU);
+        let amounts = cpu.allocatable.iter().zip(&cpu.requested);
+        for (fits, (allocatable, requested)) in fits.iter_mut().zip(amounts) {
+            *fits &= self.filters_amounts && allocatable - requested >= 1_000;
+        }
+    }
 }
 
 impl Keep for FreeCpu {
@@ -161,6 +171,8 @@ struct World {
     asked: Arc<AtomicUsize>,
     /// The points that the last decision went through, sorted.
     points: Vec<Point>,
+    /// The calls of each filter in the last decision, for the metrics.
+    filtered: Vec<u32>,
 }
 
 impl World {
@@ -184,6 +196,7 @@ impl World {
             answer_cache: AnswerCache::default(),
             asked,
             points: Vec::new(),
+            filtered: Vec::new(),
         };
         for rank in 0..5 {
             world.set_node(rank, None);
@@ -240,6 +253,7 @@ impl World {
         let spans = evaluation.tally.spans.iter();
         self.points = spans.map(|span| span.point).collect();
         self.points.sort_unstable();
+        self.filtered = evaluation.tally.filter.to_vec();
         (stated, asked, is_plain)
     }
 }
@@ -297,12 +311,20 @@ fn what_a_plugin_follows_is_asked_again() {
     }
 }
 
-/// A plugin that reads amounts alone is asked about one of the nodes that have the same.
+/// A plugin that reads amounts alone answers once for nodes with equal amounts, node by node or for all amounts together,
+/// and each answer is counted once.
 #[test]
 fn nodes_with_equal_amounts_are_asked_about_once() {
+    for filters_amounts in [false, true] {
+        check_equal_amounts(filters_amounts);
+    }
+}
+
+fn check_equal_amounts(filters_amounts: bool) {
     let asked = Arc::new(AtomicUsize::new(0));
     let free_cpu = FreeCpu {
         asked: asked.clone(),
+        filters_amounts,
     };
     let mut world = World::new(vec![named(
         "FreeCpu",
@@ -322,7 +344,11 @@ fn nodes_with_equal_amounts_are_asked_about_once() {
         asked.store(0, Ordering::Relaxed);
         let (node, _, is_plain) = world.decide("a", None);
         assert_eq!((node.as_str(), is_plain), (expected, false), "{situation}");
-        assert_eq!(asked.load(Ordering::Relaxed), asked_now, "{situation}");
+        let asked = asked.load(Ordering::Relaxed);
+        let is_expected = asked == asked_now || filters_amounts && asked < asked_now;
+        assert!(is_expected, "{situation}: {asked} nodes were asked");
+        let counted = world.filtered.get(1).copied().unwrap_or_default();
+        assert_eq!(counted as usize, asked_now, "{situation}");
     };
     decide(&mut world, "n4", 1, "all are equal");
     for node in ["n4", "n3"] {
