@@ -281,9 +281,6 @@ impl Ledger for AffinityLedger {
         let own = &mut class[start..];
         let (mut marks, mut points) = (0, 0_i64);
         for counts in self.counts.values() {
-            if counts.column.is_none() && counts.is_idle() && !counts.is_wanted_near {
-                continue;
-            }
             let Some(domain) = counts.topology.domain(node) else {
                 if counts.is_wanted_near {
                     marks |= MISSING_KEY;

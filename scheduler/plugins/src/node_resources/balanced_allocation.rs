@@ -138,8 +138,10 @@ impl NodeScore for NodeResourcesBalancedAllocation {
 
     fn rate_amounts(&self, requested: &Scored, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
         let pair = self.scored_columns(requested, amounts).pair();
-        let rate = self.rate_in(requested, amounts);
-        pair.is_some_and(|pair| pair.rate_all(scores, exact_score, rate))
+        if let Some(pair) = &pair {
+            pair.rate_all(scores, exact_score, self.rate_in(requested, amounts));
+        }
+        pair.is_some()
     }
 }
 

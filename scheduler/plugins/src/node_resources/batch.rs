@@ -58,15 +58,15 @@ pub(super) fn floor(number: f64) -> f64 {
 }
 
 impl ScoredPair<'_> {
-    /// Appends the scores of all slots: by `score`, or by `rate` where amounts are too large for that, or a slot does not offer
-    /// both resources. Always true.
+    /// Appends the scores of all slots: by `score`, or by `rate` for runs of slots with larger amounts or without one of the
+    /// resources.
     #[inline(always)]
     pub(super) fn rate_all(
         &self,
         scores: &mut Vec<i64>,
         score: impl Fn([ExactShare; 2]) -> f64,
         rate: impl Fn(Slot) -> i64,
-    ) -> bool {
+    ) {
         let ([a, b], before) = (&self.0, scores.len());
         let first = a.allocatable.chunks(RUN).zip(a.held.chunks(RUN));
         let second = b.allocatable.chunks(RUN).zip(b.held.chunks(RUN));
@@ -94,7 +94,6 @@ impl ScoredPair<'_> {
                 scores.extend(slots.map(&rate));
             }
         }
-        true
     }
 }
 

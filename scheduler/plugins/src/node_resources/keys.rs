@@ -1,7 +1,7 @@
 //! The keys by which node and class events find the pods that they may help: by the resources that they request,
 //! ordered by the amount, so that a node with 4 CPU does not find pods that request 64.
 //!
-//! A pod is indexed by the amount of one requested resource, the one that probably decides where it fits. A new node,
+//! A pod is indexed by the amount of one requested resource, which is chosen as the probable bottleneck. A new node,
 //! or a node that allows more pods, is looked up by all its resources; a changed node by its increased resources.
 
 use super::fit::requests;

@@ -92,8 +92,9 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// The same for at most [`RUN`] slots from `start` on, by one pass over each resource, which the compiler turns into vector
-    /// instructions. False, and nothing is done, if amounts are too large for that or nodes may offer none.
+    /// The same for at most [`RUN`] slots from `start` on, in one pass per resource, which the compiler turns into vector
+    /// instructions. Returns false without a change of `fits` if an amount is too large for it, or a slot may fit without
+    /// offering a resource.
     fn suffices_in_run(&self, start: usize, fits: &mut [bool]) -> bool {
         // Negative where something is missing.
         let mut left = [0_i64; RUN];

@@ -69,7 +69,8 @@ impl ScoringStrategy {
         }
     }
 
-    /// Appends the scores of all slots by two resources; `rate` is the score of one slot. False without a formula for many.
+    /// Appends the scores of all slots for two resources; `rate` returns the score of one slot. Returns false for a strategy
+    /// without a formula for many slots.
     pub(super) fn score_all(
         &self,
         pair: &ScoredPair<'_>,
@@ -89,7 +90,7 @@ impl ScoringStrategy {
                     let free = if free < 0.0 { 0.0 } else { free };
                     floor(free * 100.0 / share.allocatable)
                 };
-                pair.rate_all(scores, |[a, b]| mean(least(a), least(b)), rate)
+                pair.rate_all(scores, |[a, b]| mean(least(a), least(b)), rate);
             }
             Self::MostAllocated if a + b > 0.0 => {
                 let most = |share: ExactShare| {
@@ -101,10 +102,11 @@ impl ScoringStrategy {
                     };
                     floor(used * 100.0 / share.allocatable)
                 };
-                pair.rate_all(scores, |[a, b]| mean(most(a), most(b)), rate)
+                pair.rate_all(scores, |[a, b]| mean(most(a), most(b)), rate);
             }
-            _ => false,
+            _ => return false,
         }
+        true
     }
 
     /// The score of a node, 0 to 100.
