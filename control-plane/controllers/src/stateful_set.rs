@@ -293,7 +293,7 @@ impl SetRun<'_> {
         Ok(())
     }
 
-    /// Deletes the last pod with another revision than the set's; it is then created anew.
+    /// Deletes the last pod whose revision is not that of the set, so that it is recreated.
     fn roll(
         &mut self,
         cx: &mut ControllerContext<ControllerKey>,

@@ -325,7 +325,7 @@ impl Transport {
         result
     }
 
-    /// Sends a request, and once more when its credentials are rejected and there are others by now.
+    /// Sends a request. If its credentials are rejected and new credentials are available, sends it once more.
     async fn send(
         &self,
         request: &ApiRequest,

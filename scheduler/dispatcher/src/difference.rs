@@ -19,8 +19,8 @@ impl StatusChange {
         condition && nominated.is_none_or(|node| node == base.nominated_node())
     }
 
-    /// Leaves only what really changes something, and works out anew whether the condition's status does. `None` when
-    /// nothing is left.
+    /// Removes fields that are equal to the stored pod, and updates `status_changes` of the conditions. `None` if no
+    /// change is left.
     pub(super) fn cut_to(mut self, base: &Base<'_>) -> Option<Self> {
         match &mut self.condition {
             None => {}
@@ -39,7 +39,7 @@ impl StatusChange {
     }
 }
 
-/// Returns whether a condition changes anything of a pod. Determines anew whether its status does.
+/// Returns whether a condition differs from the pod, and updates `status_changes`.
 fn changes(new: &mut ConditionPatch, base: &Base<'_>) -> bool {
     let old = base.condition(&new.kind);
     new.status_changes = old.as_ref().is_none_or(|old| *old.status != *new.status);

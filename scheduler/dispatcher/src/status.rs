@@ -174,7 +174,7 @@ pub(super) fn put(conditions: &mut Vec<ConditionPatch>, new: ConditionPatch) {
     }
 }
 
-/// Returns whether the condition reports a pod as unscheduled that has a node by now.
+/// Returns whether the condition reports a pod as unscheduled although it has a node.
 pub(super) fn is_out_of_date(new: &ConditionPatch, stored: &Pod) -> bool {
     new.kind == POD_SCHEDULED && new.status != "True" && stored.is_assigned()
 }

@@ -364,7 +364,7 @@ answers! {
         oldest: String,
         /// The time for which this pod has had it, in seconds.
         oldest_seconds: f64,
-        /// The number of pods that have had it for so long that probably no component removes it any more.
+        /// The number of pods whose gate is so old that it will probably not be removed.
         orphans: usize,
         /// The removals that were seen.
         usage: Option<GateUsage>,

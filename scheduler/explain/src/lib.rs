@@ -15,7 +15,7 @@
 //! | `gates` | ages of scheduling gates, and the usual ages at which they are removed |
 //! | `closest` | the nodes that lack the least for a pod, with the lacks that the plugins report |
 //! | `change`, `overlay` | changes, and trials of them on the copy |
-//! | `candidates`, `remedies` | the tried changes, and the ones that let the pod be scheduled |
+//! | `candidates`, `remedies` | the tried changes, and the successful changes |
 //! | `preemption`, `preempts` | the effect of preemption, explained and compared |
 //! | `decision` | the scores of a decision, computed from its inputs |
 //! | `pod`, `group`, `node`, `queue` | the explanations of single objects and of the queue |

@@ -67,7 +67,7 @@ pub(crate) struct ExaminedPod<'a> {
     pub(crate) examination: &'a Examination,
 }
 
-/// The preemption under way, or the one that PostFilter would start now.
+/// The running preemption, or the preemption that PostFilter would start now.
 pub(crate) fn preemption(
     snapshot: &mut Snapshot,
     facts: &PodFacts,

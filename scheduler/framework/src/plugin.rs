@@ -212,9 +212,9 @@ pub trait Filter: Send + Sync + 'static {
         });
     }
 
-    /// Filters rows of amounts instead of nodes, in one pass: sets `fits` to false for the rows whose nodes have to be asked one
-    /// by one, at least those that [`Filter::filter`] rejects. It is called where answers depend on the amounts of nodes alone
-    /// ([`Kept::ByAmounts`](crate::keep::Kept::ByAmounts)). The default leaves all rows to be asked.
+    /// Filters rows of equal amounts in one pass, instead of nodes: sets `fits` to false at least for the rows whose nodes
+    /// [`Filter::filter`] rejects. Their nodes are filtered individually. `fits` and each column of `amounts` have one entry per
+    /// row. Called only for pods with [`Kept::ByAmounts`](crate::keep::Kept::ByAmounts). The default accepts no row.
     fn filter_amounts(&self, _state: &CycleState, _amounts: &Columns, fits: &mut [bool]) {
         fits.fill(false);
     }
@@ -389,8 +389,9 @@ pub trait Score: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The raw scores of rows of amounts instead of nodes, appended to `scores` in one pass, as [`Filter::filter_amounts`]
-    /// filters them. False, the default, if nodes have to be asked one by one.
+    /// The raw scores of rows of equal amounts, from 0 to [`MAX_NODE_SCORE`], appended to `scores` in their order: see
+    /// [`Filter::filter_amounts`]. An override must give the same scores as [`Score::score`]. Returns false, the default, if
+    /// nodes have to be scored individually.
     fn score_amounts(
         &self,
         _state: &CycleState,

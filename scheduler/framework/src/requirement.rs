@@ -71,8 +71,9 @@ pub trait NodeFilter: Send + Sync + 'static {
         |_| false
     }
 
-    /// The same for rows of amounts, in one pass, where the plugin [reads amounts alone](NodeFilter::reads_amounts_alone): sets
-    /// `fits` to false for the rows whose nodes are to be checked.
+    /// The same in one pass over rows of equal amounts, if the plugin
+    /// [reads amounts alone](NodeFilter::reads_amounts_alone): sets `fits` to false for the rows whose nodes are checked
+    /// individually. See [`Filter::filter_amounts`].
     fn check_amounts(
         &self,
         _requirement: &Self::Requirement,
@@ -134,9 +135,9 @@ pub trait NodeScore: Send + Sync + 'static {
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a;
 
-    /// The same for rows of amounts, appended to `scores` in one pass, where the plugin
-    /// [reads amounts alone](NodeScore::reads_amounts_alone). An override must give the same scores as [`NodeScore::rate`]. False
-    /// if nodes have to be rated one by one.
+    /// The same in one pass over rows of equal amounts, appended to `scores`, if the plugin
+    /// [reads amounts alone](NodeScore::reads_amounts_alone). An override must give the same scores as [`NodeScore::rate`].
+    /// Returns false if nodes have to be rated individually.
     fn rate_amounts(
         &self,
         _preference: &Self::Preference,

@@ -1,4 +1,4 @@
-//! The rules of the simulated world: decides whether a pod may run on a node, computed anew for every question.
+//! The rules of the simulated world: whether a pod may run on a node. Nothing is kept between questions.
 //!
 //! **Architecture invariant:** only the types of `berth-api` are shared with the judged scheduler. The oracle,
 //! `berth-oracle`, is used only by judges.

@@ -77,7 +77,7 @@ impl PreemptionComparer {
         });
     }
 
-    /// The victims of a preemption on a node that are visible by now.
+    /// The visible victims of a preemption on a node.
     fn victims(
         &self,
         node: &str,
@@ -126,7 +126,7 @@ impl PreemptionComparer {
         });
     }
 
-    /// Compares the preemptions whose victims are visible by now.
+    /// Compares the preemptions whose victims are visible.
     pub(super) fn look(&mut self, shared: &SharedReport, now: Time) {
         while self.next_look().is_some_and(|look| now >= look)
             && let Some(open) = self.open.pop_front()

@@ -60,7 +60,7 @@ pub(crate) enum Preempting {
     OtherVictims,
     /// Berth finds no preemption on that node.
     NotHere,
-    /// The pod fits there by now, or no victim is visible.
+    /// The pod has become schedulable there, or no victim is visible.
     Superseded,
 }
 

@@ -70,8 +70,8 @@ impl Volume {
     }
 }
 
-/// Secrets and similar volumes do not matter to scheduling, and the volume of the service account is named anew in each
-/// pod.
+/// Secrets and similar volumes do not matter to scheduling, and the volume of the service account has another name
+/// in each pod.
 pub(super) fn volumes_with_a_source<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Volume>, D::Error> {

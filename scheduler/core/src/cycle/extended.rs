@@ -184,8 +184,8 @@ impl Cycle {
         self.ask_next_filter(core, attempt, search)
     }
 
-    /// No node is left. If the nodes have changed since the plugins filtered them, they are filtered again, so that no
-    /// pod is evicted although a node fits by now.
+    /// No node is left. Nodes that have changed since the plugins filtered them are filtered again, so that no pod is
+    /// evicted if a node has become feasible.
     fn search_again(
         &mut self,
         core: &mut Core,

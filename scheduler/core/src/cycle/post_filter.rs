@@ -77,7 +77,7 @@ impl Cycle {
     }
 
     /// Calls the PostFilter plugins, starting with the waiting plugin if the cycle was parked. Then the attempt ends,
-    /// because a nominated pod has to be evaluated anew.
+    /// because a nominated pod is scheduled in another attempt.
     pub(super) fn go_on_with_post_filter(
         &mut self,
         core: &mut Core,

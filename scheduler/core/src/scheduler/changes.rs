@@ -53,7 +53,7 @@ impl Intake<'_> {
             ClusterChange::Applied(Object::Pod(pod)) => self.pod_applied(pod),
             ClusterChange::Applied(Object::Node(node)) => self.node_applied(node),
             ClusterChange::Applied(object) => self.object_applied(&object),
-            // Only this pod, because another pod may have its name by now.
+            // By its UID, because a new pod can have the same name.
             ClusterChange::Deleted(Object::Pod(pod)) => self.pod_deleted(&pod),
             ClusterChange::Deleted(object) => {
                 let metadata = object.metadata();

@@ -41,7 +41,7 @@ pub(super) fn note_changes(
     !reads_pods || nominated.changed_since(nominations, &mut |node| scratch.note_named(table, node))
 }
 
-/// The number of remembered changes, as in the log of the node table. A reader that missed more begins anew.
+/// The number of remembered changes, as in the log of the node table. A reader that missed more reads all nodes.
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// The last [`CHANGES_MAX`] changes, numbered without a gap.

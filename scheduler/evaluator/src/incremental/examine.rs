@@ -16,7 +16,7 @@ pub struct Examined {
     pub statuses: NodeStatuses,
     /// The feasible nodes in slot order.
     pub feasible: Vec<Slot>,
-    /// Their scores. The totals are the kept ones; what each plugin contributed is worked out anew.
+    /// The scores of the feasible nodes: the kept totals, and the score of each plugin, computed for the explanation.
     pub scores: Scores,
 }
 

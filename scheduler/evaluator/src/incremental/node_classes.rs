@@ -32,7 +32,7 @@ pub(super) struct NodeClasses {
     all: Classes,
     /// By slot. Shared with the statuses that were given away.
     pub(super) class_of: Arc<Vec<ClassId>>,
-    /// By block: whether all its nodes are in one class, with one sum in the first column. All shapes of these classes read it.
+    /// By block: whether all nodes of the block are in one class and have one sum in the first column.
     uniform: Vec<bool>,
     /// The rejections by ledgers of nodes with the pods that are nominated to them.
     with_nominated: IndexSet<Rejection, FxBuildHasher>,
@@ -111,7 +111,7 @@ impl NodeClasses {
         let mut last = None;
         for slot in scratch.noted() {
             let block = slot.index() / BLOCK;
-            // New nodes follow each other.
+            // Consecutive slots are common, as for a new shape.
             if last != Some(block) {
                 self.uniform[block] = is_uniform(class_of, columns, block);
                 last = Some(block);

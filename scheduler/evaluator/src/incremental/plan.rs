@@ -121,7 +121,7 @@ impl Plan {
     }
 
     /// The version of all fragments of pods with a [template key](PodInfo::template_key): fragments of one key and one
-    /// version are equal. `None` if they must be written anew.
+    /// version are equal. `None` if they must be written for each pod.
     pub(super) fn fragment_version(&self, cx: &Context<'_>) -> Option<u64> {
         // No version decreases, so the sum is the same only if each of them is.
         let versions = self.versions.as_ref()?.iter();

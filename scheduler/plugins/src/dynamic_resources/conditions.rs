@@ -70,7 +70,7 @@ pub(super) fn deadline(allocation: &AllocationResult, timeout: GoDuration) -> Op
     must_report(allocation).then(|| allocated + timeout.as_duration())
 }
 
-/// Returns whether devices of the allocation should have reported by now.
+/// Returns whether the deadline for the reports of the allocated devices has passed.
 pub(super) fn is_late(allocation: &AllocationResult, timeout: GoDuration, now: Time) -> bool {
     deadline(allocation, timeout).is_some_and(|deadline| deadline < now)
 }

@@ -204,7 +204,7 @@ fn a_pod_without_a_controller_is_lost_with_its_node() {
         (1, 1, 2)
     );
     let owned = row(&run, "owned");
-    // The node returns after a minute; the pod is created anew a second after the failure, and waits until then.
+    // The node returns after a minute; the pod is recreated a second after the failure, and waits until then.
     assert!(
         owned.ended.is_some_and(|end| (661.0..664.0).contains(&end)),
         "{owned:?}"

@@ -166,7 +166,7 @@ struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// The members do not count on the nodes to which they are nominated, because they are placed anew.
+    /// The members do not count on the nodes to which they are nominated, because the trial places all members.
     fn begin(cycle: &'a mut Cycle, core: &'a mut Core, run: &'a mut GroupRun) -> Self {
         let mut nominated = FxHashMap::default();
         for member in &run.members {
