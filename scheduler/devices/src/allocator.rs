@@ -51,7 +51,7 @@ impl<'i> Allocator<'i> {
     }
 
     /// Returns whether [`Self::allocate`] would allocate devices, and how much the alternatives that it would choose
-    /// are preferred: for each list [`ALTERNATIVES_MAX`] minus the index of the alternative.
+    /// are preferred: for each list [`crate::ALTERNATIVES_MAX`] minus the index of the alternative.
     ///
     /// # Errors
     /// Those of [`Self::allocate`].
