@@ -33,7 +33,6 @@ pub mod reflector;
 pub mod request;
 mod setting;
 mod source;
-mod store;
 #[cfg(any(test, feature = "test-server"))]
 pub mod testing;
 mod tls;

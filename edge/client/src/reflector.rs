@@ -15,7 +15,7 @@ use crate::error::StatusBody;
 use crate::frames::Frames;
 use crate::http_client::ConnectionId;
 use crate::request::{self, ApiRequest, Resource};
-use crate::store::SeenStore;
+use crate::transport::store::SeenStore;
 use crate::{ApiError, Transport};
 use backoff::Backoff;
 use list::{ListVersion, ListedObjects, VersionMeta, list};

@@ -3,6 +3,9 @@
 //! The futures are boxed: the code of a future that is not is compiled again in each crate that awaits it, with all of the
 //! HTTP client.
 
+pub(crate) mod store;
+
+use self::store::ServerStore;
 use crate::ApiError;
 use crate::connection::{Client, Connection, ReloadReason};
 use crate::content::{ApiAnswer, ContentTypes, Format, JSON, JSON_TRIMMED};
@@ -14,7 +17,6 @@ use crate::limit::RateLimit;
 use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
 use crate::request::ApiRequest;
-use crate::store::ServerStore;
 use crate::token::TokenFile;
 use berth_protobuf::envelope::MEDIA_TYPE;
 use bytes::{Bytes, BytesMut};

@@ -8,9 +8,10 @@
 //! A busy server ends watches whose events it cannot send in time, several times a second. The same connection implies
 //! the same server, so the store is not identified again for each of these watches.
 
+use super::Transport;
+use crate::ApiError;
 use crate::http_client::ConnectionId;
 use crate::request::{self, NAMESPACES};
-use crate::{ApiError, Transport};
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::sync::Mutex;
