@@ -8,18 +8,20 @@
 //! within a message is available to visitors of any value, and to a type named `RawJson`.
 
 use self::collections::{Entries, ListItems, MapPairs};
+use self::fields::{MessageFields, Run};
 use self::scalar::{Scalar, first};
 use crate::error::ProtobufError;
 use crate::facts::{Alternative, TypeId, ValueShape};
-use crate::types::{FieldTarget, MessageType, ProtobufField, Types};
+use crate::types::{MessageType, Types};
 use crate::wire::{Reader, Wire};
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
-use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, IntoDeserializer, Visitor};
 use std::borrow::Cow;
 use std::cell::Cell;
 
 mod collections;
+mod fields;
 mod scalar;
 
 /// The most values in one object. API servers accept requests of 3 MiB, and a value has two bytes and more, so every
@@ -83,15 +85,11 @@ impl<'de> Deserializer<'de> for Object<'de> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
         let budget = Budget::default();
-        let fields = MessageFields {
+        let place = ValuePlace {
             budget: &budget,
             depth: 0,
-            head: self.type_meta.map_or(&[][..], |_| &["apiVersion", "kind"]),
-            type_meta: self.type_meta.unwrap_or_default(),
-            inner: Run::new(self.message, self.bytes),
-            outer: Vec::new(),
-            next: None,
         };
+        let fields = MessageFields::new(place, self.message, self.bytes, self.type_meta);
         let decoded = visitor.visit_map(fields);
         decoded.map_err(|error| error.within(self.message.name()))
     }
@@ -133,185 +131,6 @@ impl Budget {
             None => Err(ProtobufError::new(format_args!(
                 "the object has more than {VALUES_MAX} values"
             ))),
-        }
-    }
-}
-
-/// The fields of a message that are still to be read.
-#[derive(Debug, Clone)]
-struct Run<'de> {
-    message: &'static MessageType,
-    reader: Reader<'de>,
-}
-
-impl<'de> Run<'de> {
-    fn new(message: &'static MessageType, bytes: &'de [u8]) -> Self {
-        let reader = Reader::new(bytes);
-        Self { message, reader }
-    }
-
-    /// The value of the next field if it has this number.
-    fn next_of(&mut self, number: u32) -> Result<Option<Wire<'de>>, ProtobufError> {
-        let mut ahead = self.reader.clone();
-        match ahead.next_field()? {
-            Some((found, wire)) if found == number => {
-                self.reader = ahead;
-                Ok(Some(wire))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Skips the next fields with this number.
-    fn skip(&mut self, number: u32) -> Result<(), ProtobufError> {
-        while self.next_of(number)?.is_some() {}
-        Ok(())
-    }
-}
-
-/// The value that belongs to the key that was read last.
-struct NextValue<'de> {
-    number: u32,
-    name: &'static str,
-    shape: &'static ValueShape,
-    wire: Wire<'de>,
-}
-
-/// The fields of a message, including embedded messages.
-struct MessageFields<'a, 'de> {
-    budget: &'a Budget,
-    depth: u8,
-    /// The fields before the fields of the message.
-    head: &'static [&'static str],
-    type_meta: [&'de str; 2],
-    inner: Run<'de>,
-    /// The messages around an embedded one.
-    outer: Vec<Run<'de>>,
-    next: Option<NextValue<'de>>,
-}
-
-impl<'a, 'de> MessageFields<'a, 'de> {
-    /// The value that belongs to the key that was read last.
-    fn next_value(&mut self) -> Result<Value<'_, 'a, 'de>, ProtobufError> {
-        let next = self.next.as_ref();
-        let next = next.ok_or_else(|| ProtobufError::new("a value without a key"))?;
-        let place = ValuePlace {
-            budget: self.budget,
-            depth: self.depth,
-        };
-        Ok(Value {
-            place,
-            shape: next.shape,
-            wire: next.wire,
-            rest: Some((&mut self.inner, next.number)),
-        })
-    }
-
-    /// Skips the entries of the value that were not read.
-    fn end_value(&mut self) -> Result<(), ProtobufError> {
-        if let Some(next) = self.next.take()
-            && let ValueShape::List(_) | ValueShape::Map(_) = next.shape
-        {
-            let skipped = self.inner.skip(next.number);
-            return skipped.map_err(|error| error.within(next.name));
-        }
-        Ok(())
-    }
-
-    fn within_next(&self, error: ProtobufError) -> ProtobufError {
-        match &self.next {
-            Some(next) => error.within(next.name),
-            None => error,
-        }
-    }
-
-    /// The name of the next field; its value follows. Not generic over a visitor, so that it is compiled once.
-    fn next_name(&mut self) -> Result<Option<&'static str>, ProtobufError> {
-        if let [name, rest @ ..] = self.head {
-            let at = self.type_meta.len() - self.head.len();
-            self.head = rest;
-            self.next = Some(NextValue {
-                number: 0,
-                name,
-                shape: &ValueShape::String,
-                wire: Wire::Bytes(self.type_meta[at].as_bytes()),
-            });
-            return Ok(Some(name));
-        }
-        loop {
-            let Some((number, wire)) = self.inner.reader.next_field()? else {
-                match self.outer.pop() {
-                    Some(outer) => self.inner = outer,
-                    None => return Ok(None),
-                }
-                continue;
-            };
-            match self.inner.message.field(number) {
-                None => {}
-                Some(FieldTarget::Embedded(at)) => {
-                    let Wire::Bytes(bytes) = wire else {
-                        return Err(ProtobufError::wire_type());
-                    };
-                    if self.outer.len() >= usize::from(DEPTH_MAX) {
-                        return Err(too_deep());
-                    }
-                    let inner = Run::new(Types::get().at(*at), bytes);
-                    self.outer.push(std::mem::replace(&mut self.inner, inner));
-                }
-                Some(FieldTarget::Field(field)) if field.is_left_out(wire) => {}
-                Some(FieldTarget::Field(field)) => {
-                    self.budget.spend()?;
-                    self.next = Some(NextValue {
-                        number,
-                        name: field.name,
-                        shape: field.shape,
-                        wire,
-                    });
-                    return Ok(Some(field.name));
-                }
-            }
-        }
-    }
-}
-
-impl<'de> MapAccess<'de> for MessageFields<'_, 'de> {
-    type Error = ProtobufError;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, ProtobufError> {
-        let Some(name) = self.next_name()? else {
-            return Ok(None);
-        };
-        let key: StrDeserializer<'_, ProtobufError> = name.into_deserializer();
-        seed.deserialize(key).map(Some)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<S::Value, ProtobufError> {
-        match seed.deserialize(self.next_value()?) {
-            Ok(value) => self.end_value().map(|()| value),
-            Err(error) => Err(self.within_next(error)),
-        }
-    }
-}
-
-impl ProtobufField {
-    /// Returns whether JSON would not have this field.
-    fn is_left_out(&self, wire: Wire<'_>) -> bool {
-        let is_zero = matches!(wire, Wire::Varint(0) | Wire::Bytes(&[]));
-        match self.shape {
-            // The absent time; the zero of Unix is written with its seconds.
-            ValueShape::Time | ValueShape::MicroTime => is_zero,
-            ValueShape::Bool
-            | ValueShape::Int32
-            | ValueShape::Int64
-            | ValueShape::String
-            | ValueShape::Bytes => self.omits_zero && is_zero,
-            _ => false,
         }
     }
 }
@@ -400,15 +219,8 @@ impl<'a> ValuePlace<'a> {
         if depth > DEPTH_MAX {
             return Err(too_deep());
         }
-        Ok(MessageFields {
-            budget: self.budget,
-            depth,
-            head: &[],
-            type_meta: Default::default(),
-            inner: Run::new(Types::get().at(at), bytes),
-            outer: Vec::new(),
-            next: None,
-        })
+        let place = Self { depth, ..self };
+        Ok(MessageFields::new(place, Types::get().at(at), bytes, None))
     }
 }
 
