@@ -6,13 +6,14 @@
 mod failure;
 mod group;
 mod per_index;
+mod status;
 mod tally;
 
 use self::failure::JobFailure;
 use self::tally::JobTally;
 use super::ownership::{Ownership, owned};
 use super::runtime::{
-    CacheDifference, Controller, ControllerContext, EventSubject, EventType, Index, Watch, watching,
+    CacheDifference, Controller, ControllerContext, EventType, Index, Watch, watching,
 };
 use super::workload::{create_pod, delete_pod, pod_from_template};
 use berth_objects::access::{
@@ -20,8 +21,7 @@ use berth_objects::access::{
 };
 use berth_objects::object::{
     ControllerKey, JOB, POD, POD_GROUP, WORKLOAD, controller_key, controller_uid, count,
-    has_finalizer, is_deleting, items, name, new_condition, put_condition, remove_finalizer,
-    seconds, set, time, uid,
+    has_finalizer, is_deleting, items, name, remove_finalizer, set, time, uid,
 };
 use berth_objects::{object, pod};
 use jiff::{SignedDuration, Timestamp};
@@ -555,86 +555,6 @@ impl<'a> JobRun<'a> {
             }
         }
         pod
-    }
-
-    /// Writes the status, if it has changed.
-    fn write(&mut self, cx: &mut ControllerContext<ControllerKey>) -> Result<(), AccessError> {
-        self.suspend_or_start();
-        let active = self.active().count();
-        let terminating = self.terminating();
-        let ready = self.active().filter(|p| pod::is_ready(p)).count();
-        self.tally.write(&mut self.status);
-        self.status["terminating"] = terminating.into();
-        self.status["ready"] = ready.into();
-        object::set_count(&mut self.status, "active", active);
-        self.conclude(active + terminating);
-        cx.write_status(JOB, self.job, self.status.clone())?;
-        for (event_type, reason, message) in std::mem::take(&mut self.events) {
-            cx.event(EventSubject::of(self.job), event_type, reason, message);
-        }
-        Ok(())
-    }
-
-    fn suspend_or_start(&mut self) {
-        let was = object::condition(&self.status, "Suspended").map(|c| c["status"] == "True");
-        let ended = self.failure.is_some() || self.success.is_some();
-        if self.is_suspended() && !ended {
-            if was != Some(true) {
-                self.condition("Suspended", "True", "JobSuspended", "Job suspended");
-                self.events
-                    .push((EventType::Normal, "Suspended", "Job suspended".to_owned()));
-            }
-            if let Some(status) = self.status.as_object_mut() {
-                status.remove("startTime");
-            }
-            return;
-        }
-        if was == Some(true) && !ended {
-            self.condition("Suspended", "False", "JobResumed", "Job resumed");
-            self.events
-                .push((EventType::Normal, "Resumed", "Job resumed".to_owned()));
-        }
-        if !self.status["startTime"].is_string() {
-            self.status["startTime"] = seconds(self.now);
-            if let Some(limit) = self.spec()["activeDeadlineSeconds"].as_i64() {
-                self.look_again(after(self.now, limit));
-            }
-        }
-    }
-
-    /// Adds the conditions of the end: first the announced one, then the final one when no pods are left.
-    fn conclude(&mut self, left: usize) {
-        let done = left == 0 && self.tally.is_settled();
-        if let Some(failure) = self.failure.clone() {
-            let (reason, message) = (failure.reason.clone(), failure.message.clone());
-            self.once("FailureTarget", &reason, &message);
-            if done {
-                self.once("Failed", &reason, &message);
-                self.events
-                    .push((EventType::Warning, failure.event_reason(), message));
-            }
-        } else if let Some(Success { reason, message }) = self.success.clone() {
-            self.once("SuccessCriteriaMet", &reason, &message);
-            if done {
-                self.once("Complete", &reason, &message);
-                self.status["completionTime"] = seconds(self.now);
-                self.events
-                    .push((EventType::Normal, "Completed", "Job completed".to_owned()));
-            }
-        }
-    }
-
-    /// Adds a condition that never changes again.
-    fn once(&mut self, kind: &str, reason: &str, message: &str) {
-        if object::condition(&self.status, kind).is_none() {
-            self.condition(kind, "True", reason, message);
-        }
-    }
-
-    fn condition(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
-        let mut condition = new_condition(kind, status, reason, message, self.now);
-        condition["lastProbeTime"] = seconds(self.now);
-        put_condition(&mut self.status, condition);
     }
 }
 

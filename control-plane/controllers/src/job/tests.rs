@@ -4,7 +4,7 @@ use super::*;
 use crate::runtime::Handle;
 use crate::testing::{Fake, eventually, pass};
 use berth_objects::access::Access;
-use berth_objects::object::condition_is_true;
+use berth_objects::object::{condition_is_true, seconds};
 use std::sync::Arc;
 
 fn start(spec: Value) -> (Arc<Fake>, Handle) {
