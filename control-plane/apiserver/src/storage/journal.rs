@@ -1,9 +1,10 @@
 //! Group commit: writes wait here for the single writer thread, which commits all waiting writes in one transaction. A
 //! write becomes visible to watchers and is acknowledged when its transaction is on the disk.
 
+use super::KindStore;
 use super::data_dir::{DataDir, DataDirError};
 use super::history::{EventKind, StoredEvent};
-use super::{KindStore, VisibleProgress};
+use super::progress::VisibleProgress;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
