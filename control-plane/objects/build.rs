@@ -11,13 +11,17 @@ use std::path::Path;
 use std::{env, fs, io};
 
 const RULES: &str = "facts/rules";
+/// The modules outside of `validation` whose functions rules name.
+const OTHERS: [&str; 2] = ["conversion::", "custom::"];
 /// The tables with enumerations.
 const TABLES: [&str; 2] = ["kubernetes.txt", "groups.txt"];
 
 fn main() -> io::Result<()> {
     let out = env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?;
     let out = Path::new(&out);
-    fs::write(out.join("rule_functions.rs"), rule_functions()?)?;
+    let (of_validation, of_others) = rule_functions()?;
+    fs::write(out.join("rule_functions.rs"), of_validation)?;
+    fs::write(out.join("kind_functions.rs"), of_others)?;
     fs::write(out.join("enumerations.rs"), enumerations()?)
 }
 
@@ -27,7 +31,8 @@ fn read(path: &Path) -> io::Result<String> {
     fs::read_to_string(path).map_err(named)
 }
 
-fn rule_functions() -> io::Result<String> {
+/// The table of the functions of the module `validation`, and the table of other functions.
+fn rule_functions() -> io::Result<(String, String)> {
     println!("cargo::rerun-if-changed={RULES}");
     let (mut checks, mut defaults) = (BTreeSet::new(), BTreeSet::new());
     for file in fs::read_dir(RULES)? {
@@ -42,14 +47,21 @@ fn rule_functions() -> io::Result<String> {
             of_line.extend(paths.map(str::to_owned));
         }
     }
-    Ok(function("check_fn", "CheckFn", &checks)
-        + &function("default_fn", "fn(&mut Value)", &defaults))
+    let is_other = |path: &&String| OTHERS.iter().any(|module| path.starts_with(module));
+    let table = |is_included: &dyn Fn(&&String) -> bool| {
+        function("check_fn", "CheckFn", checks.iter().filter(is_included))
+            + &function(
+                "default_fn",
+                "DefaultFn",
+                defaults.iter().filter(is_included),
+            )
+    };
+    Ok((table(&|path| !is_other(path)), table(&is_other)))
 }
 
 /// A function that returns the function of a path.
-fn function(name: &str, of: &str, paths: &BTreeSet<String>) -> String {
+fn function<'p>(name: &str, of: &str, paths: impl Iterator<Item = &'p String>) -> String {
     let arms: String = paths
-        .iter()
         .map(|path| format!("        {path:?} => Some({path} as {of}),\n"))
         .collect();
     format!(

@@ -285,34 +285,6 @@ impl ManagerEntry {
     }
 }
 
-/// The sets `fieldsV1` of the entries of an object's `managedFields`.
-fn field_sets(object: &mut Value) -> impl Iterator<Item = &mut Value> {
-    let metadata = object.get_mut("metadata");
-    let list = metadata.and_then(|metadata| metadata.get_mut("managedFields"));
-    let list = list.and_then(Value::as_array_mut).into_iter().flatten();
-    list.filter_map(|entry| entry.get_mut("fieldsV1"))
-}
-
-/// Writes `fieldsV1` of each entry of `managedFields` as text, its stored form: as a tree of maps it takes more memory
-/// than the rest of the object.
-pub fn fields_to_text(object: &mut Value) {
-    for set in field_sets(object).filter(|set| set.is_object()) {
-        *set = set.to_string().into();
-    }
-}
-
-/// Writes `fieldsV1` as JSON again, for clients and for changes of `managedFields` itself.
-pub fn fields_to_json(object: &mut Value) {
-    for set in field_sets(object) {
-        if let Some(json) = set
-            .as_str()
-            .and_then(|text| serde_json::from_str(text).ok())
-        {
-            *set = json;
-        }
-    }
-}
-
 /// `managedFields`.
 fn managed(object: &Value) -> &[Value] {
     object.part("metadata").items("managedFields")

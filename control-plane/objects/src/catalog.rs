@@ -3,6 +3,7 @@
 //! Kubernetes' own resources are read from `facts/kubernetes.txt` (published facts) and `facts/resources.txt` (other
 //! facts). A [`Catalog`] adds the resources of CustomResourceDefinitions.
 
+pub mod definition;
 mod documents;
 mod resource;
 mod selectable;

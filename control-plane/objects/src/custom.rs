@@ -1,13 +1,13 @@
 //! Custom resources: the types of CustomResourceDefinitions, and operations on their objects.
 //!
 //! A version of a definition becomes a [`CustomType`]: its structural schema, which prunes, defaults and validates
-//! objects, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources and
-//! maintains their conditions; `schema` checks the schemas themselves.
+//! objects, and a `Model` of the same schema for server-side apply. `definition` and `schema` check the definitions
+//! themselves; [`crate::catalog::definition`] turns them into resources.
 
 mod compiled;
 pub mod conversion;
 mod correlation;
-pub mod definition;
+pub(crate) mod definition;
 mod embedded;
 mod field_path;
 mod formats;
@@ -16,7 +16,7 @@ mod objects;
 mod place;
 pub(crate) mod rules;
 pub mod scale;
-pub(crate) mod schema;
+mod schema;
 mod uniqueness;
 mod values;
 
@@ -27,13 +27,12 @@ use self::conversion::ConversionWebhook;
 use self::correlation::Counterpart;
 use self::scale::ScalePaths;
 use crate::field::FieldError;
-use crate::openapi::descriptions;
 use crate::schema::Decoded;
 use crate::schema::model::{Model, TypeId};
 use crate::strategy::{CheckedUpdate, KindStrategy, Subresource};
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::view::{FieldView, copy_field, meta_mut, remove};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The type of one version of a custom resource.
@@ -47,7 +46,7 @@ pub struct CustomType {
     /// The storage version, such as `example.com/v1`.
     pub stored_version: String,
     /// The schema of the storage version, if it is another one.
-    stored_schema: Option<Value>,
+    pub(crate) stored_schema: Option<Value>,
     /// The webhook that converts objects between the versions; `None` if the versions differ only in their names.
     pub converter: Option<Arc<ConversionWebhook>>,
     /// The warning about each request, for a deprecated version.
@@ -56,7 +55,7 @@ pub struct CustomType {
 
 impl CustomType {
     /// A type of a version of a definition.
-    fn new(version: &Value, stored_version: String) -> Self {
+    pub(crate) fn new(version: &Value, stored_version: String) -> Self {
         let schema = version.part("schema").part("openAPIV3Schema");
         let subresources = version.part("subresources");
         Self {
@@ -156,13 +155,9 @@ impl CustomType {
         (&self.compiled.model, self.compiled.root)
     }
 
-    /// The schema as OpenAPI publishes it.
-    pub(crate) fn published(&self, group_version_kind: Value, metadata: &Value) -> Value {
-        let mut schema = self.compiled.schema.clone();
-        publish_embedded(&mut schema, metadata);
-        publish_object(&mut schema, metadata);
-        schema["x-kubernetes-group-version-kind"] = json!([group_version_kind]);
-        schema
+    /// The schema, as its definition states it.
+    pub(crate) fn schema(&self) -> &Value {
+        &self.compiled.schema
     }
 
     /// Drops the fields that the schema does not have, and brings the metadata into its normal form.
@@ -208,34 +203,6 @@ impl CustomType {
         objects::fill_defaults(&self.compiled.schema, &mut shown);
         shown["apiVersion"] = api_version.into();
         shown
-    }
-}
-
-/// Adds the fields that every object has to a schema.
-fn publish_object(schema: &mut Value, metadata: &Value) {
-    for (field, mut published) in [
-        ("apiVersion", json!({"type": "string"})),
-        ("kind", json!({"type": "string"})),
-        ("metadata", json!({"allOf": [metadata]})),
-    ] {
-        published["description"] = descriptions::of_object(field).into();
-        schema["properties"][field] = published;
-    }
-}
-
-/// Adds them to the schemas of objects that are embedded in others.
-fn publish_embedded(schema: &mut Value, metadata: &Value) {
-    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
-    for property in properties.into_iter().flat_map(|map| map.values_mut()) {
-        publish_embedded(property, metadata);
-    }
-    for field in ["items", "additionalProperties"] {
-        if let Some(below) = schema.get_mut(field).filter(|below| below.is_object()) {
-            publish_embedded(below, metadata);
-        }
-    }
-    if schema.flag("x-kubernetes-embedded-resource") {
-        publish_object(schema, metadata);
     }
 }
 

@@ -2,11 +2,11 @@
 //! API server does with `fieldValidation=Strict`.
 
 use crate::access::GroupResource;
+use crate::kinds::strategy;
 use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use crate::schema::model::{Model, ValueShape};
 use crate::strategy::KindStrategy;
-use crate::validation::strategy;
 use berth_protobuf::facts::{Facts, ResourceFacts};
 use serde_json::Value;
 

@@ -6,7 +6,8 @@
 //! that clients may cache it indefinitely.
 
 mod components;
-pub(crate) mod descriptions;
+mod custom;
+mod descriptions;
 mod paths;
 mod v2;
 
@@ -77,7 +78,8 @@ fn build(api: ApiRelease, resources: &[Arc<ServedResource>]) -> Value {
                 .custom
                 .as_ref()
                 .map_or(json!({"type": "object"}), |c| {
-                    c.published(
+                    custom::published(
+                        c,
                         components::group_version_kind(own),
                         &components::meta_reference("ObjectMeta"),
                     )

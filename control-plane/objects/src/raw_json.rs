@@ -3,7 +3,8 @@
 //! Within an object, such a field is the text of its JSON. Clients that read JSON or protobuf get this text, and an
 //! immutable field is compared as text: the order of keys, the form of numbers and white space are significant. As in
 //! kube-apiserver, a strategic merge patch and server-side apply read the object as a tree and re-encode the field, so
-//! they change a text that is in another form. `managedFields` contain such texts, too; see [`crate::apply`].
+//! they change a text that is in another form. Each entry of
+//! `managedFields` has such a text, too.
 
 use crate::body::{Encoding, WriteBody};
 use berth_api::RawJson;
@@ -129,6 +130,34 @@ pub fn to_text(object: &mut Value) {
             *value = go_text(value).into();
         }
     });
+}
+
+/// The sets `fieldsV1` of the entries of an object's `managedFields`.
+fn field_sets(object: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let metadata = object.get_mut("metadata");
+    let list = metadata.and_then(|metadata| metadata.get_mut("managedFields"));
+    let list = list.and_then(Value::as_array_mut).into_iter().flatten();
+    list.filter_map(|entry| entry.get_mut("fieldsV1"))
+}
+
+/// Writes `fieldsV1` of each entry of `managedFields` as text, its stored form: as a tree of maps it takes more memory
+/// than the rest of the object.
+pub fn managed_fields_to_text(object: &mut Value) {
+    for set in field_sets(object).filter(|set| set.is_object()) {
+        *set = set.to_string().into();
+    }
+}
+
+/// Writes `fieldsV1` as JSON again, for clients and for changes of `managedFields` itself.
+pub fn managed_fields_to_json(object: &mut Value) {
+    for set in field_sets(object) {
+        if let Some(json) = set
+            .as_str()
+            .and_then(|text| serde_json::from_str(text).ok())
+        {
+            *set = json;
+        }
+    }
 }
 
 /// Keeps the texts of the stored object in one that was changed, where they are the same JSON.

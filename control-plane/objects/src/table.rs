@@ -1,19 +1,12 @@
 //! Tables: objects as the rows that `kubectl get` prints, with upstream's columns and cells.
 //!
-//! The columns of a resource are listed in `facts/resources.txt`, the columns of a custom resource in its definition. A
-//! resource without columns shows its name and its creation time.
-
-mod cells;
-pub mod column;
-mod components;
-mod pods;
-pub mod text;
+//! A resource without columns shows its name and its creation time.
 
 use crate::access::StoredObject;
-use crate::apply::fields_to_json;
 use crate::catalog::ServedResource;
+use crate::columns::{TableColumn, pods};
+use crate::raw_json::managed_fields_to_json;
 use crate::status::ApiError;
-use column::TableColumn;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -106,7 +99,7 @@ fn row(
         Include::Metadata => partial_metadata(object),
         Include::Object => {
             let mut shown = resource.shown(object);
-            fields_to_json(&mut shown);
+            managed_fields_to_json(&mut shown);
             shown
         }
     };
@@ -121,7 +114,7 @@ pub fn partial_metadata(object: &Value) -> Value {
         "apiVersion": "meta.k8s.io/v1",
         "metadata": object.get("metadata").unwrap_or(&Value::Null),
     });
-    fields_to_json(&mut partial);
+    managed_fields_to_json(&mut partial);
     partial
 }
 

@@ -135,7 +135,7 @@ const OTHERS: [(&str, &str, &str); 26] = [
         "annotation convertedObjects desiredAPIVersion objects response result",
     ),
     (
-        "control-plane/objects/src/custom/schema.rs",
+        "control-plane/objects/src/custom/definition.rs",
         "fields of Kubernetes' internal version, which errors name",
         "JSONPath validation webhookClientConfig",
     ),

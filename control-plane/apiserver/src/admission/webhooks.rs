@@ -12,9 +12,9 @@ use super::policies::{self, Mutations};
 use crate::registry::endpoints::endpoints;
 use crate::registry::{Api, ListRequest, scale_of, scale_put, show};
 use crate::webhook_client::{Pending, blocking};
-use berth_objects::apply::fields_to_json;
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::patch::{self, PatchError};
+use berth_objects::raw_json::managed_fields_to_json;
 use berth_objects::status::ApiError;
 use berth_objects::view::meta_mut;
 use hook::{Hook, WebhookVerdict};
@@ -68,7 +68,7 @@ impl Attributes<'_> {
         let mut shown = show(api, resource, object)?;
         shown["apiVersion"] = resource.api_version().into();
         shown["kind"] = resource.kind.into();
-        fields_to_json(&mut shown);
+        managed_fields_to_json(&mut shown);
         Ok(shown)
     }
 

@@ -9,9 +9,8 @@ use berth_objects::catalog::ServedResource;
 use berth_objects::decode::{FieldValidation, SentObject};
 use berth_objects::schema::Empties;
 use berth_objects::status::{ApiError, Cause};
-use berth_objects::validation::warnings;
 use berth_objects::view::{meta, meta_mut};
-use berth_objects::{apply, decode, schema};
+use berth_objects::{apply, decode, kinds, schema};
 use serde_json::{Value, json};
 
 /// The number of times that an object is applied again that is created or deleted at the same time.
@@ -129,7 +128,7 @@ impl Api {
                 resource.strategy().default(&mut sent.object);
                 let version = self.store_new(resource, namespace, sent, options);
                 version.map(|version| {
-                    let warnings = warnings::of_created(resource, &version.object());
+                    let warnings = kinds::warnings(resource, &version.object(), None);
                     (WriteResult { version, warnings }, true)
                 })
             };

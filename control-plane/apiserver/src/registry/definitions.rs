@@ -5,10 +5,10 @@
 
 use super::api_services;
 use super::{Api, DeleteRequest, ListRequest, Method, Requester, UpdateInputs, WriteOptions};
-use berth_objects::catalog::{ServedResource, find};
-use berth_objects::custom::definition::{
+use berth_objects::catalog::definition::{
     CLEANUP, GROUP, Names, is_terminating, status, stored_resource,
 };
+use berth_objects::catalog::{ServedResource, find};
 use berth_objects::status::ApiError;
 use berth_objects::view::{FieldView, meta, meta_mut};
 use serde_json::{Value, json};

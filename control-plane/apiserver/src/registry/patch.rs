@@ -11,7 +11,7 @@ use berth_objects::schema::GroupVersionKind;
 use berth_objects::schema::{Decoded, Schemas};
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::meta;
-use berth_objects::{apply, decode, patch, raw_json};
+use berth_objects::{decode, patch, raw_json};
 use serde_json::Value;
 
 /// The part of a patched object that the error about it contains.
@@ -76,7 +76,7 @@ impl Api {
                     .windows(MANAGED_FIELDS.len())
                     .any(|w| w == MANAGED_FIELDS)
                 {
-                    apply::fields_to_json(&mut before);
+                    raw_json::managed_fields_to_json(&mut before);
                 }
                 let decode = |after: &mut Value| resource.decode(after);
                 let identity = ObjectIdentity::of(&before);
@@ -120,7 +120,7 @@ fn patched(
 /// 422 for a patch whose result is not an object of the kind.
 fn bad_outcome(object: &Value, detail: &str) -> ApiError {
     let mut object = object.clone();
-    apply::fields_to_json(&mut object);
+    raw_json::managed_fields_to_json(&mut object);
     let shown: String = object.to_string().chars().take(SHOWN_CHARS_MAX).collect();
     let error = FieldError {
         kind: ErrorType::Invalid,

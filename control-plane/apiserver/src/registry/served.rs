@@ -1,8 +1,8 @@
 //! The served resources: Kubernetes' own resources, and the resources of definitions.
 
 use crate::webhook_client::targets::ConversionTargets;
+use berth_objects::catalog::definition::{is_established, is_terminating, resources};
 use berth_objects::catalog::{Catalog, ServedResource};
-use berth_objects::custom::definition::{is_established, is_terminating, resources};
 use berth_objects::view::{FieldView, meta};
 use rustc_hash::FxHashMap;
 use serde_json::Value;

@@ -6,7 +6,7 @@
 
 use super::parts::Parts;
 use berth_objects::access::StoredObject;
-use berth_objects::apply::fields_to_text;
+use berth_objects::raw_json::managed_fields_to_text;
 use berth_objects::raw_json::{self, FieldTexts, WrittenText};
 use berth_protobuf::MessageType;
 use bytes::Bytes;
@@ -163,7 +163,7 @@ struct Gap {
 
 impl Draft {
     pub(super) fn new(mut object: Value) -> Self {
-        fields_to_text(&mut object);
+        managed_fields_to_text(&mut object);
         raw_json::to_text(&mut object);
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or("");
         let type_meta = TypeMeta {
@@ -428,7 +428,7 @@ mod tests {
             let first = version.object();
             assert_eq!(version.parse(), *first, "{object}");
             let mut shown = Value::clone(&first);
-            berth_objects::apply::fields_to_json(&mut shown);
+            berth_objects::raw_json::managed_fields_to_json(&mut shown);
             assert_eq!(shown, object);
         }
     }

@@ -1,6 +1,7 @@
 //! Ownership without a server.
 
 use super::*;
+use crate::raw_json::managed_fields_to_json;
 use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use serde_json::json;
@@ -148,7 +149,7 @@ fn fields_of_unknown_objects_are_granular() {
     };
     let config = json!({"spec": {"x": {"y": [1, 2]}}});
     let mut object = applied(free, &json!({}), "m", &config);
-    fields_to_json(&mut object);
+    managed_fields_to_json(&mut object);
     assert_eq!(
         object["metadata"]["managedFields"][0]["fieldsV1"],
         json!({"f:spec": {"f:x": {"f:y": {}}}})
@@ -169,7 +170,7 @@ fn a_write_has_the_same_owners_whether_fields_are_stored_as_text_or_as_json() {
     relabelled["metadata"]["labels"]["b"] = "2".into();
     after_update(pods, &stored, &mut relabelled, &author("labeller"));
     let mut tree = relabelled.clone();
-    fields_to_json(&mut tree);
+    managed_fields_to_json(&mut tree);
     assert_ne!(tree, relabelled);
 
     type Change = fn(&mut Value);
@@ -203,7 +204,7 @@ fn a_write_has_the_same_owners_whether_fields_are_stored_as_text_or_as_json() {
                 let mut new = old.clone();
                 change(&mut new);
                 after_update(pods, old, &mut new, &later);
-                fields_to_json(&mut new);
+                managed_fields_to_json(&mut new);
                 new
             };
             assert_eq!(updated(&relabelled), updated(&tree), "{what} by {manager}");

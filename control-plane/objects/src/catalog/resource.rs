@@ -2,13 +2,13 @@
 
 use super::selectable::Selectable;
 use crate::access::{GroupResource, KindInfo, gr};
+use crate::columns::TableColumn;
 use crate::custom::CustomType;
 use crate::raw_json;
 use crate::releases::{self, ApiRelease, Availability, deprecated};
 use crate::schema::GroupVersionKind;
 use crate::schema::Schemas;
 use crate::status::StatusSubject;
-use crate::table::column::TableColumn;
 use crate::validation::metadata::NameRule;
 use berth_protobuf::facts::{Facts, ResourceFacts, words};
 use serde_json::{Value, json};

@@ -88,7 +88,7 @@ impl CompiledSchema {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::custom::definition;
+    use crate::catalog::definition;
     use serde_json::json;
 
     fn definition_of(pattern: &str, metadata: Value) -> Value {

@@ -5,7 +5,7 @@
 //! change only labels and annotations of the metadata. Messages equal kube-apiserver's.
 
 use super::objects::prune;
-use crate::apply::fields_to_json;
+use crate::raw_json::managed_fields_to_json;
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::metadata::validate_annotations;
 use crate::validation::selectors::validate_labels;
@@ -195,7 +195,7 @@ impl ConversionWebhook {
 
 /// An object as webhooks receive it.
 fn as_sent(mut object: Value) -> Value {
-    fields_to_json(&mut object);
+    managed_fields_to_json(&mut object);
     object
 }
 

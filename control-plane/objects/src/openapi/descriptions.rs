@@ -36,7 +36,7 @@ pub(super) fn of_field(type_name: &str, field: &str, is_kind: bool) -> &'static 
 }
 
 /// The description of a field that every object has; empty for others.
-pub(crate) fn of_object(field: &str) -> &'static str {
+pub(super) fn of_object(field: &str) -> &'static str {
     all()
         .get(&*format!("*.{field}"))
         .copied()

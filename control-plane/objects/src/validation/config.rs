@@ -130,8 +130,8 @@ fn docker_config(errors: &mut Errors, data: &Value, key: &str) {
 #[cfg(test)]
 mod tests {
     use crate::access::gr;
+    use crate::kinds::strategy;
     use crate::strategy::Subresource;
-    use crate::validation::strategy;
     use serde_json::json;
 
     #[test]

@@ -9,7 +9,7 @@ use crate::view::is_zero;
 use serde_json::Value;
 
 /// Fills in the defaults of an object of a type.
-pub(super) fn fill(model: &Model, code: &Code, id: TypeId, object: &mut Value) {
+pub(crate) fn fill(model: &Model, code: &Code, id: TypeId, object: &mut Value) {
     let object_type = model.object_type(id);
     let Value::Object(map) = &mut *object else {
         return;

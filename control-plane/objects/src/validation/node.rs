@@ -222,8 +222,8 @@ fn validate_taints(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
 mod tests {
     use super::*;
     use crate::access::gr;
+    use crate::kinds::strategy;
     use crate::strategy::Subresource;
-    use crate::validation::strategy;
 
     #[test]
     fn a_node_is_stored_as_upstream_stores_it() {

@@ -103,6 +103,9 @@ impl<'a> Siblings<'a> {
 /// Checks a value; `Null` when it is absent. The owner is the object that holds it, or the value itself on lines `*`.
 pub(crate) type CheckFn = for<'a> fn(&mut Errors, &Owner<'a>, &'a Value, &ErrorPath<'a>);
 
+/// A function that fills in defaults.
+pub(crate) type DefaultFn = fn(&mut Value);
+
 impl<'a> Owner<'a> {
     /// The object as a whole.
     pub(crate) fn outermost(&self) -> &Owner<'a> {
@@ -172,7 +175,7 @@ pub(crate) enum CodePart {
     /// A condition.
     Condition(MustCondition),
     /// A function that fills in defaults.
-    Default(fn(&mut Value)),
+    Default(DefaultFn),
 }
 
 /// The code that the rules of a model name or state.

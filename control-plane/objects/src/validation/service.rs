@@ -322,7 +322,7 @@ fn keep_addresses(spec: &mut Value, old: &Value) {
 mod tests {
     use super::*;
     use crate::access::gr;
-    use crate::validation::strategy;
+    use crate::kinds::strategy;
 
     fn rules() -> &'static dyn KindStrategy {
         strategy(gr("", "services"))

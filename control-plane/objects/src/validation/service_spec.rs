@@ -1,6 +1,9 @@
 //! The checks of a Service and of its changes. As in kube-apiserver, errors of the fields that determine addresses are
 //! reported alone, before the other checks.
 
+mod addresses;
+
+use self::addresses::{families, kept, related_addresses};
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::names;
@@ -11,7 +14,6 @@ use crate::enumerations::values;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
@@ -19,8 +21,6 @@ const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const NOT_CHANGED: &str = "may not change once set";
 const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
-const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
-const POLICIES: [&str; 3] = values!(core.v1.ServiceSpec.ipFamilyPolicy);
 const PROTOCOLS: [&str; 3] = values!(core.v1.ServicePort.protocol);
 const TRAFFIC_POLICIES: [&str; 2] = values!(core.v1.ServiceSpec.externalTrafficPolicy);
 const TYPES: [&str; 4] = values!(core.v1.ServiceSpec.type);
@@ -66,138 +66,6 @@ fn validate(errors: &mut Errors, service: &Value, old: Option<&Value>) {
     }
     load_balancer_class(errors, spec, &path.child("loadBalancerClass"));
     traffic(errors, spec, &path);
-}
-
-fn strings<'a>(spec: &'a Value, field: &str) -> Vec<&'a str> {
-    spec.strings(field)
-}
-
-/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` agree with each other.
-fn related_addresses(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
-    if spec.text("type") == "ExternalName" {
-        return;
-    }
-    let (address, addresses) = (spec.text("clusterIP"), strings(spec, "clusterIPs"));
-    let at = path.child("clusterIPs");
-    let shown = spec.part("clusterIPs");
-    match (address, addresses.first()) {
-        ("", Some(_)) => {
-            errors.invalid(
-                &at,
-                shown,
-                "must be empty when `clusterIP` is not specified",
-            );
-        }
-        ("", None) => {}
-        (_, None) => errors.required(&at, ""),
-        (one, Some(first)) if *first != one => {
-            errors.invalid(&at, shown, "first value must match `clusterIP`");
-        }
-        _ => {}
-    }
-    let families = strings(spec, "ipFamilies");
-    let mut seen = HashSet::new();
-    for (i, family) in families.iter().enumerate() {
-        let at = path.child("ipFamilies").index(i);
-        if !FAMILIES.contains(family) {
-            errors.not_supported(&at, family, &FAMILIES);
-        }
-        if !seen.insert(*family) {
-            errors.duplicate(&at, *family);
-        }
-    }
-    if let Some(policy) = spec.maybe_text("ipFamilyPolicy")
-        && !POLICIES.contains(&policy)
-    {
-        errors.not_supported(&path.child("ipFamilyPolicy"), policy, &POLICIES);
-    }
-    let known = old.map_or_else(Vec::new, |old| strings(old, "clusterIPs"));
-    let mut are_valid = true;
-    for (i, address) in addresses.iter().enumerate() {
-        if i == 0 && *address == "None" {
-            if addresses.len() > 1 {
-                are_valid = false;
-                errors.invalid(&at, shown, "'None' must be the first and only value");
-            }
-        } else if !known.contains(address) {
-            are_valid &= validate_ip(errors, address, &at.index(i));
-        }
-    }
-    if addresses.len() > 2 {
-        errors.invalid(&at, shown, "may only hold up to 2 values");
-    }
-    if !are_valid {
-        return;
-    }
-    let parsed: Vec<Option<IpAddr>> = addresses.iter().map(|a| names::parse_ip(a)).collect();
-    let of_families: HashSet<bool> = parsed.iter().flatten().map(IpAddr::is_ipv4).collect();
-    if addresses.len() > 1 && of_families.len() < 2 {
-        let detail = "may specify no more than one IP for each IP family";
-        errors.invalid(&at, shown, detail);
-    }
-    for (i, (family, ip)) in families.iter().zip(parsed.iter()).enumerate() {
-        let Some(ip) = ip else { continue };
-        if FAMILIES.contains(family) && (*family == "IPv4") != ip.is_ipv4() {
-            let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
-            errors.invalid(
-                &at.index(i),
-                addresses.get(i).copied().unwrap_or(""),
-                detail,
-            );
-        }
-    }
-}
-
-/// The families that the policy allows, in a cluster that has IPv4 alone.
-fn families(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
-    if spec.text("type") == "ExternalName" {
-        return;
-    }
-    let policy = spec.text("ipFamilyPolicy");
-    let at = path.child("ipFamilyPolicy");
-    let shown = || match spec.field("ipFamilyPolicy") {
-        Some(policy) => Shown::from(policy),
-        None => Shown::null(),
-    };
-    let (addresses, families) = (strings(spec, "clusterIPs"), strings(spec, "ipFamilies"));
-    if let Some(old) = old.filter(|_| policy != "SingleStack") {
-        let reduced = |field: &str, new: &[&str]| {
-            let before = strings(old, field);
-            before.len() > 1 && new.len() == 1 && before.first() == new.first()
-        };
-        if reduced("clusterIPs", &addresses) {
-            let detail = "must be 'SingleStack' to release the secondary cluster IP";
-            errors.invalid(&at, shown(), detail);
-        }
-        if reduced("ipFamilies", &families) {
-            let detail = "must be 'SingleStack' to release the secondary IP family";
-            errors.invalid(&at, shown(), detail);
-        }
-    }
-    if policy == "SingleStack" {
-        for (list, what) in [(&addresses, "cluster IPs"), (&families, "IP families")] {
-            if list.len() == 2 {
-                let detail = format!(
-                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
-                );
-                errors.invalid(&at, shown(), detail);
-            }
-        }
-    }
-    let is_selectorless = spec.map("selector").is_none_or(serde_json::Map::is_empty);
-    if !errors.is_empty() || (spec.text("clusterIP") == "None" && is_selectorless) {
-        return;
-    }
-    if policy == "RequireDualStack" {
-        let detail = "this cluster is not configured for dual-stack services";
-        errors.invalid(&at, shown(), detail);
-    }
-    for (i, family) in families.iter().enumerate() {
-        if *family != "IPv4" {
-            let at = path.child("ipFamilies").index(i);
-            errors.invalid(&at, *family, "not configured on this cluster");
-        }
-    }
 }
 
 /// Node ports that the client asks for are in the range of the cluster. Addresses are allocated by the registry, which
@@ -252,49 +120,6 @@ fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
     if needs_health_check(spec) && needs_health_check(old) && port(spec) != port(old) {
         let at = path.child("healthCheckNodePort");
         errors.forbidden(&at, "field is immutable");
-    }
-}
-
-fn kept(
-    errors: &mut Errors,
-    spec: &Value,
-    old: &Value,
-    (field, singular): (&'static str, &str),
-    path: &ErrorPath,
-) {
-    let (before, after) = (strings(old, field), strings(spec, field));
-    let at = path.child(field);
-    let shown = |errors: &mut Errors, i: usize, detail: String| {
-        let value = spec.field(field).map_or_else(Shown::null, Shown::from);
-        errors.invalid(&at.index(i), value, detail);
-    };
-    if before.len() == after.len() {
-        for (i, _) in before
-            .iter()
-            .zip(&after)
-            .enumerate()
-            .filter(|(_, (b, a))| b != a)
-        {
-            // Upstream reports each changed family at the first.
-            let i = if field == "ipFamilies" { 0 } else { i };
-            shown(errors, i, NOT_CHANGED.to_owned());
-        }
-        return;
-    }
-    if after.is_empty() {
-        shown(errors, 0, format!("primary {singular} can not be unset"));
-    } else if !before.is_empty() && before.first() != after.first() {
-        shown(errors, 0, NOT_CHANGED.to_owned());
-    }
-    if before.len() > after.len()
-        && after.len() == 1
-        && spec.text("ipFamilyPolicy") != "SingleStack"
-    {
-        let policy = spec.field("ipFamilyPolicy");
-        let detail =
-            format!("must be set to 'SingleStack' when releasing the secondary {singular}");
-        let shown = policy.map_or_else(Shown::null, Shown::from);
-        errors.invalid(&path.child("ipFamilyPolicy"), shown, detail);
     }
 }
 
@@ -420,8 +245,8 @@ fn affinity_config(errors: &mut Errors, config: Option<&Value>, path: &ErrorPath
 }
 
 fn external_ips(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
-    let known = old.map_or_else(Vec::new, |old| strings(old, "externalIPs"));
-    for (i, ip) in strings(spec, "externalIPs").into_iter().enumerate() {
+    let known = old.map_or_else(Vec::new, |old| old.strings("externalIPs"));
+    for (i, ip) in spec.strings("externalIPs").into_iter().enumerate() {
         let at = path.index(i);
         if known.contains(&ip) || validate_ip(errors, ip, &at) {
             validate_endpoint(errors, ip, &at);
@@ -473,7 +298,7 @@ fn source_ranges(
     (annotations, before): (&Value, Option<&Value>),
 ) {
     let is_balanced = spec.text("type") == "LoadBalancer";
-    let ranges = strings(spec, "loadBalancerSourceRanges");
+    let ranges = spec.strings("loadBalancerSourceRanges");
     if !ranges.is_empty() {
         // Upstream names the field so.
         let path = ErrorPath::new("spec.LoadBalancerSourceRanges");

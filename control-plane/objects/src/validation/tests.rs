@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::access::gr;
-use serde_json::json;
+use crate::field::FieldError;
+use crate::kinds::{CODE, strategy};
+use crate::strategy::Subresource;
+use serde_json::{Value, json};
 
 const KINDS: &[(&str, &str)] = &[
     ("", "configmaps"),

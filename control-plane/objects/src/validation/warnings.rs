@@ -6,9 +6,6 @@ use super::amounts;
 use super::errors::quote;
 use super::metadata::PLAIN_FINALIZERS;
 use super::names;
-use crate::catalog::ServedResource;
-use crate::custom::definition::is_definitions;
-use crate::custom::ignored_formats;
 use crate::view::FieldView;
 use berth_api::quantity::Quantity;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -23,37 +20,16 @@ const PODS_AND_HOSTS: &str = "Pod names and hostnames";
 const WARNINGS_MAX: usize = 50;
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
-/// The warnings about a new object of a resource.
-pub fn of_created(resource: &ServedResource, object: &Value) -> Vec<String> {
-    match resource.custom {
-        Some(_) => of_finalizers(object, None),
-        None if is_definitions(resource) => of_formats(object, None),
-        None => of_new(resource.kind, object),
+/// The warnings about an object of one of Kubernetes' own kinds; `old` is the object before a change.
+pub(crate) fn of(kind: &str, object: &Value, old: Option<&Value>) -> Vec<String> {
+    match old {
+        Some(old) => of_update(kind, object, old),
+        None => of_new(kind, object),
     }
-}
-
-/// The warnings about a change of an object of a resource.
-pub fn of_changed(resource: &ServedResource, new: &Value, old: &Value) -> Vec<String> {
-    match resource.custom {
-        Some(_) => of_finalizers(new, Some(old)),
-        None if is_definitions(resource) => of_formats(new, Some(old)),
-        None => of_update(resource.kind, new, old),
-    }
-}
-
-/// The warnings about the formats that a definition gets and that are ignored.
-fn of_formats(new: &Value, old: Option<&Value>) -> Vec<String> {
-    let had = old.map_or_else(Vec::new, ignored_formats);
-    let mut formats = ignored_formats(new);
-    formats.retain(|format| !had.contains(format));
-    let formats = formats.iter().map(|format| quote(format));
-    formats
-        .map(|format| format!("unrecognized format {format}"))
-        .collect()
 }
 
 /// The warnings about the finalizers that a custom resource gets.
-fn of_finalizers(new: &Value, old: Option<&Value>) -> Vec<String> {
+pub(crate) fn of_finalizers(new: &Value, old: Option<&Value>) -> Vec<String> {
     let had = old.map_or_else(Vec::new, |old| old.part("metadata").strings("finalizers"));
     let mut added = new.part("metadata").strings("finalizers");
     added.retain(|finalizer| !had.contains(finalizer));

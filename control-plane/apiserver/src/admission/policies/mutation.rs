@@ -9,9 +9,9 @@ use super::{Expression, Policy, PolicyBinding, Sort, any_of};
 use crate::admission::attributes::Attributes;
 use crate::registry::Api;
 use berth_cel::{Datum, Output};
-use berth_objects::apply::fields_to_json;
 use berth_objects::catalog::ServedResource;
 use berth_objects::patch;
+use berth_objects::raw_json::managed_fields_to_json;
 use berth_objects::status::{ApiError, Cause};
 use berth_objects::validation::policies::ExpressionScope;
 use berth_objects::view::FieldView;
@@ -261,8 +261,8 @@ impl PolicyRequest<'_> {
             return Ok(object.clone());
         };
         self.check_fields(&changed)?;
-        fields_to_json(&mut changed);
-        fields_to_json(&mut shown);
+        managed_fields_to_json(&mut changed);
+        managed_fields_to_json(&mut shown);
         let accepted = self
             .attributes
             .accept(self.api, self.resource, object, &shown, changed)?;

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::access::gr;
+use crate::kinds::strategy;
 use crate::schema::model::{ObjectType, TypeId, ValueShape};
 use crate::strategy::Subresource;
-use crate::validation::{engine, strategy};
+use crate::validation::engine;
 use berth_protobuf::facts::ResourceFacts;
 use std::collections::{BTreeSet, VecDeque};
 

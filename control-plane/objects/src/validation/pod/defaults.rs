@@ -166,7 +166,7 @@ fn is_image_name(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::access::gr;
-    use crate::validation::strategy;
+    use crate::kinds::strategy;
     use serde_json::json;
 
     /// The pod template of a deployment after defaulting.

@@ -5,7 +5,7 @@ mod updates;
 
 use super::*;
 use crate::access::gr;
-use crate::validation::strategy;
+use crate::kinds::strategy;
 use serde_json::json;
 
 /// The rules of the tables and of the code, together.

@@ -1,7 +1,7 @@
 //! Scheduling gates at creation, in pods and in templates, and their removal.
 
 use super::*;
-use crate::validation::strategy;
+use crate::kinds::strategy;
 use proptest::prelude::{prop_assert_eq, proptest};
 
 const NOT_A_KEY: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";

@@ -192,6 +192,12 @@ pub fn selector_text(selector: Option<&Value>) -> String {
     parts.join(",")
 }
 
+/// The first of these fields that is set.
+pub(super) fn first_of<'a>(object: &'a Value, pointers: &[&str]) -> &'a str {
+    let mut texts = pointers.iter().map(|p| text(object, p));
+    texts.find(|t| !t.is_empty()).unwrap_or("")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

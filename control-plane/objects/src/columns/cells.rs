@@ -1,10 +1,10 @@
 //! Cells that need more than one field, by their names in `facts/resources.txt`.
 
 use super::text::{
-    CellFn, NONE, UNKNOWN, UNSET, condition, flag, human_seconds, items, join, number, or, since,
-    size, strings, text,
+    CellFn, NONE, UNKNOWN, UNSET, condition, first_of, flag, human_seconds, items, join, number,
+    or, size, strings, text,
 };
-use super::{components, pods};
+use super::{components, events, pods};
 use crate::object::timestamp;
 use crate::view::FieldView;
 use jiff::Timestamp;
@@ -67,12 +67,6 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         },
         "data-size" => |o, _| (size(o, "/data") + size(o, "/binaryData")).into(),
         "endpoints" => |o, _| endpoints(o).into(),
-        "event-count" => |o, _| event_count(o).into(),
-        "event-first" => |o, now| since(event_first(o), now).into(),
-        "event-last" => |o, now| since(event_last(o), now).into(),
-        "event-message" => |o, _| text(o, "/message").trim().into(),
-        "event-object" => |o, _| event_object(o).into(),
-        "event-source" => |o, _| event_source(o).into(),
         "external-ip" => |o, _| address(o, "ExternalIP").into(),
         "internal-ip" => |o, _| address(o, "InternalIP").into(),
         "group-policy" => |o, _| {
@@ -148,7 +142,7 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
             name => format!("{}/{name}", text(o, "/spec/claimRef/namespace")).into(),
         },
         "volume-modes" => |o, _| access_modes(o, "/spec/accessModes").into(),
-        _ => return components::find(name),
+        _ => return components::find(name).or_else(|| events::find(name)),
     })
 }
 
@@ -289,48 +283,6 @@ fn slice_ports(slice: &Value) -> String {
         })
         .collect();
     shortened(&ports, UNSET)
-}
-
-/// The first of these fields that is set.
-fn first_of<'a>(object: &'a Value, pointers: &[&str]) -> &'a str {
-    let mut texts = pointers.iter().map(|p| text(object, p));
-    texts.find(|t| !t.is_empty()).unwrap_or("")
-}
-
-fn event_first(event: &Value) -> &str {
-    first_of(event, &["/firstTimestamp", "/eventTime"])
-}
-
-/// The time of the series takes precedence over the timestamps of core/v1, which take precedence over the time of the
-/// event.
-fn event_last(event: &Value) -> &str {
-    match event.pointer("/series") {
-        Some(series) => text(series, "/lastObservedTime"),
-        None => first_of(event, &["/lastTimestamp", "/firstTimestamp", "/eventTime"]),
-    }
-}
-
-fn event_count(event: &Value) -> i64 {
-    match event.pointer("/series") {
-        Some(series) => number(series, "/count"),
-        None => number(event, "/count").max(1),
-    }
-}
-
-fn event_object(event: &Value) -> String {
-    let kind = text(event, "/involvedObject/kind").to_lowercase();
-    match text(event, "/involvedObject/name") {
-        "" => kind,
-        name => format!("{kind}/{name}"),
-    }
-}
-
-fn event_source(event: &Value) -> String {
-    let reporter = first_of(event, &["/source/component", "/reportingComponent"]);
-    match first_of(event, &["/source/host", "/reportingInstance"]) {
-        "" => reporter.to_owned(),
-        instance => format!("{reporter}, {instance}"),
-    }
 }
 
 fn address<'a>(node: &'a Value, kind: &str) -> &'a str {

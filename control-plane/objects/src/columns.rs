@@ -1,7 +1,14 @@
-//! The columns of tables, and their cells.
+//! The columns of tables, and the functions that compute their cells.
+//!
+//! The columns of a resource are listed in `facts/resources.txt`, the columns of a custom resource in its definition.
 
-use super::text::CellFn;
-use super::{cells, text};
+mod cells;
+mod components;
+mod events;
+pub(crate) mod pods;
+pub mod text;
+
+use self::text::CellFn;
 use crate::json_path::JsonPath;
 use crate::view::FieldView;
 use jiff::Timestamp;
@@ -130,12 +137,12 @@ impl TableColumn {
         }
     }
 
-    pub(super) fn generic() -> Vec<Self> {
+    pub(crate) fn generic() -> Vec<Self> {
         let created = Cell::field("/metadata/creationTimestamp");
         vec![Self::name(), Self::new("Created At", "date", created)]
     }
 
-    pub(super) fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         json!({
             "name": self.name,
             "type": self.kind,
@@ -145,7 +152,7 @@ impl TableColumn {
         })
     }
 
-    pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
+    pub(crate) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let (pointer, filters) = match &self.cell {
             Cell::Age => return text::age(object, now).into(),
             Cell::Call(function) => return function(object, now),

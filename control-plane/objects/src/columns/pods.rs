@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The condition of a row whose pod has ended.
-pub(super) fn row_condition(pod: &Value) -> Option<Value> {
+pub(crate) fn row_condition(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
         "Failed" => ("Failed", "The pod failed."),
