@@ -5,16 +5,15 @@
 //! DefaultStorageClass, TaintNodesByCondition, and PodTopologyLabels, which is applied at binding. Admission webhooks
 //! are in `webhooks`, admission policies in `policies`.
 
-pub(crate) mod attributes;
 mod groups;
 mod limit_range;
 mod matching;
-pub(crate) mod node_restriction;
+mod node_restriction;
 mod node_taint;
-pub(crate) mod policies;
+mod policies;
 mod priority;
 mod quota;
-pub(crate) mod rules;
+mod rules;
 mod runtime_class;
 mod service_account;
 mod storage_class;
@@ -22,17 +21,19 @@ pub(crate) mod webhooks;
 
 pub use rules::Admission;
 
+use crate::registry::attributes::{AdmissionPlugins, Attributes};
 use crate::registry::{Api, ListRequest};
 use crate::storage::ObjectVersion;
-use attributes::Attributes;
 use berth_objects::access::gr;
 use berth_objects::catalog::{self, ServedResource};
 use berth_objects::groups::{GROUP, finalizer};
 use berth_objects::status::{ApiError, Cause};
 use berth_objects::view::{FieldView, at_path, meta_mut};
 use berth_objects::well_known::{CLAIM_PROTECTION, NOT_READY, VOLUME_PROTECTION};
+use policies::Policies;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use webhooks::Webhooks;
 
 /// The tolerated time on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
@@ -59,44 +60,176 @@ fn given_name(object: &Value) -> &str {
     }
 }
 
-impl Api {
-    /// The rules for a new object.
-    pub(crate) fn admit_create(
+/// The plugins that are on, with the webhooks and the policies of the cluster.
+#[derive(Debug)]
+struct Plugins {
+    rules: Admission,
+    webhooks: Webhooks,
+    policies: Policies,
+}
+
+impl Admission {
+    /// The plugins that are on.
+    pub fn plugins(self) -> Arc<dyn AdmissionPlugins> {
+        Arc::new(Plugins {
+            rules: self,
+            webhooks: Webhooks::default(),
+            policies: Policies::default(),
+        })
+    }
+}
+
+impl AdmissionPlugins for Plugins {
+    fn mutate_create(
         &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: Value,
+    ) -> Result<Value, ApiError> {
+        let mut object = object;
+        let (resource, namespace) = (attributes.resource, attributes.namespace);
+        let rules = resource.stored_as();
+        self.set_defaults(api, rules, namespace, &mut object)?;
+        let user = &attributes.options.requester().user;
+        node_restriction::check(user, resource, "create", &object)?;
+        if !webhooks::any(api) {
+            return Ok(object);
+        }
+        let again = |object: &mut Value| self.set_defaults(api, rules, namespace, object);
+        let mutated = self.mutate(api, attributes, Some(object), None, again)?;
+        Ok(mutated.unwrap_or_default())
+    }
+
+    fn mutate_update(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        new: Value,
+        old: &Value,
+    ) -> Result<Value, ApiError> {
+        let mut new = new;
+        let rules = attributes.resource.stored_as();
+        self.keep_defaults(rules, &mut new, old);
+        let again = |new: &mut Value| {
+            self.keep_defaults(rules, new, old);
+            Ok(())
+        };
+        self.mutate_changed(api, attributes, new, old, again)
+    }
+
+    /// Limit ranges are checked first, then webhooks, then quotas.
+    fn validate(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        old: Option<&Value>,
+        charges: bool,
+    ) -> Result<(), ApiError> {
+        let (resource, sub) = (attributes.resource.stored_as(), attributes.sub);
+        let namespace = attributes.namespace;
+        let rules = self.rules;
+        let is_deleting = old.is_some_and(|old| at_path(old, DELETED_AT).is_some());
+        let is_changed = old.is_some_and(|old| old.get("spec") != object.get("spec"));
+        let (bounded, counted) = match (resource.resource.resource, sub) {
+            _ if !resource.namespaced || resource.kind == "Event" => (false, false),
+            (_, "") if old.is_none() => (true, true),
+            ("pods", "") => (false, is_changed),
+            ("pods", "resize") => (true, true),
+            ("persistentvolumeclaims", "") => (true, is_changed),
+            ("services" | "resourceclaims", "") => (false, is_changed),
+            _ => (false, false),
+        };
+        // An update of a deleted object must not fail, or its finalizers could not be removed.
+        let is_limited = matches!(resource.kind, "Pod" | "PersistentVolumeClaim");
+        if rules.limit_ranger && bounded && is_limited && !is_deleting {
+            limit_range::check(api, resource, namespace, object)?;
+        }
+        if rules.pod_group_protection && sub.is_empty() && old.is_none() {
+            groups::check_parent(api, resource, namespace, object)?;
+        }
+        // Webhooks receive the object with all defaults, before quotas are charged: a rejected write costs no quota.
+        self.check_write(api, attributes, object, old)?;
+        if rules.resource_quota && counted {
+            quota::charge(api, resource, namespace, (object, old), !charges)?;
+        }
+        Ok(())
+    }
+
+    fn admit_action(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        body: Value,
+    ) -> Result<Value, ApiError> {
+        if !webhooks::any(api) {
+            return Ok(body);
+        }
+        let body = self.mutate(api, attributes, Some(body), None, |_| Ok(()))?;
+        let body = body.unwrap_or_default();
+        self.check(api, attributes, (Some(&body), None))?;
+        Ok(body)
+    }
+
+    fn admit_delete(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: &Value,
+    ) -> Result<(), ApiError> {
+        let user = &attributes.options.requester().user;
+        node_restriction::check(user, attributes.resource, "delete", object)?;
+        if !webhooks::any(api) {
+            return Ok(());
+        }
+        self.mutate(api, attributes, None, Some(object), |_| Ok(()))?;
+        self.check(api, attributes, (None, Some(object)))
+    }
+
+    fn labels_bound_pods(&self) -> bool {
+        self.rules.pod_topology_labels
+    }
+}
+
+impl Plugins {
+    /// The rules for a new object.
+    fn set_defaults(
+        &self,
+        api: &Api,
         resource: &ServedResource,
         namespace: &str,
         object: &mut Value,
     ) -> Result<(), ApiError> {
-        let rules = self.admission();
+        let rules = self.rules;
         if rules.namespace_lifecycle && resource.namespaced {
-            check_namespace(self, resource, namespace, object)?;
+            check_namespace(api, resource, namespace, object)?;
         }
         if resource.resource == gr("", "pods") {
             if rules.limit_ranger {
-                limit_range::set_defaults(self, namespace, object)?;
+                limit_range::set_defaults(api, namespace, object)?;
             }
             if rules.service_account {
-                service_account::apply(self, resource, namespace, object)?;
+                service_account::apply(api, resource, namespace, object)?;
             }
             if rules.priority {
-                priority::resolve(self, resource, object)?;
+                priority::resolve(api, resource, object)?;
             }
             if rules.default_toleration_seconds {
                 tolerate(object);
             }
             if rules.runtime_class {
-                runtime_class::apply(self, resource, object)?;
+                runtime_class::apply(api, resource, object)?;
             }
         } else if resource.resource == gr("scheduling.k8s.io", "priorityclasses") && rules.priority
         {
-            priority::check_class(self, resource, object)?;
+            priority::check_class(api, resource, object)?;
         } else if finalizer(resource.resource).is_some() && rules.priority {
-            priority::resolve_group(self, resource, object)?;
+            priority::resolve_group(api, resource, object)?;
         }
         match (resource.resource.group, resource.resource.resource) {
             ("", "nodes") if rules.taint_nodes_by_condition => node_taint::add(object),
             ("", "persistentvolumeclaims") if rules.default_storage_class => {
-                storage_class::set_default(self, object);
+                storage_class::set_default(api, object);
             }
             _ => {}
         }
@@ -119,58 +252,17 @@ impl Api {
     }
 
     /// The rules for a changed object.
-    pub(crate) fn admit_update(&self, resource: &ServedResource, new: &mut Value, old: &Value) {
+    fn keep_defaults(&self, resource: &ServedResource, new: &mut Value, old: &Value) {
         if resource.resource != gr("", "pods") {
             return;
         }
-        if self.admission().priority {
+        if self.rules.priority {
             priority::keep(new, old);
         }
-        if self.admission().default_toleration_seconds {
+        if self.rules.default_toleration_seconds {
             tolerate(new);
         }
     }
-}
-
-/// The checks of a valid object: limit ranges, then webhooks, then quotas. `old` is the object before an
-/// update; `charges` is whether quotas count the object.
-///
-/// # Errors
-/// 403, and the errors of webhooks.
-pub(crate) fn admit_valid(
-    api: &Api,
-    attributes: &Attributes<'_>,
-    namespace: &str,
-    (object, old): (&Value, Option<&Value>),
-    charges: bool,
-) -> Result<(), ApiError> {
-    let (resource, sub) = (attributes.resource.stored_as(), attributes.sub);
-    let rules = api.admission();
-    let is_deleting = old.is_some_and(|old| at_path(old, DELETED_AT).is_some());
-    let is_changed = old.is_some_and(|old| old.get("spec") != object.get("spec"));
-    let (bounded, counted) = match (resource.resource.resource, sub) {
-        _ if !resource.namespaced || resource.kind == "Event" => (false, false),
-        (_, "") if old.is_none() => (true, true),
-        ("pods", "") => (false, is_changed),
-        ("pods", "resize") => (true, true),
-        ("persistentvolumeclaims", "") => (true, is_changed),
-        ("services" | "resourceclaims", "") => (false, is_changed),
-        _ => (false, false),
-    };
-    // An update of a deleted object must not fail, or its finalizers could not be removed.
-    let is_limited = matches!(resource.kind, "Pod" | "PersistentVolumeClaim");
-    if rules.limit_ranger && bounded && is_limited && !is_deleting {
-        limit_range::check(api, resource, namespace, object)?;
-    }
-    if rules.pod_group_protection && sub.is_empty() && old.is_none() {
-        groups::check_parent(api, resource, namespace, object)?;
-    }
-    // Webhooks receive the object with all defaults, before quotas are charged: a rejected write costs no quota.
-    attributes.validate_write(api, object, old)?;
-    if rules.resource_quota && counted {
-        quota::charge(api, resource, namespace, (object, old), !charges)?;
-    }
-    Ok(())
 }
 
 fn check_namespace(

@@ -6,6 +6,7 @@
 mod api;
 pub(crate) mod api_services;
 mod apply;
+pub(crate) mod attributes;
 mod binding;
 mod certificates;
 mod claims;
@@ -38,6 +39,7 @@ mod token_request;
 mod write;
 
 pub use api::{Api, ApiClock, ApiOptions};
+pub use attributes::{AdmissionPlugins, Attributes};
 pub(crate) use conversion::{in_version, show};
 pub use list::{ListPage, ListRequest, VersionMatch};
 pub use open::OpenError;

@@ -315,7 +315,7 @@ impl Server {
         let admin_token = options.admin_token.unwrap_or(secrets.admin_token);
         let authenticator = Authenticator::new(admin_token, options.static_tokens, tokens);
         let api = ApiOptions {
-            admission: options.admission,
+            admission: options.admission.plugins(),
             authorization: options.authorization,
             groups: options.groups,
             service_cidr: options.service_cidr.clone(),

@@ -32,7 +32,7 @@ const SOURCES: [&str; 9] = [
 /// are, and the names.
 const OTHERS: [(&str, &str, &str); 26] = [
     (
-        "control-plane/apiserver/src/admission/attributes.rs",
+        "control-plane/apiserver/src/registry/attributes.rs",
         "options",
         "fieldManager fieldValidation force",
     ),

@@ -1,7 +1,7 @@
 //! The requests that webhooks and policies receive: rules and selectors.
 
-use crate::admission::attributes::{Attributes, WebhookOperation};
 use crate::registry::Api;
+use crate::registry::attributes::{Attributes, WebhookOperation};
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::status::ApiError;
 use berth_objects::validation::selectors;

@@ -12,7 +12,7 @@ pub(super) use mutation::Mutations;
 pub(super) use mutation::any as any_mutating;
 
 use super::matching::Matching;
-use crate::admission::attributes::Attributes;
+use crate::registry::attributes::Attributes;
 use crate::registry::{Api, ListRequest, show};
 use crate::storage::ObjectVersion;
 use berth_cel::{Output, Program};
@@ -34,7 +34,7 @@ enum Sort {
 
 /// The policies of the cluster with their bindings.
 #[derive(Debug, Default)]
-pub(crate) struct Policies {
+pub(super) struct Policies {
     mutating: KnownPolicies,
     validating: KnownPolicies,
 }
@@ -128,6 +128,36 @@ impl Policies {
         }
         Arc::clone(&known.1)
     }
+
+    /// Checks a request by the policies.
+    ///
+    /// # Errors
+    /// The first refusal of a policy.
+    pub(super) fn check(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        objects: (Option<&Value>, Option<&Value>),
+    ) -> Result<(), ApiError> {
+        // Policies do not decide about themselves and about webhooks.
+        if !any(api) || attributes.resource.resource.group == "admissionregistration.k8s.io" {
+            return Ok(());
+        }
+        let mut denied = None;
+        for policy in self.current(api, Sort::Validating).iter() {
+            // Each policy has its own budget, and the number of policies is not limited: the deadline of the request ends
+            // them.
+            let decisions = policy.decide(api, attributes, objects)?;
+            attributes.in_time(api)?;
+            for (binding, decision) in decisions {
+                act(attributes, policy, binding, decision, &mut denied);
+            }
+        }
+        match denied {
+            None => Ok(()),
+            Some((message, reason)) => Err(refusal(attributes, objects.0, message, reason)),
+        }
+    }
 }
 
 fn list(api: &Api, plural: &str) -> Vec<Arc<ObjectVersion>> {
@@ -145,35 +175,6 @@ fn any_of(api: &Api, sort: Sort) -> bool {
     let resource = find("admissionregistration.k8s.io", sort.bindings());
     let store = resource.and_then(|r| r.store);
     store.is_some_and(|store| api.store().count(store) > 0)
-}
-
-/// Checks a request by the policies.
-///
-/// # Errors
-/// The first refusal of a policy.
-pub(super) fn check(
-    api: &Api,
-    attributes: &Attributes<'_>,
-    objects: (Option<&Value>, Option<&Value>),
-) -> Result<(), ApiError> {
-    // Policies do not decide about themselves and about webhooks.
-    if !any(api) || attributes.resource.resource.group == "admissionregistration.k8s.io" {
-        return Ok(());
-    }
-    let mut denied = None;
-    for policy in api.policies.current(api, Sort::Validating).iter() {
-        // Each policy has its own budget, and the number of policies is not limited: the deadline of the request ends
-        // them.
-        let decisions = policy.decide(api, attributes, objects)?;
-        attributes.in_time(api)?;
-        for (binding, decision) in decisions {
-            act(attributes, policy, binding, decision, &mut denied);
-        }
-    }
-    match denied {
-        None => Ok(()),
-        Some((message, reason)) => Err(refusal(attributes, objects.0, message, reason)),
-    }
 }
 
 /// Applies the validation actions of a binding to a violation.

@@ -7,8 +7,9 @@
 
 pub(super) mod hook;
 
-use super::attributes::{Attributes, CONNECTS};
+use super::Plugins;
 use super::policies::{self, Mutations};
+use crate::registry::attributes::{Attributes, CONNECTS};
 use crate::registry::endpoints::endpoints;
 use crate::registry::{Api, ListRequest, scale_of, scale_put, show};
 use crate::webhook_client::{Pending, blocking};
@@ -31,7 +32,7 @@ enum Sort {
 
 /// The configured webhooks.
 #[derive(Debug, Default)]
-pub(crate) struct Webhooks {
+pub(super) struct Webhooks {
     mutating: KnownWebhooks,
     validating: KnownWebhooks,
 }
@@ -151,7 +152,7 @@ impl Webhooks {
 }
 
 /// Returns whether a webhook or a policy is configured.
-pub(crate) fn any(api: &Api) -> bool {
+pub(super) fn any(api: &Api) -> bool {
     let has_hooks = |sort: Sort| {
         let resource = find("admissionregistration.k8s.io", sort.plural());
         let store = resource.and_then(|r| r.store);
@@ -163,20 +164,23 @@ pub(crate) fn any(api: &Api) -> bool {
         || policies::any_mutating(api)
 }
 
-impl Attributes<'_> {
+impl Plugins {
     /// Evaluates the mutating policies of a request and calls its mutating webhooks. Returns the object as they have
     /// changed it. `again` repeats the built-in changes, after one of them has changed the object.
     ///
     /// # Errors
     /// The refusal of a policy or a webhook; 500 when a webhook cannot be called.
-    pub(crate) fn mutate(
+    pub(super) fn mutate(
         &self,
         api: &Api,
+        attributes: &Attributes<'_>,
         object: Option<Value>,
         old: Option<&Value>,
         again: impl Fn(&mut Value) -> Result<(), ApiError>,
     ) -> Result<Option<Value>, ApiError> {
-        let hooks = self.hooks(api, Sort::Mutating).unwrap_or_default();
+        let hooks = self
+            .hooks(api, attributes, Sort::Mutating)
+            .unwrap_or_default();
         let mut mutations = Mutations::default();
         let mut object = object;
         // As in kube-apiserver: a change repeats all previous webhooks with the reinvocation policy IfNeeded, once.
@@ -190,26 +194,28 @@ impl Attributes<'_> {
                 again(object)?;
             }
             if let Some(object) = &mut object
-                && api.admission().mutating_admission_policy
+                && self.rules.mutating_admission_policy
                 && policies::any_mutating(api)
             {
                 let is_repeated = round == 1;
-                is_changed |= blocking(|| mutations.run(api, self, object, old, is_repeated))?;
+                is_changed |= blocking(|| {
+                    mutations.run(api, &self.policies, attributes, object, old, is_repeated)
+                })?;
             }
             if round == 1 && object != last {
                 repeated.extend(called.drain());
             }
             for (i, hook) in hooks.iter().enumerate() {
                 let objects = (object.as_ref(), old);
-                let Some(resource) = hook.receives(api, self, objects)? else {
+                let Some(resource) = hook.receives(api, attributes, objects)? else {
                     continue;
                 };
                 if round == 1 && !repeated.contains(&i) {
                     continue;
                 }
-                let call = self.call(api, hook, &resource, objects, true)?;
+                let call = self.call(api, attributes, hook, &resource, objects, true)?;
                 let verdict = call.wait(hook, true);
-                self.in_time(api)?;
+                attributes.in_time(api)?;
                 let verdict = match verdict {
                     Ok(verdict) => verdict,
                     Err(failure) => {
@@ -217,14 +223,19 @@ impl Attributes<'_> {
                         continue;
                     }
                 };
-                take_warnings(self, &verdict);
+                take_warnings(attributes, &verdict);
                 if !verdict.allowed {
                     return Err(ApiError::denied_by_webhook(&hook.name, verdict.status));
                 }
                 let patched = match verdict.patch {
-                    Some(operations) => {
-                        patched(api, self, hook, &resource, object.as_ref(), operations)?
-                    }
+                    Some(operations) => patched(
+                        api,
+                        attributes,
+                        hook,
+                        &resource,
+                        object.as_ref(),
+                        operations,
+                    )?,
                     None => None,
                 };
                 if let Some(new) = patched {
@@ -247,30 +258,34 @@ impl Attributes<'_> {
     ///
     /// # Errors
     /// The refusal of a policy or a webhook; 500 when one cannot be called.
-    pub(crate) fn validate(
+    pub(super) fn check(
         &self,
         api: &Api,
+        attributes: &Attributes<'_>,
         objects: (Option<&Value>, Option<&Value>),
     ) -> Result<(), ApiError> {
-        if api.admission().validating_admission_policy && policies::any(api) {
+        if self.rules.validating_admission_policy && policies::any(api) {
             // Policies can take seconds; other requests are answered in the meantime.
-            blocking(|| policies::check(api, self, objects))?;
+            blocking(|| self.policies.check(api, attributes, objects))?;
         }
-        let Some(hooks) = self.hooks(api, Sort::Validating) else {
+        let Some(hooks) = self.hooks(api, attributes, Sort::Validating) else {
             return Ok(());
         };
         // All calls are started before the first answer is awaited: they run at the same time.
         let mut calls = Vec::new();
         for hook in hooks.iter() {
-            if let Some(resource) = hook.receives(api, self, objects)? {
-                calls.push((hook, self.call(api, hook, &resource, objects, false)));
+            if let Some(resource) = hook.receives(api, attributes, objects)? {
+                calls.push((
+                    hook,
+                    self.call(api, attributes, hook, &resource, objects, false),
+                ));
             }
         }
         let mut result = Ok(());
         for (hook, call) in calls {
             let answer = call.and_then(|call| match call.wait(hook, false) {
                 Ok(verdict) => {
-                    take_warnings(self, &verdict);
+                    take_warnings(attributes, &verdict);
                     if verdict.allowed {
                         Ok(())
                     } else {
@@ -282,17 +297,18 @@ impl Attributes<'_> {
             // The first refusal is returned, but all calls are awaited, because their warnings count.
             result = result.and(answer);
         }
-        self.in_time(api)?;
+        attributes.in_time(api)?;
         result
     }
 
     /// Calls the mutating webhooks of an update of an object or of its scale.
     ///
     /// # Errors
-    /// As [`Attributes::mutate`].
-    pub(crate) fn mutate_update(
+    /// As [`Plugins::mutate`].
+    pub(super) fn mutate_changed(
         &self,
         api: &Api,
+        attributes: &Attributes<'_>,
         new: Value,
         old: &Value,
         again: impl Fn(&mut Value) -> Result<(), ApiError>,
@@ -300,15 +316,15 @@ impl Attributes<'_> {
         if !any(api) {
             return Ok(new);
         }
-        if self.sub != "scale" {
-            let mutated = self.mutate(api, Some(new), Some(old), again)?;
+        if attributes.sub != "scale" {
+            let mutated = self.mutate(api, attributes, Some(new), Some(old), again)?;
             return Ok(mutated.unwrap_or_default());
         }
-        let scale = scale_of(self.resource, &new);
-        let old = scale_of(self.resource, old);
-        let mutated = self.mutate(api, Some(scale.clone()), Some(&old), |_| Ok(()))?;
+        let scale = scale_of(attributes.resource, &new);
+        let old = scale_of(attributes.resource, old);
+        let mutated = self.mutate(api, attributes, Some(scale.clone()), Some(&old), |_| Ok(()))?;
         match mutated {
-            Some(mutated) if mutated != scale => scale_put(self.resource, &new, &mutated),
+            Some(mutated) if mutated != scale => scale_put(attributes.resource, &new, &mutated),
             _ => Ok(new),
         }
     }
@@ -316,64 +332,38 @@ impl Attributes<'_> {
     /// Calls the validating webhooks of a write of an object or of its scale.
     ///
     /// # Errors
-    /// As [`Attributes::validate`].
-    pub(crate) fn validate_write(
+    /// As [`Plugins::check`].
+    pub(super) fn check_write(
         &self,
         api: &Api,
+        attributes: &Attributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         if !any(api) {
             return Ok(());
         }
-        if self.sub == "scale" {
-            let scale = |object: &Value| scale_of(self.resource, object);
+        if attributes.sub == "scale" {
+            let scale = |object: &Value| scale_of(attributes.resource, object);
             let (new, old) = (scale(new), old.map(scale));
-            return self.validate(api, (Some(&new), old.as_ref()));
+            return self.check(api, attributes, (Some(&new), old.as_ref()));
         }
-        self.validate(api, (Some(new), old))
-    }
-
-    /// Calls the webhooks of a request for a subresource that is an action, such as `binding`. Returns its body as they
-    /// have changed it.
-    ///
-    /// # Errors
-    /// As [`Attributes::mutate`].
-    pub(crate) fn admit_action(&self, api: &Api, body: Value) -> Result<Value, ApiError> {
-        if !any(api) {
-            return Ok(body);
-        }
-        let body = self.mutate(api, Some(body), None, |_| Ok(()))?;
-        let body = body.unwrap_or_default();
-        self.validate(api, (Some(&body), None))?;
-        Ok(body)
-    }
-
-    /// Calls the webhooks of a deletion.
-    ///
-    /// # Errors
-    /// As [`Attributes::mutate`].
-    pub(crate) fn admit_delete(&self, api: &Api, object: &Value) -> Result<(), ApiError> {
-        if !any(api) {
-            return Ok(());
-        }
-        self.mutate(api, None, Some(object), |_| Ok(()))?;
-        self.validate(api, (None, Some(object)))
+        self.check(api, attributes, (Some(new), old))
     }
 
     /// The webhooks that may receive a request; `None` when there are none.
-    fn hooks(&self, api: &Api, sort: Sort) -> Option<Arc<Vec<Hook>>> {
+    fn hooks(&self, api: &Api, attributes: &Attributes<'_>, sort: Sort) -> Option<Arc<Vec<Hook>>> {
         // Webhooks do not decide about the configurations of webhooks.
-        if self.resource.resource.group == "admissionregistration.k8s.io" {
+        if attributes.resource.resource.group == "admissionregistration.k8s.io" {
             return None;
         }
-        let rules = api.admission();
+        let rules = self.rules;
         let is_on = match sort {
             Sort::Mutating => rules.mutating_admission_webhook,
             Sort::Validating => rules.validating_admission_webhook,
         };
         if is_on {
-            api.webhooks.hooks(api, sort)
+            self.webhooks.hooks(api, sort)
         } else {
             None
         }
@@ -382,25 +372,26 @@ impl Attributes<'_> {
     fn call(
         &self,
         api: &Api,
+        attributes: &Attributes<'_>,
         hook: &Hook,
         resource: &ServedResource,
         objects: (Option<&Value>, Option<&Value>),
         mutates: bool,
     ) -> Result<WebhookCall, ApiError> {
-        if self.options.dry_run() && !hook.allows_dry_run {
+        if attributes.options.dry_run() && !hook.allows_dry_run {
             return Err(ApiError::bad_request(format!(
                 "admission webhook {:?} does not support dry run",
                 hook.name
             )));
         }
         let uid = api.new_uid();
-        let request = hook::request(api, self, resource, &uid, objects)?;
+        let request = hook::request(api, attributes, resource, &uid, objects)?;
         let review = hook::review(hook, request);
         tracing::debug!(webhook = hook.name, mutates, "calling an admission webhook");
         let find = |namespace: &str, name: &str, port| endpoints(api, namespace, name, port);
         let calls = &api.webhook_calls;
         // A call ends with the request.
-        let left = self.options.requester().left(api.now());
+        let left = attributes.options.requester().left(api.now());
         let limit = left.map_or(hook.timeout, |left| left.min(hook.timeout));
         let pending = calls.post(&find, &hook.target, limit, &review);
         Ok(WebhookCall { uid, pending })

@@ -1,10 +1,8 @@
 //! The API of one control plane: the store, the rules of the kinds, admission, the clock and randomness.
 
+use super::attributes::AdmissionPlugins;
 use super::component_statuses;
 use super::served::Served;
-use crate::admission::policies::Policies;
-use crate::admission::rules::Admission;
-use crate::admission::webhooks::Webhooks;
 use crate::auth::user::Authorization;
 use crate::storage::{HistoryLimits, ObjectStore, ObjectVersion, StoreError};
 use crate::webhook_client::Caller;
@@ -34,8 +32,8 @@ const NAME_BASE_MAX: usize = 63 - NAME_SUFFIX_LEN;
 /// The parts of an [`Api`].
 #[derive(Clone)]
 pub struct ApiOptions {
-    /// The admission rules that apply.
-    pub admission: Admission,
+    /// The admission plugins.
+    pub admission: Arc<dyn AdmissionPlugins>,
     /// The component that decides about requests.
     pub authorization: Authorization,
     /// The parts of group scheduling that are served.
@@ -64,7 +62,7 @@ impl fmt::Debug for ApiOptions {
 /// The API of one control plane.
 pub struct Api {
     pub(super) store: ObjectStore,
-    pub(super) admission: Admission,
+    pub(crate) admission: Arc<dyn AdmissionPlugins>,
     pub(super) authorization: Authorization,
     pub(crate) groups: GroupGates,
     pub(super) service_cidr: String,
@@ -72,8 +70,6 @@ pub struct Api {
     pub(super) random: Mutex<fastrand::Rng>,
     pub(crate) served: Served,
     pub(crate) webhook_calls: Caller,
-    pub(crate) webhooks: Webhooks,
-    pub(crate) policies: Policies,
     /// Whether controllers run in this process.
     pub(crate) has_controllers: AtomicBool,
 }
@@ -88,11 +84,6 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
-    /// The admission rules that apply.
-    pub fn admission(&self) -> Admission {
-        self.admission
-    }
-
     /// The resources that are served now.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.served.catalog()

@@ -1,8 +1,11 @@
-//! A request as admission plugins, webhooks and policies see it.
+//! A request as admission sees it, and the interface to admission.
+//!
+//! The registry calls admission at fixed points of a request. The plugins read other objects through the registry, so
+//! the registry knows only their interface; the server passes them to [`Api::open`].
 
-use crate::registry::Api;
-use crate::registry::request::{DeleteRequest, WriteOptions};
-use crate::registry::requester::Requester;
+use super::api::Api;
+use super::request::{DeleteRequest, WriteOptions};
+use super::requester::Requester;
 use berth_objects::access::{Propagation, gr};
 use berth_objects::catalog::ServedResource;
 use berth_objects::decode::FieldValidation;
@@ -10,9 +13,10 @@ use berth_objects::schema::GroupVersionKind;
 use berth_objects::schema::{Empties, Schemas};
 use berth_objects::status::ApiError;
 use serde_json::{Value, json};
+use std::fmt;
 
 /// The subresources of pods that are answered by a container, with the kind of their options.
-pub(super) const CONNECTS: [(&str, &str); 4] = [
+pub(crate) const CONNECTS: [(&str, &str); 4] = [
     ("attach", "PodAttachOptions"),
     ("exec", "PodExecOptions"),
     ("portforward", "PodPortForwardOptions"),
@@ -28,9 +32,73 @@ pub(crate) enum WebhookOperation {
     Connect,
 }
 
-/// A request, as webhooks see it.
+/// The admission plugins, webhooks and policies of an API server.
+pub trait AdmissionPlugins: fmt::Debug + Send + Sync {
+    /// A new object with the changes of admission, before it is prepared and validated.
+    ///
+    /// # Errors
+    /// The refusal of a plugin, a policy or a webhook; 500 when a webhook cannot be called.
+    fn mutate_create(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: Value,
+    ) -> Result<Value, ApiError>;
+
+    /// A changed object with the changes of admission, before it is prepared and validated.
+    ///
+    /// # Errors
+    /// As [`AdmissionPlugins::mutate_create`].
+    fn mutate_update(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        new: Value,
+        old: &Value,
+    ) -> Result<Value, ApiError>;
+
+    /// Checks a valid object. `old` is the object before an update; `charges` is whether quotas count the object.
+    ///
+    /// # Errors
+    /// As [`AdmissionPlugins::mutate_create`].
+    fn validate(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        old: Option<&Value>,
+        charges: bool,
+    ) -> Result<(), ApiError>;
+
+    /// The body of a request for a subresource that is an action, such as `binding`, with the changes of admission.
+    ///
+    /// # Errors
+    /// As [`AdmissionPlugins::mutate_create`].
+    fn admit_action(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        body: Value,
+    ) -> Result<Value, ApiError>;
+
+    /// Checks the deletion of an object.
+    ///
+    /// # Errors
+    /// As [`AdmissionPlugins::mutate_create`].
+    fn admit_delete(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: &Value,
+    ) -> Result<(), ApiError>;
+
+    /// Returns whether bound pods get the zone and region labels of their node.
+    fn labels_bound_pods(&self) -> bool;
+}
+
+/// A request, as admission sees it.
 #[derive(Debug)]
-pub(crate) struct Attributes<'a> {
+pub struct Attributes<'a> {
     pub(crate) resource: &'a ServedResource,
     /// The subresource; empty for the object itself.
     pub(crate) sub: &'a str,
@@ -54,7 +122,7 @@ pub(crate) enum WebhookOptions<'a> {
 }
 
 impl WebhookOperation {
-    pub(super) fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
@@ -65,7 +133,7 @@ impl WebhookOperation {
 }
 
 impl WebhookOptions<'_> {
-    pub(super) fn requester(&self) -> &Requester {
+    pub(crate) fn requester(&self) -> &Requester {
         match self {
             Self::Write(_, options) => &options.requester,
             Self::Delete(request) => &request.requester,
@@ -73,7 +141,7 @@ impl WebhookOptions<'_> {
         }
     }
 
-    pub(super) fn dry_run(&self) -> bool {
+    pub(crate) fn dry_run(&self) -> bool {
         match self {
             Self::Write(_, options) => options.dry_run,
             Self::Delete(request) => request.dry_run,
@@ -82,7 +150,7 @@ impl WebhookOptions<'_> {
     }
 
     /// The options as an object.
-    pub(super) fn to_value(self) -> Value {
+    pub(crate) fn to_value(self) -> Value {
         let (kind, mut value) = match self {
             Self::Write(kind, options) => (kind, write_options(options)),
             Self::Delete(request) => ("DeleteOptions", delete_options(request)),
@@ -140,7 +208,7 @@ fn delete_options(request: &DeleteRequest) -> Value {
 }
 
 impl Attributes<'_> {
-    pub(super) fn is_of_namespace(&self) -> bool {
+    pub(crate) fn is_of_namespace(&self) -> bool {
         self.resource.resource == gr("", "namespaces")
     }
 
@@ -151,7 +219,7 @@ impl Attributes<'_> {
     }
 
     /// Returns whether the body of the request is an object of the resource.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         matches!(
             self.sub,
             "" | "approval" | "status" | "resize" | "ephemeralcontainers"
@@ -159,13 +227,13 @@ impl Attributes<'_> {
     }
 
     /// Group, version and kind of the options of a CONNECT.
-    pub(super) fn connect_kind(&self) -> Value {
+    pub(crate) fn connect_kind(&self) -> Value {
         let kind = CONNECTS.iter().find(|(sub, _)| *sub == self.sub);
         json!({"group": "", "version": "v1", "kind": kind.map_or("", |(_, kind)| kind)})
     }
 
     /// An object that a webhook has patched, as it is stored: without unknown fields, with defaults.
-    pub(super) fn accepted(
+    pub(crate) fn accepted(
         &self,
         resource: &ServedResource,
         mut object: Value,

@@ -50,7 +50,7 @@ impl Api {
         };
         check_namespace(namespace, &binding)?;
         let action = action(pods, "binding", namespace, name, options);
-        let binding = action.admit_action(self, binding.clone())?;
+        let binding = (self.admission).admit_action(self, &action, binding.clone())?;
         let errors = validate(&binding);
         if !errors.is_empty() {
             // As in kube-apiserver, this is an internal error without a reason.
@@ -88,7 +88,7 @@ impl Api {
     }
 
     fn topology_labels(&self, node: &str) -> Map<String, Value> {
-        if !self.admission.pod_topology_labels {
+        if !self.admission.labels_bound_pods() {
             return Map::new();
         }
         let node = catalog::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());

@@ -9,8 +9,7 @@ use super::list::ListRequest;
 use super::request::{DeleteRequest, Deletion, GRACE_SECONDS_MAX, Preconditions};
 use super::revise::WRITE_ATTEMPTS_MAX;
 use super::service_addresses::{self, Allocator};
-use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
-use crate::admission::node_restriction;
+use crate::registry::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::registry::request::namespace_of;
 use crate::storage::{ObjectVersion, StoreError};
 use berth_objects::access::gr;
@@ -123,9 +122,7 @@ impl Api {
                 empties: None,
             };
             if !request.is_admitted {
-                let user = &request.requester.user;
-                node_restriction::check(user, resource, "delete", &current.object())?;
-                attributes.admit_delete(self, &current.object())?;
+                (self.admission).admit_delete(self, &attributes, &current.object())?;
             }
             if resource.resource == gr("", "namespaces") {
                 let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;

@@ -60,7 +60,7 @@ impl Api {
         }
         check_namespace(namespace, &eviction)?;
         let action = action(pods, "eviction", namespace, name, options);
-        let eviction = action.admit_action(self, eviction)?;
+        let eviction = (self.admission).admit_action(self, &action, eviction)?;
         let mut request = delete_request(&eviction)?;
         request.dry_run |= options.dry_run;
         request.requester = Arc::clone(&options.requester);

@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn stored_objects_of_an_earlier_version_are_converted() {
         let options = ApiOptions {
-            admission: Admission::default(),
+            admission: Admission::default().plugins(),
             authorization: Authorization::default(),
             groups: GroupGates::default(),
             service_cidr: "10.96.0.0/12".to_owned(),

@@ -4,8 +4,6 @@ use super::api::{Api, ApiOptions};
 use super::definitions;
 use super::request::WriteOptions;
 use super::served::Served;
-use crate::admission::policies::Policies;
-use crate::admission::webhooks::Webhooks;
 use crate::storage::{DataDir, DataDirError, ObjectStore};
 use crate::webhook_client::Caller;
 use berth_objects::status::ApiError;
@@ -48,8 +46,6 @@ impl Api {
             clock: options.clock,
             random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
             webhook_calls: Caller::default(),
-            webhooks: Webhooks::default(),
-            policies: Policies::default(),
             has_controllers: AtomicBool::new(false),
         };
         api.create_what_every_cluster_has()

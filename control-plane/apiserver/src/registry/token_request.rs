@@ -70,7 +70,7 @@ pub(crate) fn issue(
     }
     let accounts = catalog::find("", "serviceaccounts").ok_or_else(ApiError::no_such_resource)?;
     let action = action(accounts, "token", namespace, name, options);
-    request = action.admit_action(api, request)?;
+    request = (api.admission).admit_action(api, &action, request)?;
     let account = api.get(accounts, namespace, name)?;
     let account = &*account.object();
     let seconds = request

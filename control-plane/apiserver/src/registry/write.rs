@@ -8,7 +8,7 @@ mod create;
 mod update;
 
 use super::request::{WriteOptions, namespace_of};
-use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
+use crate::registry::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use berth_objects::catalog::ServedResource;
 use berth_objects::releases::ApiRelease;
 use berth_objects::schema::Schemas;

@@ -7,9 +7,9 @@ use super::ServerState;
 use super::handle::{self, AnswerBody, Received, formatted};
 use super::negotiate::{self, AnswerFormat};
 use super::route::{Connect, Query, RouteTarget};
-use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::webhooks;
 use crate::encode;
+use crate::registry::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::registry::{
     self, MANAGER_BYTES_MAX, RequestAttributes, Requester, WriteOptions, WriteResult,
     manager_of_agent, scale_of, scale_resource,
@@ -236,7 +236,8 @@ pub(super) fn no_containers(
             options: WebhookOptions::Connect(&Requester::new(received.user)),
             empties: None,
         };
-        if let Err(refusal) = attributes.admit_action(&state.api, options) {
+        let admission = &state.api.admission;
+        if let Err(refusal) = admission.admit_action(&state.api, &attributes, options) {
             return refusal;
         }
     }

@@ -38,7 +38,7 @@ static API: LazyLock<Api> = LazyLock::new(|| {
         api: berth_objects::releases::ApiRelease::EVERY,
         authorization: Authorization::default(),
         groups: berth_objects::groups::GroupGates::default(),
-        admission: Admission::default(),
+        admission: Admission::default().plugins(),
         service_cidr: "10.96.0.0/12".to_owned(),
         history: HistoryLimits::default(),
         clock: Arc::new(|| Timestamp::UNIX_EPOCH),

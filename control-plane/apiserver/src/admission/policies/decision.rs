@@ -1,8 +1,8 @@
 //! The evaluation of one policy for one request.
 
 use super::{Expression, Expressions, Policy, Validation};
-use crate::admission::attributes::Attributes;
 use crate::admission::webhooks::hook;
+use crate::registry::attributes::Attributes;
 use crate::registry::{Api, Requester};
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
 use berth_objects::catalog::{ServedResource, find};

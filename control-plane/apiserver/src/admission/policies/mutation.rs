@@ -5,9 +5,9 @@
 //! kube-apiserver's.
 
 use super::decision::{EvaluationFailure, PolicyInput, PolicyRun};
-use super::{Expression, Policy, PolicyBinding, Sort, any_of};
-use crate::admission::attributes::Attributes;
+use super::{Expression, Policies, Policy, PolicyBinding, Sort, any_of};
 use crate::registry::Api;
+use crate::registry::attributes::Attributes;
 use berth_cel::{Datum, Output};
 use berth_objects::catalog::ServedResource;
 use berth_objects::patch;
@@ -92,6 +92,7 @@ impl Mutations {
     pub(in crate::admission) fn run(
         &mut self,
         api: &Api,
+        policies: &Policies,
         attributes: &Attributes<'_>,
         object: &mut Value,
         old: Option<&Value>,
@@ -104,7 +105,7 @@ impl Mutations {
             self.repeated.extend(self.called.drain());
         }
         let (mut refused, mut is_mutated) = (Vec::new(), false);
-        let policies = api.policies.current(api, Sort::Mutating);
+        let policies = policies.current(api, Sort::Mutating);
         for (i, policy) in policies.iter().enumerate() {
             attributes.in_time(api)?;
             let mut refuse = |binding: Option<&PolicyBinding>, reason, message: String| {

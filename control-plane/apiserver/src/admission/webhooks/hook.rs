@@ -1,8 +1,8 @@
 //! Webhooks as the configurations state them, and the requests that they match.
 
-use crate::admission::attributes::Attributes;
 use crate::admission::matching::Matching;
 use crate::registry::Api;
+use crate::registry::attributes::Attributes;
 use crate::webhook_client::WebhookTarget;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,9 +1,8 @@
 //! POST: the creation of an object.
 
 use super::{adopt_namespace, complete, created, keep_namespace, takes_plain_finalizers};
-use crate::admission::attributes::Attributes;
-use crate::admission::{self, node_restriction, webhooks};
 use crate::registry::api::Api;
+use crate::registry::attributes::Attributes;
 use crate::registry::request::{WriteOptions, WriteResult};
 use crate::registry::service_addresses::{self, Allocator};
 use crate::registry::{conversion, kinds};
@@ -93,20 +92,13 @@ impl Api {
             empties,
         } = sent;
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
-        let rules = resource.stored_as();
-        self.admit_create(rules, namespace, &mut object)?;
-        node_restriction::check(&options.requester.user, resource, "create", &object)?;
-        if webhooks::any(self) {
-            let name = meta(&object, "name").to_owned();
-            let attributes = Attributes {
-                empties: Some(&empties),
-                ..created(resource, namespace, &name, options)
-            };
-            let again = |object: &mut Value| self.admit_create(rules, namespace, object);
-            let mutated = attributes.mutate(self, Some(object), None, again)?;
-            object = mutated.unwrap_or_default();
-            keep_namespace(resource, namespace, &mut object)?;
-        }
+        let name = meta(&object, "name").to_owned();
+        let attributes = Attributes {
+            empties: Some(&empties),
+            ..created(resource, namespace, &name, options)
+        };
+        object = self.admission.mutate_create(self, &attributes, object)?;
+        keep_namespace(resource, namespace, &mut object)?;
         let stated = if service_addresses::has_addresses(resource) {
             Some(service_addresses::addresses(&object))
         } else {
@@ -209,7 +201,8 @@ impl Api {
             empties: Some(&empties),
             ..created(resource, namespace, meta(&object, "name"), options)
         };
-        admission::admit_valid(self, &attributes, namespace, (&object, None), charges)?;
+        let admission = &self.admission;
+        admission.validate(self, &attributes, &object, None, charges)?;
         attributes.in_time(self)?;
         Ok(object)
     }

@@ -1,9 +1,8 @@
 //! PUT and PATCH: the replacement of an object, computed from its current version.
 
 use super::{adopt_namespace, complete, is_released, keep_namespace, takes_plain_finalizers};
-use crate::admission;
-use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::registry::api::Api;
+use crate::registry::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::registry::rbac::{self, RequestAttributes};
 use crate::registry::request::{
     Method, UpdateInputs, WriteOptions, WriteResult, namespace_of, uid_conflict,
@@ -295,16 +294,11 @@ impl Api {
             let author = (change.options.manager.as_str(), change.sub);
             self.track_fields(resource, Some(old), &mut new, author);
         }
-        self.admit_update(rules, &mut new, old);
         let attributes = Attributes {
             empties: Some(&empties),
             ..change.attributes()
         };
-        let again = |new: &mut Value| {
-            self.admit_update(rules, new, old);
-            Ok(())
-        };
-        let mut new = attributes.mutate_update(self, new, old, again)?;
+        let mut new = (self.admission).mutate_update(self, &attributes, new, old)?;
         keep_namespace(resource, change.namespace, &mut new)?;
         check_renamed(resource, &new, old)?;
         let managers = meta_mut(&mut new).remove("managedFields");
@@ -371,8 +365,8 @@ impl Api {
         }
         complete(rules, resource.api, &mut new);
         of_server.authorize(self, change, &new, old)?;
-        let (namespace, charges) = (change.namespace, !change.options.dry_run);
-        admission::admit_valid(self, &attributes, namespace, (&new, Some(old)), charges)?;
+        let charges = !change.options.dry_run;
+        (self.admission).validate(self, &attributes, &new, Some(old), charges)?;
         attributes.in_time(self)?;
         Ok(new)
     }
