@@ -4,8 +4,7 @@
 //! the whole capacity of several. The standard allocator takes the first devices that fit, and no standard plugin
 //! scores nodes by the capacity that is left.
 
-use crate::devices::{GPU_MILLI, WHOLE};
-use crate::experiment::asked;
+use crate::devices::{GPU_MILLI, WHOLE, requested_milli};
 use berth_api::{Kind, Object, ResourceList, Str};
 use berth_simulation::Trace;
 use serde_json::{Value, json};
@@ -33,7 +32,7 @@ pub fn claim_gpus(trace: &mut Trace) {
         }
     }
     for pod in &mut trace.pods {
-        let milli = asked(&pod.pod);
+        let milli = requested_milli(&pod.pod);
         if milli == 0 {
             continue;
         }

@@ -7,7 +7,7 @@
 //! pod   label              alibabacloud.com/gpu-index: "0-3"  its GPUs, once it has a node
 //! ```
 
-use berth_api::Kind;
+use berth_api::{Kind, Pod};
 use berth_framework::assignment::devices::{FreeUnits, IndexedDevices, UnitRequest};
 use berth_framework::write::CallType;
 use berth_framework::{NodeView, PodInfo};
@@ -30,6 +30,13 @@ pub const DEVICES: IndexedDevices = IndexedDevices {
     call: &POD_GPUS,
     too_few: "node(s) had too few free GPUs",
 };
+
+/// The GPUs that a pod requests, in milli.
+pub fn requested_milli(pod: &Pod) -> u64 {
+    let requests = pod.spec.containers.first().map(|c| &c.resources.requests);
+    let milli = requests.and_then(|requests| requests.get(GPU_MILLI));
+    milli.map_or(0, |milli| u64::try_from(milli.value()).unwrap_or(0))
+}
 
 /// The request of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

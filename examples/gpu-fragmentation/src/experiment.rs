@@ -5,7 +5,7 @@
 
 use crate::best_fit::BestFit;
 use crate::claims;
-use crate::devices::{GPU_MILLI, GPU_MODEL, WHOLE};
+use crate::devices::{GPU_MILLI, GPU_MODEL, WHOLE, requested_milli};
 use crate::fgd::{Fgd, FgdArgs, TypicalPod};
 use crate::policy::Policy;
 use crate::random::Random;
@@ -125,13 +125,6 @@ pub struct Experiment {
     registry: Registry,
 }
 
-/// The requested milli of GPUs of a pod.
-pub fn asked(pod: &Pod) -> u64 {
-    let requests = pod.spec.containers.first().map(|c| &c.resources.requests);
-    let milli = requests.and_then(|requests| requests.get(GPU_MILLI));
-    milli.map_or(0, |milli| u64::try_from(milli.value()).unwrap_or(0))
-}
-
 impl Experiment {
     /// The experiment with a node list and a pod list of the trace.
     ///
@@ -143,7 +136,7 @@ impl Experiment {
             milli.map_or(0, |milli| u64::try_from(milli.value()).unwrap_or(0))
         };
         let gpu_milli = nodes.nodes.iter().map(offered).sum();
-        if gpu_milli == 0 || pods.pods.iter().all(|pod| asked(&pod.pod) == 0) {
+        if gpu_milli == 0 || pods.pods.iter().all(|pod| requested_milli(&pod.pod) == 0) {
             return Err(ExperimentError::NoGpus);
         }
         Ok(Self {
@@ -160,14 +153,14 @@ impl Experiment {
         let mut pods = self.workload.clone();
         rng.shuffle(&mut pods);
         let most = self.gpu_milli * DEMAND_MAX as u64 / 100;
-        let mut sum: u64 = pods.iter().map(|pod| asked(&pod.pod)).sum();
+        let mut sum: u64 = pods.iter().map(|pod| requested_milli(&pod.pod)).sum();
         while sum > most {
             let removed = pods.swap_remove(rng.usize(..pods.len()));
-            sum -= asked(&removed.pod);
+            sum -= requested_milli(&removed.pod);
         }
         loop {
             let drawn = &self.workload[rng.usize(..self.workload.len())];
-            sum += asked(&drawn.pod);
+            sum += requested_milli(&drawn.pod);
             if sum > most {
                 break;
             }
@@ -189,7 +182,7 @@ impl Experiment {
     /// The scheduler cannot be created: a defect of this crate.
     pub fn play(&self, contender: Contender, seed: u64) -> Result<Allocation, ExperimentError> {
         let pods = self.arrivals(seed);
-        let demands: Vec<u64> = pods.iter().map(|pod| asked(&pod.pod)).collect();
+        let demands: Vec<u64> = pods.iter().map(|pod| requested_milli(&pod.pod)).collect();
         let mut trace = Trace {
             nodes: self.nodes.clone(),
             pods,
@@ -288,7 +281,7 @@ impl Experiment {
                 .map(|c| &c.resources.requests);
             let cpu = requests.and_then(|requests| requests.get("cpu"));
             let milli_cpu = cpu.map_or(0, |cpu| cpu.milli_value());
-            let kind = (milli_cpu, asked(&pod.pod), models(&pod.pod));
+            let kind = (milli_cpu, requested_milli(&pod.pod), models(&pod.pod));
             *counts.entry(kind).or_default() += 1;
         }
         let mut kinds: Vec<_> = counts.into_iter().collect();

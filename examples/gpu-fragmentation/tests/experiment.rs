@@ -5,7 +5,8 @@
 
 use berth_simulation::Trace;
 use berth_simulation::import::read_openb;
-use gpu_fragmentation::experiment::{Contender, DEMAND_MAX, Experiment, ExperimentError, asked};
+use gpu_fragmentation::devices::requested_milli;
+use gpu_fragmentation::experiment::{Contender, DEMAND_MAX, Experiment, ExperimentError};
 use gpu_fragmentation::{chart, registry, results};
 
 const NODES: &str = include_str!("trace/openb_node_list_gpu_node.csv");
@@ -20,10 +21,10 @@ fn experiment() -> Experiment {
 }
 
 #[test]
-fn pods_arrive_until_130_percent_are_asked_for() {
+fn pods_arrive_until_130_percent_are_requested() {
     let experiment = experiment();
     let pods = experiment.arrivals(1);
-    let sum: u64 = pods.iter().map(|pod| asked(&pod.pod)).sum();
+    let sum: u64 = pods.iter().map(|pod| requested_milli(&pod.pod)).sum();
     let most = GPU_MILLI * DEMAND_MAX as u64 / 100;
     // The largest pod requests four GPUs.
     assert!(sum <= most && sum > most - 4_000, "{sum} of {most}");
@@ -31,7 +32,7 @@ fn pods_arrive_until_130_percent_are_asked_for() {
         experiment
             .arrivals(seed)
             .iter()
-            .map(|pod| asked(&pod.pod))
+            .map(|pod| requested_milli(&pod.pod))
             .collect()
     };
     assert_eq!(order(1), order(1));

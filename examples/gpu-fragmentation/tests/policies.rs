@@ -57,7 +57,7 @@ fn a_node_needs_the_milli_on_one_gpu() {
 }
 
 #[test]
-fn a_pod_asks_for_a_part_of_one_gpu_or_for_whole_ones() {
+fn a_pod_requests_a_part_of_one_gpu_or_whole_gpus() {
     let world = world();
     let asking = gpu_pod("p", "1500").info();
     let answer = PLUGIN.pre_filter(&world.context(), &mut CycleState::default(), &asking);
