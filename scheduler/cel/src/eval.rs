@@ -1,10 +1,11 @@
 //! Evaluation, within a budget.
 
+mod attribute;
+
 use crate::call_cost::{CallCost, LIST, MAP, MESSAGE, SELECT};
 use crate::error::EvaluationError;
 use crate::functions::{FunctionContext, insert_entry};
-use crate::number;
-use crate::plan_node::{Attribute, Fold, Invocation, PlanNode, Qualifier, Root, Slot};
+use crate::plan_node::{Fold, Invocation, PlanNode, Root, Slot};
 use crate::types::Type;
 use crate::value::{CelValue, EvalResult, Map, MapKey, Steps, contains, equal};
 use smallvec::SmallVec;
@@ -257,103 +258,6 @@ impl<'e> Evaluator<'e> {
         }
     }
 
-    /// The value of an attribute, without the cost of reading it.
-    fn attribute(&mut self, attribute: &Attribute) -> EvalResult {
-        let value = match &attribute.root {
-            // The device is not copied for each selection.
-            Root::Device => {
-                let device = self.device;
-                return self.qualified(device, attribute);
-            }
-            Root::Slot(slot) => self.variable(*slot)?,
-            Root::Take(slot) => self.taken(*slot)?,
-            Root::Value(node) => self.value(node)?,
-            Root::Conditional(parts) => match self.value(&parts[0])? {
-                CelValue::Bool(true) => self.branch(&parts[1])?,
-                CelValue::Bool(false) => self.branch(&parts[2])?,
-                _ => return Err(EvaluationError::no_such_overload()),
-            },
-        };
-        if attribute.qualifiers.is_empty() {
-            return reread(value);
-        }
-        self.qualified(&value, attribute)
-    }
-
-    /// A branch of a conditional: reading it costs nothing in itself.
-    fn branch(&mut self, node: &PlanNode) -> EvalResult {
-        match node {
-            PlanNode::Attribute(attribute) => self.attribute(attribute),
-            other => reread(self.value(other)?),
-        }
-    }
-
-    /// The value that the qualifiers select from a value.
-    fn qualified(&mut self, root: &CelValue, attribute: &Attribute) -> EvalResult {
-        let mut is_optional = false;
-        let mut current: Option<CelValue> = None;
-        let last = attribute.qualifiers.len();
-        // The fields of an optional variable are optional. The first qualifier of a map of variables names the variable.
-        let variable = usize::from(matches!(attribute.root, Root::Device));
-        for (index, qualifier) in attribute.qualifiers.iter().enumerate() {
-            let of = current.as_ref().unwrap_or(root);
-            let of = match of {
-                CelValue::Optional(None) if index <= variable => return Ok(self.absent(attribute)),
-                CelValue::Optional(Some(value)) if index <= variable => {
-                    is_optional = true;
-                    native(value)?
-                }
-                other => other.clone(),
-            };
-            let is_test = attribute.test_only && index + 1 == last;
-            is_optional = is_optional || qualifier.optional;
-            let presence = is_test || is_optional;
-            let found = match self.key(qualifier) {
-                Ok(key) => selected(&of, &key, presence),
-                Err(error) => Err(error),
-            };
-            // The selection costs nothing if an optional value is absent.
-            let is_paid = match &found {
-                Ok(Some(_)) => true,
-                Ok(None) => !is_optional,
-                Err(error) => error.is_absorbed() && !is_optional,
-            };
-            if is_paid {
-                self.budget.charge(SELECT)?;
-            }
-            let found = found?;
-            if is_test {
-                return Ok(CelValue::Bool(found.is_some()));
-            }
-            match found {
-                Some(value) => current = Some(value),
-                None => return Ok(self.absent(attribute)),
-            }
-        }
-        let value = current.unwrap_or_else(|| root.clone());
-        if is_optional {
-            Ok(CelValue::some(value))
-        } else {
-            Ok(value)
-        }
-    }
-
-    fn absent(&self, attribute: &Attribute) -> CelValue {
-        if attribute.test_only {
-            CelValue::Bool(false)
-        } else {
-            CelValue::Optional(None)
-        }
-    }
-
-    fn key(&mut self, qualifier: &Qualifier) -> EvalResult {
-        match &qualifier.key {
-            PlanNode::Const(value) => Ok(value.clone()),
-            PlanNode::Attribute(attribute) => self.attribute(attribute),
-            other => self.value(other),
-        }
-    }
-
     /// Pays for a call whose arguments have an error: `&&` and `||` may ignore it. Returns the first error.
     fn failed_call(
         &mut self,
@@ -599,33 +503,6 @@ impl<'e> Evaluator<'e> {
     }
 }
 
-/// The value of a variable or a branch. Upstream takes the value of an optional out of it and puts it back.
-fn reread(value: CelValue) -> EvalResult {
-    match value {
-        CelValue::Optional(Some(value)) => native(&value).map(CelValue::some),
-        other => Ok(other),
-    }
-}
-
-/// The value of an optional as upstream reads it. It cannot read back most types of Kubernetes, takes types for texts,
-/// and optionals for their values.
-fn native(value: &CelValue) -> EvalResult {
-    match value {
-        CelValue::Quantity(_)
-        | CelValue::Semver(_)
-        | CelValue::Ip(_)
-        | CelValue::Cidr(_)
-        | CelValue::Url(_) => Err(EvaluationError::failed(format!(
-            "unsupported conversion of {} inside of an optional",
-            value.type_name()
-        ))),
-        CelValue::Type(name) => Ok(CelValue::text(name)),
-        CelValue::Optional(None) => Ok(CelValue::Null),
-        CelValue::Optional(Some(value)) => native(value),
-        other => Ok(other.clone()),
-    }
-}
-
 /// The overload that the checker chose, if it is the only one.
 fn cost_of(call: &Invocation) -> CallCost {
     match &call.overloads[..] {
@@ -641,55 +518,6 @@ fn no_such_overload(call: &Invocation, args: &[CelValue]) -> EvaluationError {
         call.function.name,
         names.join(", ")
     ))
-}
-
-/// The value that a key selects from a value; nothing if it is missing and that is no error.
-fn selected(of: &CelValue, key: &CelValue, presence: bool) -> Result<Option<CelValue>> {
-    let missing = || {
-        let shown = crate::functions::convert(key).unwrap_or_else(|_| key.type_name().to_owned());
-        EvaluationError::failed(format!("no such key: {shown}"))
-    };
-    match of {
-        CelValue::Message(message) => match message.1.get(key) {
-            Some(value) => Ok(Some(value.clone())),
-            None if presence => Ok(None),
-            None => Err(missing()),
-        },
-        CelValue::Map(map) => match map.get(key) {
-            Some(value) => Ok(Some(value.clone())),
-            None if presence => Ok(None),
-            None => Err(missing()),
-        },
-        CelValue::List(elements) => {
-            let index = match *key {
-                CelValue::Int(index) => usize::try_from(index).ok(),
-                CelValue::Uint(index) => usize::try_from(index).ok(),
-                // CEL compares numbers across types, so 1.0 is the index 1.
-                CelValue::Double(index) => match number::lossless_i64(index) {
-                    Some(index) => usize::try_from(index).ok(),
-                    None => return Err(EvaluationError::failed("unsupported index value")),
-                },
-                _ => {
-                    return Err(EvaluationError::failed(format!(
-                        "unsupported index type '{}' in list",
-                        key.type_name()
-                    )));
-                }
-            };
-            match index.and_then(|index| elements.get(index)) {
-                Some(value) => Ok(Some(value.clone())),
-                None if presence => Ok(None),
-                None => {
-                    let shown = crate::functions::convert(key).unwrap_or_default();
-                    Err(EvaluationError::failed(format!(
-                        "index out of bounds: {shown}"
-                    )))
-                }
-            }
-        }
-        _ if presence => Ok(None),
-        _ => Err(missing()),
-    }
 }
 
 /// Returns whether a value can be an argument of a type. Only the first element of lists and maps is checked.

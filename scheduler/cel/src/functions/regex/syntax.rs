@@ -3,15 +3,16 @@
 //! The two differ: classes such as `\d` and `\b` are ASCII in Go; Go has `\Q…\E` and octal escapes, and refuses several
 //! features of the crate: set operations, comments, look-around for words, more than 1000 repetitions.
 
+mod class;
+
+use class::{UNICODE_CLASS_SIZE, perl_class, perl_class_size};
+
 /// The largest number in a repetition, also of repetitions inside of others.
 const REPETITIONS_MAX: u32 = 1000;
 /// The depth to which groups can be nested.
 const DEPTH_MAX: u32 = 250;
 /// About how many states an expression can have.
 const SIZE_MAX: u64 = 200_000;
-/// About how many states a class of Unicode needs.
-const UNICODE_CLASS_SIZE: u64 = 300;
-
 /// An expression in the other syntax.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Translated {
@@ -91,6 +92,11 @@ pub(super) fn error(fault: &'static str, part: &str) -> RegexError {
     RegexError { fault, part }
 }
 
+/// The part of a text before its rest.
+fn read_until<'p>(text: &'p str, rest: &str) -> &'p str {
+    text.get(..text.len() - rest.len()).unwrap_or(text)
+}
+
 struct Translator<'p> {
     pattern: &'p str,
     rest: &'p str,
@@ -144,12 +150,11 @@ impl<'p> Translator<'p> {
                 }
                 Some(_) => match self.repetition()? {
                     Some(bounds) => {
-                        let shown = |from: &'p str, to: &str| &from[..from.len() - to.len()];
                         if let Some(last) = last_repetition {
-                            let shown = shown(last, self.rest);
+                            let shown = read_until(last, self.rest);
                             return Err(error("invalid nested repetition operator", shown));
                         }
-                        let shown = shown(before, self.rest);
+                        let shown = read_until(before, self.rest);
                         let Some(part) = parts.pop() else {
                             return Err(error("missing argument to repetition operator", shown));
                         };
@@ -217,12 +222,16 @@ impl<'p> Translator<'p> {
 
     fn literal(&self, character: char) -> RegexPart {
         let text = format!("\\x{{{:x}}}", u32::from(character));
-        let text = if self.flags.ignore_case {
-            format!("(?i:{text})")
+        self.of_case(text, character.len_utf8() as u64)
+    }
+
+    /// A part whose letters match both cases if the flag is set.
+    fn of_case(&self, text: String, size: u64) -> RegexPart {
+        if self.flags.ignore_case {
+            self.plain(&format!("(?i:{text})"), size)
         } else {
-            text
-        };
-        self.plain(&text, character.len_utf8() as u64)
+            self.plain(&text, size)
+        }
     }
 
     /// Parses a repetition, if it is next.
@@ -306,8 +315,8 @@ impl<'p> Translator<'p> {
         let name = &self.rest[..end];
         let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
         if name.is_empty() || !name.chars().all(is_word) {
-            let length = before.len() - self.rest.len() + end + 1;
-            return Err(error("invalid named capture", &before[..length]));
+            let shown = read_until(before, &self.rest[end + 1..]);
+            return Err(error("invalid named capture", shown));
         }
         self.rest = &self.rest[end + 1..];
         Ok(())
@@ -317,13 +326,6 @@ impl<'p> Translator<'p> {
     fn group_flags(&mut self, before: &'p str) -> Result<bool, RegexError> {
         let mut set = true;
         let mut any = false;
-        let problem = |rest: &str| {
-            let end = before.len() - rest.len();
-            Err(error(
-                "invalid or unsupported Perl syntax",
-                before.get(..end).unwrap_or(before),
-            ))
-        };
         loop {
             match self.next() {
                 Some('i') => self.flags.ignore_case = set,
@@ -338,7 +340,10 @@ impl<'p> Translator<'p> {
                 Some(':') if set || any => return Ok(false),
                 Some(')') if set || any => return Ok(true),
                 None => return Err(error("missing closing )", self.pattern)),
-                Some(_) => return problem(self.rest),
+                Some(_) => {
+                    let shown = read_until(before, self.rest);
+                    return Err(error("invalid or unsupported Perl syntax", shown));
+                }
             }
             any = true;
         }
@@ -352,14 +357,6 @@ impl<'p> Translator<'p> {
                 .map_or(before.len(), |(at, _)| at);
             &before[..end]
         };
-        let class = |text: &str, size| {
-            let text = if self.flags.ignore_case {
-                format!("(?i:{text})")
-            } else {
-                text.to_owned()
-            };
-            Some(self.plain(&text, size))
-        };
         let Some(next) = self.rest.chars().next() else {
             return Err(error("trailing backslash at end of expression", ""));
         };
@@ -369,25 +366,17 @@ impl<'p> Translator<'p> {
             'b' => Some(self.plain("(?-u:\\b)", 1)),
             'B' => Some(self.plain("(?-u:\\B)", 1)),
             'C' => return Err(error("invalid escape sequence", shown(2))),
-            'd' | 'D' | 's' | 'S' | 'w' | 'W' => perl_class(next).and_then(|(text, _)| {
-                let size = if next.is_ascii_uppercase() { 8 } else { 1 };
-                class(&format!("[{text}]"), size)
+            _ => perl_class(next).map(|(ranges, negated)| {
+                self.of_case(format!("[{ranges}]"), perl_class_size(negated))
             }),
-            _ => None,
         };
         if let Some(part) = part {
             self.next();
             return Ok(part);
         }
         if matches!(next, 'p' | 'P') {
-            let text = self.unicode_class(before)?;
-            let text = format!("[{text}]");
-            let text = if self.flags.ignore_case {
-                format!("(?i:{text})")
-            } else {
-                text
-            };
-            return Ok(self.plain(&text, UNICODE_CLASS_SIZE));
+            let class = self.unicode_class(before)?;
+            return Ok(self.of_case(format!("[{class}]"), UNICODE_CLASS_SIZE));
         }
         let character = self.escaped_character(before)?;
         Ok(self.literal(character))
@@ -395,13 +384,7 @@ impl<'p> Translator<'p> {
 
     /// The character of an escape whose backslash was read.
     fn escaped_character(&mut self, before: &'p str) -> Result<char, RegexError> {
-        let invalid = |rest: &str| {
-            let end = before.len() - rest.len();
-            Err(error(
-                "invalid escape sequence",
-                before.get(..end).unwrap_or(before),
-            ))
-        };
+        let invalid = |rest: &str| Err(error("invalid escape sequence", read_until(before, rest)));
         let Some(next) = self.next() else {
             return Err(error("trailing backslash at end of expression", ""));
         };
@@ -453,131 +436,6 @@ impl<'p> Translator<'p> {
             _ => invalid(self.rest),
         }
     }
-
-    /// A class of Unicode, whose backslash was read: the text for use inside of brackets.
-    fn unicode_class(&mut self, before: &'p str) -> Result<String, RegexError> {
-        let problem = |rest: &str| {
-            let end = before.len() - rest.len();
-            Err(error(
-                "invalid character class range",
-                before.get(..end).unwrap_or(before),
-            ))
-        };
-        let mut negated = self.next() == Some('P');
-        let mut name = if self.skip("{") {
-            let Some(end) = self.rest.find('}') else {
-                return Err(error("invalid character class range", before));
-            };
-            let name = &self.rest[..end];
-            self.rest = &self.rest[end + 1..];
-            name
-        } else {
-            let Some(one) = self.rest.chars().next() else {
-                return problem(self.rest);
-            };
-            let (name, rest) = self.rest.split_at(one.len_utf8());
-            self.rest = rest;
-            name
-        };
-        if let Some(opposite) = name.strip_prefix('^') {
-            negated = !negated;
-            name = opposite;
-        }
-        let Some((class, opposite)) = super::unicode::class(name) else {
-            return problem(self.rest);
-        };
-        Ok(if negated == opposite {
-            class
-        } else {
-            format!("[^{class}]")
-        })
-    }
-
-    fn class(&mut self, before: &'p str) -> Result<RegexPart, RegexError> {
-        let mut text = String::from("[");
-        let mut size = 1;
-        let unclosed = || Err(error("missing closing ]", before));
-        if self.skip("^") {
-            text.push('^');
-            size += 4;
-        }
-        let mut first = true;
-        loop {
-            if self.rest.is_empty() {
-                return unclosed();
-            }
-            if !first && self.skip("]") {
-                break;
-            }
-            first = false;
-            if self.rest.starts_with("[:")
-                && let Some(end) = self.rest.find(":]")
-            {
-                let name = &self.rest[..end + 2];
-                let Some(class) = ascii_class(name) else {
-                    return Err(error("invalid character class range", name));
-                };
-                text.push_str(class);
-                self.rest = &self.rest[end + 2..];
-                continue;
-            }
-            if let Some(rest) = self.rest.strip_prefix('\\') {
-                match rest.chars().next() {
-                    Some('p' | 'P') => {
-                        let start = self.rest;
-                        self.rest = rest;
-                        text.push_str(&self.unicode_class(start)?);
-                        size += UNICODE_CLASS_SIZE;
-                        continue;
-                    }
-                    Some(class) if perl_class(class).is_some() => {
-                        self.rest = &rest[1..];
-                        if let Some((ranges, negated)) = perl_class(class) {
-                            text.push_str(if negated { "[" } else { "" });
-                            text.push_str(ranges);
-                            text.push_str(if negated { "]" } else { "" });
-                            size += if negated { 8 } else { 1 };
-                        }
-                        continue;
-                    }
-                    _ => {}
-                }
-            }
-            let start = self.rest;
-            let low = self.class_character(before)?;
-            let mut high = low;
-            if self.rest.starts_with('-') && !self.rest[1..].starts_with(']') && self.rest.len() > 1
-            {
-                self.rest = &self.rest[1..];
-                high = self.class_character(before)?;
-                if high < low {
-                    let end = start.len() - self.rest.len();
-                    let shown = &start[..end];
-                    return Err(error("invalid character class range", shown));
-                }
-            }
-            let (low, high) = (u32::from(low), u32::from(high));
-            text.push_str(&format!("\\x{{{low:x}}}-\\x{{{high:x}}}"));
-            size += if high > 0x7f { 4 } else { 1 };
-        }
-        text.push(']');
-        if self.flags.ignore_case {
-            text = format!("(?i:{text})");
-        }
-        Ok(self.plain(&text, size))
-    }
-
-    fn class_character(&mut self, before: &'p str) -> Result<char, RegexError> {
-        if self.rest.is_empty() {
-            return Err(error("missing closing ]", before));
-        }
-        let start = self.rest;
-        if self.skip("\\") {
-            return self.escaped_character(start);
-        }
-        self.next()
-            .ok_or_else(|| error("missing closing ]", before))
-    }
 }
 
 /// `{n}`, `{n,}` or `{n,m}` at the start of a text: the bounds and its length; an error if a bound is too large.
@@ -617,52 +475,4 @@ fn read_repetition(text: &str) -> Option<Result<(u32, Option<u32>, usize), ()>> 
         }
     };
     Some(bounds())
-}
-
-/// The ranges of `\d` and the like, for use inside of brackets, and whether they are negated.
-fn perl_class(letter: char) -> Option<(&'static str, bool)> {
-    Some(match letter {
-        'd' => ("0-9", false),
-        'D' => ("^0-9", true),
-        's' => ("\\t\\n\\x0c\\r\\x20", false),
-        'S' => ("^\\t\\n\\x0c\\r\\x20", true),
-        'w' => ("0-9A-Za-z_", false),
-        'W' => ("^0-9A-Za-z_", true),
-        _ => return None,
-    })
-}
-
-/// A class of POSIX, for use inside of brackets.
-fn ascii_class(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "[:alnum:]" => "[:alnum:]",
-        "[:^alnum:]" => "[:^alnum:]",
-        "[:alpha:]" => "[:alpha:]",
-        "[:^alpha:]" => "[:^alpha:]",
-        "[:ascii:]" => "[:ascii:]",
-        "[:^ascii:]" => "[:^ascii:]",
-        "[:blank:]" => "[:blank:]",
-        "[:^blank:]" => "[:^blank:]",
-        "[:cntrl:]" => "[:cntrl:]",
-        "[:^cntrl:]" => "[:^cntrl:]",
-        "[:digit:]" => "[:digit:]",
-        "[:^digit:]" => "[:^digit:]",
-        "[:graph:]" => "[:graph:]",
-        "[:^graph:]" => "[:^graph:]",
-        "[:lower:]" => "[:lower:]",
-        "[:^lower:]" => "[:^lower:]",
-        "[:print:]" => "[:print:]",
-        "[:^print:]" => "[:^print:]",
-        "[:punct:]" => "[:punct:]",
-        "[:^punct:]" => "[:^punct:]",
-        "[:space:]" => "[:space:]",
-        "[:^space:]" => "[:^space:]",
-        "[:upper:]" => "[:upper:]",
-        "[:^upper:]" => "[:^upper:]",
-        "[:word:]" => "[:word:]",
-        "[:^word:]" => "[:^word:]",
-        "[:xdigit:]" => "[:xdigit:]",
-        "[:^xdigit:]" => "[:^xdigit:]",
-        _ => return None,
-    })
 }
