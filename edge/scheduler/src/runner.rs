@@ -32,7 +32,7 @@ use berth_client::reflector::Availability;
 use berth_config::Config;
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
-use berth_framework::{call::CallId, call::CallResult, stage::JobId, stage::JobResult};
+use berth_framework::{call::CallId, call::CallResult, job::JobId, job::JobResult};
 use berth_scheduler::Stopwatch;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::metrics::Snapshot;

@@ -10,7 +10,7 @@
 //! A node prepares once. Later pods with the same label are bound without waiting.
 
 use berth_api::{Duration, Kind, Node, ObjectMeta, Str, Time};
-use berth_framework::call::ObjectName;
+use berth_framework::object_name::ObjectName;
 use berth_framework::plugin::PreBind;
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_asked_once_and_waited_for() {
+    fn a_node_is_requested_once_and_awaited() {
         let (mut state, mut recorder) = (CycleState::default(), Recorder::default());
         let called = Some(WakeReason::Call(Ok(Response::default())));
         for (node, reason, expected) in [
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_ready_is_not_asked() {
+    fn a_ready_node_is_not_requested() {
         let (mut state, mut recorder) = (CycleState::default(), Recorder::default());
         assert_eq!(step(with(DONE), &mut state, &mut recorder, None), "done");
         assert_eq!(recorder.calls, []);

@@ -88,7 +88,7 @@ fn sources() -> Vec<(PathBuf, Vec<String>)> {
 }
 
 #[test]
-fn what_the_documentation_shows_is_in_the_example() {
+fn code_in_the_documentation_is_in_the_example() {
     let sources = sources();
     let mut quoted = 0;
     let all = PAGES.into_iter().flat_map(|name| {
@@ -125,7 +125,7 @@ fn what_the_documentation_shows_is_in_the_example() {
 
 /// The code blocks of the tutorial are the complete files, without their tests.
 #[test]
-fn the_files_that_the_documentation_goes_through_are_whole() {
+fn files_in_the_documentation_are_complete() {
     let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for block in page("adding-a-plugin.md") {
         if !block.file.is_empty() {

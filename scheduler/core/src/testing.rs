@@ -7,8 +7,8 @@ use crate::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOpt
 use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallId, Response};
+use berth_framework::job::{Job, JobId};
 use berth_framework::registry::Registry;
-use berth_framework::stage::{Job, JobId};
 use berth_framework::testing::{NodeBuilder, PodBuilder, finished};
 use berth_queue::QueuedIn;
 use berth_telemetry::LogLine;

@@ -5,7 +5,8 @@ use super::status::ConditionChange;
 use super::{Dispatcher, Writes, skipped, text};
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::{ObjectKey, Response};
+use berth_framework::call::Response;
+use berth_framework::object_name::ObjectKey;
 use std::sync::Arc;
 
 /// Returns whether a call about the object waits or is in flight.

@@ -14,7 +14,8 @@ mod writes;
 
 use super::*;
 use berth_api::{Kind, Pod, Str};
-use berth_framework::call::{ConditionPatch, ObjectKey, PodRef};
+use berth_framework::call::{ConditionPatch, PodRef};
+use berth_framework::object_name::ObjectKey;
 use berth_framework::testing::{CLAIM_UPDATE, PodBuilder, VOLUME_UPDATE, annotate, pod};
 use std::sync::Arc;
 

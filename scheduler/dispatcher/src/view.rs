@@ -4,7 +4,7 @@ use super::Dispatcher;
 use super::object::CallEntry;
 use berth_api::{Kind, Time};
 use berth_framework::CallError;
-use berth_framework::call::ObjectKey;
+use berth_framework::object_name::ObjectKey;
 use std::collections::VecDeque;
 
 /// The number of failed attempts that are kept, the latest ones.

@@ -1,11 +1,16 @@
 //! The allocator of devices as feature gates and nodes set it up.
 
 use crate::features::Behaviour;
-use crate::{Feature, FeatureGates, NodeView};
-use berth_devices::{AllocatorFeatures, AllocatorFixes, TargetNode};
+use crate::{Cluster, Feature, FeatureGates, NodeView};
+use berth_devices::{Allocator, AllocatorFeatures, AllocatorFixes, TargetNode};
 
 /// The feature that nodes declare whose kubelet can skip operations of devices (KEP-5945).
 const OPTIONAL_NODE_OPERATIONS: &str = "DRAOptionalNodeOperations";
+
+/// The allocator of the devices of a cluster.
+pub fn allocator<'c>(cluster: &'c Cluster, features: &FeatureGates) -> Allocator<'c> {
+    Allocator::new(cluster.devices().inventory(), allocator_features(features))
+}
 
 /// The parts of the allocator that the gates enable.
 pub fn allocator_features(features: &FeatureGates) -> AllocatorFeatures {

@@ -4,9 +4,8 @@
 //! an [`Answer`] that the edge polls as a job, while the cycle is parked. The edge implements the protocol.
 
 use crate::call::PodRef;
-use crate::stage::{Job, JobError, WakeReason};
+use crate::job::JobError;
 use berth_api::{Duration, Pod, Str};
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -37,7 +36,7 @@ pub enum ExtenderCallError {
     InvalidAnswer(String),
     /// The call failed.
     #[error(transparent)]
-    Failed(#[from] JobError),
+    Failed(JobError),
 }
 
 /// The configuration of an extender.
@@ -80,18 +79,18 @@ impl ExtenderSpec {
         format!("Going on without extender {}: {error}", self.name)
     }
 
-    /// The result of the wait for its answer.
+    /// The result of the wait for its answer, with the extender in the error about the timeout.
     ///
     /// # Errors
     /// Why there is no answer.
-    pub fn answer<T: Any>(&self, reason: WakeReason) -> Result<T, ExtenderCallError> {
-        match reason {
-            WakeReason::Deadline => Err(ExtenderCallError::Timeout {
+    pub fn answer<T>(&self, answer: Result<T, JobError>) -> Result<T, ExtenderCallError> {
+        answer.map_err(|error| match error {
+            JobError::Deadline => ExtenderCallError::Timeout {
                 extender: self.name.clone(),
                 millis: self.timeout.as_millis(),
-            }),
-            reason => Ok(reason.into_value()?),
-        }
+            },
+            error => ExtenderCallError::Failed(error),
+        })
     }
 }
 
@@ -158,16 +157,6 @@ pub trait Extender: Send + Sync {
 fn nothing<T: 'static>(spec: &ExtenderSpec, verb: &str) -> Answer<T> {
     let text = format!("extender {} does not {verb}", spec.name);
     Box::pin(async move { Err(JobError::Failed(text)) })
-}
-
-/// An answer as a job of the edge, whose value is the answer.
-pub fn job<T: Any + Send>(
-    answer: impl Future<Output = Result<T, JobError>> + Send + 'static,
-) -> Job {
-    Box::pin(async move {
-        let value: Box<dyn Any + Send> = Box::new(answer.await?);
-        Ok(value)
-    })
 }
 
 /// All extenders in the order of calls: ignorable extenders last (F-44).
@@ -242,7 +231,7 @@ mod tests {
 
     /// F-40: requests and limits count, also for init containers.
     #[test]
-    fn an_extender_is_asked_about_pods_that_want_what_it_looks_after() {
+    fn an_extender_is_called_for_pods_that_request_its_resources() {
         let gpu = "example.com/gpu";
         let of = |resources: serde_json::Value, init: bool| {
             let container = serde_json::json!({"name": "c", "resources": resources});
@@ -254,40 +243,45 @@ mod tests {
             };
             serde_json::from_value::<Pod>(serde_json::json!({"spec": spec})).unwrap()
         };
-        let wants = |what: &str, name: &str| serde_json::json!({what: {name: "1"}});
+        let requesting = |what: &str, name: &str| serde_json::json!({what: {name: "1"}});
         for (situation, managed, pod, interested) in [
             (
-                "looks after nothing",
+                "all resources",
                 vec![],
-                of(wants("requests", "cpu"), false),
+                of(requesting("requests", "cpu"), false),
                 true,
             ),
             (
                 "requested",
                 vec![gpu],
-                of(wants("requests", gpu), false),
+                of(requesting("requests", gpu), false),
                 true,
             ),
-            ("limited", vec![gpu], of(wants("limits", gpu), false), true),
             (
-                "requested early",
+                "limited",
                 vec![gpu],
-                of(wants("requests", gpu), true),
+                of(requesting("limits", gpu), false),
                 true,
             ),
             (
-                "limited early",
+                "requested by an init container",
+                vec![gpu],
+                of(requesting("requests", gpu), true),
+                true,
+            ),
+            (
+                "limited for an init container",
                 vec!["a.b/c", gpu],
-                of(wants("limits", gpu), true),
+                of(requesting("limits", gpu), true),
                 true,
             ),
             (
-                "not wanted",
+                "other resources",
                 vec![gpu],
-                of(wants("requests", "cpu"), false),
+                of(requesting("requests", "cpu"), false),
                 false,
             ),
-            ("nothing wanted", vec![gpu], pod("p").build(), false),
+            ("no resources", vec![gpu], pod("p").build(), false),
         ] {
             let spec = ExtenderSpec {
                 managed_resources: managed.into_iter().map(Str::from).collect(),
@@ -299,7 +293,7 @@ mod tests {
 
     /// F-44.
     #[test]
-    fn extenders_that_may_fail_are_asked_last() {
+    fn ignorable_extenders_are_called_last() {
         let extenders = Extenders::new([
             named("a", true),
             named("b", false),

@@ -48,7 +48,17 @@ pub struct Context<'a> {
 const TOO_LARGE: &str =
     "the pod is too large to be compared with more nodes and pods in one attempt";
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// The state that a step of an extension point that can wait may read.
+    pub fn of_step(cx: &StageContext<'a>) -> Self {
+        Self {
+            now: cx.now,
+            cluster: cx.cluster,
+            features: cx.features,
+            work: None,
+        }
+    }
+
     /// Counts `items` of the pod, each read `times` times, for example once per node. Pods with few items are not
     /// counted.
     ///

@@ -3,10 +3,12 @@
 //! No step blocks. A step that cannot finish returns the event to wait for; the plugin is called again with the result
 //! of the wait ([`Wake`]).
 
-use crate::call::{ApiCall, CallId, CallResult, ConditionPatch, ObjectName, PodEvent, PodRef};
+use crate::call::{ApiCall, CallId, CallResult, ConditionPatch, PodEvent, PodRef};
 use crate::cluster::Cluster;
 use crate::extender::Extenders;
 use crate::features::FeatureGates;
+use crate::job::{self, Job, JobError, JobId, JobResult};
+use crate::object_name::ObjectName;
 use crate::pod_info::PodInfo;
 use crate::status::{Code, Status};
 use crate::write::{PodEdit, Write};
@@ -15,47 +17,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-
-/// Identifies a job from its start until its result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct JobId(pub u64);
-
-/// The reason why a job has no value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JobError {
-    /// The job failed.
-    #[error("{0}")]
-    Failed(String),
-    /// The job returned a value of another type than the caller reads.
-    #[error("the job returned a value of another type")]
-    OtherType,
-    /// The job did not end before the deadline of the wait.
-    #[error("the job took too long")]
-    Deadline,
-    /// The plugin waited for something else.
-    #[error("{0}, not the job")]
-    OtherWait(&'static str),
-}
-
-impl From<String> for JobError {
-    fn from(text: String) -> Self {
-        Self::Failed(text)
-    }
-}
-
-impl From<&str> for JobError {
-    fn from(text: &str) -> Self {
-        Self::Failed(text.to_owned())
-    }
-}
-
-/// The result of a job: a value for its plugin, or why there is none.
-pub type JobResult = Result<Box<dyn Any + Send>, JobError>;
-
-/// Work that needs I/O. The edge polls it, so it may await anything.
-pub type Job = Pin<Box<dyn Future<Output = JobResult> + Send>>;
 
 /// The progress of a step of an extension point.
 #[derive(Debug)]
@@ -384,7 +346,7 @@ pub trait Outbox {
     fn observe(&mut self, observation: Observation);
     /// Writes a line to the log.
     fn log(&mut self, text: String);
-    /// The extenders, for a plugin that consults them. A request to one is a [job](crate::extender::job).
+    /// The extenders, for a plugin that consults them. A request to one is a [job](job::of).
     fn extenders(&self) -> Extenders;
 }
 
@@ -467,10 +429,7 @@ impl StageContext<'_> {
         limit: Duration,
         job: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> Step {
-        let job = self.outbox.job(Box::pin(async move {
-            let value: Box<dyn Any + Send> = Box::new(job.await.map_err(Into::into)?);
-            Ok(value)
-        }));
+        let job = self.outbox.job(job::of(job));
         Step::Wait(Wait {
             on: WaitOn::Job(job),
             deadline: self.now + limit,
@@ -479,10 +438,9 @@ impl StageContext<'_> {
 
     /// Hands a job to the edge and does not wait for it: for cleaning up.
     pub fn start_job(&mut self, job: impl Future<Output = ()> + Send + 'static) {
-        self.outbox.job(Box::pin(async move {
+        self.outbox.job(job::of(async move {
             job.await;
-            let nothing: Box<dyn Any + Send> = Box::new(());
-            Ok(nothing)
+            Ok::<(), JobError>(())
         }));
     }
 
@@ -501,7 +459,7 @@ mod tests {
     use crate::call::{CallError, CallErrorKind, Response};
 
     #[test]
-    fn a_job_leaves_its_value_or_a_reason() {
+    fn a_job_has_a_value_or_an_error() {
         for (reason, expected) in [
             (WakeReason::Job(Ok(Box::new(7_u32))), Ok(7)),
             (
@@ -524,9 +482,9 @@ mod tests {
         }
     }
 
-    /// F-45: whatever a plugin waits for may have failed, so a plugin that does not look has failed itself.
+    /// F-45: the awaited call or job may have failed, so a plugin that does not read the result fails.
     #[test]
-    fn a_plugin_that_does_not_look_at_its_wake_has_failed() {
+    fn an_unread_wake_reason_is_an_error() {
         let refused = || WakeReason::Call(Err(CallError::new(CallErrorKind::Refused, "no")));
         let nothing = || -> Box<dyn Any + Send> { Box::new(()) };
         let wait = || {
@@ -537,7 +495,7 @@ mod tests {
         };
         type Call = fn(Option<Wake<'_>>) -> bool;
         let ignores: Call = |wake| wake.is_some();
-        let looks: Call = |wake| wake.map(Wake::reason).is_some();
+        let reads: Call = |wake| wake.map(Wake::reason).is_some();
         for (case, reason, look, answer, expected) in [
             (
                 "the first call",
@@ -554,7 +512,7 @@ mod tests {
                 UNREAD_WAKE,
             ),
             (
-                "a call that went well",
+                "a successful call",
                 Some(WakeReason::Call(Ok(Response::default()))),
                 ignores,
                 Step::success(),
@@ -588,13 +546,7 @@ mod tests {
                 Step::success(),
                 "Success: ",
             ),
-            (
-                "looked at",
-                Some(refused()),
-                looks,
-                Step::success(),
-                "Success: ",
-            ),
+            ("read", Some(refused()), reads, Step::success(), "Success: "),
             (
                 "failed by itself",
                 Some(refused()),

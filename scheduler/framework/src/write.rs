@@ -20,169 +20,19 @@
 //! assert_eq!(write.call_type().name(), "node_note");
 //! ```
 
-use crate::call::{ObjectKey, ObjectName};
-use berth_api::{Kind, Object, ObjectMeta, Pod, RawJson, Str};
+mod call_type;
+#[cfg(test)]
+mod tests;
+
+pub use call_type::{
+    CallType, Lane, Merge, MergeError, POD_BINDING, POD_DELETION, POD_STATUS_PATCH,
+};
+
+use crate::object_name::{ObjectKey, ObjectName};
+use berth_api::{Object, ObjectMeta, Pod, RawJson, Str};
 use serde_json::Value;
 use std::fmt;
-use std::ptr;
 use std::sync::Arc;
-
-/// The lane of a call. Each lane has a share of the calls that may be in flight; higher lanes are sent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
-    /// Bindings.
-    Binding,
-    /// Evictions of preemption victims.
-    Deletion,
-    /// Writes of other objects: volumes, claims, and whatever plugins register.
-    Write,
-    /// Conditions and nominations of pods.
-    Status,
-}
-
-impl Lane {
-    /// All lanes, highest first.
-    pub const ALL: [Self; 4] = [Self::Binding, Self::Deletion, Self::Write, Self::Status];
-}
-
-/// The reason why two writes cannot be merged into one call.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MergeError {
-    /// One of them is no merge patch.
-    #[error("only merge patches can be merged")]
-    NoPatch,
-    /// They patch different subresources.
-    #[error("one call cannot patch two subresources, {older:?} and {newer:?}")]
-    Subresources {
-        /// The subresource of the older write.
-        older: &'static str,
-        /// The subresource of the newer write.
-        newer: &'static str,
-    },
-    /// Both are to be made, the older one first.
-    #[error("both writes are made, one after the other")]
-    Separate,
-    /// The function of the type refuses them.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl From<&str> for MergeError {
-    fn from(text: &str) -> Self {
-        Self::Refused(text.to_owned())
-    }
-}
-
-/// The handling of a waiting write when a newer one of its type is made for the same object. Two equal writes always
-/// become one call with one result.
-#[derive(Debug, Clone, Copy)]
-pub enum Merge {
-    /// The newer write replaces the older one.
-    Replace,
-    /// Both are merge patches and become one; where they set the same field, the newer one takes precedence.
-    Patches,
-    /// The function makes one write of the older and the newer one. After [`MergeError::Separate`], the newer write waits
-    /// behind the older one; another error fails the newer write.
-    With(fn(&Write, &Write) -> Result<Write, MergeError>),
-}
-
-/// A type of API calls. A plugin declares each of its types as a `static`.
-#[derive(Debug, Clone, Copy)]
-pub struct CallType {
-    name: &'static str,
-    kind: Kind,
-    relevance: u8,
-    lane: Lane,
-    merge: Merge,
-    holds_after: Option<fn(&Write, &Write) -> bool>,
-}
-
-/// `pod_status_patch`: conditions and nominated node of a pod.
-pub static POD_STATUS_PATCH: CallType = CallType::of_pods("pod_status_patch", 1, Lane::Status);
-/// `pod_binding`.
-pub static POD_BINDING: CallType = CallType::of_pods("pod_binding", 2, Lane::Binding);
-/// `pod_deletion`: evictions.
-pub static POD_DELETION: CallType = CallType::of_pods("pod_deletion", 3, Lane::Deletion);
-
-impl CallType {
-    /// A type of writes to objects of a kind, with relevance 1 and [`Merge::Replace`]. `name` is the `call_type` label
-    /// of the metrics, such as `resource_claim_update`.
-    pub const fn new(name: &'static str, kind: Kind) -> Self {
-        Self {
-            name,
-            kind,
-            relevance: 1,
-            lane: Lane::Write,
-            merge: Merge::Replace,
-            holds_after: None,
-        }
-    }
-
-    const fn of_pods(name: &'static str, relevance: u8, lane: Lane) -> Self {
-        Self {
-            name,
-            kind: Kind::Pod,
-            relevance,
-            lane,
-            merge: Merge::Replace,
-            holds_after: None,
-        }
-    }
-
-    /// With another relevance. Of two calls about one object, the more relevant one takes precedence and the other is
-    /// dropped. No two types of a kind have the same relevance; status patches, bindings and deletions of pods have 1,
-    /// 2 and 3.
-    #[must_use]
-    pub const fn with_relevance(mut self, relevance: u8) -> Self {
-        self.relevance = relevance;
-        self
-    }
-
-    /// With another merge rule.
-    #[must_use]
-    pub const fn merging(mut self, merge: Merge) -> Self {
-        self.merge = merge;
-        self
-    }
-
-    /// Lets a write be valid for the version that an earlier write of the type creates, if the function returns true
-    /// for the earlier and the later write. A waiting write is then sent for that version. Without it, the first of
-    /// several writes for a version succeeds, and the others fail with a conflict.
-    #[must_use]
-    pub const fn holding_after(mut self, holds_after: fn(&Write, &Write) -> bool) -> Self {
-        self.holds_after = Some(holds_after);
-        self
-    }
-
-    /// The `call_type` label of the metrics.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The kind of the objects that such calls are about.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// See [`Self::with_relevance`].
-    pub fn relevance(&self) -> u8 {
-        self.relevance
-    }
-
-    /// The lane of calls of this type.
-    pub fn lane(&self) -> Lane {
-        self.lane
-    }
-}
-
-/// Types are distinguished by name.
-impl PartialEq for CallType {
-    fn eq(&self, other: &Self) -> bool {
-        ptr::eq(self, other) || self.name == other.name
-    }
-}
-
-impl Eq for CallType {}
 
 /// The effect of a write on its object.
 #[derive(Debug, Clone, PartialEq)]
@@ -262,7 +112,7 @@ impl Write {
         Self {
             call_type,
             object: ObjectName {
-                kind: call_type.kind,
+                kind: call_type.kind(),
                 namespace: namespace.into(),
                 name: name.into(),
             },
@@ -574,141 +424,5 @@ fn contains(object: &Value, patch: &Value) -> bool {
             None => value.is_null(),
         }),
         value => object == value,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::node;
-    use berth_api::CustomKind;
-    use serde_json::json;
-
-    static NOTE: CallType = CallType::new("note", Kind::Node).merging(Merge::Patches);
-
-    fn note(key: &'static str, value: &'static str) -> Write {
-        let body = json!({"metadata": {"annotations": {key: value}}});
-        Write::patch(&NOTE, "", "n", body).seen_as(move |object| match object {
-            Object::Node(node) => {
-                let mut node = berth_api::Node::clone(node);
-                node.metadata.annotations = node.metadata.annotations.with(key, value);
-                Object::Node(Arc::new(node))
-            }
-            other => other.clone(),
-        })
-    }
-
-    /// D-7: two patches that wait become one, and the object looks as after both.
-    #[test]
-    fn patches_become_one() {
-        for (older, newer, body) in [
-            (note("a", "1"), note("b", "2"), json!({"a": "1", "b": "2"})),
-            (note("a", "1"), note("a", "2"), json!({"a": "2"})),
-        ] {
-            let both = newer.clone().after(&older).expect("patches merge");
-            let expected = json!({"metadata": {"annotations": body}});
-            assert_eq!(both.action(), &Action::Patch(expected));
-            let stored = node("n").object();
-            let after = both.applied_to(&stored);
-            assert_eq!(after, newer.applied_to(&older.applied_to(&stored)));
-            assert!(both.is_shown_by(&after) && !both.is_shown_by(&stored));
-        }
-        let status = note("b", "2").to_subresource("status");
-        let error = status.after(&note("a", "1")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "one call cannot patch two subresources, \"\" and \"status\""
-        );
-        let gone = Write::new(&NOTE, "", "n", Action::Delete);
-        assert!(gone.after(&note("a", "1")).is_err());
-    }
-
-    #[test]
-    fn of_two_patches_the_newer_field_counts() {
-        for (patch, newer, both) in [
-            (
-                json!({"a": {"b": 1}}),
-                json!({"a": {"c": 2}}),
-                json!({"a": {"b": 1, "c": 2}}),
-            ),
-            (
-                json!({"a": {"b": 1}}),
-                json!({"a": null}),
-                json!({"a": null}),
-            ),
-            (
-                json!({"a": null}),
-                json!({"a": {"b": 1}}),
-                json!({"a": {"b": 1}}),
-            ),
-            (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
-        ] {
-            let mut merged = patch.clone();
-            merge_patches(&mut merged, &newer);
-            assert_eq!(merged, both, "{patch} then {newer}");
-        }
-    }
-
-    /// D-8: objects that are kept whole show a patch by themselves.
-    #[test]
-    fn a_custom_object_shows_its_patch() {
-        static KIND: CustomKind = CustomKind {
-            plural: "racks",
-            version: "v1",
-            group: "example.com",
-        };
-        static RACK: CallType = CallType::new("rack", Kind::Custom(KIND));
-        let object = |spec: Value| {
-            let json = json!({"metadata": {"name": "r", "uid": "u"}, "spec": spec}).to_string();
-            Kind::Custom(KIND).decode(json.as_bytes()).expect("a rack")
-        };
-        let write = Write::patch(&RACK, "", "r", json!({"spec": {"pods": 2, "note": null}}));
-        for (spec, shown) in [
-            (json!({"pods": 2}), true),
-            (json!({"pods": 2, "other": true}), true),
-            (json!({"pods": 3}), false),
-            (json!({"pods": 2, "note": "x"}), false),
-        ] {
-            let stored = object(spec.clone());
-            assert_eq!(write.is_shown_by(&stored), shown, "{spec}");
-            let applied = write.applied_to(&stored);
-            assert!(write.is_shown_by(&applied), "{spec}");
-            let Object::Custom(applied) = applied else {
-                panic!("{applied:?}");
-            };
-            let other = applied.value.pointer("/spec/other");
-            assert_eq!(other, spec.get("other"), "only the patch changes {spec}");
-        }
-        let other = ObjectMeta {
-            uid: "another".into(),
-            ..ObjectMeta::default()
-        };
-        assert!(!write.of(&other).is_shown_by(&object(json!({"pods": 2}))));
-    }
-
-    /// PL-145: a newer update replaces the assumption, an older one does not.
-    #[test]
-    fn a_write_comes_after_the_version_that_it_holds_for() {
-        let meta = |uid: &str, version: &str| ObjectMeta {
-            uid: uid.into(),
-            resource_version: version.into(),
-            ..ObjectMeta::default()
-        };
-        let write = note("a", "1").of_version(&meta("u", "5"));
-        for (uid, version, holds) in [
-            ("u", "5", true),
-            ("u", "4", true),
-            ("u", "6", false),
-            ("v", "5", false),
-        ] {
-            assert_eq!(
-                write.comes_after(&meta(uid, version)),
-                holds,
-                "{uid} {version}"
-            );
-        }
-        assert!(note("a", "1").comes_after(&meta("u", "9")), "any version");
-        assert_eq!(write.key().uid, "u");
-        assert_eq!(note("a", "1").key().uid, "/n", "its name stands for it");
     }
 }

@@ -9,7 +9,7 @@ use crate::entry::JobValue;
 use crate::replay::{Follow, ReplayDifference};
 use berth_api::{Pod, Str};
 use berth_framework::extender::{Answer, Extender, ExtenderSpec, Extenders, Filtered};
-use berth_framework::stage::{Job, JobError, JobId, JobResult};
+use berth_framework::job::{Job, JobError, JobId, JobResult};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -228,7 +228,7 @@ impl Extender for Answering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_framework::extender::job;
+    use berth_framework::job;
     use berth_framework::testing::pod;
 
     fn spec() -> ExtenderSpec {
@@ -250,8 +250,14 @@ mod tests {
         let asked = answers.asked([spec()]);
         let asked = asked.get(0).expect("the extender");
         let [one, two] = ["one", "two"].map(|name| Arc::new(pod(name).build()));
-        answers.job(JobId(1), job(asked.filter(&one, &names(&["a", "b", "c"]))));
-        answers.job(JobId(2), job(asked.prioritize(&one, &names(&["a", "b"]))));
+        answers.job(
+            JobId(1),
+            job::of(asked.filter(&one, &names(&["a", "b", "c"]))),
+        );
+        answers.job(
+            JobId(2),
+            job::of(asked.prioritize(&one, &names(&["a", "b"]))),
+        );
         let filtered = JobValue::Filtered {
             nodes: vec!["a".into(), "b".into()],
             failed: vec![("c".into(), "full".into())],
@@ -263,7 +269,7 @@ mod tests {
         let answering = answers.answering([spec()]);
         let answering = answering.get(0).expect("the extender");
         let filter = |pod: &Arc<Pod>, nodes: &[&str]| -> Result<Filtered, JobError> {
-            let result = result_of(job(answering.filter(pod, &names(nodes))));
+            let result = result_of(job::of(answering.filter(pod, &names(nodes))));
             let value = result.expect("it waits for nothing")?;
             Ok(*value.downcast().expect("the answer of a filter"))
         };
@@ -279,7 +285,7 @@ mod tests {
             filter(&two, &["a"]).is_err(),
             "nothing is recorded about it"
         );
-        let scores = result_of(job(answering.prioritize(&one, &names(&["a"]))));
+        let scores = result_of(job::of(answering.prioritize(&one, &names(&["a"]))));
         let scores = scores.expect("it waits for nothing").expect("an answer");
         let scores: Box<Vec<(Str, i64)>> = scores.downcast().expect("scores");
         assert_eq!(*scores, [("a".into(), 7)]);

@@ -1,6 +1,7 @@
 //! Calls as text: everything that a call sends, in one line.
 
-use berth_framework::call::{ApiCall, ConditionPatch, ObjectName};
+use berth_framework::call::{ApiCall, ConditionPatch};
+use berth_framework::object_name::ObjectName;
 use berth_framework::write::Action;
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 use berth_api::{CustomKind, Duration, Kind, Object, Str};
 use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, PodRef, Response};
 use berth_framework::extender::{ChosenVictims, Filtered};
-use berth_framework::stage::{JobId, JobResult};
+use berth_framework::job::{JobId, JobResult};
 use berth_scheduler::CycleResult;
 use serde::{Deserialize, Serialize};
 use std::any::Any;

@@ -6,8 +6,8 @@ use crate::pseudonyms::TEXT;
 use crate::reader::{Damage, FoundEntry};
 use berth_api::{Kind, Object, Str, Time};
 use berth_framework::call::{CallId, PodRef};
+use berth_framework::job::{Job, JobId};
 use berth_framework::registry::Registry;
-use berth_framework::stage::{Job, JobId};
 use berth_scheduler::cache::Cache;
 use berth_scheduler::{
     ClusterChange, CycleResult, ObservedInput, Observer, Outputs, Reconfiguration, Scheduler,

@@ -13,7 +13,7 @@ use berth_client::clock;
 use berth_client::events::{Event, EventPublisher, Regarding};
 use berth_framework::call::{ApiCall, CallId, EventKind, PodRef, RelatedObject};
 use berth_framework::cluster::GroupKey;
-use berth_framework::stage::{Job, JobId};
+use berth_framework::job::{Job, JobId};
 use berth_scheduler::{ClusterChange, NotReconfigured, Outputs, Scheduler};
 use std::collections::BTreeSet;
 use std::sync::Arc;

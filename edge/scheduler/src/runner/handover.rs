@@ -5,7 +5,7 @@ use super::{CoreInput, calls};
 use crate::tasks;
 use berth_client::{Transport, clock};
 use berth_framework::call::{ApiCall, CallId};
-use berth_framework::stage::{Job, JobId};
+use berth_framework::job::{Job, JobId};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use tokio::sync::mpsc;

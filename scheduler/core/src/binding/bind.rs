@@ -6,7 +6,7 @@
 use super::{BindingStage, Bindings};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
 use crate::placement::stage_failure;
-use berth_framework::extender::job;
+use berth_framework::job;
 use berth_framework::stage::{Step, Wait, WaitOn, WakeReason};
 use berth_framework::{Code, Status};
 use berth_profile::Point;
@@ -67,7 +67,7 @@ impl Bindings {
         }
         self.binders.asked += 1;
         let answer = extender.bind(&binding.attempt.pod_ref(), &binding.placed.node);
-        let job = core.outbound.start(job(answer));
+        let job = core.outbound.start(job::of(answer));
         binding.stage = BindingStage::Extender { at };
         let wait = Wait {
             on: WaitOn::Job(job),
@@ -97,7 +97,7 @@ impl Bindings {
             return;
         };
         let spec = extender.spec();
-        match spec.answer::<()>(reason) {
+        match spec.answer::<()>(reason.into_value()) {
             Ok(()) => self.bound(core, id),
             Err(error) if spec.ignorable => {
                 let line = LogLine::info(spec.skipped(&error));

@@ -2,7 +2,8 @@
 
 use berth_api::{Str, Time};
 use berth_dispatcher::Dispatcher;
-use berth_framework::call::{CallId, ObjectKey, ObjectName};
+use berth_framework::call::CallId;
+use berth_framework::object_name::{ObjectKey, ObjectName};
 use berth_framework::{ApiCall, Write};
 use rustc_hash::FxHashMap;
 

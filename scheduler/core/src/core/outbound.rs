@@ -6,7 +6,7 @@ use berth_api::Str;
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, EventKind, PodEvent, PodRef};
 use berth_framework::cluster::GroupKey;
-use berth_framework::stage::{Job, JobId};
+use berth_framework::job::{Job, JobId};
 use berth_profile::Profile;
 use berth_telemetry::{Log, LogLine};
 use std::fmt;

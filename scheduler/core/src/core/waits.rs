@@ -1,9 +1,11 @@
 //! The waiters and their events: results of calls and jobs, changes of objects, and the time.
 
 use berth_api::{Str, Time};
-use berth_framework::call::{CallId, CallResult, ObjectName};
+use berth_framework::call::{CallId, CallResult};
 use berth_framework::cluster::GroupKey;
-use berth_framework::stage::{JobId, JobResult, Wait, WaitOn, WakeReason};
+use berth_framework::job::{JobId, JobResult};
+use berth_framework::object_name::ObjectName;
+use berth_framework::stage::{Wait, WaitOn, WakeReason};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
 

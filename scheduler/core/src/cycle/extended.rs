@@ -13,8 +13,9 @@ use crate::core::{Core, Outbound, Settings, WaitId, Waiter, Waits};
 use crate::extenders::{Totals, add_scores, narrow};
 use berth_api::{Str, Time};
 use berth_evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
-use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, Extenders, job};
-use berth_framework::stage::{Job, Wait, WaitOn, WakeReason};
+use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, Extenders};
+use berth_framework::job::{self, Job};
+use berth_framework::stage::{Wait, WaitOn, WakeReason};
 use berth_framework::{NodeTable, Slot, Status};
 use berth_telemetry::{Log, LogLine};
 use rustc_hash::FxHashSet;
@@ -238,7 +239,7 @@ impl Cycle {
         };
         search.names = names(&core.cache.cluster().nodes, &search.slots);
         search.stage = SearchStage::Filter(at);
-        let answer = job(extender.filter(&pod, &search.names));
+        let answer = job::of(extender.filter(&pod, &search.names));
         let (wait, id) = ask(
             (&mut core.outbound, &mut core.waits),
             extender,
@@ -297,7 +298,7 @@ impl Cycle {
         while let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.prioritizes) {
             from = at + 1;
             asked.push(at);
-            let answer = job(extender.prioritize(&pod, &search.names));
+            let answer = job::of(extender.prioritize(&pod, &search.names));
             let (wait, id) = ask(
                 (&mut core.outbound, &mut core.waits),
                 extender,
@@ -364,7 +365,7 @@ impl Cycle {
         // Each extender answers once or misses its deadline, so the last one resumes the cycle.
         asked.retain(|other| *other != at);
         let spec = extender.spec();
-        match spec.answer(reason) {
+        match spec.answer(reason.into_value()) {
             Ok(given) => add_scores(totals, spec, given),
             Err(error) => {
                 let pod = &attempt.pod.pod;
@@ -484,7 +485,7 @@ fn take_filtered(
     search.stage = SearchStage::Filter(at + 1);
     let spec = extender.spec();
     let stated = spec
-        .answer(wake)
+        .answer(wake.into_value())
         .and_then(|stated| narrow(&spec.name, &search.names, stated));
     match stated {
         Ok(stated) => {

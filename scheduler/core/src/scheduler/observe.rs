@@ -10,7 +10,7 @@ use crate::core::Outputs;
 use crate::scheduler::{ClusterChange, Reconfiguration};
 use berth_api::Time;
 use berth_framework::call::{CallId, CallResult, PodRef};
-use berth_framework::stage::{JobId, JobResult};
+use berth_framework::job::{JobId, JobResult};
 
 /// An input of the core: one call of a method of [`Scheduler`](super::Scheduler).
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use crate::call::PodRef;
 use crate::extender::{Answer, ChosenVictims, Extender, ExtenderSpec, Filtered, NodeVictims};
-use crate::stage::{Job, JobError, JobResult};
+use crate::job::{Job, JobError, JobResult};
 use berth_api::{Duration, Pod, Str};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

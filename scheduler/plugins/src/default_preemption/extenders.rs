@@ -10,8 +10,9 @@ use super::victims::{DryRunVictims, by_importance, select};
 use super::{PREFIX, WantedRoom, evict, make_room, not_found, unschedulable};
 use berth_api::Pod;
 use berth_framework::extender::{
-    ChosenVictims, EXTENDER, ExtenderCallError, ExtenderSpec, NodeVictims, job,
+    ChosenVictims, EXTENDER, ExtenderCallError, ExtenderSpec, NodeVictims,
 };
+use berth_framework::job;
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
 use berth_framework::stage::{Wait, WaitOn, WakeReason};
 use berth_framework::{Cluster, PodInfo, Slot, Status};
@@ -86,7 +87,7 @@ fn ask(
     });
     let answer = extender.preempt(pod, notified.collect());
     let deadline = cx.now + extender.spec().timeout;
-    let job = cx.outbox.job(job(answer));
+    let job = cx.outbox.job(job::of(answer));
     // The cycle is parked; its state keeps the candidates until the answer.
     cx.dry_run.state().write(Some(asking));
     PostFilterStep::Wait(Wait {
@@ -120,7 +121,7 @@ pub(super) fn resume(
     let extenders = cx.outbox.extenders();
     if let Some(extender) = extenders.get(asking.at) {
         let spec = extender.spec();
-        let stated = spec.answer::<Vec<ChosenVictims>>(reason);
+        let stated = spec.answer::<Vec<ChosenVictims>>(reason.into_value());
         match stated.and_then(|stated| left(cluster, spec, &asking.candidates, stated)) {
             Ok(left) => asking.candidates = left,
             Err(error) if spec.ignorable => cx.outbox.log(spec.skipped(&error)),

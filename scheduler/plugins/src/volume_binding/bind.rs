@@ -16,7 +16,7 @@ use super::{VolumeBinding, VolumePreFilterState, writes as api};
 use crate::volumes::VolumeError;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
-use berth_framework::call::ObjectName;
+use berth_framework::object_name::ObjectName;
 use berth_framework::plugin::{PreBind, Reserve};
 use berth_framework::stage::{Observation, StageContext, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::{Cluster, CycleState, PodInfo, Status, Write};

@@ -6,7 +6,7 @@ use crate::world::{WATCHED, WatchEvent, Watches};
 use berth_api::{Duration, Str, Time};
 use berth_framework::FeatureGates;
 use berth_framework::call::{ApiCall, CallId, CallResult};
-use berth_framework::stage::JobId;
+use berth_framework::job::JobId;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::ClusterChange;
 use berth_api::{Duration, Kind};
 use berth_framework::Status;
-use berth_framework::call::ObjectName;
+use berth_framework::object_name::ObjectName;
 use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
