@@ -10,26 +10,23 @@
 //! A written allocation is kept when the attempt fails: the claim has its devices then, and the next attempt uses them
 //! or deallocates them in PostFilter.
 
+mod reserve;
+
+pub(super) use reserve::{reserve, unreserve};
+
 use super::bind_error::BindError;
-use super::claims::{is_of_group, pod_consumer};
+use super::claims::is_reserved_for;
 use super::conditions::{self, Readiness};
-use super::extended::{self, Mapping, Variant};
-use super::filter;
-use super::node_allocatable::{self, Allocated};
-use super::state::{ClaimsState, allocator_features, has_binding_conditions};
+use super::extended::{self, Mapping};
 use super::{DynamicResources, writes};
 use berth_api::devices::{AllocationResult, ConsumerReference};
 use berth_api::pod::NodeAllocatableResourceClaimStatus;
 use berth_api::{Duration, Kind, Pod, ResourceClaim, Str, Time};
-use berth_devices::{Allocator, TargetNode};
+use berth_framework::allocator::has_binding_conditions;
 use berth_framework::call::{CallError, CallErrorKind, EventKind, PodEvent, PodRef};
 use berth_framework::object_name::ObjectName;
-use berth_framework::plugin::Context;
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
-use berth_framework::write::PodEdit;
 use berth_framework::{Cluster, Status, Write};
-use rustc_hash::FxBuildHasher;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// The time for which PreBind waits for one write. The dispatcher ends every call sooner.
@@ -121,234 +118,6 @@ enum BindStage {
     Conditions,
 }
 
-/// The identity of a share: it must differ between the shares of a device, and needs no randomness for that.
-fn share_id(claim: &ResourceClaim, index: usize, now: Time) -> Str {
-    let meta = &claim.metadata;
-    // A claim that is not created yet has no UID, so the UID of its pod is used. Names are not used, because they
-    // differ in a replay of a recording with pseudonyms.
-    let pod = meta.controller().map(|owner| &owner.uid);
-    let hash = |salt: u8| FxBuildHasher.hash_one((salt, &meta.uid, pod, index, now));
-    let (high, low) = (hash(0), hash(1));
-    // The form of a UUID of version 8, which is for any scheme.
-    Str::from(format!(
-        "{:08x}-{:04x}-8{:03x}-{:04x}-{:012x}",
-        high >> 32,
-        high >> 16 & 0xffff,
-        high & 0xfff,
-        0x8000 | (low >> 48 & 0x3fff),
-        low & 0xffff_ffff_ffff
-    ))
-}
-
-/// Allocates devices on the chosen node.
-pub(super) fn reserve(
-    plugin: &DynamicResources,
-    cx: &mut StageContext<'_>,
-    state: &mut ClaimsState,
-    pod: &Pod,
-    node: &Str,
-) -> Status {
-    let mut allocations = Vec::new();
-    let Some(view) = cx.cluster.nodes.node(node) else {
-        return Status::error(format!("node {node:?} not found", node = node.as_str()));
-    };
-    let extended = match &state.extended {
-        Some(extended) => {
-            let context = Context {
-                now: cx.now,
-                cluster: cx.cluster,
-                features: cx.features,
-                work: None,
-            };
-            match extended.on_node(&context, view) {
-                Ok(variant) => variant,
-                Err(status) => return status,
-            }
-        }
-        None => None,
-    };
-    let requests = state.requests(extended.as_ref().map(|variant| &variant.requests));
-    // Unlike in kube-scheduler, Filter keeps no allocations, so the search for the chosen node is repeated.
-    if !requests.is_empty() {
-        let allocator = Allocator::new(
-            cx.cluster.devices().inventory(),
-            allocator_features(cx.features),
-        );
-        let target = TargetNode {
-            name: node,
-            labels: view.labels(),
-            skips_operations: filter::skips_operations(view),
-        };
-        let budget = &mut filter::budget(&plugin.args, cx.features);
-        match allocator.allocate(target, &requests, budget) {
-            Ok(Some(found)) => allocations = found,
-            Ok(None) => return Status::error("claim allocation not found for node"),
-            Err(error) => return filter::failed(error, node),
-        }
-    }
-    let mut allocations = allocations.into_iter();
-    let mut claims = Vec::with_capacity(state.claims.len() + 1);
-    let existing = state.claims.iter();
-    let existing = existing.map(|found| {
-        let (claim, consumer) = (found.claim.clone(), found.consumer.clone());
-        (claim, consumer, found.allocation().is_none(), None)
-    });
-    let new = extended.as_ref().map(|variant| {
-        let created = Created {
-            mappings: variant.mappings.clone(),
-            is_sent: false,
-            is_published: false,
-        };
-        let claim = Arc::new(extended::named(variant, pod, cx.now));
-        (claim, pod_consumer(pod), true, Some(created))
-    });
-    for (claim, consumer, needs_devices, created) in existing.chain(new) {
-        // The devices were allocated for another member of the group, which writes them (G-31).
-        let is_shared = claim.status.is_assumed && !writes::is_assumed_for(&claim, pod);
-        let mut allocation = match (needs_devices, is_shared) {
-            (true, _) => allocations.next(),
-            (false, true) => claim.status.allocation.clone(),
-            (false, false) => None,
-        };
-        // The allocator does not generate IDs of shares.
-        if let Some(allocation) = allocation.as_mut().filter(|_| !is_shared) {
-            for (index, result) in allocation.devices.results.iter_mut().enumerate() {
-                if result.share_id.is_some() {
-                    result.share_id = Some(share_id(&claim, index, cx.now));
-                }
-            }
-        }
-        let assumed = allocation.as_ref().map(|allocation| match created {
-            Some(_) => writes::assume_created(&claim, allocation, pod),
-            None => writes::assume(&claim, allocation, pod, &consumer),
-        });
-        // From here on, no other pod gets the devices (PL-160).
-        if let Some(write) = &assumed {
-            cx.outbox.assume(write.clone());
-        }
-        claims.push(ReservedClaim {
-            claim,
-            consumer,
-            allocation,
-            is_shared,
-            shared_until: None,
-            assumed,
-            write: None,
-            attempts: 0,
-            is_sent: false,
-            created,
-        });
-    }
-    let node_resources = match node_resources(cx, pod, &claims, extended.as_deref()) {
-        Ok(statuses) => statuses,
-        Err(status) => return status,
-    };
-    state.reserved = Some(Reserved {
-        node: node.clone(),
-        node_resources,
-        claims,
-        current: 0,
-        stage: BindStage::Start,
-        has_waited: false,
-        deadline: None,
-    });
-    Status::success()
-}
-
-/// The resources that the devices take from the node, which are added to the requests of the pod.
-///
-/// # Errors
-/// When an amount cannot be computed.
-fn node_resources(
-    cx: &mut StageContext<'_>,
-    pod: &Pod,
-    claims: &[ReservedClaim],
-    extended: Option<&Variant>,
-) -> Result<Option<NodeResources>, Status> {
-    if !node_allocatable::may_matter(cx.features, cx.cluster) {
-        return Ok(None);
-    }
-    let allocated = claims.iter().filter_map(|reserved| {
-        // Claims that were allocated before this attempt use resources of the node as well.
-        let known = reserved.claim.status.allocation.as_ref();
-        let of_extended = reserved.created.as_ref().and(extended);
-        Some(Allocated {
-            claim: &reserved.claim,
-            allocation: reserved.allocation.as_ref().or(known)?,
-            containers: of_extended.map(Variant::containers),
-        })
-    });
-    let allocated: Vec<Allocated<'_>> = allocated.collect();
-    let context = Context {
-        now: cx.now,
-        cluster: cx.cluster,
-        features: cx.features,
-        work: None,
-    };
-    let statuses = node_allocatable::statuses(&context, pod, &allocated)?;
-    if statuses.is_empty() {
-        return Ok(None);
-    }
-    // The pod counts with these amounts from here on (PL-341). PreBind writes them to its status.
-    let counted = statuses.clone();
-    cx.outbox.count(PodEdit::new(move |pod| {
-        pod.status.node_allocatable_resource_claim_statuses = counted.clone();
-    }));
-    Ok(Some(NodeResources {
-        statuses,
-        is_sent: false,
-    }))
-}
-
-/// Reverts the changes of Reserve.
-pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod: &Pod) {
-    let Some(reserved) = state.reserved.take() else {
-        return;
-    };
-    if reserved.node_resources.is_some_and(|taken| taken.is_sent) {
-        cx.outbox.call(writes::node_resources(pod, &[]).into());
-    }
-    for reserved in reserved.claims {
-        let claim = &reserved.claim;
-        if let Some(created) = &reserved.created {
-            if created.is_sent {
-                for write in writes::delete_created(claim) {
-                    cx.outbox.call(write.into());
-                }
-            }
-        } else if !is_of_group(&reserved.consumer)
-            && (reserved.is_sent
-                || reserved.shared_until.is_some()
-                || is_stored_for(look_up(cx.cluster, claim), &reserved.consumer))
-        {
-            // The reservation for a group is kept until the group is deleted.
-            cx.outbox
-                .call(writes::release(claim, &reserved.consumer).into());
-        }
-        let seen = look_up(cx.cluster, claim);
-        let others = seen.map(|seen| writes::sharers(seen, pod));
-        let others = others.filter(|others| !others.pods.is_empty());
-        if let (Some(others), Some(allocation)) = (others, &reserved.allocation)
-            && seen.is_some_and(|seen| has_devices_of(seen, allocation))
-        {
-            // Other members of the group keep the devices, and write the allocation themselves. A pod that was given
-            // other devices after the claim had been freed is not such a member.
-            let write = writes::assume_for(claim, allocation, others);
-            cx.outbox.assume(write);
-            continue;
-        }
-        let Some(assumed) = reserved.assumed else {
-            continue;
-        };
-        if let Some(write) = reserved.write {
-            // The API may carry it out. Until the result is known, no other claim can have the devices.
-            cx.outbox.assume(write.clone());
-            cx.outbox.give_up(write);
-        }
-        cx.outbox.revert(assumed);
-    }
-}
-
 /// The current version of the claim; a different claim with the same name is ignored.
 fn look_up<'c>(cluster: &'c Cluster, claim: &ResourceClaim) -> Option<&'c Arc<ResourceClaim>> {
     let meta = &claim.metadata;
@@ -366,18 +135,6 @@ fn has_devices_of(claim: &ResourceClaim, allocation: &AllocationResult) -> bool 
 fn is_allocated_alike(earlier: &ResourceClaim, later: &ResourceClaim) -> bool {
     let allocation = earlier.status.allocation.as_ref();
     allocation.is_some_and(|allocation| has_devices_of(later, allocation))
-}
-
-/// Returns whether the claim is reserved for the user according to the API.
-fn is_stored_for(claim: Option<&Arc<ResourceClaim>>, user: &ConsumerReference) -> bool {
-    is_reserved(claim.filter(|claim| !claim.status.is_assumed), user)
-}
-
-fn is_reserved(claim: Option<&Arc<ResourceClaim>>, user: &ConsumerReference) -> bool {
-    claim.is_some_and(|claim| {
-        let mut consumers = claim.status.reserved_for.iter();
-        consumers.any(|consumer| consumer.uid == user.uid)
-    })
 }
 
 fn name_of(claim: &ResourceClaim) -> ObjectName {
@@ -398,13 +155,12 @@ impl ReservedClaim {
     /// No other reservation in a watch is trusted: the watch may be behind, and this scheduler or another client may
     /// have ended the reservation since. The API server confirms it.
     fn is_reserved_by_sibling(&self, seen: &ResourceClaim) -> bool {
-        let mut consumers = seen.status.reserved_for.iter();
         self.is_shared
             && self
                 .allocation
                 .as_ref()
                 .is_some_and(|chosen| has_devices_of(seen, chosen))
-            && consumers.any(|consumer| consumer.uid == self.consumer.uid)
+            && is_reserved_for(seen, &self.consumer.uid)
     }
 }
 

@@ -63,6 +63,18 @@ pub(super) fn is_of_group(consumer: &ConsumerReference) -> bool {
 }
 
 /// The group as the user of an entry's claim, if the group has the same entry.
+/// Returns whether the claim is reserved for the pod or group with this UID.
+pub(super) fn is_reserved_for(claim: &ResourceClaim, uid: &str) -> bool {
+    let mut consumers = claim.status.reserved_for.iter();
+    consumers.any(|consumer| *consumer.uid == *uid)
+}
+
+/// Returns whether the claim is reserved for another user than the pod.
+pub(super) fn is_used_by_others(claim: &ResourceClaim, pod: &Pod) -> bool {
+    let mut consumers = claim.status.reserved_for.iter();
+    consumers.any(|consumer| consumer.uid != *pod.uid())
+}
+
 fn group_of_entry(
     cluster: &Cluster,
     pod: &Pod,

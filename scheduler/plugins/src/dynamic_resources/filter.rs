@@ -3,11 +3,11 @@
 use super::args::DynamicResourcesArgs;
 use super::conditions::{self, Readiness};
 use super::node_allocatable;
-use super::state::{ClaimsState, PodClaim, has_binding_conditions};
+use super::state::{ClaimsState, PodClaim};
 use berth_api::Pod;
 use berth_api::devices::AllocationResult;
 use berth_devices::{AllocateError, SearchBudget};
-pub(super) use berth_framework::allocator::skips_operations;
+use berth_framework::allocator::{has_binding_conditions, skips_operations};
 use berth_framework::plugin::Context;
 use berth_framework::{Code, Feature, FeatureGates, NodeView, ReasonCode, Status};
 

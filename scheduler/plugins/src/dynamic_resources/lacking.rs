@@ -1,9 +1,9 @@
 //! The devices that a node lacks for the claims of a pod, as values for explanations.
 
-use super::state::{ClaimsState, allocator_features};
+use super::state::ClaimsState;
 use berth_api::{ResourceClaim, Str};
 use berth_devices::{Allocator, ClaimRequests, DeviceId, DeviceState, RequestSurvey, SearchBudget};
-use berth_framework::allocator::target;
+use berth_framework::allocator::{allocator, allocator_features, target};
 use berth_framework::lack::{DeviceShortage, HeldDevice, TaintedDevice};
 use berth_framework::plugin::Context;
 use berth_framework::{Lack, NodeView};
@@ -111,8 +111,7 @@ fn best(surveys: Vec<RequestSurvey>) -> Vec<RequestSurvey> {
 
 impl<'a> NeededDevices<'a> {
     fn allocator(&self) -> Allocator<'a> {
-        let features = allocator_features(self.cx.features);
-        Allocator::new(self.cx.cluster.devices().inventory(), features)
+        allocator(self.cx.cluster, self.cx.features)
     }
 
     /// Searches within the budget that all nodes of the explanation share.

@@ -7,16 +7,17 @@
 //! ```
 
 use super::args::DynamicResourcesArgs;
+use super::claims::is_used_by_others;
 use super::filter;
-use super::state::{ClaimsState, allocator_features};
+use super::state::ClaimsState;
 use berth_api::devices::{AllocationResult, NodeAllocatableResource};
 use berth_api::pod::{
     NodeAllocatableMappingStatus, NodeAllocatableOverheadStatus, NodeAllocatableResourceClaimStatus,
 };
 use berth_api::requests::{SumOptions, pod_requests, pod_resources};
 use berth_api::{Pod, Quantity, ResourceClaim, Resources, Str};
-use berth_devices::{Allocator, ClaimRequests};
-use berth_framework::allocator::target;
+use berth_devices::ClaimRequests;
+use berth_framework::allocator::{allocator, target};
 use berth_framework::plugin::Context;
 use berth_framework::{Code, Feature, FeatureGates, NodeView, Reason, ReasonCode, Status};
 use std::collections::BTreeMap;
@@ -174,10 +175,7 @@ pub(super) fn filter(
     node: NodeView<'_>,
 ) -> Status {
     let requests = state.requests(extended.as_ref().map(|(requests, _)| *requests));
-    let allocator = Allocator::new(
-        cx.cluster.devices().inventory(),
-        allocator_features(cx.features),
-    );
+    let allocator = allocator(cx.cluster, cx.features);
     // The amounts depend on the chosen devices, so the allocation itself is needed.
     let found = if requests.is_empty() {
         Ok(Some(Vec::new()))
@@ -235,12 +233,8 @@ fn shared(
     statuses: &[NodeAllocatableResourceClaimStatus],
 ) -> Option<String> {
     let claims = claims.iter().map(|allocated| allocated.claim);
-    let is_used = |claim: &&ResourceClaim| {
-        let mut consumers = claim.status.reserved_for.iter();
-        consumers.any(|consumer| consumer.uid != *pod.uid())
-    };
     let used: Vec<&Str> = claims
-        .filter(is_used)
+        .filter(|claim| is_used_by_others(claim, pod))
         .map(|claim| &claim.metadata.name)
         .collect();
     let mut mapped = statuses.iter().filter(|status| !status.mapping.is_empty());

@@ -25,12 +25,6 @@ fn done(status: Status) -> PostFilterStep {
     PostFilterStep::done(status, Nominating::Keep)
 }
 
-/// Returns whether no other pod uses the claim.
-fn is_free_for(claim: &ResourceClaim, pod: &Pod) -> bool {
-    let mut consumers = claim.status.reserved_for.iter();
-    consumers.all(|consumer| consumer.uid == *pod.uid())
-}
-
 /// The claim to deallocate: the first one that no other pod uses and that alone rejects a node.
 fn to_free(
     args: &DynamicResourcesArgs,
@@ -41,7 +35,7 @@ fn to_free(
     let state = cx.dry_run.state().read::<ClaimsState>()?;
     let claims = state.claims.iter();
     let claims: Vec<PodClaim> = claims
-        .filter(|claim| claim.claim.is_allocated() && is_free_for(&claim.claim, pod))
+        .filter(|claim| claim.claim.is_allocated() && !claims::is_used_by_others(&claim.claim, pod))
         .cloned()
         .collect();
     let context = Context {

@@ -3,9 +3,9 @@
 
 use super::args::DynamicResourcesArgs;
 use super::filter;
-use super::state::{ClaimsState, allocator_features};
-use berth_devices::{AllocateError, Allocator, ClaimRequests, SharedView};
-use berth_framework::allocator::target;
+use super::state::ClaimsState;
+use berth_devices::{AllocateError, ClaimRequests, SharedView};
+use berth_framework::allocator::{allocator, target};
 use berth_framework::keep::FollowOutcome;
 use berth_framework::plugin::Context;
 use berth_framework::{NodeView, Slot};
@@ -72,13 +72,12 @@ impl ClaimsState {
         extended: Option<&ClaimRequests>,
         node: NodeView<'_>,
     ) -> SearchResult {
-        let devices = cx.cluster.devices().inventory();
         let target = target(node);
         let shared = &mut *self.shared.borrow_mut();
         let current = versions(cx);
         // Results from before a change are updated by `follow`, or not used any more.
         let is_current = *shared.versions.get_or_insert(current) == current;
-        let allocator = Allocator::new(devices, allocator_features(cx.features));
+        let allocator = allocator(cx.cluster, cx.features);
         let requests = self.requests(extended);
         let view = match extended {
             None if is_current => {
@@ -115,8 +114,7 @@ impl ClaimsState {
         cx: &Context<'_>,
         view: &SharedView,
     ) -> SearchResult {
-        let devices = cx.cluster.devices().inventory();
-        let allocator = Allocator::new(devices, allocator_features(cx.features));
+        let allocator = allocator(cx.cluster, cx.features);
         let requests = self.requests(None);
         filter::search(args, cx, |budget| {
             allocator.preference_in(view, &requests, budget)
@@ -126,8 +124,7 @@ impl ClaimsState {
     /// Returns whether an allocation of devices that several nodes can use may change the answer about a node that has
     /// others as well.
     fn selects_shared(&self, args: &DynamicResourcesArgs, cx: &Context<'_>) -> bool {
-        let devices = cx.cluster.devices().inventory();
-        let allocator = Allocator::new(devices, allocator_features(cx.features));
+        let allocator = allocator(cx.cluster, cx.features);
         let requests = self.requests(None);
         self.extended.is_some()
             || filter::search(args, cx, |budget| {

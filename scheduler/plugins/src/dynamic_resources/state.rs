@@ -12,7 +12,7 @@ use berth_api::devices::{
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim};
 use berth_devices::{ALTERNATIVES_MAX, ClaimRequests};
-pub(super) use berth_framework::allocator::{allocator_features, has_binding_conditions};
+use berth_framework::allocator::{allocator_features, has_binding_conditions};
 use berth_framework::cluster::GroupKey;
 use berth_framework::features::Behaviour;
 use berth_framework::keep::{Fragment, Kept};
@@ -65,9 +65,7 @@ impl PodClaim {
 
 /// Returns whether the API server would reject a reservation of the claim for the pod or group with this UID.
 fn is_full_for(claim: &ResourceClaim, uid: &str) -> bool {
-    let consumers = &claim.status.reserved_for;
-    consumers.len() >= CLAIM_CONSUMERS_MAX
-        && !consumers.iter().any(|consumer| *consumer.uid == *uid)
+    claim.status.reserved_for.len() >= CLAIM_CONSUMERS_MAX && !claims::is_reserved_for(claim, uid)
 }
 
 /// Returns whether the devices were chosen for other members of the pod's group, which use the claim together (G-31).

@@ -38,7 +38,7 @@ fn racks(w: &Driver, pods: &[&str]) -> Vec<String> {
 
 /// G-22: the rack with room for most members is taken.
 #[test]
-fn the_rack_that_holds_most_members_is_taken() {
+fn the_rack_with_most_members_is_selected() {
     let mut w = driver();
     w.node(of_rack("n1", "a", "3"))
         .node(of_rack("n2", "b", "4"));
@@ -79,7 +79,7 @@ fn the_fullest_rack_is_taken() {
 
 /// G-21, G-23: a gang that no rack holds starts nowhere, though the cluster has room.
 #[test]
-fn a_gang_that_no_rack_holds_waits() {
+fn a_gang_that_fits_in_no_rack_waits() {
     let mut w = driver();
     w.node(of_rack("n1", "a", "2"))
         .node(of_rack("n2", "b", "2"));
