@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pod_is_decided_on_and_full_clusters_state_so() {
+    fn every_pod_is_decided_and_full_clusters_are_reported() {
         let options = options(&[Row::Unconstrained], &[1, 20], 200);
         let report = run(&options, drop).expect("the core does its work");
         let scheduled = |at: usize| {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn crowds_wait_beside_the_pods() {
+    fn crowds_wait_in_addition_to_the_measured_pods() {
         let options = CorePerfOptions {
             evaluator: Sides::Incremental,
             bound: 40,
@@ -322,7 +322,7 @@ mod tests {
 
     /// Running pods of the crowd can be victims like others, so that the row completes.
     #[test]
-    fn preemption_evicts_running_pods_of_the_crowd() {
+    fn preemption_evicts_running_pods() {
         let options = CorePerfOptions {
             evaluator: Sides::Incremental,
             bound: 60,
@@ -337,7 +337,7 @@ mod tests {
     /// of hints, for any number of waiting pods, and one attempt. Without the gate, each claim costs calls for all
     /// waiting pods.
     #[test]
-    fn a_claim_from_a_template_costs_calls_of_hints_for_its_pod_alone() {
+    fn a_claim_from_a_template_calls_hints_for_its_pod_alone() {
         let calls = |on: bool, pods: usize| {
             let gate = Feature::SchedulerPreQueueingHints;
             let options = CorePerfOptions {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn one_side_can_be_left_out() {
+    fn a_side_can_be_omitted() {
         for (sides, plain, incremental) in [
             (Sides::Plain, true, false),
             (Sides::Incremental, false, true),

@@ -55,7 +55,7 @@ pub fn run(
     for (is_rejected, is_reported) in REPORTS {
         let rejected = if is_rejected { options.rejected } else { 0 };
         progress(format!(
-            "{} pods beside {rejected} rejected ones",
+            "{} pods in addition to {rejected} rejected ones",
             options.pods
         ));
         reports.push(slow::reports(rejected, is_reported, latency, options.pods)?);

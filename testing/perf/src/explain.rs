@@ -387,7 +387,7 @@ impl Asker {
         pace: Duration,
     ) {
         while !is_over.load(Ordering::SeqCst) {
-            let asked_at = Instant::now();
+            let sent_at = Instant::now();
             let (reply, answer) = mpsc::channel();
             let question = ThreadQuestion {
                 name: asked(self.took.len(), options),
@@ -406,9 +406,9 @@ impl Asker {
             }
             let computed = computing.elapsed();
             self.copy = Some(copied);
-            self.took.push(asked_at.elapsed());
+            self.took.push(sent_at.elapsed());
             // At most half of the time is spent on answers, as in a scheduler.
-            std::thread::sleep(pace.saturating_sub(asked_at.elapsed()).max(computed));
+            std::thread::sleep(pace.saturating_sub(sent_at.elapsed()).max(computed));
         }
     }
 }
@@ -490,7 +490,7 @@ mod tests {
 
     /// Every part is measured, and the cluster is as the report states.
     #[test]
-    fn answers_are_measured_alone_and_while_pods_are_scheduled() {
+    fn explanations_are_measured_alone_and_during_scheduling() {
         let options = ExplainPerfOptions {
             nodes: 30,
             pods: 100,

@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_look_as_the_api_shows_them() {
+    fn pods_have_the_fields_of_the_api() {
         let Object::Pod(pod) = pod(&template(1), 42, 10) else {
             panic!("a pod");
         };

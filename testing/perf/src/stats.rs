@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_upstreams() {
+    fn percentiles_equal_those_of_scheduler_perf() {
         let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         for (values, expect) in [
             (vec![7.0], (7.0, 7.0, 7.0)),

@@ -16,7 +16,7 @@ mod violation;
 pub use group_preemption::GroupPlan;
 pub use preemption::Unplaced;
 pub(crate) use quotas::QuotaSight;
-pub use rest::{Foreign, Statuses, check_rest};
+pub use rest::{Foreign, Statuses, check_at_rest};
 pub use violation::Violation;
 
 use crate::rules::{DecidedDevices, Forbids, Scene, forbids, is_ours};
@@ -62,7 +62,7 @@ pub struct Checker {
     /// By UID, the node on which the scheduler keeps resources free for a pod.
     nominated: BTreeMap<Str, Str>,
     /// By UID, the node of a failed placement that has been kept free for the pod since then.
-    kept_after_failure: BTreeMap<Str, Str>,
+    remains_after_failure: BTreeMap<Str, Str>,
     /// UIDs of pods that the scheduler deletes as victims, until it receives the deletion or ends the preemption.
     victims: BTreeSet<Str>,
     /// Since when pods are rejected by PreEnqueue.
@@ -215,7 +215,7 @@ impl Checker {
     pub fn decided(&mut self, uid: &Str, node: &Str) -> Result<(), Violation> {
         self.decisions += 1;
         let Some(pod) = self.pods.get(uid) else {
-            return Err(Violation::Books(format!(
+            return Err(Violation::InconsistentState(format!(
                 "a node is chosen for the unknown pod {uid}"
             )));
         };
@@ -233,7 +233,7 @@ impl Checker {
             });
         }
         if !is_ours(pod) {
-            return Err(Violation::NotOurs { pod: name });
+            return Err(Violation::ForeignPod { pod: name });
         }
         if !pod.spec.scheduling_gates.is_empty() {
             return Err(Violation::GateBypassed { pod: name });
@@ -277,7 +277,8 @@ impl Checker {
             .is_some_and(|p| p.binding == Binding::Unsent)
             && let Some(placement) = self.placed.remove(uid)
         {
-            self.kept_after_failure.insert(uid.into(), placement.node);
+            self.remains_after_failure
+                .insert(uid.into(), placement.node);
         }
     }
 
@@ -326,19 +327,19 @@ impl Checker {
     pub fn keeps_free(&mut self, nominated: impl IntoIterator<Item = (Str, Str)>) {
         self.nominated = nominated.into_iter().collect();
         let nominated = &self.nominated;
-        self.kept_after_failure
+        self.remains_after_failure
             .retain(|uid, node| nominated.get(uid) == Some(node));
     }
 
     /// The nodes that are kept free because the binding to them failed, by the UID of the pod.
-    pub fn kept_after_failure(&self) -> &BTreeMap<Str, Str> {
-        &self.kept_after_failure
+    pub fn remains_after_failure(&self) -> &BTreeMap<Str, Str> {
+        &self.remains_after_failure
     }
 
     /// Another attempt has determined the nodes that are kept free for these pods.
     pub fn tried(&mut self, uids: &[Str]) {
         for uid in uids {
-            self.kept_after_failure.remove(uid);
+            self.remains_after_failure.remove(uid);
         }
     }
 

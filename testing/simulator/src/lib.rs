@@ -1,8 +1,8 @@
 //! The seeded world around the scheduling core, and the independent checker of its invariants.
 //!
 //! A [`Script`] is drawn from a seed: the actions of users, nodes, watches and the API. [`run()`] plays it with a
-//! scheduler and lets the [`checker`] judge every decision and, when faults have stopped and everything has come to
-//! rest, the outcome. A failing script is shortened by [`shrink()`].
+//! scheduler and lets the [`checker`] judge every decision and, when faults have stopped and everything is at rest,
+//! the outcome. A failing script is shortened by [`shrink()`].
 //!
 //! **Architecture invariants:** virtual time only, randomness from the seed alone, no I/O: a seed replays exactly. The
 //! checker shares only the types of `berth-api` with the judged scheduler.

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_caught_with_its_place() {
+    fn a_panic_is_reported_with_its_location() {
         assert_eq!(caught(|| 7), Ok(7));
         let panicked = caught(|| panic!("{} is odd", 7)).expect_err("it panics");
         assert_eq!(panicked.message, "7 is odd");

@@ -12,7 +12,7 @@ mod ready;
 mod tests;
 mod volumes;
 
-pub(crate) use devices::{claim_names, conflict, wrong_devices};
+pub(crate) use devices::{claim_names, conflict, device_faults};
 pub(crate) use group::{
     GroupName, group_of, is_evicted_as_a_whole, is_in_one_zone, quorum, stored, zone_of,
 };

@@ -37,7 +37,7 @@ const REJECTIONS: &str = "KubeletRejections";
 pub struct Subject {
     /// The plugins.
     pub registry: Registry,
-    /// The profiles with which schedulers start, and with which they come to rest.
+    /// The profiles with which schedulers start, and that apply at rest.
     pub profiles: Vec<ProfileSpec>,
     /// The configurations that a script applies, other than that of `profiles`.
     pub others: Vec<Configuration>,
@@ -76,7 +76,7 @@ impl Subject {
             let mut profile = ProfileSpec::named(name);
             let wanted = &mut profile.plugins.multi_point.enabled;
             wanted.extend([HOLDS, CLOSES, STAGES, REJECTIONS].map(EnabledPlugin::new));
-            // The exclusion must end before the run has come to rest.
+            // The exclusion must end before the run is at rest.
             profile.plugin_config.push(PluginConfig {
                 name: REJECTIONS.to_owned(),
                 args: serde_json::json!({
@@ -233,7 +233,7 @@ fn run_with(
             run.check_moment()?;
             step += 1;
         }
-        run.come_to_rest()?;
+        run.run_to_rest()?;
         for instance in &run.instances {
             run.tally.placements += instance.checker.decisions();
         }

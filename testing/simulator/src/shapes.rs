@@ -64,12 +64,12 @@ const ADDRESSES: [&str; 3] = ["", "10.0.0.1", "10.0.0.2"];
 const REASONS: [&str; 3] = ["budget", "data", "review"];
 
 /// The message for a held pod.
-pub fn words_of_hold(reason: &str) -> String {
+pub fn hold_text(reason: &str) -> String {
     format!("the pod is held until its label {HOLD}={reason} is taken off")
 }
 
 /// The message for the pods that a closed namespace rejects.
-pub fn words_of_closed(namespace: &str, reason: &str) -> String {
+pub fn closed_text(namespace: &str, reason: &str) -> String {
     format!("namespace {namespace} is closed to app {SHUT_OUT} ({reason})")
 }
 

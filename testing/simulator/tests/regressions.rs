@@ -65,7 +65,7 @@ fn a_seed_that_failed_once_passes() {
 /// a claim is created and shown before the status of its pod names it. The pod is bound after its own update has
 /// arrived, and not before. The periodic flush is off in the simulator, so it cannot requeue the pod.
 #[test]
-fn a_claim_before_its_link_wakes_the_pod_through_its_status() {
+fn the_status_of_a_pod_wakes_it_after_an_early_claim() {
     let devices = DriverShape::Plain(2, false);
     let wants = PodShape {
         devices: Some(DeviceUse::Template(DeviceWant(0))),
@@ -112,7 +112,7 @@ fn a_claim_before_its_link_wakes_the_pod_through_its_status() {
 /// A former leader withdraws the report about a member and nominates it, in one call that arrives after the new leader
 /// has rejected the member. The call is for an earlier version of the pod and is rejected.
 #[test]
-fn the_end_of_a_report_does_not_end_the_result_of_another_scheduler() {
+fn the_end_of_a_report_preserves_the_result_of_another_scheduler() {
     use Step::{Answer as Answered, CreateGroup, CreateNode, CreatePod, Deliver, Schedule};
     let other = |step| Step::Other(Box::new(step));
     let group = GroupShape {

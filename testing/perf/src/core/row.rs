@@ -126,7 +126,7 @@ impl Row {
     }
 
     /// Returns whether the claims are created after all pods.
-    pub(super) fn claims_come_later(self) -> bool {
+    pub(super) fn creates_claims_later(self) -> bool {
         self == Self::ClaimTemplates
     }
 
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_pods_of_the_rows_of_different_pods_are_alike() {
+    fn rows_of_different_pods_have_no_equal_pods() {
         let mut rng = fastrand::Rng::with_seed(1);
         for row in [Row::Different, Row::DifferentConstraints] {
             let pods: Vec<_> = (0..200).map(|at| row.pod(at, 10, &mut rng).0).collect();

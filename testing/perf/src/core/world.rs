@@ -110,7 +110,7 @@ impl CoreWorld {
         let mut claims = Vec::new();
         for index in 0..waiting {
             let (pod, objects) = row.pod(index, scale.nodes, &mut rng);
-            if row.claims_come_later() {
+            if row.creates_claims_later() {
                 let mut without = Pod::clone(&pod);
                 without.status.resource_claim_statuses.clear();
                 world.add(Arc::new(without));

@@ -101,7 +101,7 @@ impl Bench {
     }
 
     /// Attempts every active pod, and rejects each in the name of `plugin`.
-    fn turn_down_all(&mut self, plugin: &str) {
+    fn reject_all(&mut self, plugin: &str) {
         let cx = Context {
             now: self.now,
             cluster: &self.cluster,
@@ -124,7 +124,7 @@ impl Bench {
             for n in (at..pods).step_by(crowd.likes().len()) {
                 self.add(mould.cast(&format!("waiting-{n}")));
                 if let Some(plugin) = like.plugin {
-                    self.turn_down_all(plugin);
+                    self.reject_all(plugin);
                 }
             }
         }
@@ -148,7 +148,7 @@ impl Bench {
         };
         for _ in 0..events {
             self.now = self.now + Duration::from_millis(1);
-            self.turn_down_all(scene.plugin);
+            self.reject_all(scene.plugin);
             let cx = Context {
                 now: self.now,
                 cluster: &self.cluster,

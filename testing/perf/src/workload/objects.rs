@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_spelled_as_the_api_does_and_data_is_kept() {
+    fn field_names_follow_the_api_and_data_is_preserved() {
         let text = "apiVersion: v1\nkind: Pod\nspec:\n  Containers:\n  - resources: {requests: {CPU: 1}}\n  \
                     nodeSelector: {Zone: a}\n";
         let template =

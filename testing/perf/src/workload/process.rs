@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_is_read_as_linux_writes_it() {
+    fn usage_is_parsed_from_proc() {
         let stat = "42 (a) b (c) R 1 42 42 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 9 0 100 1000 10";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(name(stat), Some("a) b (c"));

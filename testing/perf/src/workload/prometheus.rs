@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn histograms_are_what_was_added() {
+    fn histograms_are_differences_of_two_readings() {
         let before = Scrape::parse(
             "h_bucket{p=\"a\",le=\"0.1\"} 1\nh_bucket{p=\"a\",le=\"0.2\"} 1\nh_bucket{p=\"a\",le=\"+Inf\"} 1\n\
              h_sum{p=\"a\"} 0.05\nh_count{p=\"a\"} 1\n",

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_render_as_upstream_renders_them() {
+    fn templates_render_as_in_scheduler_perf() {
         for (text, index, count, expect) in [
             ("name: plain", 3, 10, "name: plain"),
             ("pod-{{ .Index }}", 3, 10, "pod-3"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_part_of_the_language_is_an_error_with_its_line() {
+    fn unsupported_syntax_is_an_error_with_its_line() {
         for (text, expect) in [
             ("a\nb {{ .Index", "line 2: action without closing \"}}\""),
             ("{{ .Name }}", "unknown value \".Name\""),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_numbers_of_calls_or_texts() {
+    fn values_are_numbers_calls_or_strings() {
         let number = |n| TemplateValue::Number(n);
         let values = Values::from([
             ("size".to_owned(), number(3)),

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_is_upstreams() {
+    fn the_rule_equals_upstream() {
         for (case, readings, expect) in [
             ("nothing scheduled", &[0, 0, 0][..], None),
             ("the first reading only starts the clock", &[0, 500], None),

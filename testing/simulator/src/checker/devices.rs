@@ -1,7 +1,7 @@
 //! Judges the devices that a scheduler chooses for claims.
 
 use super::{Checker, Violation};
-use crate::rules::wrong_devices;
+use crate::rules::device_faults;
 use berth_api::devices::AllocationResult;
 use berth_api::{ResourceClaim, Str};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Checker {
             .collect();
         let mut wrong = None;
         for node in &nodes {
-            wrong = wrong_devices(&self.scene(), claim, allocation, node);
+            wrong = device_faults(&self.scene(), claim, allocation, node);
             if wrong.is_none() {
                 return Ok(());
             }

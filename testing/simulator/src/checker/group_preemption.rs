@@ -148,7 +148,10 @@ impl<'a> GroupEvictions<'a> {
             if self.fit_as_nominated(&members, plan, true, goes).is_ok() {
                 let of_unit = victims.iter().find(|pod| self.unit(pod) == *kept);
                 let hosts: Vec<String> = self.hosts(plan).collect();
-                let reason = format!("group {} can start beside it on {hosts:?}", name.1);
+                let reason = format!(
+                    "group {} can start without its eviction on {hosts:?}",
+                    name.1
+                );
                 return needless(of_unit.unwrap_or(victim), reason);
             }
         }
@@ -171,11 +174,10 @@ impl<'a> GroupEvictions<'a> {
             if !plan.members.contains(uid) || !self.0.nodes.contains_key(node) {
                 continue;
             }
-            let earlier = self
-                .0
-                .pods
-                .values()
-                .find(|pod| pod.priority() < priority && self.0.is_going_from(pod, node));
+            let earlier =
+                self.0.pods.values().find(|pod| {
+                    pod.priority() < priority && self.0.is_evicted_from_node(pod, node)
+                });
             if let (Some(earlier), Some(member)) = (earlier, self.0.pod(uid)) {
                 return Err(Violation::RepeatedPreemption {
                     pod: member.name().clone(),

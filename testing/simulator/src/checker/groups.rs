@@ -104,7 +104,7 @@ pub(super) fn is_held_by_group(world: &World, pod: &Pod) -> bool {
         || waiting.any(|pod| !is_ours(pod) || is_blocked(pod, world.others()))
 }
 
-/// Judges the members of groups once everything has come to rest: a group that could be placed must not wait.
+/// Judges the members of groups once everything is at rest: a group that could be placed must not wait.
 ///
 /// # Errors
 /// A waiting member of a group that fits.

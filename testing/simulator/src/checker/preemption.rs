@@ -143,7 +143,10 @@ impl Checker {
                 victims.iter().any(|victim| victim.uid() == pod.uid()) && pod.uid() != kept.uid()
             };
             if self.fits_without(preemptor, node, goes) {
-                let reason = format!("pod {name} fits on node {} beside it", node.name());
+                let reason = format!(
+                    "pod {name} fits on node {} without its eviction",
+                    node.name()
+                );
                 return needless(kept, reason);
             }
         }
@@ -151,7 +154,7 @@ impl Checker {
     }
 
     /// Returns whether a pod is being evicted from this node.
-    pub(super) fn is_going_from(&self, pod: &Pod, node: &str) -> bool {
+    pub(super) fn is_evicted_from_node(&self, pod: &Pod, node: &str) -> bool {
         let notified = pod
             .condition("DisruptionTarget")
             .is_some_and(|c| c.status == "True" && c.reason == "PreemptionByScheduler");
@@ -170,7 +173,8 @@ impl Checker {
         };
         let is_lesser = |pod: &Pod| pod.priority() < preemptor.priority();
         let mut pods = self.pods.values();
-        let earlier = pods.find(|pod| is_lesser(pod) && self.is_going_from(pod, node.name()));
+        let earlier =
+            pods.find(|pod| is_lesser(pod) && self.is_evicted_from_node(pod, node.name()));
         let Some(earlier) = earlier else {
             return Ok(());
         };

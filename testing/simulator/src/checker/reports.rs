@@ -91,22 +91,22 @@ impl Checker {
             return Ok(());
         };
         if !is_ours(pod) {
-            return Err(Violation::NotOurs {
+            return Err(Violation::ForeignPod {
                 pod: pod.name().clone(),
             });
         }
         if reason != NOT_READY && reason != GATED {
             return Ok(());
         }
-        let untrue = |expected: String| {
-            Err(Violation::UntrueReport {
+        let incorrect = |expected: String| {
+            Err(Violation::IncorrectReport {
                 pod: pod.name().clone(),
                 statement: format!("{reason} {message:?}"),
                 expected,
             })
         };
         if pod.is_assigned() {
-            return untrue("nothing, as it has a node".to_owned());
+            return incorrect("nothing, as it has a node".to_owned());
         }
         // The message of a member of a group depends on the other members.
         if message == MAKES_ROOM || (group_of(pod).is_some() && !message.is_empty()) {
@@ -114,14 +114,14 @@ impl Checker {
         }
         let why = blocked(pod, &self.others);
         let Some(first) = why.first() else {
-            return untrue("nothing, as nothing keeps it out".to_owned());
+            return incorrect("nothing, as nothing keeps it out".to_owned());
         };
         if !why.iter().any(|why| why.is_reported(reason, message)) {
-            return untrue(first.to_string());
+            return incorrect(first.to_string());
         }
         let condition = pod.condition("PodScheduled");
         if is_shown && condition.is_some_and(|c| c.reason == reason && c.message == message) {
-            return untrue("nothing, as it states this already".to_owned());
+            return incorrect("nothing, as it states this already".to_owned());
         }
         let since = [self.blocked.get(uid), self.making_room.get(uid)];
         let since = since.into_iter().flatten().min();
@@ -129,7 +129,7 @@ impl Checker {
         match since {
             _ if nominates => Ok(()),
             Some(since) if since >= DELAY => Ok(()),
-            since => untrue(format!(
+            since => incorrect(format!(
                 "nothing yet, as PreEnqueue has rejected it for {} ms only",
                 since.map_or(0, |since| since.as_millis())
             )),
@@ -149,7 +149,7 @@ impl Checker {
                     && !pod.is_terminating()
                     && self.placement(uid).is_none() =>
             {
-                Err(Violation::NotOurs {
+                Err(Violation::ForeignPod {
                     pod: pod.name().clone(),
                 })
             }

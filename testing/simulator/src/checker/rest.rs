@@ -1,4 +1,4 @@
-//! Judges the world after everything has come to rest.
+//! Judges the world after everything is at rest.
 
 use super::Violation;
 use super::groups::{check_groups, is_held_by_group};
@@ -61,11 +61,11 @@ pub struct Statuses {
     pub after_failure: BTreeMap<Str, Str>,
 }
 
-/// Judges the world after everything has come to rest.
+/// Judges the world after everything is at rest.
 ///
 /// # Errors
 /// The first lost pod or wrong status.
-pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
+pub fn check_at_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
     let living = || world.pods().values().filter(|pod| !pod.is_terminal());
     let scene = Scene {
         nodes: world.nodes().values().map(|node| &**node).collect(),
@@ -290,7 +290,7 @@ mod tests {
         world.create_pod("p", shape.build());
         let uid = world.pods()["p"].uid().clone();
         let message = match reason {
-            "NotReadyForScheduling" => crate::shapes::words_of_hold("review"),
+            "NotReadyForScheduling" => crate::shapes::hold_text("review"),
             _ => "why".to_owned(),
         };
         let condition = Some(("PodScheduled", status, reason, message.as_str()));
@@ -302,11 +302,11 @@ mod tests {
             kept_free: kept_free.into_iter().collect(),
             ..Statuses::default()
         };
-        check_rest(&world, &statuses).map_or_else(|violation| violation.kind(), |()| "fine")
+        check_at_rest(&world, &statuses).map_or_else(|violation| violation.kind(), |()| "fine")
     }
 
     #[test]
-    fn statuses_must_be_true() {
+    fn incorrect_statuses_are_violations() {
         for (what, status, reason, statement, kept, held, expected) in [
             ("no node", "False", "Unschedulable", "", "", false, "fine"),
             (

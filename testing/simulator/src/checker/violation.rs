@@ -55,7 +55,7 @@ pub enum Violation {
         /// The previous victim that is still being deleted.
         earlier: Str,
     },
-    /// A pod still waits after the run has come to rest, although it fits on a node.
+    /// A pod still waits after the run is at rest, although it fits on a node.
     Lost {
         /// The pod.
         pod: Str,
@@ -64,12 +64,12 @@ pub enum Violation {
         /// The place of the pod in the scheduler.
         whereabouts: String,
     },
-    /// The scheduler still has state for a pod after the run has come to rest, and the pod does not exist.
+    /// The scheduler still has state for a pod after the run is at rest, and the pod does not exist.
     Unresolved {
         /// The remaining object.
         what: String,
     },
-    /// A pod's PodScheduled condition is wrong after the run has come to rest.
+    /// A pod's PodScheduled condition is wrong after the run is at rest.
     StatusWrong {
         /// The pod.
         pod: Str,
@@ -78,7 +78,7 @@ pub enum Violation {
         /// The expected message.
         expected: String,
     },
-    /// The nominated node in a pod's status differs from the node that is kept free for it after the run has come to
+    /// The nominated node in a pod's status differs from the node that is kept free for it after the run is at
     /// rest.
     NominationWrong {
         /// The pod.
@@ -88,7 +88,7 @@ pub enum Violation {
         /// The node that the scheduler keeps free; empty for none.
         kept: Str,
     },
-    /// The nominated node in a pod's status differs from the last written node after the run has come to rest.
+    /// The nominated node in a pod's status differs from the last written node after the run is at rest.
     NominationStays {
         /// The pod.
         pod: Str,
@@ -114,13 +114,13 @@ pub enum Violation {
         node: Str,
     },
     /// A pod of another scheduler was assigned to a node or got a status.
-    NotOurs {
+    ForeignPod {
         /// The pod.
         pod: Str,
     },
     /// A pod's status is written with the message that PreEnqueue rejects the pod, but that is not true or need not be
     /// reported.
-    UntrueReport {
+    IncorrectReport {
         /// The pod.
         pod: Str,
         /// The written message of the status.
@@ -142,7 +142,7 @@ pub enum Violation {
         /// The object.
         what: String,
     },
-    /// After the run has come to rest, a pod has a node, and one of its claims is not reserved for it.
+    /// After the run is at rest, a pod has a node, and one of its claims is not reserved for it.
     NotReserved {
         /// The pod.
         pod: Str,
@@ -177,7 +177,7 @@ pub enum Violation {
         /// The pod.
         pod: Str,
     },
-    /// The status of a deferred quota is wrong after the run has come to rest.
+    /// The status of a deferred quota is wrong after the run is at rest.
     QuotaStatusWrong {
         /// The quota.
         quota: Str,
@@ -185,7 +185,7 @@ pub enum Violation {
         what: String,
     },
     /// The scheduler's own records are inconsistent.
-    Books(String),
+    InconsistentState(String),
     /// The scheduler panicked.
     Panic {
         /// The message.
@@ -193,8 +193,8 @@ pub enum Violation {
         /// File and line.
         place: String,
     },
-    /// The run does not come to rest.
-    Restless {
+    /// Some activity does not end.
+    EndlessActivity {
         /// The unfinished work.
         what: String,
     },
@@ -216,8 +216,8 @@ impl Violation {
             Self::NominationWrong { .. } | Self::NominationStays { .. } => "wrong nomination",
             Self::ShortGang { .. } => "short gang",
             Self::HeldRoom { .. } => "held room",
-            Self::NotOurs { .. } => "not ours",
-            Self::UntrueReport { .. } => "untrue report",
+            Self::ForeignPod { .. } => "foreign pod",
+            Self::IncorrectReport { .. } => "incorrect report",
             Self::WrongDevice { .. } => "wrong device",
             Self::SharedDevice { .. } => "shared device",
             Self::NotReserved { .. } => "no reservation",
@@ -226,9 +226,9 @@ impl Violation {
             Self::SplitGang { .. } => "split gang",
             Self::NeedlessWait { .. } => "needless wait",
             Self::QuotaStatusWrong { .. } => "wrong quota status",
-            Self::Books(_) => "books",
+            Self::InconsistentState(_) => "inconsistent state",
             Self::Panic { .. } => "panic",
-            Self::Restless { .. } => "no rest",
+            Self::EndlessActivity { .. } => "endless activity",
         }
     }
 }
@@ -290,7 +290,7 @@ impl fmt::Display for Violation {
                 earlier,
             } => write!(
                 f,
-                "pod {victim} is deleted to make room for pod {pod} while pod {earlier} is still going for it"
+                "pod {victim} is deleted to make room for pod {pod} while pod {earlier} is still being deleted for it"
             ),
             Self::Lost {
                 pod,
@@ -335,8 +335,8 @@ impl fmt::Display for Violation {
             } => {
                 write!(f, "group {group} starts with {placed} of {wanted} members")
             }
-            Self::NotOurs { pod } => write!(f, "pod {pod} is for another scheduler to place"),
-            Self::UntrueReport {
+            Self::ForeignPod { pod } => write!(f, "pod {pod} is for another scheduler to place"),
+            Self::IncorrectReport {
                 pod,
                 statement,
                 expected,
@@ -380,9 +380,9 @@ impl fmt::Display for Violation {
             Self::QuotaStatusWrong { quota, what } => {
                 write!(f, "the status of quota {quota} is wrong: {what}")
             }
-            Self::Books(text) => f.write_str(text),
+            Self::InconsistentState(text) => f.write_str(text),
             Self::Panic { message, place } => write!(f, "{message} ({place})"),
-            Self::Restless { what } => write!(f, "without faults there is still {what}"),
+            Self::EndlessActivity { what } => write!(f, "without faults there is still {what}"),
         }
     }
 }

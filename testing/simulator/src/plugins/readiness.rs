@@ -1,7 +1,7 @@
 //! PreEnqueue plugins in addition to scheduling gates: one reads only the pod, and one reads its namespace.
 
 use super::own_label_change;
-use crate::shapes::{APP, CLOSED, HOLD, SHUT_OUT, words_of_closed, words_of_hold};
+use crate::shapes::{APP, CLOSED, HOLD, SHUT_OUT, closed_text, hold_text};
 use berth_api::{Kind, Pod};
 use berth_framework::event::{EventRegistration, Hint};
 use berth_framework::plugin::{Context, EnqueueExtensions, PreEnqueue};
@@ -23,7 +23,7 @@ impl Holds {
 impl PreEnqueue for Holds {
     fn pre_enqueue(&self, _cx: &Context<'_>, pod: &Pod) -> Status {
         match pod.labels().get(HOLD) {
-            Some(reason) => Status::unresolvable(words_of_hold(reason)),
+            Some(reason) => Status::unresolvable(hold_text(reason)),
             None => Status::success(),
         }
     }
@@ -52,7 +52,7 @@ impl PreEnqueue for Closes {
         let namespace = cx.cluster.namespaces().labels(pod.namespace());
         match namespace.get(CLOSED) {
             Some(reason) if pod.labels().get(APP) == Some(SHUT_OUT) => {
-                Status::unresolvable(words_of_closed(pod.namespace(), reason))
+                Status::unresolvable(closed_text(pod.namespace(), reason))
             }
             _ => Status::success(),
         }

@@ -356,7 +356,7 @@ fn of_class(count: i64) -> Wanted<'static> {
 }
 
 /// The problems of the devices chosen for a claim on a node: each device with its problem.
-pub(crate) fn wrong_devices(
+pub(crate) fn device_faults(
     scene: &Scene<'_>,
     claim: &ResourceClaim,
     allocation: &AllocationResult,

@@ -498,7 +498,7 @@ impl Account {
     }
 
     /// The difference between the status of a quota and its actual usage and waiting pods.
-    pub(crate) fn wrong_status(&self, at: usize, status: &Value) -> Option<String> {
+    pub(crate) fn incorrect_status(&self, at: usize, status: &Value) -> Option<String> {
         let quota = &self.quotas[at];
         let used = amounts(&status["used"]);
         let expected: [Option<i64>; KEYS] =

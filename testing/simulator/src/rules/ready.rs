@@ -1,7 +1,7 @@
 //! PreEnqueue: decides whether a pod is rejected, and the expected message of its status.
 
 use super::claim_names;
-use crate::shapes::{APP, CLOSED, HOLD, SCHEDULERS, SHUT_OUT, words_of_closed, words_of_hold};
+use crate::shapes::{APP, CLOSED, HOLD, SCHEDULERS, SHUT_OUT, closed_text, hold_text};
 use crate::world::Others;
 use berth_api::Pod;
 use std::fmt;
@@ -120,7 +120,7 @@ fn held(pod: &Pod) -> Option<Blocked> {
     let reason = pod.labels().get(HOLD)?;
     Some(Blocked {
         reason: NOT_READY,
-        message: Message::Exact(words_of_hold(reason)),
+        message: Message::Exact(hold_text(reason)),
     })
 }
 
@@ -165,6 +165,6 @@ fn shut_out(pod: &Pod, others: &Others) -> Option<Blocked> {
     let reason = namespace.metadata.labels.get(CLOSED)?;
     (pod.labels().get(APP) == Some(SHUT_OUT)).then(|| Blocked {
         reason: NOT_READY,
-        message: Message::Exact(words_of_closed(pod.namespace(), reason)),
+        message: Message::Exact(closed_text(pod.namespace(), reason)),
     })
 }

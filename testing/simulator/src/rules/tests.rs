@@ -77,7 +77,7 @@ const ALONE: Option<Forbids> = Some(Forbids::Rule("a pod that it must be near to
 const CROWD: Option<Forbids> = Some(Forbids::Rule("there would be too many pods in one place"));
 
 #[test]
-fn a_node_takes_what_it_has_room_for() {
+fn pods_fit_within_allocatable_resources() {
     let port = |ip| PodShape {
         host_port: Some((ip, 80)),
         ..pod(0)
@@ -120,7 +120,7 @@ fn a_node_takes_what_it_has_room_for() {
 }
 
 #[test]
-fn a_node_must_suit() {
+fn taints_selectors_and_conditions_are_checked() {
     let zone = |rule| PodShape {
         zone: Some(rule),
         ..pod(0)
@@ -167,7 +167,7 @@ fn a_node_must_suit() {
 }
 
 #[test]
-fn pods_keep_apart_and_together() {
+fn pod_affinity_and_anti_affinity_are_checked() {
     let red = || PodShape {
         app: Some("red"),
         ..pod(0)
@@ -238,7 +238,7 @@ fn pods_keep_apart_and_together() {
 }
 
 #[test]
-fn pods_are_spread() {
+fn topology_spread_is_checked() {
     let red = |spread: Option<(Domain, i32, Option<i32>)>| PodShape {
         app: Some("red"),
         spread: spread.map(|(domain, max_skew, min_domains)| Spread {
@@ -275,7 +275,7 @@ fn pods_are_spread() {
 }
 
 #[test]
-fn volumes_are_reached_attached_and_shared() {
+fn volume_topology_limits_and_access_modes_are_checked() {
     let with = |claim| PodShape {
         claim: Some(claim),
         ..pod(0)

@@ -81,8 +81,10 @@ impl Instance {
         setup.started += 1;
         let observe = setup.subject.observe.as_ref();
         let observer = observe.and_then(|observe| observe(&options, now));
-        let mut scheduler = Scheduler::new(options, &setup.subject.registry, now)
-            .map_err(|errors| Violation::Books(format!("the profile is wrong: {errors}")))?;
+        let mut scheduler =
+            Scheduler::new(options, &setup.subject.registry, now).map_err(|errors| {
+                Violation::InconsistentState(format!("the profile is wrong: {errors}"))
+            })?;
         if let Some(observer) = observer {
             scheduler.observe(observer);
         }

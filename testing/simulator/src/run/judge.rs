@@ -17,7 +17,7 @@ impl Run<'_, '_> {
         at: usize,
         failed: Option<&Unplaced>,
     ) -> Result<(), Violation> {
-        self.look_at_quotas(at, true)?;
+        self.note_quotas(at, true)?;
         if !self.instances[at].is_active() {
             return Ok(());
         }
@@ -201,14 +201,14 @@ impl Run<'_, '_> {
         let Instance {
             scheduler, checker, ..
         } = instance;
-        scheduler.check().map_err(Violation::Books)?;
+        scheduler.check().map_err(Violation::InconsistentState)?;
         let queue = scheduler.queue();
         let mut queued = BTreeSet::new();
         for (place, info) in queue.places().pods() {
             let uid = info.pod.uid();
             if !queued.insert(uid) || queue.in_flight().contains(uid) {
                 let text = format!("pod {} is in {place:?} and elsewhere", info.pod.name());
-                return Err(Violation::Books(text));
+                return Err(Violation::InconsistentState(text));
             }
         }
         // A pod waiting for its binding may no longer be counted on its node.
@@ -223,7 +223,7 @@ impl Run<'_, '_> {
             let uid = pod.uid();
             if queued.contains(uid) && !has_profile(pod) {
                 let text = format!("pod {} is queued without a profile", pod.name());
-                return Err(Violation::Books(text));
+                return Err(Violation::InconsistentState(text));
             }
             let somewhere = queued.contains(uid)
                 || queue.in_flight().contains(uid)
@@ -236,7 +236,7 @@ impl Run<'_, '_> {
                     "pod {} is neither queued nor in flight nor placed",
                     pod.name()
                 );
-                return Err(Violation::Books(text));
+                return Err(Violation::InconsistentState(text));
             }
         }
         Ok(())

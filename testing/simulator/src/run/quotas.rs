@@ -57,7 +57,7 @@ fn sight_of(instance: &Instance) -> QuotaSight {
 
 impl Run<'_, '_> {
     /// Judges the admissions by the quotas of a scheduler after an input. With `news`, the input was a single change.
-    pub(super) fn look_at_quotas(&mut self, at: usize, news: bool) -> Result<(), Violation> {
+    pub(super) fn note_quotas(&mut self, at: usize, news: bool) -> Result<(), Violation> {
         let (now, instance) = (self.now, &mut self.instances[at]);
         let (others, knows) = (instance.checker.others(), instance.knows_quotas);
         instance.knows_quotas = has_quotas(others);
@@ -189,7 +189,7 @@ impl Run<'_, '_> {
         Account::of(self.world.others(), &seen, (deferring, schedulers))
     }
 
-    /// Checks the statuses of quotas after everything has come to rest. From then on, the world knows the pods that
+    /// Checks the statuses of quotas after everything is at rest. From then on, the world knows the pods that
     /// wait for quotas.
     pub(super) fn check_quotas_at_rest(&mut self) -> Result<(), Violation> {
         let sight = sight_of(&self.instances[LEADER]);
@@ -198,7 +198,7 @@ impl Run<'_, '_> {
         for (at, quota) in account.quotas.iter().enumerate() {
             let object = self.world.others().quota(&quota.namespace, &quota.name);
             let status = object.map(|object| &object.value["status"]);
-            if let Some(what) = status.and_then(|status| account.wrong_status(at, status)) {
+            if let Some(what) = status.and_then(|status| account.incorrect_status(at, status)) {
                 return Err(Violation::QuotaStatusWrong {
                     quota: quota.name.clone(),
                     what,

@@ -2,23 +2,23 @@
 //! the world must be correct.
 
 use super::{LEADER, Run};
-use crate::checker::{Statuses, Violation, check_rest};
+use crate::checker::{Statuses, Violation, check_at_rest};
 use crate::script::CallAnswer;
 use crate::shapes::{NAMESPACES, SLOW, Slow};
 use crate::world::{Devices, WATCHED};
 use berth_api::{Duration, Str};
 use berth_framework::Feature;
 
-/// The time without any change after which the run has come to rest: longer than any backoff and delay.
+/// The time without any change after which the run is at rest: longer than any backoff and delay.
 const QUIET: Duration = Duration::from_secs(40);
-/// The maximum number of rounds until the run has come to rest.
+/// The maximum number of rounds until the run is at rest.
 const ROUNDS_MAX: u64 = 4000;
 /// The maximum number of attempts in a round.
 const TRIES_MAX: usize = 200;
 
 impl Run<'_, '_> {
     /// Stops faults, delivers all events, answers all calls and lets time pass; then judges the state of the world.
-    pub(super) fn come_to_rest(&mut self) -> Result<(), Violation> {
+    pub(super) fn run_to_rest(&mut self) -> Result<(), Violation> {
         self.print_line(|| "--- faults stop".to_owned());
         self.setup.configuration = 0;
         self.world.reap();
@@ -46,7 +46,7 @@ impl Run<'_, '_> {
         while self.now.since(quiet_since) < QUIET {
             self.tally.rounds_to_rest += 1;
             if self.tally.rounds_to_rest > ROUNDS_MAX {
-                return Err(self.restless());
+                return Err(self.endless_activity());
             }
             if self.round()? {
                 quiet_since = self.now;
@@ -58,7 +58,7 @@ impl Run<'_, '_> {
             self.print_line(|| format!("--- {} ms pass", wait.as_millis()));
             self.now = self.now + wait;
         }
-        self.check_rest()
+        self.check_at_rest()
     }
 
     fn answer_all(&mut self) -> Result<(), Violation> {
@@ -103,7 +103,7 @@ impl Run<'_, '_> {
             || !leader.scheduler.dispatcher().is_empty())
     }
 
-    fn restless(&self) -> Violation {
+    fn endless_activity(&self) -> Violation {
         let leader = &self.instances[LEADER];
         let what = format!(
             "{} bindings, {} calls and {} undelivered events after {ROUNDS_MAX} rounds",
@@ -111,10 +111,10 @@ impl Run<'_, '_> {
             leader.scheduler.dispatcher().len(),
             leader.watches.undelivered_in_all(&self.world),
         );
-        Violation::Restless { what }
+        Violation::EndlessActivity { what }
     }
 
-    fn check_rest(&mut self) -> Result<(), Violation> {
+    fn check_at_rest(&mut self) -> Result<(), Violation> {
         self.check_quotas_at_rest()?;
         let leader = &self.instances[LEADER];
         let queue = leader.scheduler.queue();
@@ -148,9 +148,9 @@ impl Run<'_, '_> {
                 && self.tally.failovers == 0,
             nominations: self.nominations.clone(),
             kept_free: leader.kept_free().collect(),
-            after_failure: leader.checker.kept_after_failure().clone(),
+            after_failure: leader.checker.remains_after_failure().clone(),
         };
-        check_rest(&self.world, &statuses).map_err(|violation| match violation {
+        check_at_rest(&self.world, &statuses).map_err(|violation| match violation {
             Violation::Lost { pod, node, .. } => Violation::Lost {
                 whereabouts: self.whereabouts(&pod),
                 pod,

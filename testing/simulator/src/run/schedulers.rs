@@ -153,7 +153,7 @@ impl Run<'_, '_> {
             instance.scheduler.apply(change, now);
         }
         // Many changes: each was judged by the quotas at its time.
-        self.look_at_quotas(at, false)?;
+        self.note_quotas(at, false)?;
         self.after_input(at, None)
     }
 
@@ -403,13 +403,13 @@ impl Run<'_, '_> {
             Err(NotReconfigured::Busy) => return Ok(()),
             Err(NotReconfigured::Invalid(errors)) => {
                 let text = format!("configuration {wanted} is wrong: {errors}");
-                return Err(Violation::Books(text));
+                return Err(Violation::InconsistentState(text));
             }
         }
         let number = instance.number;
         self.tally.configurations += 1;
         self.print_line(|| format!("scheduler {number} takes over configuration {wanted}"));
-        self.look_at_quotas(at, false)?;
+        self.note_quotas(at, false)?;
         self.after_input(at, None)
     }
 

@@ -59,6 +59,6 @@ tally! {
     configurations, "", "";
     /// Pods and gangs that deferred quotas admitted.
     quota_admissions, "", "";
-    /// Rounds until everything had come to rest.
+    /// Rounds until everything is at rest.
     rounds_to_rest, "", "";
 }

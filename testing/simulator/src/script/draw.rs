@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_draws_the_same_script_again_and_a_longer_one_begins_alike() {
+    fn a_seed_determines_the_script_and_the_start_of_longer_scripts() {
         let script = Script::draw(7, 100, Faults::ALL);
         assert_eq!(script, Script::draw(7, 100, Faults::ALL));
         let longer = Script::draw(7, 200, Faults::ALL);

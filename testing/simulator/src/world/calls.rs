@@ -99,7 +99,7 @@ mod tests {
     use crate::shapes::PodShape;
 
     #[test]
-    fn binding_is_refused_as_the_api_refuses_it() {
+    fn bindings_are_rejected_as_by_the_api_server() {
         let mut world = World::default();
         world.create_pod("plain", PodShape::default().build());
         let gated = PodShape {

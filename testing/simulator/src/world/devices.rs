@@ -145,11 +145,11 @@ impl<'w> Devices<'w> {
     pub fn delete_device_claim(&mut self, number: usize, now: Time) {
         let name = device_claim_name(number);
         if let Some(claim) = self.0.others().device_claim(NAMESPACES[0], &name).cloned() {
-            self.begin_to_delete(&claim, now);
+            self.mark_deleted(&claim, now);
         }
     }
 
-    fn begin_to_delete(&mut self, claim: &Arc<ResourceClaim>, now: Time) {
+    fn mark_deleted(&mut self, claim: &Arc<ResourceClaim>, now: Time) {
         if claim.metadata.finalizers.is_empty() {
             self.0.store.remove(Object::ResourceClaim(claim.clone()));
         } else if claim.metadata.deletion_timestamp.is_none() {
@@ -188,7 +188,7 @@ impl<'w> Devices<'w> {
             });
             let stored = self.0.others().device_claim(&meta.namespace, &meta.name);
             if let Some(stored) = stored.filter(|_| !is_needed).cloned() {
-                self.begin_to_delete(&stored, now);
+                self.mark_deleted(&stored, now);
             }
         }
     }
@@ -323,7 +323,7 @@ impl<'w> Devices<'w> {
         now: Time,
     ) -> Result<(), Refusal> {
         let claim = self.claim_of(namespace, name, uid, None)?;
-        self.begin_to_delete(&claim, now);
+        self.mark_deleted(&claim, now);
         Ok(())
     }
 

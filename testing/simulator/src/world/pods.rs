@@ -185,7 +185,7 @@ mod tests {
     use crate::shapes::PodShape;
 
     #[test]
-    fn only_a_gated_pod_can_be_tightened_and_only_once() {
+    fn the_node_selector_of_a_gated_pod_can_be_restricted_once() {
         let mut world = World::default();
         for (gates, zones, expected) in [
             (0, &["a"][..], None),

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_bound_once_a_node_is_selected() {
+    fn claims_are_bound_after_a_node_is_selected() {
         let mut world = World::furnished();
         world.create_node("n0", &NodeShape::default());
         for (number, class) in [(1, None), (2, Some(CLASS_LATE)), (3, Some(CLASS_MADE))] {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_whose_node_goes_before_its_volume_is_made_gets_another_one() {
+    fn a_claim_gets_another_node_if_its_node_is_deleted_before_provisioning() {
         let mut world = World::furnished();
         world.create_claim(3, &claim(Some(CLASS_MADE)));
         select(&mut world, "n0");

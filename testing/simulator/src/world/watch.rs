@@ -151,7 +151,7 @@ mod tests {
     use berth_api::Pod;
 
     #[test]
-    fn watches_deliver_in_order_and_a_relist_the_present() {
+    fn watches_deliver_in_order_and_a_relist_delivers_the_current_state() {
         let mut world = World::default();
         world.create_pod("a", Pod::default());
         world.delete_pod("a");

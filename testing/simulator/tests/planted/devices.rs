@@ -47,7 +47,7 @@ fn first_violation(subject: &berth_simulator::Subject, kinds: &[&str]) -> String
 }
 
 #[test]
-fn a_device_that_another_claim_has_is_seen() {
+fn an_allocated_device_of_another_claim_is_detected() {
     let subject = with_api(Altered(|object| match &object {
         Object::ResourceClaim(claim) if claim.is_allocated() => {
             let mut claim = ResourceClaim::clone(claim);
@@ -68,7 +68,7 @@ fn a_device_that_another_claim_has_is_seen() {
 }
 
 #[test]
-fn counters_that_are_overdrawn_are_seen() {
+fn exceeded_counters_are_detected() {
     let subject = with_slices(|slice| {
         for set in &mut slice.spec.shared_counters {
             for counter in set.counters.values_mut() {
@@ -84,7 +84,7 @@ fn counters_that_are_overdrawn_are_seen() {
 }
 
 #[test]
-fn capacity_that_is_overdrawn_is_seen() {
+fn exceeded_capacity_is_detected() {
     let subject = with_slices(|slice| {
         for device in &mut slice.spec.devices {
             for capacity in device.capacity.values_mut() {
@@ -100,7 +100,7 @@ fn capacity_that_is_overdrawn_is_seen() {
 }
 
 #[test]
-fn a_taint_that_is_not_tolerated_is_seen() {
+fn an_untolerated_device_taint_is_detected() {
     let subject = with_slices(|slice| {
         for device in &mut slice.spec.devices {
             device.taints.clear();
@@ -136,13 +136,13 @@ impl Api for Robber {
 }
 
 #[test]
-fn a_pod_without_its_devices_is_seen() {
+fn a_bound_pod_without_its_devices_is_detected() {
     let text = first_violation(&with_api(Robber), &["no reservation"]);
     assert!(text.contains("is not reserved for it"), "{text}");
 }
 
 #[test]
-fn a_hint_that_wrongly_skips_claims_loses_pods() {
+fn an_incorrect_skip_for_claims_loses_pods() {
     let subject = with("DynamicResources", |inner| {
         let events = Extensions::of(Impostor {
             inner: inner.clone(),

@@ -57,7 +57,7 @@ fn with_groups(change: impl Fn(&mut PodGroup) -> bool + Send + Sync + 'static) -
 }
 
 #[test]
-fn a_gang_that_starts_with_too_few_members_is_seen() {
+fn a_gang_started_below_min_count_is_detected() {
     let subject = with_groups(|group| {
         if let Some(gang) = &mut group.spec.scheduling_policy.gang {
             gang.min = 1;
@@ -68,7 +68,7 @@ fn a_gang_that_starts_with_too_few_members_is_seen() {
 }
 
 #[test]
-fn a_group_that_is_spread_over_zones_is_seen() {
+fn a_group_in_two_zones_is_detected() {
     let subject = with_groups(|group| {
         group.spec.scheduling_constraints.topology.clear();
         true
@@ -77,7 +77,7 @@ fn a_group_that_is_spread_over_zones_is_seen() {
 }
 
 #[test]
-fn a_gang_that_could_start_and_waits_is_seen() {
+fn a_pending_gang_that_fits_is_detected() {
     let subject = with_groups(|group| {
         if let Some(gang) = &mut group.spec.scheduling_policy.gang {
             gang.min += 2;
@@ -178,7 +178,7 @@ fn with_flaw(flaw: Flaw) -> Subject {
 }
 
 #[test]
-fn a_useless_eviction_for_a_group_is_seen() {
+fn a_needless_eviction_for_a_group_is_detected() {
     let subject = with_flaw(Flaw::OneMore);
     let shrunk = found_from(
         WITH_GROUPS,
@@ -187,18 +187,18 @@ fn a_useless_eviction_for_a_group_is_seen() {
         &["needless preemption"],
     );
     let text = shrunk.failure.violation.to_string();
-    assert!(text.contains("can start beside it"), "{text}");
+    assert!(text.contains("can start without its eviction"), "{text}");
 }
 
 #[test]
-fn a_second_set_of_victims_for_a_group_is_seen() {
+fn a_repeated_preemption_for_a_group_is_detected() {
     let subject = with_flaw(Flaw::Impatient);
     let kinds = ["repeated preemption"];
     found_from(WITH_GROUPS, &subject, Faults::NONE, &kinds);
 }
 
 #[test]
-fn a_group_that_holds_room_for_ever_is_seen() {
+fn a_group_that_never_releases_its_nodes_is_detected() {
     let subject = with_flaw(Flaw::Clinging);
     found_from(WITH_GROUPS, &subject, Faults::NONE, &["held room"]);
 }
@@ -227,7 +227,7 @@ impl PlacementFeasible for AfterYou {
 }
 
 #[test]
-fn two_groups_that_wait_for_each_other_are_seen() {
+fn a_deadlock_of_two_groups_is_detected() {
     let subject = with("GangScheduling", |inner| {
         let polite = Extensions::of(AfterYou(inner.clone()))
             .placement_feasible()

@@ -4,9 +4,9 @@
 mod configurations;
 mod devices;
 mod groups;
-mod hearing;
 mod quotas;
 mod reports;
+mod watches;
 
 use berth_api::{Str, Time};
 use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
@@ -118,7 +118,7 @@ impl EnqueueExtensions for Impostor {
 
 /// No other event wakes a pod at the end of an exclusion.
 #[test]
-fn exclusions_whose_end_is_not_an_event_lose_pods() {
+fn exclusions_that_end_without_an_event_lose_pods() {
     let subject = with("KubeletRejections", |inner| {
         let events = Extensions::of(Impostor {
             inner: inner.clone(),
@@ -135,7 +135,7 @@ fn exclusions_whose_end_is_not_an_event_lose_pods() {
 }
 
 #[test]
-fn a_hint_that_wrongly_states_skip_loses_pods() {
+fn an_incorrect_skip_loses_pods() {
     let subject = with("NodeResourcesFit", |inner| {
         let events = Extensions::of(Impostor {
             inner: inner.clone(),
@@ -242,7 +242,7 @@ fn each_resource_is_counted() {
 }
 
 #[test]
-fn a_filter_that_ignores_taints_misplaces() {
+fn a_filter_that_ignores_taints_misplaces_pods() {
     let subject = with("TaintToleration", |inner| {
         let blind = Extensions::of(Impostor {
             inner: inner.clone(),
@@ -292,7 +292,7 @@ fn filters_that_ignore_ports_and_volumes_overcommit() {
 }
 
 #[test]
-fn filters_that_ignore_rules_misplace() {
+fn filters_that_ignore_rules_misplace_pods() {
     for (name, rule) in [
         ("PodTopologySpread", "too many pods in one place"),
         ("InterPodAffinity", "a pod that it must be"),
@@ -313,7 +313,7 @@ impl PreEnqueue for Impostor {
 }
 
 #[test]
-fn without_the_plugin_of_gates_gates_are_bypassed() {
+fn without_scheduling_gates_gated_pods_are_bound() {
     let subject = with("SchedulingGates", |inner| {
         Extensions::of(Impostor { inner }).pre_enqueue().build()
     });
@@ -375,7 +375,7 @@ fn with_binder(bug: BindBug) -> Subject {
 /// While the first binding is in progress, the scheduler has reverted its choice. Another pod can be bound first, so
 /// that the node is overcommitted, or a rule of one of the pods is broken.
 #[test]
-fn a_second_binding_while_the_first_is_under_way_is_a_double_bind() {
+fn a_second_binding_during_the_first_is_a_double_bind() {
     let subject = with_binder(BindBug::Hasty);
     let consequences = ["overcommit", "misplaced"];
     found_behind(&consequences, 0, &subject, Faults::NONE, &["double bind"]);
@@ -438,7 +438,7 @@ impl PostFilter for Bully {
 }
 
 #[test]
-fn evicting_pods_of_no_less_importance_is_needless() {
+fn evicting_pods_of_equal_priority_is_needless() {
     let subject = with("DefaultPreemption", |_| {
         Extensions::of(Bully).post_filter().build()
     });
@@ -472,7 +472,7 @@ impl PostFilter for Impatient {
 }
 
 #[test]
-fn making_room_twice_is_a_repeated_preemption() {
+fn a_second_preemption_for_a_pod_is_a_repeated_preemption() {
     let subject = with("DefaultPreemption", |inner| {
         let impatient = Extensions::of(Impatient(inner.clone()))
             .post_filter()
@@ -484,7 +484,7 @@ fn making_room_twice_is_a_repeated_preemption() {
     });
     let shrunk = found(&subject, Faults::NONE, &["repeated preemption"]);
     let text = shrunk.failure.violation.to_string();
-    assert!(text.contains("is still going for it"), "{text}");
+    assert!(text.contains("is still being deleted for it"), "{text}");
 }
 
 /// Evicts pods of lower priority, node by node, until the pod would fit, and one more.
@@ -528,7 +528,7 @@ fn evicting_more_pods_than_needed_is_needless() {
     });
     let shrunk = found(&subject, Faults::NONE, &["needless preemption"]);
     let text = shrunk.failure.violation.to_string();
-    assert!(text.contains("beside it"), "{text}");
+    assert!(text.contains("without its eviction"), "{text}");
 }
 
 #[test]
@@ -603,7 +603,7 @@ fn with_api(api: impl Api + 'static) -> Subject {
 }
 
 #[test]
-fn two_leaders_bind_twice_when_the_api_does_not_look() {
+fn two_leaders_bind_twice_if_the_api_does_not_reject_it() {
     let faults = Faults {
         failovers: true,
         ..Faults::NONE
@@ -617,12 +617,12 @@ fn two_leaders_bind_twice_when_the_api_does_not_look() {
 }
 
 #[test]
-fn a_status_that_is_not_written_is_wrong() {
+fn a_missing_status_is_detected() {
     found(&with_api(ForgetfulApi), Faults::NONE, &["wrong status"]);
 }
 
 #[test]
-fn a_pod_that_is_not_bound_in_spite_of_the_answer_is_unresolved() {
+fn a_pod_that_stays_unbound_after_a_successful_binding_is_unresolved() {
     found(&with_api(LyingApi), Faults::NONE, &["unresolved"]);
 }
 
@@ -648,7 +648,7 @@ impl Api for LoyalApi {
 /// these resources waits. The waiting pod is not lost: an API that clears the nomination lets the same script bind it.
 /// So nominations are judged before lost pods, against the last written value.
 #[test]
-fn a_nomination_that_is_not_reverted_is_wrong() {
+fn an_outdated_nomination_is_detected() {
     let shrunk = found(&with_api(LoyalApi), Faults::NONE, &["wrong nomination"]);
     let text = shrunk.failure.violation.to_string();
     assert!(
@@ -670,14 +670,14 @@ impl Api for StubbornApi {
 }
 
 #[test]
-fn trying_without_end_is_no_rest() {
-    found(&with_api(StubbornApi), Faults::NONE, &["no rest"]);
+fn endless_attempts_are_detected() {
+    found(&with_api(StubbornApi), Faults::NONE, &["endless activity"]);
 }
 
 // --- panics --------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_panic_is_seen_with_its_place() {
+fn a_panic_is_a_violation_with_its_location() {
     struct Nervous;
     impl Filter for Nervous {
         fn filter(

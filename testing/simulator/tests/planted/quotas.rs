@@ -64,7 +64,7 @@ fn found_before_status(subject: &Subject, kind: &str) {
 
 /// The scheduler counts by a greater limit.
 #[test]
-fn a_limit_that_is_exceeded_is_seen() {
+fn an_exceeded_limit_is_detected() {
     let subject = with_spec(|spec| {
         if let Some(pods) = spec["hard"]["pods"].as_i64() {
             spec["hard"]["pods"] = json!(pods + 1);
@@ -75,7 +75,7 @@ fn a_limit_that_is_exceeded_is_seen() {
 
 /// The scheduler lends more than the unused limits of the other quotas of the cohort.
 #[test]
-fn a_quota_that_borrows_too_much_is_seen() {
+fn excessive_borrowing_is_detected() {
     let subject = with_spec(|spec| {
         if spec["borrowingLimit"].is_object() {
             spec["borrowingLimit"] = json!({});
@@ -86,7 +86,7 @@ fn a_quota_that_borrows_too_much_is_seen() {
 
 /// The scheduler does not know the pods placed by other schedulers and former leaders.
 #[test]
-fn a_leader_that_counts_only_its_own_pods_is_seen() {
+fn a_leader_that_ignores_pods_of_others_is_detected() {
     let subject = with("DeferredQuota", |inner| {
         let forgetful = Extensions::of(Forgetful::default());
         let forgetful = forgetful.pre_enqueue().reserve().build();
@@ -142,21 +142,21 @@ impl Reserve for Forgetful {
 
 /// The scheduler treats each line as BestEffort.
 #[test]
-fn a_pod_that_overtakes_is_seen() {
+fn overtaking_in_a_strict_line_is_detected() {
     let subject = with_spec(|spec| spec["order"] = json!("BestEffort"));
     found_with(&subject, Faults::NONE, "overtaken pod");
 }
 
 /// The scheduler treats each line as Strict.
 #[test]
-fn a_pod_that_waits_for_its_turn_where_smaller_ones_may_overtake_is_seen() {
+fn waiting_for_the_first_pod_of_a_best_effort_line_is_detected() {
     let subject = with_spec(|spec| spec["order"] = json!("Strict"));
     found_with(&subject, Faults::NONE, "needless wait");
 }
 
 /// The scheduler counts by a smaller limit.
 #[test]
-fn a_pod_that_waits_and_fits_is_seen() {
+fn a_waiting_pod_that_fits_is_detected() {
     let subject = with_spec(|spec| {
         if let Some(pods) = spec["hard"]["pods"].as_i64() {
             spec["hard"]["pods"] = json!((pods - 1).max(0));
@@ -168,7 +168,7 @@ fn a_pod_that_waits_and_fits_is_seen() {
 /// The scheduler takes the members of gangs for single pods: a quota admits only some of them. A gang that starts in
 /// part is a consequence.
 #[test]
-fn a_gang_that_is_admitted_in_part_is_seen() {
+fn a_partially_admitted_gang_is_detected() {
     let subject = with_api(Shown(|object: Object| {
         let Object::PodGroup(group) = &object else {
             return object;
@@ -206,7 +206,7 @@ impl EnqueueExtensions for Deaf {
 
 /// Admitted pods stay gated, and their conditions state that they wait.
 #[test]
-fn a_pod_that_is_admitted_and_not_woken_is_seen() {
+fn an_admitted_pod_that_stays_gated_is_detected() {
     let subject = with("DeferredQuota", |inner| {
         let events = Extensions::of(Deaf(inner.clone())).events().build().events;
         Extensions { events, ..inner }
@@ -215,13 +215,13 @@ fn a_pod_that_is_admitted_and_not_woken_is_seen() {
         FIRST,
         &subject,
         Faults::NONE,
-        &["lost pod", "wrong status", "untrue report"],
+        &["lost pod", "wrong status", "incorrect report"],
     );
 }
 
 /// The writes of statuses are lost.
 #[test]
-fn a_quota_whose_status_is_not_written_is_seen() {
+fn a_missing_quota_status_is_detected() {
     struct Lossy;
     impl Api for Lossy {
         fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {

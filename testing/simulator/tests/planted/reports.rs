@@ -1,6 +1,6 @@
 //! Reports of pods that PreEnqueue blocks (KEP-5501) that are too early, wrong, or repeated.
 
-use super::hearing::Rumours;
+use super::watches::WrongWatch;
 use super::{found, with, with_api};
 use berth_api::Pod;
 use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
@@ -10,7 +10,7 @@ use berth_framework::registry::Extensions;
 use berth_framework::stage::Wake;
 use berth_framework::{PodInfo, Status};
 use berth_simulator::Faults;
-use berth_simulator::shapes::{APP, HOLD, SCHEDULERS, SHUT_OUT, words_of_hold};
+use berth_simulator::shapes::{APP, HOLD, SCHEDULERS, SHUT_OUT, hold_text};
 
 /// Reports every pod without a node whenever another pod finds no node.
 struct Gossip(fn(&Pod) -> Option<String>);
@@ -47,20 +47,20 @@ fn is_ours(pod: &Pod) -> bool {
 }
 
 #[test]
-fn untrue_reports_are_seen() {
+fn incorrect_reports_are_detected() {
     let at_once = |pod: &Pod| {
         pod.labels()
             .get(HOLD)
             .filter(|_| is_ours(pod))
-            .map(words_of_hold)
+            .map(hold_text)
     };
-    let in_other_words = |pod: &Pod| {
+    let with_another_message = |pod: &Pod| {
         let held = pod.labels().get(HOLD).filter(|_| is_ours(pod));
         held.map(|_| "I do not like it".to_owned())
     };
     let of_pods_that_pass = |pod: &Pod| {
         let is_held = pod.labels().contains_key(HOLD) || pod.labels().get(APP) == Some(SHUT_OUT);
-        (is_ours(pod) && !is_held).then(|| words_of_hold("review"))
+        (is_ours(pod) && !is_held).then(|| hold_text("review"))
     };
     for (statement, expected) in [
         (
@@ -68,7 +68,7 @@ fn untrue_reports_are_seen() {
             "expected nothing yet, as PreEnqueue has rejected it for",
         ),
         (
-            in_other_words,
+            with_another_message,
             "expected NotReadyForScheduling \"the pod is held",
         ),
         (
@@ -79,7 +79,7 @@ fn untrue_reports_are_seen() {
         let subject = with("DefaultPreemption", move |_| {
             Extensions::of(Gossip(statement)).post_filter().build()
         });
-        let shrunk = found(&subject, Faults::NONE, &["untrue report"]);
+        let shrunk = found(&subject, Faults::NONE, &["incorrect report"]);
         let text = shrunk.failure.violation.to_string();
         assert!(text.contains(expected), "{expected}: {text}");
     }
@@ -87,7 +87,7 @@ fn untrue_reports_are_seen() {
 
 /// A scheduler that does not receive the conditions of its pods reports them again after a restart.
 #[test]
-fn reporting_again_what_a_pod_states_already_is_seen() {
+fn a_repeated_report_is_detected() {
     let silent = |pod: &Pod| {
         let mut pod = pod.clone();
         pod.status
@@ -99,7 +99,7 @@ fn reporting_again_what_a_pod_states_already_is_seen() {
         restarts: true,
         ..Faults::NONE
     };
-    let shrunk = found(&with_api(Rumours(silent)), faults, &["untrue report"]);
+    let shrunk = found(&with_api(WrongWatch(silent)), faults, &["incorrect report"]);
     let text = shrunk.failure.violation.to_string();
     assert!(
         text.contains("expected nothing, as it states this already"),

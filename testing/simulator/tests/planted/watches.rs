@@ -10,9 +10,9 @@ use berth_simulator::{Api, FaithfulApi, Faults};
 use std::sync::Arc;
 
 /// An API whose watch shows each pod as changed by this closure.
-pub(crate) struct Rumours<F>(pub(crate) F);
+pub(crate) struct WrongWatch<F>(pub(crate) F);
 
-impl<F: Fn(&Pod) -> Vec<Pod> + Send + Sync> Api for Rumours<F> {
+impl<F: Fn(&Pod) -> Vec<Pod> + Send + Sync> Api for WrongWatch<F> {
     fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
         FaithfulApi.carry_out(world, call, now)
     }
@@ -46,7 +46,7 @@ impl<F: Fn(&Pod) -> Vec<Pod> + Send + Sync> Api for Rumours<F> {
 }
 
 #[test]
-fn a_pod_that_the_queue_has_not_is_seen() {
+fn a_pending_pod_outside_of_the_queue_is_detected() {
     let deaf = |pod: &Pod| {
         if pod.name().ends_with('3') {
             Vec::new()
@@ -54,7 +54,11 @@ fn a_pod_that_the_queue_has_not_is_seen() {
             vec![pod.clone()]
         }
     };
-    let shrunk = found(&with_api(Rumours(deaf)), Faults::NONE, &["books"]);
+    let shrunk = found(
+        &with_api(WrongWatch(deaf)),
+        Faults::NONE,
+        &["inconsistent state"],
+    );
     let text = shrunk.failure.violation.to_string();
     assert!(
         text.contains("neither queued nor in flight nor placed"),
@@ -63,13 +67,17 @@ fn a_pod_that_the_queue_has_not_is_seen() {
 }
 
 #[test]
-fn a_pod_that_the_queue_has_twice_is_seen() {
+fn a_pod_in_the_queue_twice_is_detected() {
     let twins = |pod: &Pod| {
         let mut twin = pod.clone();
         twin.metadata.name = format!("{}-twin", pod.name()).into();
         vec![pod.clone(), twin]
     };
-    let shrunk = found(&with_api(Rumours(twins)), Faults::NONE, &["books"]);
+    let shrunk = found(
+        &with_api(WrongWatch(twins)),
+        Faults::NONE,
+        &["inconsistent state"],
+    );
     let text = shrunk.failure.violation.to_string();
     assert!(text.contains("and elsewhere"), "{text}");
 }
@@ -87,10 +95,10 @@ fn usurping(held: bool) -> impl Fn(&Pod) -> Vec<Pod> {
 }
 
 #[test]
-fn a_pod_of_another_scheduler_is_not_ours_to_bind_and_not_ours_to_report() {
+fn bindings_and_statuses_for_pods_of_other_schedulers_are_detected() {
     for held in [false, true] {
-        let subject = with_api(Rumours(usurping(held)));
-        let shrunk = found(&subject, Faults::NONE, &["not ours"]);
+        let subject = with_api(WrongWatch(usurping(held)));
+        let shrunk = found(&subject, Faults::NONE, &["foreign pod"]);
         let text = shrunk.failure.violation.to_string();
         assert!(text.contains("is for another scheduler to place"), "{text}");
         let creates_held = shrunk

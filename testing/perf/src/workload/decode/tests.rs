@@ -139,7 +139,7 @@ fn a_threshold_of_another_topic_does_not_count() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_name_their_place() {
     let files = Files::new();
     let with = |op: &str| case(&format!("{op}, {MEASURED}"), "");
     let mut wrong = Vec::new();
@@ -421,7 +421,7 @@ fn groups_are_created_from_templates_with_values() {
 }
 
 #[test]
-fn the_workloads_of_this_repository_are_right() {
+fn the_workloads_of_this_repository_are_valid() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads");
     for (file, at_least) in [("storms.yaml", 5), ("groups.yaml", 30), ("devices.yaml", 3)] {
         let workloads = read_file(&directory.join(file)).unwrap_or_else(|e| panic!("{e}"));

@@ -116,7 +116,7 @@ fn write_measured(
     let hints = counted(measured.hint_calls, measured.hint_calls_per_pod());
     writeln!(
         f,
-        "    API calls {calls}, beside {} writes of the workload; scheduling attempts {attempts}; hint calls {hints}",
+        "    API calls {calls}, in addition to {} writes of the workload; scheduling attempts {attempts}; hint calls {hints}",
         measured.own_writes
     )?;
     for limit in &run.limits {

@@ -136,7 +136,7 @@ fn a_result_is_compared_with_its_threshold() {
 }
 
 #[test]
-fn runs_are_counted_by_how_they_ended() {
+fn runs_are_counted_by_outcome() {
     let report = WorkloadReport {
         target: "test".to_owned(),
         runs: vec![
@@ -173,7 +173,7 @@ fn runs_are_counted_by_how_they_ended() {
 }
 
 #[test]
-fn data_items_are_as_upstreams() {
+fn data_items_equal_those_of_scheduler_perf() {
     let report = WorkloadReport {
         target: "test".to_owned(),
         runs: vec![

@@ -103,7 +103,7 @@ fn cpu(amount: &str) -> Value {
 }
 
 #[test]
-fn each_rule_is_checked_where_a_scheduler_can_break_it() {
+fn each_broken_rule_is_detected() {
     let taint = json!({"spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}});
     let cordoned = json!({"spec": {"unschedulable": true}});
     let tolerates = json!({"tolerations": [{"key": "t", "operator": "Exists"}]});
@@ -366,7 +366,7 @@ fn each_rule_is_checked_where_a_scheduler_can_break_it() {
 }
 
 #[test]
-fn spread_is_checked_at_the_end_where_that_is_conclusive() {
+fn spread_is_checked_at_the_end_if_conclusive() {
     let spread = json!({"topologySpreadConstraints": [{
         "maxSkew": 1,
         "topologyKey": "zone",
@@ -399,7 +399,7 @@ fn spread_is_checked_at_the_end_where_that_is_conclusive() {
 }
 
 #[test]
-fn volumes_and_devices_are_given_away_once() {
+fn volumes_and_devices_are_allocated_once() {
     let mut surroundings = Surroundings::default();
     for (plural, object) in [
         (
