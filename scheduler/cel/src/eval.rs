@@ -364,16 +364,7 @@ impl<'e> Evaluator<'e> {
     fn elements(&mut self, elements: &[(PlanNode, bool)]) -> Result<Vec<CelValue>> {
         let mut values = Vec::with_capacity(elements.len());
         for (node, optional) in elements {
-            match (self.value(node)?, optional) {
-                (value, false) => values.push(value),
-                (CelValue::Optional(None), true) => {}
-                (CelValue::Optional(Some(value)), true) => values.push(CelValue::clone(&value)),
-                _ => {
-                    return Err(EvaluationError::failed(
-                        "cannot initialize optional list element from non-optional value",
-                    ));
-                }
-            }
+            values.extend(given(self.value(node)?, *optional, "list element")?);
         }
         Ok(values)
     }
@@ -385,15 +376,9 @@ impl<'e> Evaluator<'e> {
             let value = self.value(value)?;
             let key = MapKey::new(&key)
                 .ok_or_else(|| EvaluationError::failed("unsupported type of a map's key"))?;
-            match (value, optional) {
-                (value, false) => map.insert(key, value),
-                (CelValue::Optional(None), true) => map.remove(&key),
-                (CelValue::Optional(Some(value)), true) => map.insert(key, CelValue::clone(&value)),
-                _ => {
-                    return Err(EvaluationError::failed(
-                        "cannot initialize optional entry from non-optional value",
-                    ));
-                }
+            match given(value, *optional, "entry")? {
+                Some(value) => map.insert(key, value),
+                None => map.remove(&key),
             }
         }
         Ok(CelValue::Map(Arc::new(map)))
@@ -402,18 +387,8 @@ impl<'e> Evaluator<'e> {
     fn message(&mut self, name: &Arc<str>, fields: &[(Arc<str>, PlanNode, bool)]) -> EvalResult {
         let mut values = Map::default();
         for (field, node, optional) in fields {
-            let key = MapKey::String(Arc::clone(field));
-            match (self.value(node)?, optional) {
-                (value, false) => values.insert(key, value),
-                (CelValue::Optional(None), true) => {}
-                (CelValue::Optional(Some(value)), true) => {
-                    values.insert(key, CelValue::clone(&value))
-                }
-                _ => {
-                    return Err(EvaluationError::failed(
-                        "cannot initialize optional entry from non-optional value",
-                    ));
-                }
+            if let Some(value) = given(self.value(node)?, *optional, "entry")? {
+                values.insert(MapKey::String(Arc::clone(field)), value);
             }
         }
         Ok(CelValue::Message(Arc::new((Arc::clone(name), values))))
@@ -500,6 +475,17 @@ impl<'e> Evaluator<'e> {
         };
         self.variables[fold.accumulator] = Variable::Known(next);
         Ok(true)
+    }
+}
+
+/// The value of an element or entry; nothing for an optional one without a value.
+fn given(value: CelValue, optional: bool, part: &str) -> Result<Option<CelValue>> {
+    match (value, optional) {
+        (value, false) => Ok(Some(value)),
+        (CelValue::Optional(value), true) => Ok(value.map(|value| CelValue::clone(&value))),
+        _ => Err(EvaluationError::failed(format!(
+            "cannot initialize optional {part} from non-optional value"
+        ))),
     }
 }
 

@@ -135,21 +135,9 @@ fn native(value: &CelValue) -> EvalResult {
 
 /// The value that a key selects from a value; nothing if it is missing and that is no error.
 fn selected(of: &CelValue, key: &CelValue, presence: bool) -> Result<Option<CelValue>> {
-    let missing = || {
-        let shown = crate::functions::convert(key).unwrap_or_else(|_| key.type_name().to_owned());
-        EvaluationError::failed(format!("no such key: {shown}"))
-    };
-    match of {
-        CelValue::Message(message) => match message.1.get(key) {
-            Some(value) => Ok(Some(value.clone())),
-            None if presence => Ok(None),
-            None => Err(missing()),
-        },
-        CelValue::Map(map) => match map.get(key) {
-            Some(value) => Ok(Some(value.clone())),
-            None if presence => Ok(None),
-            None => Err(missing()),
-        },
+    let found = match of {
+        CelValue::Message(message) => message.1.get(key),
+        CelValue::Map(map) => map.get(key),
         CelValue::List(elements) => {
             let index = match *key {
                 CelValue::Int(index) => usize::try_from(index).ok(),
@@ -166,18 +154,20 @@ fn selected(of: &CelValue, key: &CelValue, presence: bool) -> Result<Option<CelV
                     )));
                 }
             };
-            match index.and_then(|index| elements.get(index)) {
-                Some(value) => Ok(Some(value.clone())),
-                None if presence => Ok(None),
-                None => {
-                    let shown = crate::functions::convert(key).unwrap_or_default();
-                    Err(EvaluationError::failed(format!(
-                        "index out of bounds: {shown}"
-                    )))
-                }
-            }
+            index.and_then(|index| elements.get(index))
         }
-        _ if presence => Ok(None),
-        _ => Err(missing()),
+        _ => None,
+    };
+    if let Some(value) = found {
+        return Ok(Some(value.clone()));
     }
+    if presence {
+        return Ok(None);
+    }
+    let shown = crate::functions::convert(key).unwrap_or_else(|_| key.type_name().to_owned());
+    let fault = match of {
+        CelValue::List(_) => "index out of bounds",
+        _ => "no such key",
+    };
+    Err(EvaluationError::failed(format!("{fault}: {shown}")))
 }

@@ -114,14 +114,14 @@ impl Checker {
         }
         let why = blocked(pod, &self.others);
         let Some(first) = why.first() else {
-            return incorrect("nothing, as nothing keeps it out".to_owned());
+            return incorrect("nothing, as PreEnqueue admits it".to_owned());
         };
         if !why.iter().any(|why| why.is_reported(reason, message)) {
             return incorrect(first.to_string());
         }
         let condition = pod.condition("PodScheduled");
         if is_shown && condition.is_some_and(|c| c.reason == reason && c.message == message) {
-            return incorrect("nothing, as it states this already".to_owned());
+            return incorrect("nothing, as its status has this condition".to_owned());
         }
         let since = [self.blocked.get(uid), self.making_room.get(uid)];
         let since = since.into_iter().flatten().min();

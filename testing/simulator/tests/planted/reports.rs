@@ -73,7 +73,7 @@ fn incorrect_reports_are_detected() {
         ),
         (
             of_pods_that_pass,
-            "expected nothing, as nothing keeps it out",
+            "expected nothing, as PreEnqueue admits it",
         ),
     ] {
         let subject = with("DefaultPreemption", move |_| {
@@ -102,7 +102,7 @@ fn a_repeated_report_is_detected() {
     let shrunk = found(&with_api(WrongWatch(silent)), faults, &["incorrect report"]);
     let text = shrunk.failure.violation.to_string();
     assert!(
-        text.contains("expected nothing, as it states this already"),
+        text.contains("expected nothing, as its status has this condition"),
         "{text}"
     );
 }
