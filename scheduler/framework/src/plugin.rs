@@ -399,15 +399,9 @@ pub trait Score: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The raw scores of rows of equal amounts, from 0 to [`MAX_NODE_SCORE`], appended to `scores` in their order: see
-    /// [`Filter::filter_amounts`]. An override must give the same scores as [`Score::score`]. Returns false, the default, if
-    /// nodes have to be scored individually.
-    fn score_amounts(
-        &self,
-        _state: &CycleState,
-        _amounts: &Columns,
-        _scores: &mut Vec<i64>,
-    ) -> bool {
+    /// Sets the raw score of each row of equal amounts, from 0 to [`MAX_NODE_SCORE`]: see [`Filter::filter_amounts`]. An override
+    /// must give the same scores as [`Score::score`]. Returns false, the default, if nodes have to be scored individually.
+    fn score_amounts(&self, _state: &CycleState, _amounts: &Columns, _scores: &mut [i32]) -> bool {
         false
     }
 

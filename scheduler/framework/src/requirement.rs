@@ -135,14 +135,14 @@ pub trait NodeScore: Send + Sync + 'static {
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a;
 
-    /// The same in one pass over rows of equal amounts, appended to `scores`, if the plugin
-    /// [reads amounts alone](NodeScore::reads_amounts_alone). An override must give the same scores as [`NodeScore::rate`].
-    /// Returns false if nodes have to be rated individually.
+    /// The same in one pass over rows of equal amounts, if the plugin [reads amounts alone](NodeScore::reads_amounts_alone):
+    /// sets the score of each row. An override must give the same scores as [`NodeScore::rate`]. Returns false if nodes
+    /// have to be rated individually.
     fn rate_amounts(
         &self,
         _preference: &Self::Preference,
         _amounts: &Columns,
-        _scores: &mut Vec<i64>,
+        _scores: &mut [i32],
     ) -> bool {
         false
     }
@@ -346,7 +346,7 @@ impl<P: NodeScore> Score for P {
         Ok(())
     }
 
-    fn score_amounts(&self, state: &CycleState, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
+    fn score_amounts(&self, state: &CycleState, amounts: &Columns, scores: &mut [i32]) -> bool {
         let preferred = state.read::<Preferred<P>>();
         preferred
             .is_some_and(|Preferred(preference)| self.rate_amounts(preference, amounts, scores))

@@ -217,12 +217,12 @@ impl Score for DynamicResources {
         Ok(())
     }
 
-    fn score_amounts(&self, state: &CycleState, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
+    fn score_amounts(&self, state: &CycleState, _amounts: &Columns, scores: &mut [i32]) -> bool {
         // With claims, answers depend on more than amounts; without, all nodes score zero.
         let state = state.read::<ClaimsState>();
         let is_equal = state.is_none_or(ClaimsState::is_empty);
         if is_equal {
-            scores.resize(scores.len() + amounts.slots(), 0);
+            scores.fill(0);
         }
         is_equal
     }

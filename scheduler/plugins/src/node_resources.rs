@@ -6,7 +6,8 @@
 //! - `batch`: two resources of many nodes at once;
 //! - `devices`: resources that devices provide;
 //! - `room`: the filter for many nodes at once;
-//! - [`strategy`] and [`shape`]: the formulas.
+//! - [`strategy`] and [`shape`]: the formulas;
+//! - `vectors`: the widest vector instructions for passes over columns.
 
 pub mod amounts;
 mod args;
@@ -19,6 +20,7 @@ mod keys;
 mod room;
 pub mod shape;
 pub mod strategy;
+mod vectors;
 
 pub use args::{BalancedAllocationArgs, FitArgs};
 pub use balanced_allocation::NodeResourcesBalancedAllocation;

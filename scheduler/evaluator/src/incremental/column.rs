@@ -54,9 +54,8 @@ pub(super) struct Cell {
 impl Cell {
     pub(super) const NO_NODE: Self = Self::without_score(NO_NODE);
 
-    /// `sum` is far from the greatest number: see [`Column::prepare`].
-    const fn feasible(grade: u16, sum: i64) -> Self {
-        let (answer, sum) = (FEASIBLE, sum as i32);
+    const fn feasible(grade: u16, sum: i32) -> Self {
+        let answer = FEASIBLE;
         Self { answer, grade, sum }
     }
 
@@ -402,7 +401,9 @@ impl Column {
         rows: &Rows,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
-        let Scratch { fits, raw, .. } = scratch;
+        let Scratch {
+            fits, scores, sums, ..
+        } = scratch;
         let (profile, amounts) = (evaluator.profile, rows.amounts());
         let state = &self.evaluation.state;
         rows.begin_with_all(fits);
@@ -414,22 +415,27 @@ impl Column {
         if !fits.contains(&true) {
             return Ok(());
         }
-        raw.clear();
-        raw.resize(rows.len(), 0);
+        // A plugin sets all of them.
+        scores.resize(rows.len(), 0);
+        sums.clear();
+        sums.resize(rows.len(), 0);
         for at in &self.summed {
             let scorer = &profile.score[*at];
-            if !scorer.member.plugin.score_amounts(state, amounts, raw) {
+            if !scorer.member.plugin.score_amounts(state, amounts, scores) {
                 fits.fill(false);
                 return Ok(());
             }
-            add_up(raw, rows.len(), scorer.weight)?;
+            add_up(sums, scores.iter().copied(), scorer.weight)?;
         }
         let mut count = 0;
-        for ((cell, fits), sum) in self.cells.iter_mut().zip(&*fits).zip(&*raw) {
-            if *fits {
-                *cell = Cell::feasible(0, *sum);
-                count += 1;
-            }
+        for ((cell, fits), sum) in self.cells.iter_mut().zip(&*fits).zip(&*sums) {
+            // Without branches: which rows fit is hard to foresee.
+            *cell = if *fits {
+                Cell::feasible(0, *sum)
+            } else {
+                Cell::NO_NODE
+            };
+            count += u32::from(*fits);
         }
         // The other rows are counted when one of their nodes is asked.
         let tally = &mut evaluator.evaluation.tally;
@@ -491,16 +497,18 @@ impl Column {
         rows: &Rows,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
-        let Scratch { left, raw, .. } = scratch;
+        let Scratch {
+            left, raw, sums, ..
+        } = scratch;
         if left.is_empty() {
             return Ok(());
         }
         let profile = evaluator.profile;
         let (cx, evaluation) = evaluator.split();
         let count = u32::try_from(left.len()).unwrap_or(u32::MAX);
-        // First the sums, then the raw scores of each plugin whose scores are normalised.
+        sums.clear();
+        sums.resize(left.len(), 0);
         raw.clear();
-        raw.resize(left.len(), 0);
         let summed = self.summed.iter().map(|scorer| (*scorer, true));
         let normalized = self.normalized.iter().map(|scorer| (*scorer, false));
         for (at, is_summed) in summed.chain(normalized) {
@@ -512,15 +520,18 @@ impl Column {
             if asked.is_err() || raw.len() != began + left.len() {
                 return Err(Unkeepable);
             }
-            if !is_summed {
-                continue;
+            if is_summed {
+                let scores = raw.drain(began..);
+                // A number that is too large is outside like a negative one.
+                let scores = scores.map(|score| i32::try_from(score).unwrap_or(-1));
+                add_up(sums, scores, scorer.weight)?;
             }
-            add_up(raw, began, scorer.weight)?;
         }
-        let (sums, grades) = raw.split_at(left.len());
+        // The raw scores of each plugin whose scores are normalised.
+        let grades = &*raw;
         let raw_of = |at: usize| grades[at..].iter().step_by(left.len());
         let mut grade = 0;
-        for (at, (slot, sum)) in left.iter().zip(sums).enumerate() {
+        for (at, (slot, sum)) in left.iter().zip(&*sums).enumerate() {
             // Neighbours are alike, mostly.
             if !grades.is_empty() && (at == 0 || raw_of(at).ne(raw_of(at - 1))) {
                 grade = self.grades.insert_full(raw_of(at).copied().collect()).0;
@@ -573,20 +584,24 @@ impl Column {
     }
 }
 
-/// Adds the scores behind the first `nodes` numbers to these, and removes them.
+/// Adds weighted scores to the sums, which do not exceed the range: see [`Column::prepare`].
 ///
 /// # Errors
 /// When a score is out of range.
-fn add_up(raw: &mut Vec<i64>, nodes: usize, weight: i64) -> Result<(), Unkeepable> {
-    let (sums, scores) = raw.split_at_mut(nodes);
+fn add_up(
+    sums: &mut [i32],
+    scores: impl Iterator<Item = i32>,
+    weight: i64,
+) -> Result<(), Unkeepable> {
+    const MAX: i32 = MAX_NODE_SCORE as i32;
+    let weight = weight as i32;
     // Negative if a score is below zero, or above the greatest.
     let mut outside = 0;
     // One pass without a way out, so that it is vectorised.
-    for (sum, score) in sums.iter_mut().zip(scores.iter()) {
-        outside |= *score | MAX_NODE_SCORE.wrapping_sub(*score);
+    for (sum, score) in sums.iter_mut().zip(scores) {
+        outside |= score | MAX.wrapping_sub(score);
         *sum = sum.wrapping_add(score.wrapping_mul(weight));
     }
-    raw.truncate(nodes);
     if outside < 0 { Err(Unkeepable) } else { Ok(()) }
 }
 

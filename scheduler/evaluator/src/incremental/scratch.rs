@@ -27,6 +27,9 @@ pub(super) struct Scratch {
     pub(super) raw: Vec<i64>,
     /// The rows that passed all filters, by number.
     pub(super) fits: Vec<bool>,
+    /// The raw scores of one plugin, and the sums, by row.
+    pub(super) scores: Vec<i32>,
+    pub(super) sums: Vec<i32>,
 }
 
 impl Scratch {

@@ -5,7 +5,7 @@
 
 use super::amounts::{CountedResources, FOR_BALANCE, Scored, ScoredColumns, requested};
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
-use super::batch::{ExactShare, floor, nearest};
+use super::batch::{ExactShare, floor};
 use super::strategy::Share;
 use crate::extended_resources::without_backing_classes;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE};
@@ -52,7 +52,7 @@ fn score((with, without): (i64, i64)) -> i64 {
     half + (half + with - without) / 2
 }
 
-/// The same as [`score`] of [`balances_of_pair`], in a form that is vectorised.
+/// The same as [`score`] of [`balances_of_pair`] when it is rounded to the nearest, in a form that is vectorised.
 #[inline(always)]
 fn exact_score([a, b]: [ExactShare; 2]) -> f64 {
     let fraction = |held: f64, share: ExactShare| {
@@ -65,7 +65,7 @@ fn exact_score([a, b]: [ExactShare; 2]) -> f64 {
     let without = balance(fraction(a.without, a), fraction(b.without, b));
     // Balances of two resources are 50 to 100, so the sum is not negative. Its half is a whole number or a half, which
     // rounds down when a quarter is subtracted.
-    max / 2.0 + nearest((max / 2.0 + with - without) / 2.0 - 0.25)
+    max / 2.0 + (max / 2.0 + with - without) / 2.0 - 0.25
 }
 
 /// The balance with the pod and without it, for two resources.
@@ -136,7 +136,7 @@ impl NodeScore for NodeResourcesBalancedAllocation {
         self.rate_in(requested, nodes.columns())
     }
 
-    fn rate_amounts(&self, requested: &Scored, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
+    fn rate_amounts(&self, requested: &Scored, amounts: &Columns, scores: &mut [i32]) -> bool {
         let pair = self.scored_columns(requested, amounts).pair();
         if let Some(pair) = &pair {
             pair.rate_all(scores, exact_score, self.rate_in(requested, amounts));

@@ -314,7 +314,7 @@ impl NodeScore for NodeResourcesFit {
         self.rate_in(requested, nodes.columns())
     }
 
-    fn rate_amounts(&self, requested: &Scored, amounts: &Columns, scores: &mut Vec<i64>) -> bool {
+    fn rate_amounts(&self, requested: &Scored, amounts: &Columns, scores: &mut [i32]) -> bool {
         let columns = self.scored_columns(requested, amounts);
         let rate = self.rate_in(requested, amounts);
         let strategy = &self.args.strategy;

@@ -1,12 +1,11 @@
 //! The nodes that have enough free resources for a pod, read from the columns of the table.
 
 use super::fit::FitRequests;
+use super::vectors::{RUN, in_vectors, run_of};
 use berth_framework::Slot;
 use berth_framework::table::{Columns, ResourceColumn, ResourceId};
 use smallvec::SmallVec;
 
-/// The number of slots that are checked together.
-const RUN: usize = 64;
 /// The sum and the difference of two amounts below this one are in range.
 const SUM_MAX: u64 = 1 << 61;
 
@@ -82,20 +81,29 @@ impl<'a> Room<'a> {
 
     /// Sets `fits` to false for the slots where [`Room::suffices`] is false.
     pub(super) fn suffices_at(&self, fits: &mut [bool]) {
-        for (run, fits) in fits.chunks_mut(RUN).enumerate() {
-            let start = run * RUN;
-            if !self.suffices_in_run(start, fits) {
-                for (at, fits) in (start..).zip(fits) {
-                    *fits &= self.suffices(Slot::from_index(at as u32));
-                }
+        let suffices_each = |start: usize, fits: &mut [bool]| {
+            for (slot, fits) in (start as u32..).map(Slot::from_index).zip(fits) {
+                *fits &= self.suffices(slot);
             }
-        }
+        };
+        let (runs, rest) = fits.as_chunks_mut();
+        suffices_each(runs.len() * RUN, rest);
+        in_vectors(
+            #[inline(always)]
+            || {
+                for (run, fits) in runs.iter_mut().enumerate() {
+                    if !self.suffices_in_run(run, fits) {
+                        suffices_each(run * RUN, fits);
+                    }
+                }
+            },
+        );
     }
 
-    /// The same for at most [`RUN`] slots from `start` on, in one pass per resource, which the compiler turns into vector
-    /// instructions. Returns false without a change of `fits` if an amount is too large for it, or a slot may fit without
-    /// offering a resource.
-    fn suffices_in_run(&self, start: usize, fits: &mut [bool]) -> bool {
+    /// The same for a [run](RUN) of slots, in one pass per resource, which the compiler turns into vector instructions. Returns
+    /// false without a change of `fits` if an amount is too large for it, or a slot may fit without offering a resource.
+    #[inline(always)]
+    fn suffices_in_run(&self, run: usize, fits: &mut [bool; RUN]) -> bool {
         // Negative where something is missing.
         let mut left = [0_i64; RUN];
         let mut bits = 0;
@@ -106,8 +114,8 @@ impl<'a> Room<'a> {
             .map(|wanted| (wanted.column, wanted.amount));
         for (column, amount) in std::iter::once(one).chain(wanted) {
             bits |= amount;
-            let allocatable = &column.allocatable[start..start + fits.len()];
-            let requested = &column.requested[start..start + fits.len()];
+            let allocatable = run_of(&column.allocatable, run);
+            let requested = run_of(&column.requested, run);
             for (left, (allocatable, requested)) in
                 left.iter_mut().zip(allocatable.iter().zip(requested))
             {

@@ -4,7 +4,7 @@
 //! are computed with 128 bits where 64 do not suffice, so that amounts near the limit do not wrap.
 
 use super::amounts::ScoredPair;
-use super::batch::{ExactShare, floor, nearest};
+use super::batch::{ExactShare, floor};
 use super::shape::ScoreShape;
 use berth_framework::Slot;
 use berth_framework::plugin::MAX_NODE_SCORE;
@@ -69,12 +69,12 @@ impl ScoringStrategy {
         }
     }
 
-    /// Appends the scores of all slots for two resources; `rate` returns the score of one slot. Returns false for a strategy
+    /// Sets the scores of all slots for two resources; `rate` returns the score of one slot. Returns false for a strategy
     /// without a formula for many slots.
     pub(super) fn score_all(
         &self,
         pair: &ScoredPair<'_>,
-        scores: &mut Vec<i64>,
+        scores: &mut [i32],
         rate: impl Fn(Slot) -> i64,
     ) -> bool {
         let [a, b] = pair.0.map(|column| column.weight as f64);
@@ -82,27 +82,15 @@ impl ScoringStrategy {
         // weights are integers of at most 100: adding a half to the numerator does not change the rounded mean, and
         // exceeds the error.
         let share = 1.0 / (a + b);
-        let mean = move |of_a: f64, of_b: f64| nearest((of_a * a + of_b * b + 0.5) * share - 0.5);
+        let mean = |of_a: f64, of_b: f64| (of_a * a + of_b * b + 0.5) * share - 0.5;
         match self {
             Self::LeastAllocated if a + b > 0.0 => {
-                let least = |share: ExactShare| {
-                    let free = share.allocatable - share.requested;
-                    let free = if free < 0.0 { 0.0 } else { free };
-                    floor(free * 100.0 / share.allocatable)
-                };
-                pair.rate_all(scores, |[a, b]| mean(least(a), least(b)), rate);
+                let score = |[a, b]: [ExactShare; 2]| mean(exact_least(a), exact_least(b));
+                pair.rate_all(scores, score, rate);
             }
             Self::MostAllocated if a + b > 0.0 => {
-                let most = |share: ExactShare| {
-                    let is_full = share.requested > share.allocatable;
-                    let used = if is_full {
-                        share.allocatable
-                    } else {
-                        share.requested
-                    };
-                    floor(used * 100.0 / share.allocatable)
-                };
-                pair.rate_all(scores, |[a, b]| mean(most(a), most(b)), rate);
+                let score = |[a, b]: [ExactShare; 2]| mean(exact_most(a), exact_most(b));
+                pair.rate_all(scores, score, rate);
             }
             _ => return false,
         }
@@ -135,10 +123,30 @@ fn least(share: &Share) -> i64 {
     }
 }
 
+/// The same as [`least`], in a form that is vectorised.
+#[inline(always)]
+fn exact_least(share: ExactShare) -> f64 {
+    let free = share.allocatable - share.requested;
+    let free = if free < 0.0 { 0.0 } else { free };
+    floor(free * 100.0 / share.allocatable)
+}
+
 /// The used part of the resource, in percent.
 #[inline]
 fn most(share: &Share) -> i64 {
     percent(share.requested.min(share.allocatable), share.allocatable)
+}
+
+/// The same as [`most`], in a form that is vectorised.
+#[inline(always)]
+fn exact_most(share: ExactShare) -> f64 {
+    let is_full = share.requested > share.allocatable;
+    let used = if is_full {
+        share.allocatable
+    } else {
+        share.requested
+    };
+    floor(used * 100.0 / share.allocatable)
 }
 
 fn ratio(share: &Share, shape: &ScoreShape) -> i64 {
