@@ -246,7 +246,6 @@ impl Column {
         } else {
             table.slots()
         };
-        self.cells.resize(cells, Cell::NO_NODE);
         let Some(before) = before else {
             if self.is_by_row {
                 self.ask_by_amounts(evaluator, rows, scratch)?;
@@ -256,8 +255,10 @@ impl Column {
             } else {
                 scratch.begin_with_all(table);
             }
+            self.cells.resize(cells, Cell::NO_NODE);
             return self.ask(evaluator, rows, scratch);
         };
+        self.cells.resize(cells, Cell::NO_NODE);
         if self.is_by_row {
             for slot in rows.changes.since(before.0).ok_or(Unkeepable)? {
                 scratch.note(slot, Note::Answer);
@@ -393,8 +394,8 @@ impl Column {
         self.score(evaluator, rows, scratch)
     }
 
-    /// Asks about all rows in one pass over their amounts, and fills the cells of the feasible rows, which are true in
-    /// `scratch.fits`. The nodes of the other rows have to be asked: all nodes, if a plugin cannot answer about amounts.
+    /// Asks about all rows in one pass over their amounts, and appends a cell for each row. The feasible rows are true in
+    /// `scratch.fits`; the nodes of the other rows have to be asked: all nodes, if a plugin cannot answer about amounts.
     fn ask_by_amounts(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -427,16 +428,16 @@ impl Column {
             }
             add_up(sums, scores.iter().copied(), scorer.weight)?;
         }
-        let mut count = 0;
-        for ((cell, fits), sum) in self.cells.iter_mut().zip(&*fits).zip(&*sums) {
-            // Without branches: which rows fit is hard to foresee.
-            *cell = if *fits {
+        // Without branches: which rows fit is hard to foresee.
+        let cells = fits.iter().zip(&*sums).map(|(fits, sum)| {
+            if *fits {
                 Cell::feasible(0, *sum)
             } else {
                 Cell::NO_NODE
-            };
-            count += u32::from(*fits);
-        }
+            }
+        });
+        self.cells.extend(cells);
+        let count: u32 = fits.iter().map(|fits| u32::from(*fits)).sum();
         // The other rows are counted when one of their nodes is asked.
         let tally = &mut evaluator.evaluation.tally;
         for (at, member) in profile.filter.iter().enumerate() {

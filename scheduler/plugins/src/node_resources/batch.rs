@@ -68,11 +68,10 @@ pub(super) fn floor(number: f64) -> f64 {
 impl ScoredPair<'_> {
     /// Sets the scores of all slots: by `score`, whose result is rounded to the nearest whole number, or by `rate` for
     /// [runs](RUN) with larger amounts or without one of the resources, and for the slots behind the last whole run.
-    #[inline(always)]
     pub(super) fn rate_all(
-        &self,
+        self,
         scores: &mut [i32],
-        score: impl Fn([ExactShare; 2]) -> f64,
+        score: impl Fn([ExactShare; 2]) -> f64 + Copy,
         rate: impl Fn(Slot) -> i64,
     ) {
         let rate_each = |start: usize, scores: &mut [i32]| {
@@ -83,11 +82,13 @@ impl ScoredPair<'_> {
         };
         let (runs, rest) = scores.as_chunks_mut();
         rate_each(runs.len() * RUN, rest);
+        // The values are copied into the closure, because a loop that reads a value behind a reference, which a write of the loop
+        // could change, is not turned into vector instructions.
         in_vectors(
             #[inline(always)]
-            || {
+            move || {
                 for (run, scores) in runs.iter_mut().enumerate() {
-                    if !self.rate_run(run, scores, &score) {
+                    if !self.rate_run(run, scores, score) {
                         rate_each(run * RUN, scores);
                     }
                 }
@@ -99,12 +100,12 @@ impl ScoredPair<'_> {
     /// is not offered.
     #[inline(always)]
     fn rate_run(
-        &self,
+        self,
         run: usize,
         scores: &mut [i32; RUN],
         score: impl Fn([ExactShare; 2]) -> f64,
     ) -> bool {
-        let [a, b] = &self.0;
+        let [a, b] = self.0;
         let first = run_of(a.allocatable, run).iter().zip(run_of(a.held, run));
         let second = run_of(b.allocatable, run).iter().zip(run_of(b.held, run));
         let (mut bits, mut is_none_offered) = (a.own | b.own, false);

@@ -82,14 +82,14 @@ impl ScoringStrategy {
         // weights are integers of at most 100: adding a half to the numerator does not change the rounded mean, and
         // exceeds the error.
         let share = 1.0 / (a + b);
-        let mean = |of_a: f64, of_b: f64| (of_a * a + of_b * b + 0.5) * share - 0.5;
+        let mean = move |of_a: f64, of_b: f64| (of_a * a + of_b * b + 0.5) * share - 0.5;
         match self {
             Self::LeastAllocated if a + b > 0.0 => {
-                let score = |[a, b]: [ExactShare; 2]| mean(exact_least(a), exact_least(b));
+                let score = move |[a, b]: [ExactShare; 2]| mean(exact_least(a), exact_least(b));
                 pair.rate_all(scores, score, rate);
             }
             Self::MostAllocated if a + b > 0.0 => {
-                let score = |[a, b]: [ExactShare; 2]| mean(exact_most(a), exact_most(b));
+                let score = move |[a, b]: [ExactShare; 2]| mean(exact_most(a), exact_most(b));
                 pair.rate_all(scores, score, rate);
             }
             _ => return false,
