@@ -134,6 +134,9 @@ mod tests {
     use serde_json::{Value, json};
     use std::sync::Arc;
 
+    /// Limits of the amounts of memory in a cluster.
+    const MOSTS: [u64; 4] = [1 << 12, 1 << 34, 1 << 60, i64::MAX as u64];
+
     fn requesting(rng: &mut fastrand::Rng, most: u64) -> Value {
         let (cpu, memory) = (rng.u64(..4_000), rng.u64(..most));
         let requests = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
@@ -143,7 +146,7 @@ mod tests {
     /// Some nodes offer nothing, or more than floating-point numbers can count; some slots are free.
     fn cluster(rng: &mut fastrand::Rng) -> Cluster {
         let mut cluster = Cluster::default();
-        let most = [1 << 12, 1 << 34, 1 << 60][rng.usize(..3)];
+        let most = MOSTS[rng.usize(..MOSTS.len())];
         for at in 0..rng.usize(1..200) {
             let cpu = if rng.u8(..20) == 0 { 0 } else { rng.u32(1..9) };
             let memory = if rng.u8(..20) == 0 {
@@ -203,7 +206,7 @@ mod tests {
         for seed in 0..600 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let cluster = cluster(&mut rng);
-            let most = [1 << 12, 1 << 34, 1 << 60][rng.usize(..3)];
+            let most = MOSTS[rng.usize(..MOSTS.len())];
             let pod = pod_info("p", requesting(&mut rng, most));
             let cx = Context {
                 now: berth_api::Time::from_secs(0),
