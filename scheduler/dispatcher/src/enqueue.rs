@@ -15,24 +15,30 @@ impl Dispatcher {
     /// Pass the object to the dispatcher ([`Dispatcher::sync`]) immediately before or after: otherwise the dispatcher
     /// cannot detect a needless call.
     pub fn enqueue(&mut self, call: ApiCall, now: Time) -> CallId {
-        let id = self.new_id();
+        let id = self.ids.take();
+        self.enqueue_as(id, call, now);
+        id
+    }
+
+    /// Accepts a call with an ID of [`Dispatcher::ids`].
+    pub fn enqueue_as(&mut self, id: CallId, call: ApiCall, now: Time) {
         self.backlog.tracked += 1;
         let mut entry = CallEntry::new(id, call, now);
         if self.closed {
             self.end(entry, skipped(text::CLOSED), now);
-            return id;
+            return;
         }
         if !self.backlog.types.is_registered(entry.call_type()) {
             let error = CallError::new(CallErrorKind::Refused, text::UNREGISTERED);
             self.end(entry, Err(error), now);
-            return id;
+            return;
         }
         let key = entry.call.key();
         let at = self.backlog.objects.find_or_insert(key);
         let object = self.backlog.objects.get(at);
         if object.is_some_and(|object| object.gone) {
             self.end(entry, skipped(text::GONE), now);
-            return id;
+            return;
         }
         match &entry.call {
             ApiCall::Write(_) => {}
@@ -51,13 +57,6 @@ impl Dispatcher {
             self.backlog.set_waiting(at, entry, None);
         }
         self.backlog.tidy(at);
-        id
-    }
-
-    pub(super) fn new_id(&mut self) -> CallId {
-        let id = CallId(self.next_id);
-        self.next_id += 1;
-        id
     }
 
     /// Refuses a call above the limit; see [`tracked_max`](super::DispatcherOptions::tracked_max).

@@ -25,6 +25,7 @@
 mod desired_status;
 mod difference;
 mod enqueue;
+mod ids;
 mod lanes;
 mod object;
 mod options;
@@ -39,6 +40,7 @@ mod view;
 mod writes;
 
 pub use berth_framework::write::Lane;
+pub use ids::CallIds;
 pub use lanes::{LaneShare, LaneShares};
 pub use options::{DispatcherOptions, RetryPolicy};
 pub use sync::has_calls;
@@ -139,7 +141,7 @@ pub struct DispatcherCounts {
 #[derive(Debug)]
 pub struct Dispatcher {
     options: DispatcherOptions,
-    next_id: u64,
+    ids: CallIds,
     backlog: Backlog,
     /// The calls in flight.
     in_flight: FxHashMap<CallId, u32>,
@@ -189,7 +191,7 @@ impl Dispatcher {
     /// A dispatcher without calls.
     pub fn new(options: DispatcherOptions) -> Self {
         Self {
-            next_id: 0,
+            ids: CallIds::default(),
             backlog: Backlog {
                 objects: TrackedObjects::default(),
                 lanes: Lanes::new(options.lanes, options.in_flight_max),
@@ -207,6 +209,11 @@ impl Dispatcher {
             closed: false,
             options,
         }
+    }
+
+    /// The IDs of its calls, for a component that passes calls on later.
+    pub fn ids(&self) -> CallIds {
+        self.ids.clone()
     }
 
     /// The calls that have ended since this was called last, in order.

@@ -130,7 +130,7 @@ impl Dispatcher {
             && let Some(report) = self.backlog.take_report(at)
         {
             let call = StatusChange::of_condition(report.answer).into_call(pod);
-            let mut entry = CallEntry::new(self.new_id(), call, now);
+            let mut entry = CallEntry::new(self.ids.take(), call, now);
             entry.unclear = self.backlog.drop_refused(at);
             self.backlog.tracked += 1;
             self.backlog.add(at, entry);
