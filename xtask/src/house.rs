@@ -19,8 +19,8 @@ const SINGLE: [&str; 2] = ["berth", "xtask"];
 const LONG_FILE: usize = 600;
 /// The number of lines of a long function.
 const LONG_FUNCTION: usize = 30;
-/// The type that contains the whole core of the scheduler.
-const CORE: &str = "Core";
+/// The types that contain several parts of the scheduler: the whole core, and its parts that a run of plugins needs.
+const WHOLES: [(&str, &str); 2] = [("Core", "core"), ("Framework", "framework")];
 
 /// The figures of the project below a folder.
 ///
@@ -71,26 +71,29 @@ fn lines(text: &mut String, crates: &[CrateSource]) {
 }
 
 fn core(text: &mut String, crates: &[CrateSource]) {
-    let (mut takers, mut methods) = (BTreeMap::<&str, usize>::new(), 0);
-    for file in files(crates).filter(|file| file.path.starts_with("scheduler/")) {
-        let functions = file.functions();
-        let taking = functions
-            .iter()
-            .filter(|function| function.takes(CORE))
-            .count();
-        if taking > 0 {
-            takers.insert(&file.path, taking);
+    let _ = writeln!(text, "\nThe core");
+    for (name, shown) in WHOLES {
+        let (mut takers, mut methods) = (BTreeMap::<&str, usize>::new(), 0);
+        for file in files(crates).filter(|file| file.path.starts_with("scheduler/")) {
+            let functions = file.functions();
+            let taking = functions
+                .iter()
+                .filter(|function| function.takes(name))
+                .count();
+            if taking > 0 {
+                takers.insert(&file.path, taking);
+            }
+            methods += file.methods_of(name);
         }
-        methods += file.methods_of(CORE);
-    }
-    let functions: usize = takers.values().sum();
-    let _ = writeln!(
-        text,
-        "\nThe core\n\n{functions:>8}  functions take the whole core, in {} files\n{methods:>8}  methods of the core",
-        takers.len()
-    );
-    for (path, count) in takers {
-        let _ = writeln!(text, "{count:>12}  {path}");
+        let functions: usize = takers.values().sum();
+        let _ = writeln!(
+            text,
+            "\n{functions:>8}  functions take the whole {shown}, in {} files\n{methods:>8}  methods of the {shown}",
+            takers.len()
+        );
+        for (path, count) in takers {
+            let _ = writeln!(text, "{count:>12}  {path}");
+        }
     }
 }
 
