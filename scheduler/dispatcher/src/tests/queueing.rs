@@ -290,3 +290,20 @@ fn an_error_ends_a_call() {
     desk.answer(next, Ok(()));
     assert_eq!(desk.end_of(next), "ok");
 }
+
+/// A call can have its ID before it is passed on. No other call has this ID.
+#[test]
+fn a_call_keeps_the_id_that_it_was_given_before() {
+    let mut d = desk();
+    let id = d.dispatcher.ids().take();
+    let other = d.dispatcher.enqueue(bind("q", "n1"), d.now);
+    d.dispatcher.enqueue_as(id, bind("p", "n1"), d.now);
+    let calls = d.dispatcher.next_calls(d.now);
+    let mut calls: Vec<(CallId, String)> = calls.iter().map(|(id, c)| (*id, short(c))).collect();
+    calls.sort_unstable();
+    let expected = [
+        (id, "bind p n1".to_owned()),
+        (other, "bind q n1".to_owned()),
+    ];
+    assert_eq!(calls, expected);
+}
